@@ -88,7 +88,8 @@ _ELEMENT = (
     r"(?:undefined|float|double|float16|bfloat16|string|bool|complex64|complex128|u?int(?:2|4|8|16|32|64)|"
     r"float8e4m3fn|float8e4m3fnuz|float8e5m2|float8e5m2fnuz|float8e8m0|float6e2m3|float6e3m2|float4e2m1)"
 )
-_TYPE = re.compile(rf"((?:seq\(|optional\(|map\({_ELEMENT},){{0,8}})(?:(?:tensor|sparse)\({_ELEMENT}\)|undefined)(\)*)")
+_TYPE = rf"((?:seq\(|optional\(|map\({_ELEMENT},){{0,8}})(?:(?:tensor|sparse)\({_ELEMENT}\)|undefined)(\)*)"
+"""Compiled by `re` when it is used, because few bundles have such dtypes and compiling takes a millisecond."""
 
 
 def is_value_dtype(text: str) -> bool:
@@ -99,7 +100,7 @@ def is_value_dtype(text: str) -> bool:
     """
     if text in STORAGE or text in UNSTORED or text in _TEXT:
         return True
-    found = _TYPE.fullmatch(text) if len(text) <= 256 else None
+    found = re.fullmatch(_TYPE, text) if len(text) <= 256 else None
     return found is not None and found[1].count("(") == len(found[2])
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from heterocc.artifacts.errors import BundleError
 
 _MAGIC = b"\x93NUMPY\x01\x00"
-_HEADER = re.compile(
+_HEADER = (
     r"\{'descr': '([<|](?:b1|[iu][1248]|f[248]|c8|c16|[SU][1-9][0-9]{0,6}|V[1248]))', "
     r"'fortran_order': (False|True), 'shape': \(((?:[0-9]{1,15}, ?)*[0-9]{0,15})\), \} *\n"
 )
@@ -27,7 +27,7 @@ def parse_npy(data: memoryview, name: str) -> npt.NDArray[np.generic]:
     if data.nbytes < 10 or data[:8] != _MAGIC:
         raise BundleError(f"member '{name}' is not an .npy file")
     (length,) = struct.unpack_from("<H", data, 8)
-    header = _HEADER.fullmatch(str(data[10 : 10 + length], "latin-1"))
+    header = re.fullmatch(_HEADER, str(data[10 : 10 + length], "latin-1"))
     if header is None:
         raise BundleError(f"the header of member '{name}' is malformed")
     dtype = np.dtype(header[1])

@@ -50,6 +50,9 @@ PARTS = ("prepare", "overhead", "throughput", "soak")
 FAILING_LAUNCH = 2000
 """The launch from which the OpenCL plug-in fails in the soak."""
 
+PATIENCE = 600.0
+"""Seconds that a client waits for an answer, and for the service to end."""
+
 REFUSED = ("503", "StatusCode.UNAVAILABLE", "ConnectionRefusedError")
 """How a client's next request may end once the service has ended."""
 
@@ -81,7 +84,9 @@ class Caller:
     def __init__(self, service: ServiceProcess, protocol: str, sample: Sample) -> None:
         library = http_client if protocol == "http" else grpc_client
         self.sample = sample
-        self._client = library.InferenceServerClient(getattr(service, protocol))
+        # A machine that others use may stop client and service for minutes: that is no lost answer.
+        options = {"network_timeout": PATIENCE, "connection_timeout": PATIENCE} if protocol == "http" else {}
+        self._client = library.InferenceServerClient(getattr(service, protocol), **options)
         self._inputs = []
         for name, array in sample.feed.items():
             given = library.InferInput(name, list(array.shape), datatype_of(array.dtype.name))
@@ -235,7 +240,7 @@ def soak(bundles: dict[str, Path], seconds: float, clients: int) -> dict[str, An
         ending.set()
         for thread in others:
             thread.join()
-        code = service.end()
+        code = service.end(seconds=PATIENCE)
         for thread in threads:
             thread.join()
         answered = int(service.wait_for("ended")["answered"])

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import sys
-import threading
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-_METADATA_OF_PACKAGES = "importlib.metadata._adapters"
-"""Imports the package `email` and sockets for `importlib.metadata.metadata`, which tvm_ffi does not call: it looks for
-its library's path. That took a third of the time to import tvm_ffi."""
-
-_lock = threading.RLock()
+from heterocc.runtime.deferred import defer, run
 
 
 def __getattr__(name: str) -> Any:
     """A name of tvm_ffi."""
     if name.startswith("__"):
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    _defer(_METADATA_OF_PACKAGES)
+    if "tvm_ffi" not in sys.modules:
+        _defer_parts()
     value = getattr(importlib.import_module("tvm_ffi"), name)
     globals()[name] = value
     return value
@@ -33,35 +29,21 @@ def load_library() -> None:
     __getattr__("get_global_func")
 
 
-class _Deferred(ModuleType):
-    """A module whose code runs when something in it is first used, by any thread."""
-
-    def __init__(self, spec: ModuleSpec) -> None:
-        super().__init__(spec.name)
-        self.__spec__ = spec
-        self.__loader__ = spec.loader
-        self.__package__ = spec.parent
-        self.__file__ = spec.origin
-        self._started = False
-
-    def __getattr__(self, name: str) -> Any:
-        """Called for names that are not there yet."""
-        with _lock:
-            spec = self.__dict__["__spec__"]
-            if not self.__dict__["_started"] and not name.startswith("__"):
-                self._started = True
-                spec.loader.exec_module(self)
-            if name in self.__dict__:
-                return self.__dict__[name]
-        raise AttributeError(f"module '{spec.name}' has no attribute '{name}'")
+def _defer_parts() -> None:
+    """Put parts off that only compiling programs use. They, and the search for the package's own library among the
+    files of all installed packages, took a third of the time to import it."""
+    spec = PathFinder.find_spec("tvm_ffi")
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    defer("tvm_ffi.cpp", places)
+    if importlib.util.find_spec("torch") is None:  # else it makes tensors of torch fit
+        defer("tvm_ffi._optional_torch_c_dlpack", places)
+    defer("tvm_ffi.libinfo", places, load_lib_ctypes=_load_library)
 
 
-def _defer(name: str) -> None:
-    """Put a private module of the standard library off until it is used, unless it or its package is imported."""
-    package = name.rpartition(".")[0]
-    if package in sys.modules:
-        return
-    places = [str(Path(place, package.rpartition(".")[2])) for place in importlib.__path__]
-    spec = PathFinder.find_spec(name, places)
-    if spec is not None and spec.loader is not None:
-        sys.modules.setdefault(name, _Deferred(spec))
+def _load_library(package: str, target_name: str, mode: str, *others: Any, **named: Any) -> Any:
+    """As `tvm_ffi.libinfo.load_lib_ctypes`, which imports `importlib.metadata` to look for the library."""
+    info = sys.modules["tvm_ffi.libinfo"]
+    path = Path(info.__file__ or "").with_name("lib") / f"lib{target_name}.so"
+    if (package, target_name) == ("apache-tvm-ffi", "tvm_ffi") and not others and not named and path.is_file():
+        return ctypes.CDLL(str(path), getattr(ctypes, mode))
+    return run("tvm_ffi.libinfo").load_lib_ctypes(package, target_name, mode, *others, **named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from heterocc.artifacts.bundle import Bundle
@@ -15,8 +14,6 @@ from heterocc.runtime.select.select import is_multi
 from heterocc.runtime.several import Spread, open_several
 
 Runner = Loaded | Changing | Spread
-
-_log = logging.getLogger("heterocc.runtime")
 
 
 class Notes:
@@ -39,7 +36,9 @@ class Notes:
     def add(self, text: str) -> None:
         """Add a note on a change, and log it."""
         self._later.append(note_text(text))
-        _log.warning("%s: %s", self._where, note_text(text))
+        import logging  # not at the top: a program that logs nothing else would import it for this alone
+
+        logging.getLogger("heterocc.runtime").warning("%s: %s", self._where, note_text(text))
 
 
 def open_runner(

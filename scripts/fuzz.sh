@@ -3,6 +3,7 @@
 # and UndefinedBehaviorSanitizer for those in C++ (needs clang). The extra heterocc[fuzz] has atheris.
 #
 #   scripts/fuzz.sh [SECONDS [TARGET...]]
+#   scripts/fuzz.sh build                     only builds the programs of the readers in C++, into build/fuzz
 #
 # SECONDS (60) is the time for each target. Inputs that reach new code are kept in build/fuzz/TARGET, so that the next run
 # continues there. A fault ends the script; its input is build/fuzz/TARGET/crash-*: fix the cause, and add the input as
@@ -42,6 +43,11 @@ build() {
     -DCL_TARGET_OPENCL_VERSION=120 "${sources[@]/#/runtime/native/}" "tests/fuzz/native/$name.cc" \
     "$ffi/lib/libtvm_ffi.so" -Wl,-rpath,"$ffi/lib" -o "build/fuzz/$name.run"
 }
+
+if [ "$seconds" = build ]; then
+  for target in "${native[@]}"; do build "$target"; done
+  exit
+fi
 
 shown='Error|ERROR|SUMMARY|DONE|stat::number_of|stat::peak|crash-|^  File'
 for target in "${targets[@]}"; do

@@ -18,7 +18,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime.cli.output import print_line, print_plain
 from heterocc.runtime.cli.table import TextTable
 from heterocc.runtime.execute.executable import is_detail
-from heterocc.runtime.select.compat import host, why_not
+from heterocc.runtime.select.compat import has_onnxruntime, host, why_not
 from heterocc.runtime.select.devices import driver_reason
 from heterocc.runtime.select.ort_trial import refusals
 from heterocc.runtime.select.ranking import CPU_PROPERTY
@@ -187,7 +187,7 @@ def check_bundle(
             damage = error
         here = host()
         onnx = damage is None and any(p.kind == "onnx" for v in bundle.manifest.variants for p in v.partitions)
-        refused = refusals(path, bundle.digest) if onnx and here.onnxruntime else {}
+        refused = refusals(path, bundle.digest) if onnx and has_onnxruntime() else {}
         variants = []
         for variant in bundle.manifest.variants:
             reasons = list(why_not(variant, bundle.manifest.producer, here, driver_reason))

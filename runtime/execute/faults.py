@@ -23,10 +23,9 @@ _MEMORY_WORDS = (
     "Failed to allocate memory",
 )
 _LOST_WORDS = ("VK_ERROR_DEVICE_LOST", "was lost")
-_CUDA_FATAL = re.compile(
-    r"CUDA_?ERROR_?(ILLEGAL_?ADDRESS|LAUNCH_?(FAILED|FAILURE|TIMEOUT)|ASSERT|HARDWARE_?STACK_?ERROR|ILLEGAL_?INSTRUCTION"
-    r"|MISALIGNED_?ADDRESS|INVALID_?(ADDRESS_?SPACE|PC)|(ECC|NVLINK)_?UNCORRECTABLE)",
-    re.IGNORECASE,
+_CUDA_FATAL = (
+    r"(?i)CUDA_?ERROR_?(ILLEGAL_?ADDRESS|LAUNCH_?(FAILED|FAILURE|TIMEOUT)|ASSERT|HARDWARE_?STACK_?ERROR|ILLEGAL_?INSTRUCTION"
+    r"|MISALIGNED_?ADDRESS|INVALID_?(ADDRESS_?SPACE|PC)|(ECC|NVLINK)_?UNCORRECTABLE)"
 )
 """Errors that a CUDA context does not recover from, by the driver's and the runtime's names. Source: CUDA Driver API,
 "CUresult": "the process must be terminated and relaunched"."""
@@ -90,7 +89,7 @@ def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError
             where=where,
             hint="close other sessions",
         )
-    if _CUDA_FATAL.search(str(error)):
+    if re.search(_CUDA_FATAL, str(error)):
         return DeviceLostError(
             f"{device} failed while {doing}, for good: {detail}",
             where=where,

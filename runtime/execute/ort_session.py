@@ -7,15 +7,14 @@ exceptions too, which become errors or notes of heterocc. To see its log, give t
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
 Optimise = Literal["all", "basic", "none"]
 
-_SEVERITIES = ((logging.CRITICAL, 4), (logging.ERROR, 3), (logging.WARNING, 2), (logging.INFO, 1))
-_log = logging.getLogger("heterocc.onnxruntime")
+_SEVERITIES = ((50, 4), (40, 3), (30, 2), (20, 1))
+"""Levels of Python's logging from CRITICAL to INFO, and what ONNX Runtime calls them."""
 
 
 def onnxruntime_package() -> Any:
@@ -31,9 +30,15 @@ def onnxruntime_package() -> Any:
 
 def severity() -> int:
     """The lowest severity that ONNX Runtime logs: 0 (verbose) to 4 (fatal), the default."""
-    if _log.level == logging.NOTSET:
-        return 4
-    return next((severity for level, severity in _SEVERITIES if _log.level >= level), 0)
+    level = _level()
+    return next((severity for least, severity in _SEVERITIES if level >= least), 0) if level else 4
+
+
+def _level() -> int:
+    """The level of the logger; 0 if it has none."""
+    import logging  # not at the top: a bundle without ONNX needs none of it
+
+    return logging.getLogger("heterocc.onnxruntime").level
 
 
 def session_options(*, threads: int | None = None, optimise: Optimise = "all") -> Any:
@@ -43,7 +48,7 @@ def session_options(*, threads: int | None = None, optimise: Optimise = "all") -
     is the application's.
     """
     onnxruntime = onnxruntime_package()
-    if _log.level != logging.NOTSET:
+    if _level():
         onnxruntime.set_default_logger_severity(severity())
     levels = onnxruntime.GraphOptimizationLevel
     options = onnxruntime.SessionOptions()

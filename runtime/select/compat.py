@@ -99,7 +99,7 @@ _IMPLIED: Mapping[str, Mapping[str, str]] = {
 }
 """Features without a flag, by the feature that implies them."""
 
-_VECTOR = re.compile(r"avx|amx-|apx|sve|sme|ssve")
+_VECTOR = ("avx", "amx-", "apx", "sve", "sme", "ssve")
 """Prefixes of instruction sets: such a feature that is not in the table counts as missing, not as a hint."""
 
 
@@ -107,13 +107,13 @@ _VECTOR = re.compile(r"avx|amx-|apx|sve|sme|ssve")
 class HostInfo:
     """This machine: `cpu_features` in LLVM's names; `tvm` is the version of the TVM runtime, None without one.
 
-    `onnxruntime` is whether a version that is new enough is installed.
+    `onnxruntime` is whether a version that is new enough is installed; None to look when a device needs it.
     """
 
     arch: str
     cpu_features: frozenset[str]
     tvm: str | None
-    onnxruntime: bool
+    onnxruntime: bool | None = None
 
 
 @functools.cache
@@ -122,9 +122,10 @@ def host() -> HostInfo:
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     arch = plain_arch(platform.machine())
-    return HostInfo(arch, cpu_features(text, arch), tvm_version(), has_onnxruntime())
+    return HostInfo(arch, cpu_features(text, arch), tvm_version())
 
 
+@functools.cache
 def has_onnxruntime() -> bool:
     """Return whether an onnxruntime that is new enough is installed, without importing it."""
     if util.find_spec("onnxruntime") is None:
@@ -165,7 +166,7 @@ def why_not(variant: Variant, producer: Producer, machine: HostInfo, drivers: Dr
     used = sorted({part.device for part in variant.partitions})
     for device in (variant.devices[index] for index in used):
         if device.backend == "ort":
-            if not machine.onnxruntime:
+            if not (has_onnxruntime() if machine.onnxruntime is None else machine.onnxruntime):
                 reasons.append(f"device {device.name} needs onnxruntime {OLDEST_TEXT} or later, which is not installed")
             continue
         reasons += _cpu_reasons(device, machine)
@@ -185,7 +186,7 @@ def _cpu_reasons(device: Device, machine: HostInfo) -> list[str]:
         return [f"the code for {device.name} is for {device.arch}, this machine is {machine.arch}"]
     known = known_features(machine.arch)
     # LLVM's lists mix features with scheduling hints ("fast-gather"), which are not properties of a machine.
-    wanted = [f for f in device.cpu_features if f in known or _VECTOR.match(f)]
+    wanted = [f for f in device.cpu_features if f in known or f.startswith(_VECTOR)]
     missing = [f for f in wanted if f not in machine.cpu_features]
     if not missing:
         return []

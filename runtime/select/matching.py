@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from heterocc.artifacts.manifest import Device, Variant
 from heterocc.runtime.select.ranking import GPU_BACKENDS, label_of
 
-_FIRST = re.compile(r"(GPU|OPENCL|VULKAN|CUDA|CPU|ORT)\.0")
+_FIRST = r"(GPU|OPENCL|VULKAN|CUDA|CPU|ORT)\.0"
 
 
 def match_variants(variants: Sequence[Variant], wanted: Sequence[str]) -> tuple[tuple[Variant, ...], str | None]:
@@ -48,7 +48,7 @@ def answers(device: Device, name: str) -> bool:
 
 def _plain(name: str) -> str:
     upper = name.upper()
-    found = _FIRST.fullmatch(upper)
+    found = re.fullmatch(_FIRST, upper)
     return upper if found is None else found[1]
 
 

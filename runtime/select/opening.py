@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ from heterocc.runtime.execute.tvm_api import release_pools, tvm_api
 from heterocc.runtime.plan.steps import Space
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.select.select import Selection, choose_threads, labels, others_here, select_variants, shown
-
-_log = logging.getLogger("heterocc.runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +142,9 @@ def _notes(
     warning = bundle.manifest.faults_warning()
     simulated = () if warning is None else (warning,)
     for note in (*simulated, *surprising, *remarks):
-        _log.warning("%s: %s", bundle.path, note_text(note))
+        import logging  # as in runners.py
+
+        logging.getLogger("heterocc.runtime").warning("%s: %s", bundle.path, note_text(note))
     return tuple(map(note_text, (*simulated, *selection.passed, *failed, chosen, *remarks)))
 
 

@@ -33,7 +33,7 @@ How = Literal["asked", "first", "auto", "multi"]
 
 _MAX_INT = 2**31 - 1
 _FLOATS = frozenset(["float64", "float32", "float16", "bfloat16"])
-_KNOWN = re.compile(r"(CPU|ORT)|(GPU|OPENCL|VULKAN|CUDA)(\.[0-9]{1,3})?")
+_KNOWN = r"(CPU|ORT)|(GPU|OPENCL|VULKAN|CUDA)(\.[0-9]{1,3})?"
 
 
 def driver_reason(device: Device) -> str | None:
@@ -306,7 +306,7 @@ def refuse_unknown(manifest: Manifest, wanted: Sequence[str], where: str) -> Non
     """Refuse names that are neither a known device nor in the bundle; one list may serve several bundles."""
     own = {d.name.upper() for v in manifest.variants for d in v.devices}
     for name in wanted:
-        if name.upper() not in own and not _KNOWN.fullmatch(name.upper()):
+        if name.upper() not in own and not re.fullmatch(_KNOWN, name.upper()):
             raise UnknownDeviceError(
                 f"AUTO cannot choose '{name}', which is not a device" if name else "AUTO: has an empty name",
                 where=where,

@@ -61,84 +61,97 @@ class Mutator:
         """Write the bundle with one to three changes of its manifest's structure."""
         tree = copy.deepcopy(self._manifest)
         for _ in range(self._rng.choice((1, 1, 1, 2, 3))):
-            self._rng.choice((self._value, self._value, self._delete, self._double, self._swap, self._nudge))(tree)
+            change_tree(tree, self._rng)
         text = json.dumps(tree).encode("utf-8", "surrogatepass")
         if self._rng.random() < 0.03:
-            text = self._bytes(text)
+            text = damage(text, self._rng)
         pack(path, with_manifest(self._members, text))
 
     def members(self, path: Path, of: Callable[[str], bool]) -> None:
         """Write the bundle with one member changed, of those that `of` takes; tensors get their new hashes too."""
         names = [n for n in self._members if of(n) and n not in ("manifest.json", "manifest.sha256")]
         name = self._rng.choice(names)
-        members = {**self._members, name: self._bytes(self._members[name])}
+        members = {**self._members, name: damage(self._members[name], self._rng)}
         manifest = copy.deepcopy(self._manifest)
         rehash(manifest, members)
         _rehash_weights(manifest, members["weights.bin"])
         pack(path, with_manifest(members, json.dumps(manifest).encode()))
 
-    # ---- of the manifest --------------------------------------------------------------------------------------------
 
-    def _value(self, tree: Tree) -> None:
-        place, key = self._place(tree)
-        old = place[key]
-        if isinstance(old, bool) or self._rng.random() < 0.25:
-            place[key] = copy.deepcopy(self._rng.choice((*NUMBERS, *TEXTS, *OTHERS)))
-        elif isinstance(old, int):
-            place[key] = self._rng.choice(NUMBERS)
-        elif isinstance(old, str):
-            place[key] = self._rng.choice((*TEXTS, old + "x", old[:-1], old.upper(), old[::-1]))
-        else:
-            place[key] = copy.deepcopy(self._rng.choice(OTHERS))
+def damage(data: bytes, rng: random.Random) -> bytes:
+    """A change of bytes without regard to their meaning."""
+    changed = bytearray(data)
+    at = rng.randrange(len(data) + 1)
+    match rng.randrange(7):
+        case 0:
+            return bytes(changed[:at])
+        case 1:
+            changed[at:at] = rng.randbytes(rng.choice((1, 4, 64)))
+        case 2:
+            del changed[at : at + rng.choice((1, 4, 64))]
+        case 3:
+            return rng.randbytes(rng.choice((0, 1, 100)))
+        case 4:
+            changed[at:at] = changed[:at][-rng.choice((1, 20, 200)) :]
+        case _:
+            for _ in range(rng.choice((1, 1, 2, 8))):
+                if changed:
+                    place = rng.randrange(len(changed))
+                    changed[place] = rng.choice((0, 0xFF, 0x7F, changed[place] ^ 1 << rng.randrange(8)))
+    return bytes(changed)
 
-    def _delete(self, tree: Tree) -> None:
-        place, key = self._place(tree)
-        del place[key]
 
-    def _double(self, tree: Tree) -> None:
-        place, key = self._place(tree)
-        if isinstance(place, list):
-            place.insert(key, copy.deepcopy(place[key]))
-        else:
-            place[f"{key}2"] = copy.deepcopy(place[key])
+# ---- of JSON ------------------------------------------------------------------------------------------------------
 
-    def _swap(self, tree: Tree) -> None:
-        """Two values of one type change places, wherever they are."""
-        first, one = self._place(tree)
-        others = [(p, k) for p, k in _places(tree) if type(p[k]) is type(first[one]) and not _inside(p[k], first[one])]
-        second, other = self._rng.choice(others)
-        first[one], second[other] = copy.deepcopy(second[other]), copy.deepcopy(first[one])
 
-    def _nudge(self, tree: Tree) -> None:
-        numbers = [(p, k) for p, k in _places(tree) if type(p[k]) is int]
-        if numbers:
-            place, key = self._rng.choice(numbers)
-            place[key] += self._rng.choice((-1, 1, 1, 2, 64, -64))
+def change_tree(tree: Tree, rng: random.Random) -> None:
+    """One change of parsed JSON: a value replaced, removed, doubled, exchanged with another, or a little different."""
+    rng.choice((_value, _value, _delete, _double, _swap, _nudge))(tree, rng)
 
-    def _place(self, tree: Tree) -> tuple[Tree, Any]:
-        found = list(_places(tree)) or [({"x": 0}, "x")]
-        return self._rng.choice(found)
 
-    # ---- of bytes ---------------------------------------------------------------------------------------------------
+def _value(tree: Tree, rng: random.Random) -> None:
+    place, key = _place(tree, rng)
+    old = place[key]
+    if isinstance(old, bool) or rng.random() < 0.25:
+        place[key] = copy.deepcopy(rng.choice((*NUMBERS, *TEXTS, *OTHERS)))
+    elif isinstance(old, int):
+        place[key] = rng.choice(NUMBERS)
+    elif isinstance(old, str):
+        place[key] = rng.choice((*TEXTS, old + "x", old[:-1], old.upper(), old[::-1]))
+    else:
+        place[key] = copy.deepcopy(rng.choice(OTHERS))
 
-    def _bytes(self, data: bytes) -> bytes:
-        rng, changed = self._rng, bytearray(data)
-        at = rng.randrange(len(data) + 1)
-        match rng.randrange(6):
-            case 0:
-                return bytes(changed[:at])
-            case 1:
-                changed[at:at] = rng.randbytes(rng.choice((1, 4, 64)))
-            case 2:
-                del changed[at : at + rng.choice((1, 4, 64))]
-            case 3:
-                return rng.randbytes(rng.choice((0, 1, 100)))
-            case _:
-                for _ in range(rng.choice((1, 1, 2, 8))):
-                    if changed:
-                        place = rng.randrange(len(changed))
-                        changed[place] = rng.choice((0, 0xFF, 0x7F, changed[place] ^ 1 << rng.randrange(8)))
-        return bytes(changed)
+
+def _delete(tree: Tree, rng: random.Random) -> None:
+    place, key = _place(tree, rng)
+    del place[key]
+
+
+def _double(tree: Tree, rng: random.Random) -> None:
+    place, key = _place(tree, rng)
+    if isinstance(place, list):
+        place.insert(key, copy.deepcopy(place[key]))
+    else:
+        place[f"{key}2"] = copy.deepcopy(place[key])
+
+
+def _swap(tree: Tree, rng: random.Random) -> None:
+    """Two values of one type change places, wherever they are."""
+    first, one = _place(tree, rng)
+    others = [(p, k) for p, k in _places(tree) if type(p[k]) is type(first[one]) and not _inside(p[k], first[one])]
+    second, other = rng.choice(others or [(first, one)])
+    first[one], second[other] = copy.deepcopy(second[other]), copy.deepcopy(first[one])
+
+
+def _nudge(tree: Tree, rng: random.Random) -> None:
+    numbers = [(p, k) for p, k in _places(tree) if type(p[k]) is int]
+    if numbers:
+        place, key = rng.choice(numbers)
+        place[key] += rng.choice((-1, 1, 1, 2, 64, -64))
+
+
+def _place(tree: Tree, rng: random.Random) -> tuple[Tree, Any]:
+    return rng.choice(list(_places(tree)) or [({"x": 0}, "x")])
 
 
 def _places(tree: Tree) -> Iterator[tuple[Tree, Any]]:

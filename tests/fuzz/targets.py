@@ -30,6 +30,7 @@ from heterocc.compiler.placement.cost_table import load_cost_table
 from heterocc.runtime.execute.onnx_wire import unexpected_external
 from heterocc.runtime.files.inputs import read_npz
 from heterocc.runtime.select.compat import host, why_not
+from heterocc.runtime.serve.rest_bodies import Body
 from tests.artifacts.bundle_forge import contents, pack, with_manifest
 from tests.artifacts.bundle_sample import write_sample
 
@@ -119,6 +120,24 @@ def _npz() -> bytes:
     return buffer.getvalue()
 
 
+def _request(data: bytes) -> None:
+    """An HTTP request for inference: JSON, and from the first zero byte on its binary tensors."""
+    end = data.find(b"\0")
+    for given in Body(data, None if end < 0 else end).request.inputs:
+        # The service compares the datatype and the number of dimensions with the model's before it decodes.
+        if len(given.shape) < 8 and given.datatype in ("FP32", "INT16", "BYTES"):
+            given.decode(given.datatype, given.shape)
+
+
+def _requests() -> list[bytes]:
+    listed = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [[1.5, 2]], "parameters": {"a": 1}}
+    texts = {"name": "s", "datatype": "BYTES", "shape": [2], "data": ["a", "b"]}
+    raw = {"name": "r", "datatype": "INT16", "shape": [3], "parameters": {"binary_data_size": 6}}
+    outputs = [{"name": "y", "parameters": {"binary_data": True}}]
+    one = {"id": "7", "inputs": [listed, texts], "outputs": outputs, "parameters": {"timeout": 1000}}
+    return [json.dumps(one).encode(), json.dumps({"inputs": [listed, raw]}).encode() + bytes(6)]
+
+
 def _model() -> bytes:
     from tests.compiler.small import conv_net
 
@@ -168,4 +187,5 @@ TARGETS: Mapping[str, Target] = {
     ),
     "costs": Target(_by_file(load_cost_table, "c.json"), lambda: [json.dumps(_COSTS).encode()]),
     "npz": Target(_by_file(read_npz, "x.npz"), lambda: [_npz()]),
+    "request": Target(_request, _requests),
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import targets
+from tests.fuzz import many, native_seeds, targets
 from tests.fuzz.targets import TARGETS, corpus, run
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +46,20 @@ def test_inputs_that_found_faults_are_stored_for_targets_that_exist_and_are_refu
     for name in folders:
         for data in corpus(name):
             assert not run(name, data)
+
+
+@pytest.mark.parametrize("name", many.TEXTUAL)
+def test_structured_mutants_of_seeds_are_accepted_or_refused_and_not_all_alike(name: str) -> None:
+    seeds = TARGETS[name].seeds()
+    mutants = [many.seeded(name, number, seeds, many.TEXTUAL[name]) for number in range(DAMAGED)]
+    assert len(set(mutants)) > DAMAGED // 2
+    assert sum(run(name, data) for data in mutants) < DAMAGED
+
+
+@pytest.mark.parametrize("name", many.NATIVE)
+def test_the_parts_of_a_container_make_the_container(name: str) -> None:
+    for data in native_seeds.SEEDS[name]():
+        assert many.NATIVE[name](data).pack() == data
 
 
 @pytest.mark.slow

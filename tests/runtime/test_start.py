@@ -42,21 +42,35 @@ for module in (runtime, native):
     ]
 
 
+def test_a_load_leaves_what_only_compiling_programs_need_for_later(tmp_path: Path) -> None:
+    standin.write_bundle(tmp_path / "m.hcb", standin.chain(1))
+    program = f"""
+import sys
+from heterocc.runtime import load
+load({str(tmp_path / "m.hcb")!r}, threads=2).close()
+print([m for m in ("importlib.metadata", "logging", "subprocess", "tempfile") if m in sys.modules])
+"""
+    assert fresh(program).split() == ["[]"]
+
+
 @pytest.mark.parametrize("threads", [1, 8])
-def test_package_metadata_that_a_load_put_off_is_whole_when_it_is_read(threads: int, tmp_path: Path) -> None:
+def test_parts_of_tvm_ffi_that_a_load_put_off_are_whole_when_they_are_used(threads: int, tmp_path: Path) -> None:
     standin.write_bundle(tmp_path / "m.hcb", standin.chain(1))
     program = f"""
 import sys, threading
 from heterocc.runtime import load
-session = load({str(tmp_path / "m.hcb")!r})
-from importlib import metadata
-names = []
-def read(): names.append(metadata.metadata("numpy")["Name"])
-workers = [threading.Thread(target=read) for _ in range({threads})]
+session = load({str(tmp_path / "m.hcb")!r}, threads=2)
+import tvm_ffi
+seen = []
+def use(): seen.append((tvm_ffi.libinfo.find_libtvm_ffi(), tvm_ffi.cpp.load_inline.__name__))
+workers = [threading.Thread(target=use) for _ in range({threads})]
 [w.start() for w in workers]; [w.join() for w in workers]
-print(set(names), len(names), metadata.version("numpy") != "", "email.message" in sys.modules)
+from tvm_ffi.cpp.extension import load_inline
+((library, name),) = set(seen)
+mapped = {{line.split()[-1] for line in open("/proc/self/maps") if "libtvm_ffi.so" in line}}
+print(len(seen), name, mapped == {{library}}, load_inline is tvm_ffi.cpp.load_inline, "subprocess" in sys.modules)
 """
-    assert fresh(program).split() == ["{'numpy'}", str(threads), "True", "True"]
+    assert fresh(program).split() == [str(threads), "load_inline", "True", "True", "True"]
 
 
 def test_the_cpu_plug_in_finds_the_library_of_tvm_ffi_wherever_that_package_lies() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -22,6 +23,8 @@ from heterocc.compiler.importer.symbols.repeats import is_control
 from heterocc.compiler.importer.symbols.shapes import shapes_of
 from heterocc.compiler.importer.symbols.sizes import Size, named, number
 from heterocc.passes.graph import Value
+
+_T = TypeVar("_T")
 
 Dims = tuple[int | str | None, ...] | None
 """The shape of a value."""
@@ -150,9 +153,9 @@ def _derive(
         given = Given(node, opset, shapes, contents, limits, [weights.get(name) for name in node.input])
         kinds: list[str | None] = []
         if is_control(node):
-            results = _inside(opset, symbols).results(node, found, weights)
+            results = _if_valid(_inside(opset, symbols).results, node, found, weights) or []
         else:
-            results = shapes_of(given) or []
+            results = _if_valid(shapes_of, given) or []
             if any(not symbols.fresh.keys().isdisjoint(limit.size.names) for limit in limits.values()):
                 results = []  # nobody checks a limit of a size that is known only at run time
             else:
@@ -172,9 +175,21 @@ def _derive(
             dims = symbols.name_unknown(name, _merged(known.shape, symbols.dims(shape)), node.name)
             found[name] = Value(name, known.dtype, dims)
         if node.output and node.output[0]:
-            elements = contents_of(given, symbols.shape_of(found.get(node.output[0])))
+            shape = symbols.shape_of(found.get(node.output[0]))
+            elements = _if_valid(contents_of, given, shape)
             if elements is not None:
                 symbols.contents[node.output[0]] = elements
+
+
+def _if_valid(rule: Callable[..., _T | None], *given: Any) -> _T | None:
+    """The result of a rule; None if its node is not valid, such as a Concat of tensors of two ranks.
+
+    Its dimensions stay unknown, and ONNX's checker or a device says what is wrong with it.
+    """
+    try:
+        return rule(*given)
+    except (LookupError, ValueError, TypeError, AttributeError, ZeroDivisionError, StopIteration):
+        return None
 
 
 def _merged(

@@ -9,7 +9,15 @@ import pytest
 
 from heterocc.artifacts.manifest import Device, Partition, Producer, TensorSpec, Variant
 from heterocc.runtime.native import tvm_libraries
-from heterocc.runtime.select.compat import HostInfo, cpu_features, host, known_features, plain_arch, why_not
+from heterocc.runtime.select.compat import (
+    HostInfo,
+    cpu_features,
+    has_onnxruntime,
+    host,
+    known_features,
+    plain_arch,
+    why_not,
+)
 
 ZEN5 = """\
 processor\t: 0
@@ -95,11 +103,12 @@ def test_one_architecture_has_one_name() -> None:
 
 def test_this_machine_is_seen_without_importing_what_is_looked_for() -> None:
     code = (
-        "import sys; from heterocc.runtime.select.compat import host; h = host(); print(h.arch, h.tvm, h.onnxruntime);"
+        "import sys; from heterocc.runtime.select.compat import has_onnxruntime, host; h = host();"
+        "print(h.arch, h.tvm, has_onnxruntime());"
         "print([m for m in ('tvm', 'onnx', 'onnxruntime', 'heterocc.compiler') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert out.splitlines()[0] == f"{host().arch} {host().tvm} {host().onnxruntime}"
+    assert out.splitlines()[0] == f"{host().arch} {host().tvm} {has_onnxruntime()}"
     assert out.splitlines()[1] == "[]"
     if host().arch == "x86_64":
         assert "sse2" in host().cpu_features

@@ -73,10 +73,10 @@ class ServiceProcess:
         assert any(r["message"] == message for r in self.log), (self.log, self.other_lines)
         return self.record(message)
 
-    def end(self, number: int = signal.SIGTERM) -> int:
+    def end(self, number: int = signal.SIGTERM, seconds: float = 60.0) -> int:
         """Send a signal and wait; the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(seconds)
 
     def get(self, path: str) -> bytes:
         """The body of a page."""

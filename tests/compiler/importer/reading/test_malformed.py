@@ -278,6 +278,30 @@ def test_a_branch_that_does_not_fit_its_node_is_refused(
     assert "branch" in refusal(tmp_path, made).message
 
 
+def test_tensors_of_two_ranks_that_are_joined_are_refused_also_if_sizes_follow_from_values(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Gather", "s axes", "g"),
+        node("ConstantOfShape", "g", "c"),
+        node("Expand", "x k", "e"),
+        node("Concat", "c e", "y", axis=0),
+    ]
+    constants = {"axes": np.array([0], np.int64), "k": np.array([2, 3], np.int64)}
+    made = model(nodes, [value("x", [1, 3])], [value("y")], constants)
+    assert "same rank" in refusal(tmp_path, made).message
+
+
+def test_a_loop_with_more_values_than_its_body_takes_is_refused(tmp_path: Path) -> None:
+    body = helper.make_graph([node("Relu", "held", "next")], "b", [value("held", [4])], [value("next", [4])])
+    made = model(
+        [node("Loop", "trips go x", "y", body=body)],
+        INPUTS,
+        OUTPUTS,
+        {"trips": np.array(3, np.int64), "go": np.array(True)},
+    )
+    refusal(tmp_path, made)
+
+
 @pytest.mark.parametrize("flag", [np.zeros(0, np.bool_), np.zeros(2, np.bool_)], ids=["none", "two"])
 def test_a_flag_of_no_or_two_elements_decides_nothing(tmp_path: Path, flag: np.ndarray) -> None:
     drop = model([node("Dropout", "x r c", "y")], INPUTS, OUTPUTS, {"r": np.array(0.5, np.float32), "c": flag})
