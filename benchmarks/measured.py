@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import sys
 import time
@@ -25,8 +26,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+from benchmarks.multi import golden  # noqa: E402
 from cpu import locate  # noqa: E402
-from multi import golden  # noqa: E402
 
 from heterocc.artifacts.errors import HeteroccError  # noqa: E402
 from heterocc.compiler.driver import compile_model  # noqa: E402
@@ -74,7 +75,9 @@ def medians(runs: dict[str, Callable[[], object]], seconds: float) -> dict[str, 
     for run in runs.values():
         run()
         run()
+    rng = random.Random(0)
     while left := [n for n, t in spent.items() if len(t) < LEAST or (sum(t) < seconds and len(t) < MOST)]:
+        rng.shuffle(left)  # a device's threads may still be awake in the run after it
         for name in left:
             started = time.perf_counter()
             runs[name]()
