@@ -28,10 +28,14 @@ def node_times(graph: Graph, machine: Machine) -> npt.NDArray[np.float64]:
     """Seconds as of `node_seconds` for each node, in graph order, on each device."""
     rows = np.empty((len(graph.nodes), len(machine.devices)))
     for column, device in enumerate(machine.devices):
-        stated = machine.seconds.get(device.name, {})
-        rows[:, column] = [
-            stated[n.name] if n.name in stated else node_seconds(graph, machine, device.name, n) for n in graph.nodes
-        ]
+        times = list(map(machine.seconds.get(device.name, {}).get, graph.names))
+        if None in times:
+            rows[:, column] = [
+                node_seconds(graph, machine, device.name, node) if seconds is None else seconds
+                for seconds, node in zip(times, graph.nodes, strict=True)
+            ]
+        else:
+            rows[:, column] = times
     return rows
 
 
@@ -89,12 +93,8 @@ def alone_seconds(plan: Plan, device: str) -> float | None:
 
 
 def _seconds(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> float:
-    total = 0.0
-    for node in graph.nodes:
-        device = device_of[node.name]
-        stated = machine.seconds.get(device)
-        if stated is not None and node.name in stated:  # without a call for each node
-            total += stated[node.name]
-        else:
-            total += node_seconds(graph, machine, device, node)
-    return total
+    stated = {d.name: machine.seconds.get(d.name, {}) for d in machine.devices}
+    times = [stated[device_of[name]].get(name) for name in graph.names]
+    known = [seconds for seconds in times if seconds is not None]
+    left = [node for seconds, node in zip(times, graph.nodes, strict=True) if seconds is None]
+    return math.fsum([*known, *(node_seconds(graph, machine, device_of[node.name], node) for node in left)])

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
 
 DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
     {
@@ -111,6 +115,9 @@ class Graph:
       * every value that is used has an entry in `values`.
 
     `constants` are initializers, which have no device and are copied to each device that uses them.
+    `position` has the place of each node in graph order, by its name, and `sources` for each node the positions of the
+    nodes whose results it reads, without repetition. `writers` has the position of the node that writes each value, -1
+    for graph inputs and constants. The checks compute these.
     """
 
     name: str
@@ -119,6 +126,9 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: frozenset[str] = field(default_factory=frozenset)
+    position: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    sources: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    writers: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         """One short line; the fields hold the nodes and values."""
@@ -126,31 +136,47 @@ class Graph:
         return f"<Graph {self.name}: {len(self.nodes)} nodes; {ends if len(ends) <= 200 else ends[:199] + '…'}>"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
-        names: set[str] = set()
-        written = set(self.inputs) | self.constants
+        values = dict(self.values)
+        object.__setattr__(self, "values", MappingProxyType(values))
+        position: dict[str, int] = {}
+        written = dict.fromkeys([*self.inputs, *self.constants], -1)
         for name in written:
             self._known(name)
-        for node in self.nodes:
-            if node.name in names:
+        found: list[tuple[int, ...]] = []
+        for index, node in enumerate(self.nodes):
+            if node.name in position:
                 raise ValueError(f"two nodes are named '{node.name}'")
-            names.add(node.name)
+            position[node.name] = index
+            sources = []
             for value in node.inputs:
-                self._known(value)
-                if value not in written:
+                source = written.get(value)
+                if source is None:
+                    self._known(value)
                     raise ValueError(f"node '{node.name}' reads '{value}' before it is written")
+                if source >= 0:
+                    sources.append(source)
+            found.append(tuple(sources) if len(sources) < 2 else tuple(dict.fromkeys(sources)))
             for value in node.outputs:
-                self._known(value)
+                if value not in values:
+                    self._known(value)
                 if value in written:
                     raise ValueError(f"'{value}' is written twice (again by node '{node.name}')")
-                written.add(value)
+                written[value] = index
         for value in self.outputs:
             if value not in written:
                 raise ValueError(f"graph output '{value}' is never written")
+        object.__setattr__(self, "position", MappingProxyType(position))
+        object.__setattr__(self, "sources", tuple(found))
+        object.__setattr__(self, "writers", MappingProxyType(written))
 
     def _known(self, value: str) -> None:
         if value not in self.values:
             raise ValueError(f"value '{value}' has no entry in the value table")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the nodes in graph order."""
+        return tuple([n.name for n in self.nodes])
 
     @cached_property
     def node_by_name(self) -> Mapping[str, Node]:
@@ -163,11 +189,6 @@ class Graph:
         return MappingProxyType({v: n.name for n in self.nodes for v in n.outputs})
 
     @cached_property
-    def position(self) -> Mapping[str, int]:
-        """The place of each node in graph order, by its name."""
-        return MappingProxyType({n.name: i for i, n in enumerate(self.nodes)})
-
-    @cached_property
     def consumers(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the nodes that read each value, in graph order without repetition."""
         found: dict[str, list[str]] = {}
@@ -177,16 +198,11 @@ class Graph:
         return MappingProxyType({k: tuple(v) for k, v in found.items()})
 
     @cached_property
-    def sources(self) -> tuple[tuple[int, ...], ...]:
-        """For each node the positions of the nodes whose results it reads, without repetition."""
-        position: dict[str, int] = {}
-        found: list[tuple[int, ...]] = []
-        for index, node in enumerate(self.nodes):
-            sources = [position[v] for v in node.inputs if v in position]
-            found.append(tuple(sources) if len(sources) < 2 else tuple(dict.fromkeys(sources)))
-            for value in node.outputs:
-                position[value] = index
-        return tuple(found)
+    def edges(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The entries of `sources` as arrays: positions of nodes whose results are read, and of the nodes that read."""
+        counts = np.fromiter(map(len, self.sources), np.int64, len(self.sources))
+        flat = np.fromiter(chain.from_iterable(self.sources), np.int64, int(counts.sum()))
+        return flat, np.repeat(np.arange(len(counts)), counts)
 
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:

@@ -39,7 +39,7 @@ def pull_islands(
     search = _Search(graph, machine, pins, device_of)
     while search.sweep():
         pass
-    return {n.name: search.names[search.labels[b]] for n, b in zip(graph.nodes, search.blocks.block_of, strict=True)}
+    return {name: search.names[search.labels[b]] for name, b in zip(graph.names, search.blocks.block_of, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,11 @@ class _Blocks:
         readers: dict[str, list[int]] = {}
         for block, first in enumerate(self.firsts):
             for value in dict.fromkeys(graph.nodes[first].inputs):
-                if value in graph.producer:
+                if graph.writers[value] >= 0:
                     readers.setdefault(value, []).append(block)
         counts = [len(found) for found in readers.values()]
         return Sent(
-            np.array([self.block_of[graph.position[graph.producer[v]]] for v in readers], np.int64),
+            np.array([self.block_of[graph.writers[v]] for v in readers], np.int64),
             np.array([graph.values[v].nbytes for v in readers], float),
             np.append(0, np.cumsum(counts)).astype(np.int64),
             np.array([block for found in readers.values() for block in found], np.int64),
@@ -132,17 +132,19 @@ class _Search:
         self.names = [*(d.name for d in machine.devices), UNPLACED]
         self._unplaced = len(machine.devices)
         number = {name: i for i, name in enumerate(self.names)}
-        self.blocks = _Blocks.of(graph, [number[device_of[n.name]] for n in graph.nodes])
+        self.blocks = _Blocks.of(graph, [number[device_of[name]] for name in graph.names])
         self.labels = self.blocks.labels
         self._bounded = any(d.memory is not None for d in machine.devices)
         block_of = np.array(self.blocks.block_of)
         times = node_times(graph, machine)
-        self._seconds = np.zeros((len(self.labels), len(self.names)))
-        for column in range(len(machine.devices)):
-            self._seconds[:, column] = np.bincount(block_of, times[:, column])
-        self._able = np.ones((len(machine.devices), len(self.labels)), bool)
-        for able, device in zip(self._able, machine.devices, strict=True):
-            able[block_of[~self._may_move(device, pins)]] = False
+        columns = range(len(machine.devices))
+        self._seconds: list[list[float]] = [np.bincount(block_of, times[:, column]).tolist() for column in columns]
+        able = np.ones((len(machine.devices), len(self.labels)), bool)
+        for row, device in zip(able, machine.devices, strict=True):
+            row[block_of[~self._may_move(device, pins)]] = False
+        self._able: list[list[bool]] = able.tolist()
+        self._options: dict[tuple[int, ...], dict[int, float | None]] = {}
+        self._touched: set[int] = set()
         links = [[machine.link(a, b) for b in self.names] for a in self.names]
         self._links = [[(math.inf, 1.0) if k is None else (k.latency, k.bandwidth) for k in row] for row in links]
         self._sent = self.blocks.sent(graph)
@@ -183,12 +185,16 @@ class _Search:
         gave: set[int] = set()
         received: set[int] = set()
         moved = False
+        self._touched = set()
         for move in moves:
             # Groups that lose and gain nodes could form a cycle; a group that only changes its device cannot.
             if move.island.turn in received or move.into in gave:
                 continue
-            if self._saving(move.island, move.target) < WORTH or not self._has_room(move.island, move.target):
+            if not self._touched.isdisjoint(move.island.border) and self._saving(move.island, move.target) < WORTH:
                 continue
+            if not self._has_room(move.island, move.target):
+                continue
+            self._touched.update(move.island.border)
             for block in move.island.blocks:
                 self.labels[block] = move.target
             gave.add(move.island.turn)
@@ -234,15 +240,24 @@ class _Search:
     def _moves(self, groups: _Groups, islands: Sequence[_Island]) -> Iterable[_Move]:
         if len(groups.sizes) == 1:
             return
+        known, self._options = self._options, {}
         for island in islands:
             own = self.labels[island.blocks[0]]
             if own == self._unplaced:
                 continue
-            for target in self._neighbours(island) - {own, self._unplaced}:
+            # The savings of an island are as before if no island beside it moved.
+            key = tuple(island.blocks)
+            options = known.get(key) if self._touched.isdisjoint(island.border) else None
+            if options is None:
+                options = dict.fromkeys(self._neighbours(island) - {own, self._unplaced})
+            self._options[key] = options
+            for target, saving in options.items():
                 into = self._joins(groups, island, target)
-                if into is None or not self._able[target][island.blocks].all():
+                if into is None:
                     continue
-                saving = self._saving(island, target)
+                if saving is None:
+                    able = all(map(self._able[target].__getitem__, island.blocks))
+                    saving = options[target] = self._saving(island, target) if able else -1.0
                 if saving >= WORTH:
                     yield _Move(saving, target, into, island)
 
@@ -282,7 +297,8 @@ class _Search:
                     saved += sign * (latency + nbytes / bandwidth)
         if count < 0:
             return -1.0
-        return saved + float(self._seconds[island.blocks, own].sum() - self._seconds[island.blocks, target].sum())
+        here, there = self._seconds[own], self._seconds[target]
+        return saved + sum([here[block] - there[block] for block in island.blocks])
 
     def _has_room(self, island: _Island, target: int) -> bool:
         if not self._bounded:

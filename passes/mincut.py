@@ -61,7 +61,7 @@ class MinCut(SpecPass):
                 hint="add the missing links, or let one device run more nodes",
             )
         device_of = problem.device_of(found.labels)
-        names = [n.name for n in plan.graph.nodes]
+        names = plan.graph.names
         groups = tuple(tuple(names[node] for node in turn) for turn in found.turns)
         if self.objective != "overlap":  # whose partitions are cut on purpose
             groups = settled(plan.graph, device_of, groups)

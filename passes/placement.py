@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from heterocc.artifacts.errors import Hint, PinnedDeviceError, UnsupportedOpError
 from heterocc.passes.cost import Machine
@@ -79,17 +79,14 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
             if bounded:
                 budget.add(device, node)
             device_of[node.name] = device
-    plain = [(d.name, refusals[d.name]) for d in ranked]
-    for node in graph.nodes:
-        if node.name in device_of:
-            continue
-        if not (partial or bounded or node.name in shapes):  # most nodes: this takes no time
-            for chosen, refused in plain:
-                if node.name not in refused:
-                    device_of[node.name] = chosen
-                    break
-            else:
-                raise _unsupported(graph, machine, budget, device_of, node)
+    left: Sequence[Node] = graph.nodes
+    if not (partial or bounded or pins or shapes):  # many models: only what the first device refuses takes time
+        first = ranked[0].name
+        device_of = dict.fromkeys(graph.names, first)
+        left = [graph.node_by_name[name] for name in graph.names if name in refusals[first]] if refusals[first] else []
+        ranked = ranked[1:]
+    for node in left:
+        if node.name in pins:
             continue
         candidates = [*host[:1], *ranked] if shapes and node.name in shapes else ranked
         if partial:

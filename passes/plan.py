@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 from types import MappingProxyType
+
+import numpy as np
 
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.cost import Machine
@@ -14,6 +17,10 @@ from heterocc.passes.objective import Goal
 
 UNPLACED = "?"
 """Device of a partition that no pass has placed yet."""
+
+
+_FEW_NODES = 64
+"""Smaller plans are not worth arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,41 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pins", MappingProxyType(dict(self.pins)))
+        if not self._is_plain():
+            self._check()
+
+    def _is_plain(self) -> bool:
+        """Return whether the invariants hold, by arrays, and there are no pins or missing links to look at.
+
+        Passes build several large plans, and `_check` takes several times as long.
+        """
+        graph, parts = self.graph, self.partitions
+        if len(graph.nodes) < _FEW_NODES or self.pins or not self.machine.is_connected:
+            return False
+        devices = {d.name for d in self.machine.devices} | {UNPLACED}
+        refusals = self.machine.refusals
+        for part in parts:
+            refused = refusals.get(part.device)
+            if part.device not in devices or (refused and not refused.keys().isdisjoint(part.nodes)):
+                return False
+        counts = [len(part.nodes) for part in parts]
+        position = graph.position
+        if sum(counts) != len(position) or not min(counts):
+            return False
+        try:
+            places = np.array([position[name] for part in parts for name in part.nodes], np.int64)
+        except KeyError:
+            return False
+        index = np.repeat(np.arange(len(parts)), counts)
+        owner = np.full(len(position), -1, np.int64)
+        owner[places] = index
+        if (owner < 0).any() or ((places[1:] < places[:-1]) & (index[1:] == index[:-1])).any():
+            return False
+        sources, readers = graph.edges
+        return bool((owner[sources] <= owner[readers]).all())
+
+    def _check(self) -> None:
+        """Raise ValueError for an invariant that does not hold."""
         order = self.graph.position
         devices = {d.name for d in self.machine.devices} | {UNPLACED}
         owner = [-1] * len(order)
@@ -159,31 +201,23 @@ class Plan:
         found: dict[tuple[str, str], Transfer] = {}
         if len({part.device for part in self.partitions}) < 2:
             return ()
-        graph, placed, position = self.graph, self.device_of, self.graph.position
-        devices = [placed[node.name] for node in graph.nodes]
-        for part in self.partitions:
-            target = part.device
-            for place in [position[name] for name in part.nodes]:
-                for source in graph.sources[place]:
-                    if devices[source] != target:
-                        break
-                else:
-                    continue  # most nodes: their values are on their device
-                for value in graph.nodes[place].inputs:
-                    writer = graph.producer.get(value)
-                    if writer is None or placed[writer] == target or (value, target) in found:
-                        continue
-                    nbytes = graph.values[value].nbytes
-                    found[value, target] = Transfer(value, placed[writer], target, nbytes)
+        graph = self.graph
+        devices = list(map(self.device_of.__getitem__, graph.names))
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(devices))}
+        number = np.array(list(map(numbers.__getitem__, devices)), np.int64)
+        sources, readers = graph.edges
+        crossing = {graph.names[place] for place in readers[number[sources] != number[readers]].tolist()}  # few
+        for name in [name for part in self.partitions for name in part.nodes if name in crossing]:
+            place = graph.position[name]
+            target = devices[place]
+            for value in graph.nodes[place].inputs:
+                writer = graph.writers[value]
+                if writer < 0 or devices[writer] == target or (value, target) in found:
+                    continue
+                found[value, target] = Transfer(value, devices[writer], target, graph.values[value].nbytes)
         return tuple(found.values())
 
 
 def consecutive(graph: Graph, device_of: Mapping[str, str]) -> tuple[Partition, ...]:
     """Partitions of consecutive nodes (graph order) on one device: acyclic, because graph order is a run order."""
-    runs: list[tuple[str, list[str]]] = []
-    for node in graph.nodes:
-        device = device_of[node.name]
-        if not runs or runs[-1][0] != device:
-            runs.append((device, []))
-        runs[-1][1].append(node.name)
-    return tuple(Partition(device, tuple(names)) for device, names in runs)
+    return tuple(Partition(device, tuple(run)) for device, run in groupby(graph.names, device_of.__getitem__))

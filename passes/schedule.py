@@ -37,9 +37,9 @@ def fewest_runs(
     place of the number of groups.
     """
     numbers: dict[str, int] = {}
-    labels = [numbers.setdefault(device_of[n.name], len(numbers)) for n in graph.nodes]
+    labels = [numbers.setdefault(device_of[name], len(numbers)) for name in graph.names]
     turns = fewest_turns(graph, labels, [(weights or {}).get(d, 1) for d in numbers])
-    names = [n.name for n in graph.nodes]
+    names = graph.names
     return tuple(tuple([names[i] for i in turn]) for turn in turns)
 
 
@@ -109,9 +109,9 @@ def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequenc
 
     `fewest_runs` runs every node as early as possible; a node that only a later group reads should run there.
     """
-    if len(groups) == 1:
+    if len(groups) <= 1:
         return tuple(map(tuple, groups))
-    position, names = graph.position, [n.name for n in graph.nodes]
+    position, names = graph.position, graph.names
     turn_of = [0] * len(names)
     for turn, group in enumerate(groups):
         for name in group:
@@ -120,27 +120,29 @@ def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequenc
     left = [len(g) for g in groups]
 
     def crossing(value: str) -> int:
-        source = turn_of[position[graph.producer[value]]]
-        crosses = any(turn_of[position[c]] != source for c in graph.consumers.get(value, ()))
+        writer = graph.writers[value]
+        crosses = any(turn_of[r] != turn_of[writer] for r in graph.readers[writer] if value in graph.nodes[r].inputs)
         return max(graph.values[value].nbytes, 1) if crosses else 0
 
     moved = False
-    for index in range(len(turn_of) - 1, -1, -1):
+    late = _read_late(graph, turn_of, device_at)
+    heapq.heapify(late)
+    while late:
+        index = -heapq.heappop(late)  # the last node first: readers before the nodes that they read
         turn = turn_of[index]
-        readers = graph.readers[index]
-        if not readers:
-            continue
-        later = turn_of[readers[0]] if len(readers) == 1 else min([turn_of[reader] for reader in readers])
+        later = min([turn_of[reader] for reader in graph.readers[index]])
         if later == turn or left[turn] == 1 or device_at[later] != device_at[turn]:
             continue
         node = graph.nodes[index]
-        values = [v for v in dict.fromkeys((*node.inputs, *node.outputs)) if v in graph.producer]
+        values = [v for v in dict.fromkeys((*node.inputs, *node.outputs)) if graph.writers[v] >= 0]
         before = sum(map(crossing, values))
         turn_of[index] = later
         if sum(map(crossing, values)) < before:
             left[turn] -= 1
             left[later] += 1
             moved = True
+            for source in graph.sources[index]:
+                heapq.heappush(late, -source)
         else:
             turn_of[index] = turn
     if not moved:
@@ -149,6 +151,18 @@ def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequenc
     for name, turn in zip(names, turn_of, strict=True):
         found[turn].append(name)
     return tuple(map(tuple, found))
+
+
+def _read_late(graph: Graph, turn_of: Sequence[int], device_at: Sequence[str]) -> list[int]:
+    """Negative positions of the nodes that are first read by a later group on their device."""
+    sources, readers = graph.edges
+    turns = np.array(turn_of)
+    first = np.full(len(turns), len(device_at), np.int64)
+    np.minimum.at(first, sources, turns[readers])
+    numbers: dict[str, int] = {}
+    devices = np.array([*(numbers.setdefault(d, len(numbers)) for d in device_at), -1])
+    found: list[int] = np.flatnonzero((first > turns) & (devices[first] == devices[turns])).tolist()
+    return [-index for index in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,17 +30,15 @@ class Sent:
     @classmethod
     def of(cls, graph: Graph) -> Sent:
         """The values of a graph, in the order in which they are first read."""
-        writer: dict[str, int] = {}
+        writers = graph.writers
         number: dict[str, int] = {}
         read: list[int] = []
         by: list[int] = []
-        for position, node in enumerate(graph.nodes):
+        for place, node in enumerate(graph.nodes):
             for value in node.inputs:
-                if value in writer:
+                if writers[value] >= 0:
                     read.append(number.setdefault(value, len(number)))
-                    by.append(position)
-            for value in node.outputs:
-                writer[value] = position
+                    by.append(place)
         order = np.argsort(np.array(read, np.int64), kind="stable")
         values, readers = np.array(read, np.int64)[order], np.array(by, np.int64)[order]
         if len(values):
@@ -49,7 +47,7 @@ class Sent:
         counts = np.bincount(values, minlength=len(number))
         known = graph.values
         return cls(
-            np.array([writer[v] for v in number], np.int64),
+            np.array([writers[v] for v in number], np.int64),
             np.array([known[v].nbytes for v in number], float),
             np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64),
             readers,

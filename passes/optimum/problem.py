@@ -111,12 +111,12 @@ class Problem:
     def device_of(self, labels: Labels) -> dict[str, str]:
         """The device of every node by name."""
         names = [d.name for d in self.machine.devices]
-        return {n.name: names[label] for n, label in zip(self.graph.nodes, labels.tolist(), strict=True)}
+        return {name: names[label] for name, label in zip(self.graph.names, labels.tolist(), strict=True)}
 
     def labels_of(self, device_of: Mapping[str, str]) -> Labels:
         """The labels of a placement of all nodes."""
         number = {d.name: i for i, d in enumerate(self.machine.devices)}
-        return np.array([number[device_of[n.name]] for n in self.graph.nodes], np.int64)
+        return np.array([number[device_of[name]] for name in self.graph.names], np.int64)
 
     @property
     def is_bounded(self) -> bool:
@@ -161,11 +161,12 @@ def _seconds(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> Floats:
     for column, device in enumerate(machine.devices):
         refusals = machine.refusals.get(device.name)
         if refusals:
-            rows[[n.name in refusals for n in graph.nodes], column] = math.inf
+            rows[[graph.position[name] for name in refusals if name in graph.position], column] = math.inf
     pinned = [n.name in pins for n in graph.nodes] if pins else np.zeros(len(rows), bool)
-    _prefer(rows, [d for d in range(len(machine.devices)) if d not in last], ~np.array(pinned))
-    if hosts:
-        shapes = shape_nodes(graph)
+    if last:
+        _prefer(rows, [d for d in range(len(machine.devices)) if d not in last], ~np.array(pinned))
+    shapes = shape_nodes(graph) if hosts else frozenset()
+    if shapes:
         _prefer(rows, hosts, np.array([n.name in shapes and n.name not in pins for n in graph.nodes], bool))
     for column, device in enumerate(machine.devices):
         others = [i for i, n in enumerate(graph.nodes) if pins.get(n.name, device.name) != device.name] if pins else []
