@@ -10,8 +10,10 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.names import file_name
 from heterocc.compiler.build.bisect_lowering import at_fault
+from heterocc.compiler.build.kept import lower_kept
 from heterocc.compiler.build.tuning import TunedPartition
 from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.files.blobs import open_blobs
 from heterocc.compiler.files.records import open_records
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import with_names
@@ -102,16 +104,19 @@ class Builder:
 
     @staticmethod
     def _lower(job: PartitionJob) -> LoweredPartition:
-        lowering = lowering_for(job.device)
         try:
-            return lowering.lower(job)
+            return lower_kept(job, open_blobs(), _lowered)
         except LoweringError as error:
-            nodes, message = at_fault(job, lowering.lower)
+            nodes, message = at_fault(job, _lowered)
             raise DoesNotLower(job.device.name, nodes, message or error.message, error) from error
 
     @staticmethod
     def _key(job: PartitionJob) -> _Key:
         return job.device.name, job.device.target_json(), job.nodes, job.inputs, job.outputs
+
+
+def _lowered(job: PartitionJob) -> LoweredPartition:
+    return lowering_for(job.device).lower(job)
 
 
 def write_dumps(built: BuiltPlan, directory: Path, variant: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -105,6 +105,22 @@ class KernelInfo:
     outputs: tuple[str, ...] = ()
 
 
+class Dumps:
+    """Pairs (file name, text) for `--dump-dir`: the IR after each phase, and device source.
+
+    They are made when they are first read, because printing the IR of a network takes a second.
+    """
+
+    def __init__(self, make: Callable[[], Iterable[tuple[str, str]]] = tuple) -> None:
+        self._make = make
+        self._made: tuple[tuple[str, str], ...] | None = None
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        if self._made is None:
+            self._made, self._make = tuple(self._make()), tuple
+        return iter(self._made)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredPartition:
     """The code of one partition and its weights. Equality is identity.
@@ -116,8 +132,8 @@ class LoweredPartition:
     `param_names`. `params` are C-contiguous arrays, in the model's layout or packed. `arranged`, if not empty, has how
     a runtime can make each of them from another array, None for those that it cannot. `kernels` are in run order.
     `cpu_features` are the CPU features that the code needs. `requires` are the driver features that it needs. Tensors
-    passed to `code` must start at multiples of `alignment` bytes. `dumps` are (file name, text) pairs for `--dump-dir`:
-    the IR after each phase, and device source. `tuned` are the kernels whose schedules were chosen by timing.
+    passed to `code` must start at multiples of `alignment` bytes. `tuned` are the kernels whose schedules were chosen
+    by timing.
     """
 
     kind: Literal["tvm", "onnx"]
@@ -128,7 +144,7 @@ class LoweredPartition:
     cpu_features: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     alignment: Literal[1, 64] = 64
-    dumps: tuple[tuple[str, str], ...] = ()
+    dumps: Dumps = field(default_factory=Dumps)
     tuned: tuple[Tuned, ...] = ()
     arranged: tuple[Arranged | None, ...] = ()
 

@@ -14,7 +14,7 @@ from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import with_names
-from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, PartitionJob, Tuned
+from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob, Tuned
 from heterocc.compiler.lower.pipeline import KernelModule, first_line
 
 CPU_HINT = "list CPU after this device"
@@ -39,6 +39,7 @@ class Stages:
         **needs: tuple[str, ...],
     ) -> LoweredPartition:
         """The lowered partition; `needs` are LoweredPartition's `requires` and `cpu_features`."""
+        forms = {"kernels": self.module.mod, "scheduled": self.scheduled.mod, "entry": self.entry}
         return LoweredPartition(
             kind="tvm",
             code=code,
@@ -48,12 +49,7 @@ class Stages:
             kernels=self.scheduled.kernels,
             tuned=self.tuned,
             alignment=alignment,
-            dumps=(
-                ("kernels.py", _text(self.module.mod)),
-                ("scheduled.py", _text(self.scheduled.mod)),
-                ("entry.py", _text(self.entry)),
-                *dumps,
-            ),
+            dumps=Dumps(lambda: (*((f"{name}.py", _text(mod)) for name, mod in forms.items()), *dumps)),
             **needs,
         )
 

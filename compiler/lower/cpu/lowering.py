@@ -12,7 +12,7 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.lower.backend import Dumps, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import build_entries, build_executable, shared_object
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.batches import can_loop, over_batch
@@ -71,6 +71,11 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
             lambda module: schedule_kernels(module, target, in_place=False),
         )
         entries = {part.name: part.entry for part in built.parts}
+        forms = {
+            f"{part.name}.{file}": mod
+            for part in built.parts
+            for file, mod in (("kernels", part.module.mod), ("scheduled", part.scheduled.mod), ("entry", part.entry))
+        }
         executable = build_entries(
             entries, built.stores, lambda builder: built.bytecode.write(builder, "main"), target, PIPELINE
         )
@@ -83,11 +88,7 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
         kernels=built.kernels,
         cpu_features=code_features(job.device.target or host_cpu().target),
         alignment=1,
-        dumps=tuple(
-            (f"{part.name}.{file}.py", f"{mod.script(show_meta=False)}\n")
-            for part in built.parts
-            for file, mod in (("kernels", part.module.mod), ("scheduled", part.scheduled.mod), ("entry", part.entry))
-        ),
+        dumps=Dumps(lambda: ((f"{name}.py", f"{mod.script(show_meta=False)}\n") for name, mod in forms.items())),
     )
 
 

@@ -10,7 +10,7 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft.draft import to_tensor
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, PartitionJob
+from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
 from heterocc.runtime.execute.narrow import ort_value
 from heterocc.runtime.execute.ort_session import open_session, session_options
 
@@ -44,7 +44,7 @@ class OrtLowering:
             params=params,
             param_names=names,
             kernels=kernels,
-            dumps=(("model.txt", onnx.printer.to_text(proto) + "\n"),),
+            dumps=Dumps(lambda: [("model.txt", onnx.printer.to_text(proto) + "\n")]),
         )
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:

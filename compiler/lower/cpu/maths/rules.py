@@ -134,11 +134,17 @@ def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
     """
     functions = {
         gvar: _expanded(function, has_avx512(function.attrs["target"]))
-        if isinstance(function, tirx.PrimFunc)
+        if isinstance(function, tirx.PrimFunc) and _calls_functions(function)
         else function
         for gvar, function in mod.functions_items()
     }
     return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _calls_functions(function: tirx.PrimFunc) -> bool:
+    found: list[Call] = []
+    tvm_ffi.structural_walk(function, [(Call, lambda c: found.append(c) if _is_ours(c) else None)], order="post")
+    return bool(found)
 
 
 def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:

@@ -103,7 +103,7 @@ from tests.compiler.lower.cpu.test_lowering import net
 from tests.compiler.lower.lowered import job
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 done = CpuLowering().lower(job(net()))
-for part in (done.code, repr(done.kernels), repr(done.dumps), *(a.tobytes() for a in done.params)):
+for part in (done.code, repr(done.kernels), repr(tuple(done.dumps)), *(a.tobytes() for a in done.params)):
     print(hashlib.sha256(part if isinstance(part, bytes) else part.encode()).hexdigest())
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -77,7 +77,7 @@ GRAPHS = {
 }
 
 
-def rules(dumps: tuple[tuple[str, str], ...]) -> int:
+def rules(dumps: Iterable[tuple[str, str]]) -> int:
     """Kernels of shared tiles."""
     return dict(dumps)["scheduled.py"].count('"heterocc.rule": "shared tile"')
 

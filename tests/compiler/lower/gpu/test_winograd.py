@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_transformed_weights_then_get_the_layout_of_the_product() -> None:
     assert Transformed(F4, None).apply(weight).dtype == np.float32
 
 
-def scheduled(dumps: tuple[tuple[str, str], ...]) -> bool:
+def scheduled(dumps: Iterable[tuple[str, str]]) -> bool:
     return '"heterocc.rule": "winograd"' in dict(dumps)["scheduled.py"]
 
 

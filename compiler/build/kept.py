@@ -1,0 +1,291 @@
+"""Lowered partitions for CPUs, kept on disk by all that their code depends on.
+
+A file holds the code, and for each of its weights the constant of the model that it is made from: packed weights would
+fill the cache. docs/decisions/0033-partitions-are-kept-without-weights.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.layouts import layout_problem
+from heterocc.artifacts.manifest import Layout, Weight
+from heterocc.artifacts.records import MalformedError, Record
+from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.files.blobs import DiskBlobs
+from heterocc.compiler.files.records import toolchain_digest
+from heterocc.compiler.importer.draft.draft import reads
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.arranged import Arranged
+from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
+from heterocc.compiler.lower.codegen.link import find_linker
+from heterocc.runtime.execute.tvm_api import available_cores
+from heterocc.runtime.fault_variables import WRONG_KERNEL
+from heterocc.runtime.native import cpu_api
+
+MOST_BYTES = 1 << 20
+"""The limit on weights that are stored because no constant of the model gives them."""
+
+MOST_AXES = 4
+"""Constants with more axes are not searched for transposed weights."""
+
+_Array = np.ndarray[Any, Any]
+
+
+class _Param(Record):
+    """A weight of the code: the constant `weight`, transposed to `order`, in `layout`; or bytes of the file.
+
+    `source` is the shape of the constant's copy before the layout. `sha256` is that of the result if it is computed.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    weight: str | None = None
+    order: tuple[int, ...] | None = None
+    source: tuple[int, ...] = ()
+    layout: Layout | None = None
+    sha256: str | None = None
+    nbytes: int = 0
+
+
+class _Kernel(Record):
+    symbol: str
+    nodes: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class _Kept(Record):
+    """What a file holds beside the bytes that follow: those of stored weights, then the code."""
+
+    param_names: tuple[str, ...]
+    params: tuple[_Param, ...]
+    kernels: tuple[_Kernel, ...]
+    cpu_features: tuple[str, ...]
+    requires: tuple[str, ...]
+    alignment: Literal[1, 64]
+
+
+def lower_kept(
+    job: PartitionJob, cache: DiskBlobs | None, lower: Callable[[PartitionJob], LoweredPartition]
+) -> LoweredPartition:
+    """Lower a partition, or read its code from the cache and make its weights.
+
+    Code that is chosen by timing, wrong on purpose, not for a CPU, or that reads strings is not kept.
+    """
+    if cache is None or job.device.backend != "cpu" or job.tuning is not None or os.environ.get(WRONG_KERNEL):
+        return lower(job)
+    try:
+        weights = _Weights(job)
+        key = _key(job, weights.digests)
+    except (HeteroccError, TypeError):  # lowering raises an error that says more
+        return lower(job)
+    content = cache.read(key)
+    known = None if content is None else _read(content, job, lower)
+    if known is not None:
+        return known
+    lowered = lower(job)
+    content = _content(lowered, weights)
+    if content is not None:
+        cache.write({key: content})
+    return lowered
+
+
+def _key(job: PartitionJob, digests: Mapping[str, str]) -> str:
+    """A digest of all that the code of a partition depends on; `digests` are those of its constants."""
+    device, model = job.device, job.model
+    target = dict(device.target or host_cpu().target)
+    facts = {
+        "toolchain": toolchain_digest(),
+        "linker": find_linker(str(target.get("mtriple") or "") or None).command,
+        "target": {name: str(value) for name, value in sorted(target.items())},
+        "device": (device.name, sorted(device.dtypes), sorted(device.properties.items())),
+        "job": (job.name, job.nodes, job.inputs, job.outputs, job.sizes),
+        "planned": sorted((name, *bounds) for name, bounds in model.planned.items()),
+        "values": _values(job),
+        "symbols": _symbols(model),
+        "weights": sorted(digests.items()),
+    }
+    digest = hashlib.sha256(b"partition\n" + json.dumps(facts).encode())
+    digest.update(model.subgraph(job.nodes, job.inputs, job.outputs).SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def _values(job: PartitionJob) -> list[tuple[str, str, Any]]:
+    """The types of all values that the nodes read and write."""
+    graph = job.model.graph
+    nodes = [graph.node_by_name[name] for name in job.nodes]
+    names = (*job.inputs, *job.outputs, *(v for n in nodes for v in (*n.inputs, *n.outputs)))
+    found = (graph.values[name] for name in dict.fromkeys(names) if name in graph.values)
+    return [(value.name, value.dtype, value.shape) for value in found]
+
+
+def _symbols(model: ImportedModel) -> object:
+    """The sizes of a model that are known only at run time, and all that is known of them."""
+    symbols = model.symbols
+    if symbols is None:
+        return None
+    return {
+        "names": symbols.names,
+        "sizes": sorted((name, size.text) for name, size in symbols.sizes.items()),
+        "limits": sorted((name, limit.size.text, limit.most) for name, limit in symbols.limits.items()),
+        "fresh": sorted(symbols.fresh.items()),
+        "contents": sorted(
+            (name, array.shape, [None if size is None else size.text for size in array.reshape(-1)])
+            for name, array in symbols.contents.items()
+        ),
+    }
+
+
+class _Weights:
+    """The constants of a partition, with their digests."""
+
+    def __init__(self, job: PartitionJob) -> None:
+        model = job.model
+        inputs = (v for name in job.nodes for v in reads(model.protos[name]))
+        names = dict.fromkeys(v for v in (*inputs, *job.outputs) if v in model.weights)
+        self.arrays: dict[str, _Array] = {name: model.weights[name] for name in names}
+        if any(array.dtype.hasobject for array in self.arrays.values()):
+            raise TypeError("strings have no digest")
+        self.digests = {name: f"{a.dtype} {a.shape} {digest(a)}" for name, a in self.arrays.items()}
+        self._by_id = {id(array): name for name, array in self.arrays.items()}
+        self._by_content: dict[tuple[str, str], str] = {}
+        for name, array in self.arrays.items():
+            self._by_content.setdefault((array.dtype.name, self.digests[name].rsplit(" ", 1)[1]), name)
+
+    def find(self, array: _Array) -> tuple[str, tuple[int, ...] | None] | None:
+        """The constant that has the elements of an array in order, or in the order of other axes; None if none has."""
+        name = self._by_id.get(id(array)) or self._by_content.get((array.dtype.name, digest(array)))
+        if name is not None:
+            return name, None
+        flat = np.ascontiguousarray(array).reshape(-1)
+        for name, constant in self.arrays.items():
+            if constant.size != array.size or constant.dtype != array.dtype or not 2 <= constant.ndim <= MOST_AXES:
+                continue
+            for order in itertools.permutations(range(constant.ndim)):
+                turned = constant.transpose(order)
+                if turned.flat[1] == flat[1] and turned.flat[-2] == flat[-2] and _same(turned, flat):
+                    return name, order
+        return None
+
+
+def digest(array: _Array) -> str:
+    """SHA-256 of the elements of an array."""
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
+
+
+def _same(array: _Array, flat: _Array) -> bool:
+    return bool(np.array_equal(np.ascontiguousarray(array).reshape(-1).view(np.uint8), flat.view(np.uint8)))
+
+
+def _content(lowered: LoweredPartition, weights: _Weights) -> bytes | None:
+    """The file of a partition; None if too many of its weights cannot be made from the model's constants."""
+    params: list[_Param] = []
+    stored: list[bytes] = []
+    for number, array in enumerate(lowered.params):
+        arranged = lowered.arranged[number] if lowered.arranged else None
+        param = _param(array, arranged, weights)
+        if param is None:
+            param = _Param(dtype=array.dtype.name, shape=array.shape, nbytes=array.nbytes)
+            stored.append(array.tobytes())
+            if arranged is not None or sum(map(len, stored)) > MOST_BYTES:
+                return None
+        params.append(param)
+    kept = _Kept(
+        param_names=lowered.param_names,
+        params=tuple(params),
+        kernels=tuple(_Kernel(symbol=k.symbol, nodes=k.nodes, outputs=k.outputs) for k in lowered.kernels),
+        cpu_features=lowered.cpu_features,
+        requires=lowered.requires,
+        alignment=lowered.alignment,
+    )
+    head = kept.model_dump_json().encode()
+    return b"".join([len(head).to_bytes(8, "little"), head, *stored, lowered.code])
+
+
+def _param(array: _Array, arranged: Arranged | None, weights: _Weights) -> _Param | None:
+    source = array if arranged is None else np.ascontiguousarray(arranged.source)
+    found = weights.find(source) if source.size > 2 else None
+    if found is None:
+        return None
+    name, order = found
+    layout = None if arranged is None else arranged.layout
+    if layout is not None:
+        made = _in_layout(source, layout)
+        if made is None or not _same(made, array.reshape(-1)):
+            return None
+    return _Param(
+        dtype=array.dtype.name,
+        shape=array.shape,
+        weight=name,
+        order=order,
+        source=source.shape,
+        layout=layout,
+        sha256=digest(array) if layout is not None and layout.matrix is not None else None,
+    )
+
+
+def _in_layout(source: _Array, layout: Layout) -> _Array | None:
+    """An array in a layout; None for a layout that does not fit it."""
+    record = Weight(dtype=source.dtype.name, shape=source.shape, offset=0, nbytes=source.nbytes, sha256="0" * 64)
+    if layout_problem(record, layout) is not None:
+        return None
+    made: _Array = np.zeros(layout.shape, source.dtype)
+    cpu_api.arrange(source, layout, made.reshape(-1), available_cores())
+    return made
+
+
+def _read(
+    content: bytes, job: PartitionJob, lower: Callable[[PartitionJob], LoweredPartition]
+) -> LoweredPartition | None:
+    """The partition that a file holds; None if it is not as this version writes it."""
+    size = int.from_bytes(content[:8], "little")
+    try:
+        kept = _Kept.model_validate_json(content[8 : 8 + size])
+        made = list(_made(kept.params, content[8 + size :], job.model.weights))
+    except (MalformedError, KeyError, ValueError, TypeError):
+        return None
+    start = 8 + size + sum(param.nbytes for param in kept.params)
+    return LoweredPartition(
+        kind="tvm",
+        code=content[start:],
+        params=tuple(array for array, _ in made),
+        param_names=kept.param_names,
+        kernels=tuple(KernelInfo(k.symbol, k.nodes, k.outputs) for k in kept.kernels),
+        cpu_features=kept.cpu_features,
+        requires=kept.requires,
+        alignment=kept.alignment,
+        dumps=Dumps(lambda: lower(job).dumps),
+        arranged=tuple(arranged for _, arranged in made),
+    )
+
+
+def _made(
+    params: tuple[_Param, ...], stored: bytes, weights: Mapping[str, _Array]
+) -> Iterator[tuple[_Array, Arranged | None]]:
+    """The weights of the code. Raises ValueError if one is not as it was."""
+    start = 0
+    for param in params:
+        dtype = np.dtype(param.dtype)
+        if param.weight is None:
+            yield np.frombuffer(stored[start : start + param.nbytes], dtype).reshape(param.shape), None
+            start += param.nbytes
+            continue
+        source = weights[param.weight]
+        if param.order is not None:
+            source = source.transpose(param.order)
+        source = np.ascontiguousarray(source).reshape(param.source)
+        if param.layout is None:
+            yield source.reshape(param.shape), None
+            continue
+        array = _in_layout(source, param.layout)
+        if array is None or (param.sha256 is not None and digest(array) != param.sha256):
+            raise ValueError("a weight is not as it was")
+        yield array.reshape(param.shape), Arranged(source, param.layout)

@@ -1,0 +1,129 @@
+"""Partitions kept on disk without their weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from heterocc.compiler.build.kept import lower_kept
+from heterocc.compiler.files.blobs import DiskBlobs
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from heterocc.runtime.fault_variables import WRONG_KERNEL
+from tests.compiler.lower.lowered import job, model
+
+node = helper.make_node
+X = np.linspace(-2, 2, 60, dtype=np.float32).reshape(3, 20)
+IMAGE = np.linspace(-2, 2, 2 * 8 * 8, dtype=np.float32).reshape(1, 2, 8, 8)
+
+
+def product(scale: float = 1.0, transposed: int = 0) -> PartitionJob:
+    """A product whose weight is packed, and which adds a bias."""
+    weight = scale * np.linspace(-1, 1, 20 * 40, dtype=np.float32)
+    constants = {"w": weight.reshape((40, 20) if transposed else (20, 40)), "b": np.arange(40, dtype=np.float32)}
+    nodes = [node("Gemm", ["x", "w", "b"], ["y"], name="product", transB=transposed)]
+    return job(model(nodes, {"x": X}, ["y"], constants))
+
+
+def filtered() -> PartitionJob:
+    """A 3 x 3 convolution."""
+    weight = np.random.default_rng(0).standard_normal((16, 2, 3, 3)).astype(np.float32)
+    nodes = [node("Conv", ["x", "w"], ["y"], name="conv", pads=[1, 1, 1, 1])]
+    return job(model(nodes, {"x": IMAGE}, ["y"], {"w": weight}))
+
+
+class Lowering:
+    """CPU lowering that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, wanted: PartitionJob) -> LoweredPartition:
+        self.calls += 1
+        return CpuLowering().lower(wanted)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> DiskBlobs:
+    return DiskBlobs(tmp_path, 1 << 26)
+
+
+def same(a: LoweredPartition, b: LoweredPartition) -> bool:
+    def parts(low: LoweredPartition) -> list[object]:
+        arrays = [(p.dtype, p.shape, p.tobytes()) for p in low.params]
+        ways = [None if way is None else (way.source.tobytes(), way.source.shape, way.layout) for way in low.arranged]
+        return [low.kind, low.code, low.param_names, low.kernels, low.cpu_features, low.alignment, arrays, ways]
+
+    return parts(a) == parts(b)
+
+
+@pytest.mark.parametrize("wanted", [product(), product(transposed=1), filtered()], ids=["plain", "turned", "filtered"])
+def test_a_partition_is_lowered_once_and_read_with_the_same_code_and_weights(
+    cache: DiskBlobs, wanted: PartitionJob
+) -> None:
+    lower = Lowering()
+    first = lower_kept(wanted, cache, lower)
+    second = lower_kept(wanted, cache, lower)
+    assert lower.calls == 1
+    assert same(first, second)
+    assert any(way is not None for way in second.arranged), "no weight is packed, so the test shows little"
+
+
+def test_a_kept_partition_holds_no_packed_weights(cache: DiskBlobs) -> None:
+    big = np.ones((300, 500), np.float32)
+    wanted = job(model([node("MatMul", ["x", "w"], ["y"], name="m")], {"x": np.ones((4, 300), "f")}, ["y"], {"w": big}))
+    lower_kept(wanted, cache, CpuLowering().lower)
+    stored = [path for path in cache.root.rglob("*") if path.is_file() and len(path.name) == 64]
+    assert stored
+    assert sum(path.stat().st_size for path in stored) < big.nbytes
+
+
+def test_other_weights_and_other_devices_are_lowered_anew(cache: DiskBlobs) -> None:
+    lower = Lowering()
+    wanted = product()
+    lower_kept(wanted, cache, lower)
+    lower_kept(product(scale=2.0), cache, lower)
+    other = dataclasses.replace(wanted.device, target={"kind": "llvm", "mtriple": "x86_64-linux-gnu"})
+    lower_kept(dataclasses.replace(wanted, device=other), cache, lower)
+    assert lower.calls == 3
+
+
+def test_a_kept_partition_makes_its_dumps_when_they_are_read(cache: DiskBlobs) -> None:
+    lower = Lowering()
+    first = lower_kept(product(), cache, lower)
+    second = lower_kept(product(), cache, lower)
+    assert lower.calls == 1
+    assert tuple(second.dumps) == tuple(first.dumps)
+
+
+class Replaced(DiskBlobs):
+    """A cache that has other bytes for every key."""
+
+    content = b""
+
+    def read(self, key: str) -> bytes:
+        return self.content
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 40, (2).to_bytes(8, "little") + b"{}"])
+def test_a_partition_is_lowered_if_its_file_has_another_form(tmp_path: Path, content: bytes) -> None:
+    lower = Lowering()
+    damaged = Replaced(tmp_path, 1 << 26)
+    damaged.content = content
+    lower_kept(product(), damaged, lower)
+    assert lower.calls == 1
+
+
+def test_a_wrong_kernel_is_neither_kept_nor_hidden_by_a_kept_partition(
+    cache: DiskBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lower = Lowering()
+    lower_kept(product(), cache, lower)
+    monkeypatch.setenv(WRONG_KERNEL, "another node")
+    with pytest.warns(RuntimeWarning):
+        lower_kept(product(), cache, lower)
+    assert lower.calls == 2
