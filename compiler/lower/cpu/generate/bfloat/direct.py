@@ -22,7 +22,6 @@ from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import is_number
 
-
 MOST_PHASES = 9
 """The limit on the planes of a channel, by strides of rows and columns: the code that copies has a part for each."""
 
