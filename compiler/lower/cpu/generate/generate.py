@@ -9,7 +9,6 @@ from typing import Any
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate.bfloat.direct import generate_paired_direct
-from heterocc.compiler.lower.cpu.generate.bfloat.panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.bfloat.product import generate_paired_product
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import generate_depthwise
 from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
@@ -23,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.integers.product import generate_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps import generate_map
+from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.product import generate_product
 from heterocc.compiler.lower.cpu.generate.read import read_fold, read_integer_kernel, read_kernel

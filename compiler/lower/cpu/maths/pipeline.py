@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-from heterocc.compiler.lower.cpu.generate.bfloat.pairs import with_pairs
+from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
 
 PIPELINE = "heterocc_cpu"

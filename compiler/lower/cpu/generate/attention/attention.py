@@ -13,8 +13,8 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand
+from heterocc.compiler.lower.cpu.generate.attention.paired import PairedAttentionWriter
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter
-from heterocc.compiler.lower.cpu.generate.bfloat.attention import PairedAttentionWriter
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, is_number

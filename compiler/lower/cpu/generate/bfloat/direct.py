@@ -10,13 +10,13 @@ from typing import Any
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.bfloat.pairs import paired
-from heterocc.compiler.lower.cpu.generate.bfloat.panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter, best_writer
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_convolution
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
+from heterocc.compiler.lower.cpu.generate.pairs import paired
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel

@@ -17,8 +17,8 @@ from onnx.reference import ReferenceEvaluator
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.cpu.generate.attention.attention import write_attention
 from heterocc.compiler.lower.cpu.generate.attention.form import Attention, strided
-from heterocc.compiler.lower.cpu.generate.bfloat.panels import PairPanels, rounded
 from heterocc.compiler.lower.cpu.generate.isa import has_pairs, isa_of
+from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels, rounded
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from tests.compiler.lower.cpu.generate.generated import Generated, assert_near, target_of
 from tests.few_examples import few
