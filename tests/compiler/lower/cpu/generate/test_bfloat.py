@@ -79,7 +79,7 @@ def test_matrix_products_are_those_of_rounded_factors(rows: int, terms: int, col
 
 
 @runs_here
-@few(4)
+@few(2)
 @given(
     inputs=st.integers(2, 20),
     outputs=st.integers(1, 40),
