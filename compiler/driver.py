@@ -18,7 +18,7 @@ from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
 from heterocc.compiler.build.tuning import left_out
 from heterocc.compiler.devices.config import config_texts
-from heterocc.compiler.devices.cpu_targets import with_cpu_targets
+from heterocc.compiler.devices.cpu_targets import with_cpu_targets, with_possible_products
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.importer.as_written import graph_as_written
 from heterocc.compiler.importer.pipeline import import_model
@@ -224,9 +224,10 @@ def prepare(
     lists, untargeted = with_cpu_targets(
         lists, options.cpu_targets, (*options.properties, *config_texts(options.config))
     )
+    lists, unpaired = with_possible_products(lists, fall_back=bool(options.cpu_targets))
     model, assumed = with_planned_sizes(model, request.bounds, all_devices(lists))
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
-    for note in (*model.notes, *notes, *untargeted, *passed_over):
+    for note in (*model.notes, *notes, *untargeted, *unpaired, *passed_over):
         if note != ORT_IS_LAST:
             reporter.note(note)
     for text in (*(note for note in notes if note == ORT_IS_LAST), *left_out(all_devices(lists))):

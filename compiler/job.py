@@ -14,7 +14,7 @@ from heterocc.artifacts.errors import Hint, InputError, ModelRunError, Unsupport
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.names import file_name
 from heterocc.compiler.build.build import Builder
-from heterocc.compiler.build.pack import GoldenVectors, VariantParts, half_nodes
+from heterocc.compiler.build.pack import GoldenVectors, VariantParts, half_nodes, paired_nodes
 from heterocc.compiler.build.tuning import remembered
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
@@ -230,7 +230,8 @@ class Job:
         """The golden vectors for the job's shapes, and its packed variants."""
         if self.feed is None or self.outputs is None:
             return None
-        return golden_vectors(self.model, self.options.seed, self.feed, self.outputs, half_nodes(parts))
+        half, paired = half_nodes(parts), paired_nodes(parts)
+        return golden_vectors(self.model, self.options.seed, self.feed, self.outputs, half, paired)
 
     def _vectors(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
         """Inputs for the check, and ONNX Runtime's outputs for the golden vectors.

@@ -140,7 +140,15 @@ def weights_of(variants: Sequence[VariantParts]) -> int:
 
 def half_nodes(variants: Sequence[VariantParts]) -> tuple[str, ...]:
     """The nodes that any variant computes in half precision."""
-    halved = [p.job for parts in variants for p in parts.pieces if p.job.device.half]
+    return _nodes_of([p.job for parts in variants for p in parts.pieces if p.job.device.half])
+
+
+def paired_nodes(variants: Sequence[VariantParts]) -> tuple[str, ...]:
+    """The nodes that any variant computes with products of factors rounded to bfloat16."""
+    return _nodes_of([p.job for parts in variants for p in parts.pieces if p.job.device.rounds_products])
+
+
+def _nodes_of(halved: Sequence[PartitionJob]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for job in halved for name in job.nodes))
 
 

@@ -68,7 +68,8 @@ def find_culprit(session: Session, model: ImportedModel, feed: Mapping[str, Any]
     inside = [v for p in variant.partitions for k in p.kernels for v in k.outputs if v in model.graph.values]
     wanted = list(dict.fromkeys((*crossing, *inside)))
     expected = Reference(model, wanted).run(feed)
-    judge = Judge(model, feed, wanted, half=half_nodes(variant, model))
+    half, paired = (half_nodes(variant, model, precision) for precision in ("f16", "bf16"))
+    judge = Judge(model, feed, wanted, half=half, paired=paired)
     traced = session.run_traced(outer)
     for part in variant.partitions:
         for index in part.outputs:
@@ -79,9 +80,9 @@ def find_culprit(session: Session, model: ImportedModel, feed: Mapping[str, Any]
     return None
 
 
-def half_nodes(variant: Variant, model: ImportedModel) -> tuple[str, ...]:
-    """The nodes of the imported graph that a variant computes on devices in half precision."""
-    halved = [p for p in variant.partitions if variant.devices[p.device].properties.get("precision") == "f16"]
+def half_nodes(variant: Variant, model: ImportedModel, precision: str) -> tuple[str, ...]:
+    """The nodes of the imported graph that a variant computes on devices with a precision, `f16` or `bf16`."""
+    halved = [p for p in variant.partitions if variant.devices[p.device].properties.get("precision") == precision]
     labels = {label for part in halved for label in part.nodes}
     return tuple(n.name for n in model.graph.nodes if n.label in labels)
 

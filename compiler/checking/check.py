@@ -142,7 +142,8 @@ class Checker:
                 return error
         judge = self._judge(job, values, job.outputs)
         found = tuple(judge.compare(name, results[name], values[name]) for name in job.outputs)
-        cost = cost_of((job.device.name,), job.name, found, values) if job.device.half else None
+        short = job.device.half or job.device.rounds_products
+        cost = cost_of((job.device.name,), job.name, found, values, _precision([job])) if short else None
         return _Run(found, cost, binaries)
 
     def _costs(self, built: BuiltPlan, found: CheckResult) -> tuple[PrecisionCost, ...]:
@@ -152,7 +153,7 @@ class Checker:
             for job, verdict in zip(built.jobs, found.verdicts, strict=True)
             if not isinstance(verdict, Wrong) and verdict.cost is not None
         ]
-        if any(job.device.half for job in built.jobs) and not found.unchecked:
+        if any(job.device.half or job.device.rounds_products for job in built.jobs) and not found.unchecked:
             # One partition is the whole model.
             whole = [replace(c, partition=None) for c in costs] if len(built.jobs) == 1 else self._whole_cost(built)
             costs += whole
@@ -166,14 +167,16 @@ class Checker:
             with load(self._packed(folder, pieces, graph.inputs, graph.outputs)) as session:
                 results = session.run({name: self._feed[name] for name in graph.inputs})
         expected = Reference(self._model, graph.outputs).run(self._feed)
-        halved = [job for job in built.jobs if job.device.half]
-        half = [name for job in halved for name in job.nodes]
-        judge = Judge(self._plain(), self._feed, graph.outputs, base=self._base, half=half)
+        halved = [job for job in built.jobs if job.device.half or job.device.rounds_products]
+        half = [name for job in halved if job.device.half for name in job.nodes]
+        paired = [name for job in halved if job.device.rounds_products for name in job.nodes]
+        judge = Judge(self._plain(), self._feed, graph.outputs, base=self._base, half=half, paired=paired)
         found = [judge.compare(name, results[name], expected[name]) for name in graph.outputs]
         for difference in found:
             if not difference.ok:
                 self._reporter.warn(f"half precision changes the output '{difference.name}': {difference.reason}")
-        cost = cost_of(tuple(dict.fromkeys(job.device.name for job in halved)), None, found, expected)
+        names = tuple(dict.fromkeys(job.device.name for job in halved))
+        cost = cost_of(names, None, found, expected, _precision(halved))
         return [cost] if cost is not None else []
 
     def _beyond_half(
@@ -242,7 +245,8 @@ class Checker:
     def _judge(self, job: PartitionJob, values: Mapping[str, Any], names: Sequence[str]) -> Judge:
         feed = {name: values[name] for name in job.inputs}
         half = job.nodes if job.device.half else ()
-        return Judge(self._plain(), feed, names, nodes=job.nodes, inputs=job.inputs, base=self._base, half=half)
+        paired = job.nodes if job.device.rounds_products else ()
+        return Judge(self._plain(), feed, names, job.nodes, job.inputs, self._base, half=half, paired=paired)
 
     def _plain(self) -> ImportedModel:
         """The model with internal names only, because values between partitions have no user-visible names."""
@@ -257,6 +261,11 @@ class Checker:
         parts = VariantParts("check", devices, tuple(pieces), tuple(inputs), tuple(outputs), "", "")
         pack(path, self._plain(), [parts], durable=False)
         return path
+
+
+def _precision(jobs: Sequence[PartitionJob]) -> str:
+    """The precision of the devices of some partitions, not all of them float32."""
+    return " and ".join(sorted({"f16" if job.device.half else "bf16" for job in jobs}))
 
 
 def _written_inside(lowered: LoweredPartition) -> list[str]:

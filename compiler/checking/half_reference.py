@@ -53,6 +53,55 @@ def round_values(model: onnx.ModelProto, values: Collection[str], weights: Colle
     graph.initializer.extend(numpy_helper.from_array(np.array(v, np.float32), n) for n, v in limits.items())
 
 
+def round_products(model: onnx.ModelProto, nodes: Collection[str]) -> None:
+    """Round the float32 factors that `nodes` multiply to bfloat16; a third input, such as a bias, is unchanged.
+
+    Adds the input `SCALE` if a factor is rounded.
+    """
+    graph = model.graph
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+    known = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
+    known.update({t.name: t.data_type for t in graph.initializer})
+    made: dict[str, str] = {}
+    steps: list[onnx.NodeProto] = []
+    for node in graph.node:
+        every = node.op_type in _ALL_FACTORS
+        for index, name in enumerate(node.input if every else node.input[:2]):
+            if node.name not in nodes or known.get(name) != TensorProto.FLOAT or opset < _OLDEST:
+                continue
+            if name not in made:
+                made[name] = f"{name}/bfloat"
+                steps += _splitting(name, made[name])
+            node.input[index] = made[name]
+        steps.append(node)
+    if not made:
+        return
+    del graph.node[:]
+    graph.node.extend(steps)
+    if not any(i.name == SCALE for i in graph.input):
+        graph.input.append(helper.make_tensor_value_info(SCALE, TensorProto.FLOAT, []))
+    graph.initializer.append(numpy_helper.from_array(np.array(_SPLIT, np.float32), "bfloat/split"))
+
+
+_ALL_FACTORS = frozenset(["Attention", "Einsum", "GroupQueryAttention", "MultiHeadAttention"])
+"""Operators with more than two factors."""
+
+_SPLIT = 2.0**16 + 1
+"""Dekker's factor that leaves 8 of the 24 bits of a significand: y - (y - x), where y = x * factor."""
+
+
+def _splitting(source: str, target: str) -> list[onnx.NodeProto]:
+    """target = bfloat16(source * scale) / scale, in float32."""
+    steps = [
+        ("Mul", [source, SCALE], f"{target}/scaled"),
+        ("Mul", [f"{target}/scaled", "bfloat/split"], f"{target}/product"),
+        ("Sub", [f"{target}/product", f"{target}/scaled"], f"{target}/low"),
+        ("Sub", [f"{target}/product", f"{target}/low"], f"{target}/high"),
+        ("Div", [f"{target}/high", SCALE], target),
+    ]
+    return [helper.make_node(op, inputs, [output]) for op, inputs, output in steps]
+
+
 def rounded(array: np.ndarray) -> np.ndarray:
     """A float32 array rounded to float16 and back."""
     with np.errstate(over="ignore", under="ignore"):

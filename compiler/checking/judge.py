@@ -51,7 +51,8 @@ class Judge:
     """Compares values of one run with the reference's.
 
     `feed` is by names of the imported graph. `nodes` and `inputs` are the part of it that ran (all of it without them),
-    `names` the values that will be compared, `half` the nodes that were computed in half precision. The perturbed and
+    `names` the values that will be compared, `half` the nodes that were computed in half precision, `paired` those
+    whose products have factors rounded to bfloat16. The perturbed and
     the rounding reference run only if a coarse value is in doubt.
     """
 
@@ -62,6 +63,7 @@ class Judge:
     inputs: Sequence[str] | None = None
     base: Tolerance = FLOAT32
     half: Collection[str] = ()
+    paired: Collection[str] = ()
     _coarse: frozenset[str] = field(init=False)
     _halved: frozenset[str] = field(init=False)
     _random: Mapping[str, str] = field(init=False)
@@ -70,7 +72,7 @@ class Judge:
 
     def __post_init__(self) -> None:
         self._coarse = coarse_values(self.model)
-        self._halved = downstream(self.model, self.half)
+        self._halved = downstream(self.model, (*self.half, *self.paired))
         self._random = random_values(self.model, self.nodes)
 
     def compare(self, name: str, got: Any, reference: Any, label: str | None = None) -> Difference:
@@ -122,6 +124,7 @@ class Judge:
             reason = f"is {found.snr:.0f} dB from the reference, where half precision explains no less than {least:.0f}"
             return replace(found, reason=reason)
         overflow = not found.ok and bool(np.any(np.isfinite(reference) & ~np.isfinite(got)))
+        overflow = overflow and bool(self.half)
         return replace(found, reason=f"{found.reason}; float16 ends at {LARGEST:.0f}") if overflow else found
 
     def _samples(self, name: str) -> list[np.ndarray[Any, Any]]:
@@ -129,8 +132,8 @@ class Judge:
         if self._rounded is None:
             wanted = [n for n in dict.fromkeys(self.names) if n in self._halved]
             nodes = None if self.nodes is None else set(self.nodes)
-            half = [n for n in self.half if nodes is None or n in nodes]
-            rounding = Reference(self.model, wanted, nodes=self.nodes, inputs=self.inputs, half=half)
+            half, paired = ([n for n in of if nodes is None or n in nodes] for of in (self.half, self.paired))
+            rounding = Reference(self.model, wanted, nodes=self.nodes, inputs=self.inputs, half=half, paired=paired)
             self._rounded = [rounding.run(self.feed, scale) for scale in SCALES]
         found = (sample.get(name) for sample in self._rounded)
         return [array for array in found if isinstance(array, np.ndarray)]

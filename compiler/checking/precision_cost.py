@@ -16,7 +16,8 @@ from heterocc.compiler.checking.compare import Difference
 class PrecisionCost:
     """The error of one partition in half precision, or of the model's outputs (`partition` is None).
 
-    `devices` are those that compute in half precision; `value` is the output with the worst signal-to-noise ratio `snr`
+    `devices` are those that compute in half precision, `precision` is the name of it; `value` is the
+    output with the worst signal-to-noise ratio `snr`
     (dB, infinite if it is exact), `error` its largest error and `largest` its largest magnitude.
     """
 
@@ -26,11 +27,12 @@ class PrecisionCost:
     error: float
     largest: float
     snr: float
+    precision: str = "f16"
 
     def sentence(self) -> str:
         """The cost in one sentence without a full stop."""
         who = " and ".join(self.devices)
-        computes = f"{who} {'computes' if len(self.devices) == 1 else 'compute'} in f16"
+        computes = f"{who} {'computes' if len(self.devices) == 1 else 'compute'} in {self.precision}"
         ratio = "exact" if math.isinf(self.snr) else f"SNR {self.snr:.0f} dB"
         cost = f"largest error {self.error:.2g} of an output of {self.largest:.3g} ({ratio}), in '{self.value}'"
         return f"{computes}: {cost} of {self.partition if self.partition is not None else 'the model'}"
@@ -48,14 +50,18 @@ class PrecisionCost:
 
 
 def cost_of(
-    devices: Sequence[str], partition: str | None, found: Iterable[Difference], reference: Mapping[str, Any]
+    devices: Sequence[str],
+    partition: str | None,
+    found: Iterable[Difference],
+    reference: Mapping[str, Any],
+    precision: str = "f16",
 ) -> PrecisionCost | None:
     """The cost by the worst of the floating-point values in `found`, whose names are those of `reference`.
 
     None if there is no such value, or if one is not finite.
     """
     costs = [
-        PrecisionCost(tuple(devices), partition, d.name, d.max_abs, _largest(reference[d.name]), d.snr)
+        PrecisionCost(tuple(devices), partition, d.name, d.max_abs, _largest(reference[d.name]), d.snr, precision)
         for d in found
         if isinstance(reference[d.name], np.ndarray) and reference[d.name].dtype.kind == "f"
     ]

@@ -10,10 +10,11 @@ import numpy as np
 
 from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError
-from heterocc.compiler.checking.half_reference import SCALE, round_values, rounded
+from heterocc.compiler.checking.half_reference import SCALE, round_products, round_values, rounded
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.lower.half.policy import rounded_values
+from heterocc.compiler.lower.half.products import product_nodes
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
@@ -28,7 +29,8 @@ class Reference:
 
     `inputs` and `outputs` are names of the imported graph. With `shaken`, inputs and weights are perturbed in their
     last bits, so that results show the effect of rounding alone. Values that the nodes in `half` write, and weights
-    that they read, are rounded to float16 if a device may do so. Uses one CPU session. Not thread-safe.
+    that they read, are rounded to float16 if a device may do so; factors of the products of the nodes in `paired` are
+    rounded to bfloat16. Uses one CPU session. Not thread-safe.
 
     Raises ModelRunError if ONNX Runtime finds the model invalid, InputError if it only lacks one of its operators.
     """
@@ -42,6 +44,7 @@ class Reference:
         inputs: Sequence[str] | None = None,
         shaken: bool = False,
         half: Collection[str] = (),
+        paired: Collection[str] = (),
     ) -> None:
         graph = model.graph
         self._model = model
@@ -59,6 +62,8 @@ class Reference:
         values, weights = rounded_values(model, half)
         if half:
             round_values(proto, values, weights)
+        if paired:
+            round_products(proto, product_nodes(model, paired))
         options = session_options(optimise="none")
         names = [i.name for i in proto.graph.initializer if i.external_data]
         # ONNX Runtime keeps no reference to these arrays: they must outlive the session.

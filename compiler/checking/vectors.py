@@ -75,13 +75,14 @@ def golden_vectors(
     inputs: Mapping[str, np.ndarray[Any, Any]],
     outputs: Mapping[str, np.ndarray[Any, Any]],
     half: Collection[str],
+    paired: Collection[str] = (),
 ) -> GoldenVectors:
-    """The golden vectors of a bundle, with tolerances; `half` are the nodes in half precision."""
+    """The golden vectors of a bundle, with tolerances, for nodes in half precision as for a `Judge`."""
     coarse = not coarse_values(model).isdisjoint(outputs)
     short = any(array.dtype == np.float16 for array in outputs.values())
-    judge = Judge(model, inputs, tuple(outputs), half=half)
+    judge = Judge(model, inputs, tuple(outputs), half=half, paired=paired)
     least = math.inf
-    if coarse or half:
+    if coarse or half or paired:
         least = min((judge.least_snr(name, array) for name, array in outputs.items()), default=least)
     base = FLOAT16 if short else FLOAT32
     return GoldenVectors(

@@ -157,7 +157,7 @@ def _not_compared(name: str, variant: Variant) -> Difference:
 
 def _golden_tolerance(golden: Golden, variant: Variant) -> Tolerance:
     """The tolerance of the golden vectors. A ratio meant for half precision applies only to variants that use it."""
-    exact = not golden.steps and not any(d.properties.get("precision") == "f16" for d in variant.devices)
+    exact = not golden.steps and not any(d.properties.get("precision") in ("f16", "bf16") for d in variant.devices)
     snr = math.inf if golden.snr is None or exact else golden.snr
     return Tolerance(rtol=golden.rtol, atol=golden.atol, steps=golden.steps, snr=snr)
 
@@ -188,7 +188,8 @@ def _against_model(
             outer = {source: feed[name] for name, source in _sources(model, model.graph.inputs) if name in feed}
             with reporter.stage("running the bundle"):
                 results = session.run(outer)
-            judge = Judge(model, feed, model.graph.outputs, half=half_nodes(session.variant, model))
+            half, paired = (half_nodes(session.variant, model, precision) for precision in ("f16", "bf16"))
+            judge = Judge(model, feed, model.graph.outputs, half=half, paired=paired)
             here = [
                 judge.compare(name, results[source], expected[name], label=source + at)
                 for name, source in _sources(model, model.graph.outputs)

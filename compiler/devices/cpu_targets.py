@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Sequence
 
-from heterocc.artifacts.errors import Hint, UsageError
+from heterocc.artifacts.errors import Hint, PropertyError, UsageError
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import (
     X86_LEVELS,
@@ -23,6 +23,7 @@ from heterocc.runtime.select.compat import CPU_FLAGS
 from heterocc.runtime.select.ranking import CPU_PROPERTY
 
 _NATIVE = "native"
+_PAIRS = "avx512bf16"
 _ARM = re.compile(r"armv(?:(8)(?:\.([1-9]))?|(9)(?:\.([1-6]))?)-a")
 
 
@@ -66,6 +67,35 @@ def with_cpu_targets(
             raise UsageError(f"no CPU target fits {labels}", where=_where(names), hint=f"add one of {host_cpu().arch}")
         found += [tuple(_aimed(d, name, targets[name]) for d in devices) for name in chosen]
     return tuple(found), tuple(notes)
+
+
+def with_possible_products(
+    lists: Sequence[tuple[TargetDevice, ...]], fall_back: bool
+) -> tuple[tuple[tuple[TargetDevice, ...], ...], tuple[str, ...]]:
+    """Each list of devices with `precision=bf16` only on CPUs that multiply in bfloat16, and notes for the user.
+
+    With `fall_back` others get float32. Without it, raises PropertyError (HC405) if there is one.
+    """
+    notes: list[str] = []
+
+    def possible(device: TargetDevice) -> TargetDevice:
+        if (
+            device.backend != "cpu"
+            or not device.rounds_products
+            or _PAIRS in code_features(device.target or host_cpu().target)
+        ):
+            return device
+        name = device.properties.get(CPU_PROPERTY) or str(device.target.get("mcpu", device.target.get("mtriple", "")))
+        lacks = f"the CPU that the code is for ({name}) lacks AVX512-BF16"
+        if not fall_back:
+            raise PropertyError(
+                f"{device.name} cannot have precision=bf16: {lacks}",
+                hint=f"leave {device.name}.precision out, or name another CPU, for example {device.name}.mcpu=znver4",
+            )
+        notes.append(f"precision=bf16 is not used for {name}, which lacks AVX512-BF16: its products are of float32")
+        return dataclasses.replace(device, properties={k: v for k, v in device.properties.items() if k != "precision"})
+
+    return tuple(tuple(map(possible, devices)) for devices in lists), tuple(dict.fromkeys(notes))
 
 
 def cpu_target_of(name: str) -> dict[str, TargetAttr]:

@@ -65,6 +65,11 @@ class TargetDevice:
         return self.properties.get("precision") == "f16"
 
     @property
+    def rounds_products(self) -> bool:
+        """Return whether factors of products on the device are rounded to bfloat16."""
+        return self.properties.get("precision") == "bf16"
+
+    @property
     def keeps_binaries(self) -> bool:
         """Return whether the bundle is to hold the driver's binaries of the device's kernels."""
         return self.properties.get("binaries") == "on"

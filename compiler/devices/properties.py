@@ -38,15 +38,20 @@ def _precision(text: str) -> str:
     if text in ("f16", "fp16", "float16"):
         return "f16"
     if text in ("bf16", "bfloat16"):
-        raise ValueError("no device computes in bfloat16 yet; f16 has the same size and a longer significand")
-    raise ValueError("it must be f32 or f16")
+        return "bf16"
+    raise ValueError("it must be f32, f16 or bf16")
 
 
 def _no_precision(device: TargetDevice, value: str) -> str | None:
     if value == "f32":
         return None
     if device.backend == "cpu":
-        return "heterocc's CPU kernels keep all values in float32"
+        if value == "f16":
+            return "CPU kernels keep all values in float32; bf16 rounds the factors of their products"
+        # Which CPU the code is for is known after all properties.
+        return None
+    if value == "bf16":
+        return "only CPUs multiply in bfloat16; f16 has the same size and a longer significand"
     return None if "float16" in device.dtypes else "the device has no half precision"
 
 
@@ -81,7 +86,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "precision",
         frozenset({"cpu", "opencl", "vulkan", "cuda"}),
-        "precision of weights and of values between kernels: f32, f16",
+        "precision of weights and of values between kernels: f32, f16; bf16 (CPU): of the factors of products",
         _precision,
         refuse=_no_precision,
     ),

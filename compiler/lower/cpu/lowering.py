@@ -17,13 +17,14 @@ from heterocc.compiler.lower.codegen.shared_object import build_entries, build_e
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.batches import can_loop, over_batch
 from heterocc.compiler.lower.cpu.channels_last import keep_channels_last
-from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.programs.build import build_program, try_program
 from heterocc.compiler.lower.cpu.programs.split import needs_program
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
 from heterocc.compiler.lower.fault import plant_fault
+from heterocc.compiler.lower.half.products import product_nodes
 from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, import_partition, kernel_module
 from heterocc.compiler.lower.relax.separable import is_separable
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job
@@ -68,7 +69,7 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
         built = build_program(
             job,
             lambda part: plant_fault(_kernels(part, target), part),
-            lambda module: schedule_kernels(module, target, in_place=False),
+            lambda module: _scheduled(module, job, target, in_place=False),
         )
         entries = {part.name: part.entry for part in built.parts}
         forms = {
@@ -93,11 +94,22 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
 
 
 def _kernels(job: PartitionJob, target: Target) -> KernelModule:
-    isa = isa_of(target)
+    isa = _isa(job, target)
     before = [relax.backend.DispatchSortScan()]
     if job.model.symbols is not None:
         return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(f, isa))
     return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa))
+
+
+def _isa(job: PartitionJob, target: Target) -> Isa:
+    """The instruction set, with products of rounded factors if the device is to have them and its CPU can."""
+    isa = isa_of(target)
+    return dataclasses.replace(isa, bfloat=True) if job.device.rounds_products and has_pairs(target) else isa
+
+
+def _scheduled(module: KernelModule, job: PartitionJob, target: Target, *, in_place: bool = True) -> KernelModule:
+    rounded = product_nodes(job.model, job.nodes) if _isa(job, target).bfloat else ()
+    return schedule_kernels(module, target, in_place=in_place, rounded=rounded)
 
 
 def _stages(job: PartitionJob, target: Target) -> Stages:
@@ -105,7 +117,7 @@ def _stages(job: PartitionJob, target: Target) -> Stages:
     if batched is not None:
         return batched
     module = plant_fault(_kernels(job, target), job)
-    scheduled = schedule_kernels(module, target)
+    scheduled = _scheduled(module, job, target)
     return Stages(module, scheduled, destination_passing(scheduled))
 
 
@@ -132,7 +144,7 @@ def _over_batch(job: PartitionJob, target: Target) -> Stages | None:
         return None
     single = dataclasses.replace(job, model=job.model.at({symbols.names[0]: 1}))
     module = plant_fault(_kernels(single, target), single)
-    scheduled = schedule_kernels(module, target, in_place=False)
+    scheduled = _scheduled(module, single, target, in_place=False)
     if not can_loop(scheduled):
         return None
     scheduled = over_batch(scheduled, size)

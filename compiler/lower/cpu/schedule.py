@@ -19,6 +19,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPa
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
+from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
@@ -27,7 +28,7 @@ from heterocc.compiler.lower.cpu.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
-from heterocc.compiler.lower.relax.kernels import always_among
+from heterocc.compiler.lower.relax.kernels import always_among, kernel_calls
 from heterocc.compiler.lower.straight import (
     arguments_of,
     bindings_of,
@@ -44,30 +45,44 @@ if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
     from tvm.target import Target
 
-Packed = Packing | Panels | FilteredPanels | IntegerPanels
+Packed = Packing | Panels | FilteredPanels | IntegerPanels | PairPanels
 
 
-def schedule_kernels(module: KernelModule, target: Target, *, in_place: bool = True) -> KernelModule:
+def schedule_kernels(
+    module: KernelModule, target: Target, *, in_place: bool = True, rounded: Collection[str] = ()
+) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
 
-    `in_place` lets kernels write their results into a concatenation.
+    `in_place` lets kernels write their results into a concatenation. `rounded` are the nodes whose products have
+    factors rounded to bfloat16.
     """
     isa = isa_of(target)
     module = joined_products(joined_rows(module), isa)
     module = joined_in_place(module) if in_place else module
     weights = always_among(module, {p for p in module.mod["main"].params if p.name in module.arrays})
     parts = parts_among(module)
+    paired = _paired(module, rounded)
     functions: dict[str, tirx.PrimFunc] = {}
     packings: dict[str, tuple[Packed, ...]] = {}
     with target:
         for gvar, function in counted("scheduling kernels", module.mod.functions_items()):
             if gvar.name_hint == "main":
                 continue
-            scheduled, wanted = kernel_code(function, weights.get(gvar.name_hint, frozenset()), isa)
+            here = dataclasses.replace(isa, bfloat=True) if gvar.name_hint in paired else isa
+            scheduled, wanted = kernel_code(function, weights.get(gvar.name_hint, frozenset()), here)
             functions[gvar.name_hint] = at_any_address(scheduled, parts.get(gvar.name_hint, ()))
             if wanted:
                 packings[gvar.name_hint] = wanted
     return _with_kernels(module, functions, packings)
+
+
+def _paired(module: KernelModule, nodes: Collection[str]) -> frozenset[str]:
+    """The kernels that in every call compute one of `nodes`."""
+    if not nodes:
+        return frozenset()
+    calls = [(symbol, info) for (_, symbol, _), info in zip(kernel_calls(module), module.kernels, strict=True)]
+    others = {symbol for symbol, info in calls if not any(name in nodes for name in info.nodes)}
+    return frozenset(symbol for symbol, _ in calls if symbol not in others)
 
 
 def kernel_code(

@@ -316,7 +316,6 @@ def test_features_add_to_those_of_the_named_cpu() -> None:
         ("CPU.threads=4096", "from 1 to 1024"),
         ("CPU.profile=maybe", "must be on or off"),
         ("CPU.precision=f16", "CPU kernels keep all values in float32"),
-        ("CPU.precision=bf16", "no device computes in bfloat16"),
         ("ORT.precision=f16", "has no property 'precision'"),
         ("CPU.precision=int4", "must be f32"),
         ("CPU.mcpu=a b", "a name that LLVM knows"),

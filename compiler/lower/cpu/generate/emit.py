@@ -14,6 +14,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.pairs import plus_products
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.generate.tiles import Run
@@ -32,18 +33,21 @@ UNROLL = 4
 class Arguments:
     """The arguments of a kernel being written, by the buffers of the kernel read."""
 
-    def __init__(self, kernel: Nest, packed: Mapping[int, int]) -> None:
+    def __init__(self, kernel: Nest, packed: Mapping[int, int], dtype: str | None = None) -> None:
         self._kernel = kernel
         self._packed = packed
+        self._dtype = dtype
         self._given = [self._argument(number, p) for number, p in enumerate(kernel.function.params)]
         self._flat = [self._alias(buffer) for buffer in self._given]
 
     def _argument(self, number: int, param: tirx.Buffer) -> tirx.Buffer:
         if not isinstance(param.ty, tirx.BufferType):
             return build.arg(param.name, param)
-        shape = (self._packed[number],) if number in self._packed else shape_of(param)
+        shape, dtype = shape_of(param), dtype_of(param)
+        if number in self._packed:
+            shape, dtype = (self._packed[number],), self._dtype or dtype
         assert shape is not None
-        return build.arg(param.name, build.Buffer(tuple(index(n) for n in shape), dtype_of(param)))
+        return build.arg(param.name, build.Buffer(tuple(index(n) for n in shape), dtype))
 
     @staticmethod
     def _alias(buffer: tirx.Buffer) -> tirx.Buffer:
@@ -66,12 +70,17 @@ class Arguments:
         return number
 
 
-def written(kernel: Nest, packed: Mapping[int, int], body: Callable[[Arguments], None]) -> tirx.PrimFunc:
-    """The kernel with the body that `body` writes; `packed` are the lengths of weights given in another layout."""
+def written(
+    kernel: Nest, packed: Mapping[int, int], body: Callable[[Arguments], None], dtype: str | None = None
+) -> tirx.PrimFunc:
+    """The kernel with the body that `body` writes.
+
+    `packed` are the lengths of weights given in another layout, `dtype` is their type if it is another one, too.
+    """
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("kernel")
         build.func_attr({"tirx.noalias": True})
-        body(Arguments(kernel, packed))
+        body(Arguments(kernel, packed, dtype))
     function = builder.get()
     return function.with_attr("global_symbol", kernel.function.attrs["global_symbol"])
 
@@ -118,9 +127,9 @@ def registers(count: int, lanes: int, dtype: str = "float32") -> tirx.Buffer:
     return build.alloc_buffer((count * lanes,), dtype, scope="global")
 
 
-def scratch(size: int) -> tirx.Buffer:
-    """Memory for `size` float32, one for each thread if allocated inside a shared loop."""
-    return build.alloc_buffer((index(size),), "float32", scope="global")
+def scratch(size: int, dtype: str = "float32") -> tirx.Buffer:
+    """Memory for `size` numbers, one for each thread if allocated inside a shared loop."""
+    return build.alloc_buffer((index(size),), dtype, scope="global")
 
 
 def spread(numbers: int) -> int:
@@ -190,8 +199,8 @@ def product_tile(
     """Accumulate `rows` × `vectors` vectors over `terms`: one buffer per column of vectors, row by row.
 
     `factor(row, term)` is a number, `loaded(column, term)` a vector, for each term that `walk(terms, step)` calls
-    `step` with. The last column has vectors of `edge` lanes if that is not zero. Few accumulators are kept several
-    times, for terms in turn, because the next sum has to wait for the last.
+    `step` with: of float32, or pairs of bfloat16 in int32. The last column has vectors of `edge` lanes if that is not
+    zero. Few accumulators are kept several times, for terms in turn, because the next sum has to wait for the last.
     """
     chains = 1
     while rows * vectors * chains < 8 and chains < UNROLL and typical(terms) >= 4 * UNROLL:
@@ -209,7 +218,7 @@ def product_tile(
             for column, (buffer, lanes) in enumerate(zip(sums[number % chains], widths, strict=True)):
                 place = row * index(lanes)
                 number_ = broadcast(factor(row, term), lanes)
-                put(buffer, vector(buffer, place, lanes) + number_ * loaded(column, term), place, lanes)
+                put(buffer, plus_product(vector(buffer, place, lanes), number_, loaded(column, term)), place, lanes)
 
     walk(terms, step)
     for chain in sums[1:]:
@@ -218,6 +227,11 @@ def product_tile(
                 place = row * index(lanes)
                 put(buffer, vector(buffer, place, lanes) + vector(more, place, lanes), place, lanes)
     return sums[0]
+
+
+def plus_product(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
+    """A vector plus the product of two, of float32 or of pairs of bfloat16 in int32."""
+    return plus_products(total, left, right) if dtype_of(left).startswith("int32") else total + left * right
 
 
 def either_run(tiles: Sequence[Run], tile: tirx.Expr, body: Callable[[Run], None]) -> None:

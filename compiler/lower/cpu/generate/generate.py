@@ -8,6 +8,8 @@ from typing import Any
 
 from tvm import tirx
 
+from heterocc.compiler.lower.cpu.generate.bfloat.direct import generate_paired_direct
+from heterocc.compiler.lower.cpu.generate.bfloat.product import generate_paired_product
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import generate_depthwise
 from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
@@ -20,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.integers.product import generate_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps import generate_map
+from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.product import generate_product
 from heterocc.compiler.lower.cpu.generate.read import read_fold, read_integer_kernel, read_kernel
@@ -31,8 +34,10 @@ from heterocc.compiler.lower.cpu.sizes import attempt
 KINDS = (generate_product, generate_planes, generate_depthwise, generate_winograd, generate_direct)
 """Functions (kernel, instruction set) -> (code, packings) or None for a kernel of another kind; tried in order."""
 
+PAIRED = (generate_paired_product, generate_planes, generate_depthwise, generate_paired_direct)
+"""Those that precede them if factors are rounded to bfloat16."""
 
-Packings = tuple[Panels | FilteredPanels | IntegerPanels, ...]
+Packings = tuple[Panels | FilteredPanels | IntegerPanels | PairPanels, ...]
 _Done = tuple[tirx.PrimFunc, Packings]
 
 
@@ -49,7 +54,7 @@ def generate(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> _Do
 
     kernel = attempt(lambda: read_kernel(function, weights))
     if kernel is not None:
-        return of(*KINDS, read=kernel)
+        return of(*(PAIRED if isa.bfloat else ()), *KINDS, read=kernel)
     integers = attempt(lambda: read_integer_kernel(function, weights))
     if integers is not None:
         return of(generate_integer_product, generate_integer_depthwise, read=integers)

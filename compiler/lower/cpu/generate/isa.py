@@ -22,13 +22,15 @@ Dot = Literal["bytes", "pairs", "single"]
 class Isa:
     """An instruction set: `registers` vector registers, each of `lanes` float32, and its products of integers.
 
-    `tall` fixes the rows of register tiles, for code that reads weights that other code has packed.
+    `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
+    factors of products of float32 are rounded to bfloat16.
     """
 
     lanes: int
     registers: int
     dot: Dot = "single"
     tall: int | None = None
+    bfloat: bool = False
 
     def narrowed(self, length: int) -> Isa:
         """The same registers with at most as many lanes as `length` numbers fill."""
@@ -43,6 +45,11 @@ def isa_of(target: Target) -> Isa:
     lanes = vector_lanes(target)
     arm = (triple_of(target) or "").startswith(("aarch64", "arm64"))
     return Isa(lanes, 32 if arm or lanes >= 16 else 16, _dot(target, lanes, arm))
+
+
+def has_pairs(target: Target) -> bool:
+    """Whether a CPU multiplies pairs of bfloat16 (AVX512-BF16)."""
+    return "avx512bf16" in frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
 
 
 def _dot(target: Target, lanes: int, arm: bool) -> Dot:

@@ -11,6 +11,7 @@ multiplication" (2008).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -21,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
 from heterocc.compiler.lower.cpu.generate.fetch import fetch_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset, shape_of, substituted
 from heterocc.compiler.lower.cpu.generate.product_form import Product, Side, axis_of, find_product
@@ -45,12 +47,12 @@ STRIP_BYTES = 24 << 10
 """The limit in bytes on the vectors of a strip of columns, which are to stay in a first-level cache."""
 
 
-def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels | PairPanels, ...]] | None:
     """The kernel written as a matrix product, None if it is not one."""
     found = find_product(kernel)
     if found is None or not can_store(kernel) or _along_channels(found, isa):
         return None
-    writer = _Writer(kernel, found, isa.narrowed(found.columns.length))
+    writer = ProductWriter(kernel, found, isa.narrowed(found.columns.length))
     packed = {p.argument: p.size for p in writer.packings}
     return emit.written(kernel, packed, writer.write), writer.packings
 
@@ -72,7 +74,7 @@ def is_narrow(found: Product, isa: Isa) -> bool:
     return better_along_channels(length / computed, rows, found.columns.extents[-1], isa, least)
 
 
-class _Writer:
+class ProductWriter:
     """A generator of a product: panels of columns, and for each all rows, tile by tile."""
 
     def __init__(self, kernel: Kernel, found: Product, isa: Isa) -> None:
@@ -85,17 +87,18 @@ class _Writer:
             tall, wide = edged_rows(found.rows.length, count, isa), count
         self.row_runs = runs(found.rows.length, tall)
         self.column_runs = vector_runs(count, wide)
-        self.packed = [self._packing(found.numbers, found.rows, 1, self.row_runs)]
-        self.packed.append(self._packing(found.vectors, found.columns, isa.lanes, self.column_runs))
-        self.copies = self.packed[1] is None and self._copied()
-        self.strip = self._strip(wide)
+        self.packed = [self.packing(found.numbers, found.rows, 1, self.row_runs)]
+        self.packed.append(self.packing(found.vectors, found.columns, isa.lanes, self.column_runs))
+        self.copies = self.packed[1] is None and self.must_copy()
+        self.strip = self.strip_of(wide)
 
     @property
-    def packings(self) -> tuple[Panels, ...]:
+    def packings(self) -> tuple[Panels | PairPanels, ...]:
         """The packings of the weights."""
         return tuple(p for p in self.packed if p is not None)
 
-    def _packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | None:
+    def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | PairPanels | None:
+        """The layout of a side that is a weight, None for another."""
         if side.weight is None:
             return None
         axes = {n: i for i, e in enumerate(side.load.indices) if (n := axis_of(self.kernel, e)) is not None}
@@ -109,7 +112,7 @@ class _Writer:
         assert shape is not None
         return Panels(side.weight, shape, order, size, self.found.terms.length, places.length, lanes, tiles)
 
-    def _copied(self) -> bool:
+    def must_copy(self) -> bool:
         """Whether panels of the vectors are copied before use.
 
         Rows whose distance is a multiple of a large power of two map to few sets of a second-level cache of 1 MiB with
@@ -137,6 +140,7 @@ class _Writer:
         # that takes rows of the result, such as a depthwise convolution, then finds them in the cache of its core.
         by_rows = typical(found.rows.length) > typical(found.terms.length)
         with emit.shared_loop(outer * strips * parts, found.work) as task:
+            self.begin()
             if by_rows:
                 place_number, part, strip = emit.unpacked(task, (outer, parts, strips))
             else:
@@ -147,7 +151,7 @@ class _Writer:
             else:
                 emit.either_run(self.column_runs, strip, lambda run: self._panel(arguments, place, run, strip, share))
 
-    def _strip(self, wide: int) -> int:
+    def strip_of(self, wide: int) -> int:
         """The number of panels of columns whose outputs are stored one after the other, for each tile of rows.
 
         Panel by panel, each row of outputs gets few numbers at a time: with few terms most time would be spent waiting
@@ -171,6 +175,7 @@ class _Writer:
         end = tirx.min(end, index(groups)) if groups % self.strip else end
 
         def panels(rows: Run, tile: tirx.Expr) -> None:
+            self.prepare(arguments, place, rows, emit.start_of(rows, tile))
             with build.serial(first, end) as group:
                 emit.either_run(
                     self.column_runs,
@@ -182,6 +187,12 @@ class _Writer:
 
         with emit.share_loop(*share) as tile:
             emit.either_run(self.row_runs, tile, lambda rows: panels(rows, tile))
+
+    def begin(self) -> None:
+        """Start a task of the loop that threads share."""
+
+    def prepare(self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr) -> None:
+        """Prepare the numbers of a tile of rows."""
 
     def _outer_place(self, place: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
         loops = tuple(n for a in self.found.outer for n in a.loops)
@@ -198,13 +209,14 @@ class _Writer:
         number, starts = emit.start_of(run, group), self._starts(run, group)
         if not is_number(self.length):
             starts = [emit.bound(start) for start in starts]
-        panel = self._copy(arguments, place, starts) if self.copies else None
+        panel = self.copy(arguments, place, starts) if self.copies else None
+
+        def down(rows: Run, tile: tirx.Expr) -> None:
+            self.prepare(arguments, place, rows, emit.start_of(rows, tile))
+            self._tile(arguments, place, (run, number, starts, panel), rows, tile)
+
         with emit.share_loop(*share) as tile:
-            emit.either_run(
-                self.row_runs,
-                tile,
-                lambda rows: self._tile(arguments, place, (run, number, starts, panel), rows, tile),
-            )
+            emit.either_run(self.row_runs, tile, lambda rows: down(rows, tile))
 
     def _starts(self, run: Run, group: tirx.Expr) -> list[tirx.Expr]:
         """The starts of the vectors of a panel."""
@@ -230,37 +242,15 @@ class _Writer:
         tile: tirx.Expr,
     ) -> None:
         found, lanes = self.found, self.isa.lanes
-        run, number, starts, copied = panel
-        first, terms = emit.start_of(rows, tile), found.terms.length
+        run, _, starts, _ = panel
+        first = emit.start_of(rows, tile)
 
         def used(column: int) -> int:
             return self.edge if self.edge and column == run.size - 1 else lanes
 
-        def broadcast(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
-            flat = arguments.flat(found.numbers.load.source)
-            packing = self.packed[0]
-            if packing is not None:
-                base = self._packed_base(packing, place) + first * index(packing.terms)
-                return flat[base + term * index(rows.size) + row]
-            where = at(found.numbers.form, [*place, (found.rows, first + row), (found.terms, term)])
-            assert where is not None
-            return flat[where]
-
-        def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
-            if copied is not None:
-                return emit.vector(copied, term * index(run.size * lanes) + index(column * lanes), used(column))
-            flat = arguments.flat(found.vectors.load.source)
-            packing = self.packed[1]
-            if packing is not None:
-                base = self._packed_base(packing, place) + number * index(lanes * packing.terms)
-                first_lane = column * lanes + lanes - used(column)
-                return emit.vector(flat, base + term * index(run.size * lanes) + index(first_lane), used(column))
-            where = at(found.vectors.form, [*place, (found.columns, starts[column]), (found.terms, term)])
-            assert where is not None
-            return emit.vector(flat, where, used(column))
-
+        broadcast, loaded = self.numbers(arguments, place, rows, first), self._vectors(arguments, place, panel, used)
         fetch_tile(self.kernel, found, arguments, [*place, (found.rows, first)], (rows.size, starts))
-        sums = emit.product_tile(rows.size, run.size, terms, self.isa, broadcast, loaded, edge=self.edge)
+        sums = emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, edge=self.edge)
         store_tile(
             self.kernel,
             arguments,
@@ -276,7 +266,54 @@ class _Writer:
             self.edge,
         )
 
-    def _packed_base(self, packing: Panels, place: Place) -> tirx.Expr:
+    @property
+    def terms(self) -> int:
+        """The number of steps of the reduction."""
+        return self.found.terms.length
+
+    def numbers(
+        self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr
+    ) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
+        """The number of a row and a term, for the tile of rows from `first`."""
+        found, packing = self.found, self.packed[0]
+        flat = arguments.flat(found.numbers.load.source)
+
+        def broadcast(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+            if packing is not None:
+                base = self._packed_base(packing, place) + first * index(packing.terms)
+                return flat[base + term * index(rows.size) + row]
+            where = at(found.numbers.form, [*place, (found.rows, first + row), (found.terms, term)])
+            assert where is not None
+            return flat[where]
+
+        return broadcast
+
+    def _vectors(
+        self,
+        arguments: Arguments,
+        place: Place,
+        panel: tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None],
+        used: Callable[[int], int],
+    ) -> Callable[[int, tirx.Expr], tirx.Expr]:
+        """The vector of a column of a panel and a term, of `used(column)` lanes."""
+        found, packing, lanes = self.found, self.packed[1], self.isa.lanes
+        run, number, starts, copied = panel
+
+        def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
+            if copied is not None:
+                return emit.vector(copied, term * index(run.size * lanes) + index(column * lanes), used(column))
+            flat = arguments.flat(found.vectors.load.source)
+            if packing is not None:
+                base = self._packed_base(packing, place) + number * index(lanes * packing.terms)
+                first_lane = column * lanes + lanes - used(column)
+                return emit.vector(flat, base + term * index(run.size * lanes) + index(first_lane), used(column))
+            where = at(found.vectors.form, [*place, (found.columns, starts[column]), (found.terms, term)])
+            assert where is not None
+            return emit.vector(flat, where, used(column))
+
+        return loaded
+
+    def _packed_base(self, packing: Panels | PairPanels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""
         side = self.found.numbers if packing is self.packed[0] else self.found.vectors
         total: tirx.Expr = index(0)
@@ -285,7 +322,7 @@ class _Writer:
                 total = total * index(axis.length) + value
         return total * index(packing.block)
 
-    def _copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
+    def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
         """Copy a panel of the vectors, term by term."""
         found, lanes = self.found, self.isa.lanes
         width = len(starts) * lanes
@@ -301,14 +338,14 @@ class _Writer:
                 with emit.loop(used, "vectorized" if row else "serial") as lane:
                     here = [*place, (found.columns, start + lane), (found.terms, term)]
                     if found.vectors.value is not None:
-                        build.buffer_store(copied, self._value(arguments, found.vectors.value, here), [to + lane])
+                        build.buffer_store(copied, self.value(arguments, found.vectors.value, here), [to + lane])
                         continue
                     where = at(found.vectors.form, here)
                     assert where is not None
                     build.buffer_store(copied, flat[where], [to + lane])
         return copied
 
-    def _value(self, arguments: Arguments, value: tirx.Expr, place: Place) -> tirx.Expr:
+    def value(self, arguments: Arguments, value: tirx.Expr, place: Place) -> tirx.Expr:
         """A computed number of the vectors' side."""
 
         def load(read: TensorLoad) -> tirx.Expr:

@@ -9,6 +9,7 @@ from tvm import tirx
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
+from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
 
 PIPELINE = "heterocc_cpu"
@@ -19,7 +20,7 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
     kernels, host, device = get_tir_pipeline("default")
 
     def host_code() -> tvm.transform.Pass:
-        return tvm.transform.Sequential([_pass(expand_functions), host()])
+        return tvm.transform.Sequential([_pass(expand_functions), _pass(with_pairs), host()])
 
     def lowered(mod: tvm.IRModule) -> tvm.IRModule:
         context = tvm.transform.PassContext.current()

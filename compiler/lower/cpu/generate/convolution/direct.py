@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -21,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -53,19 +55,25 @@ SPARE = 3
 """The number of 32 registers that a tile leaves free, because LLVM loads the inputs of several taps at once."""
 
 
-def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels | PairPanels, ...]] | None:
     """The kernel written as a direct convolution, None if it is not one."""
     found = find_convolution(kernel)
     if found is None or not can_store(kernel):
         return None
-    writer = _Writer(kernel, found, isa)
-    if all(map(is_number, kernel.extents)) and _can_turn(found):
-        turned = _Writer(kernel, _turned(found), isa, turned=True)
-        writer = turned if turned.used > TURNED_GAIN * writer.used else writer
+    writer = best_writer(DirectWriter, kernel, found, isa)
     fixed = all(map(is_number, kernel.extents))
     if fixed and found.groups == 1 and better_along_channels(writer.used, found.outputs, found.columns.places, isa):
         return None
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+
+def best_writer(kind: type[Writer], kernel: Kernel, found: Convolution, isa: Isa) -> Writer:
+    """The generator of a convolution: of its rows, or of its columns if that is better."""
+    writer = kind(kernel, found, isa)
+    if all(map(is_number, kernel.extents)) and _can_turn(found):
+        turned = kind(kernel, _turned(found), isa, turned=True)
+        return turned if turned.used > TURNED_GAIN * writer.used else writer
+    return writer
 
 
 def _can_turn(found: Convolution) -> bool:
@@ -82,11 +90,12 @@ def _turned(found: Convolution) -> Convolution:
     return replace(found, rows=found.columns, columns=found.rows, loops=(batch, channel, column, row))
 
 
+Writer = TypeVar("Writer", bound="DirectWriter")
 Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
 PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 
 
-class _Writer:
+class DirectWriter:
     """A generator of a convolution: chunks of output rows, and for each all tiles of output channels."""
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, turned: bool = False) -> None:
@@ -108,7 +117,7 @@ class _Writer:
         self.lines = self.rows + found.rows.reach // found.rows.stride
         self.plane = emit.spread(self.lines * self.pitch)
         taps = (found.rows.taps, found.columns.taps)
-        self.packing = Panels(
+        self.packing: Panels | PairPanels = Panels(
             found.weight,
             (found.groups, found.outputs, found.inputs, *taps),
             (0, 2, 3, 4, 1),
@@ -166,10 +175,10 @@ class _Writer:
                 top = emit.bound(top)
             phases = len(found.rows.phases) * len(found.columns.phases)
             overrun = self._vectors(self.rows) * lanes + (self.lines - self.rows) * self.pitch + self.pitch
-            copied = emit.scratch(found.inputs * phases * self.plane + overrun)
+            copied = self.scratch(phases * self.plane, overrun)
             tall = max(r.size for r in self.channel_runs)
             sums = None if self.whole else emit.scratch(tall * self.vectors * lanes)
-            self._copy(arguments, copied, image * index(found.groups) + group, top)
+            self.copy(arguments, copied, image * index(found.groups) + group, top)
             with emit.share_loop(part, parts, tiles) as tile:
                 emit.either_run(
                     self.channel_runs,
@@ -177,40 +186,57 @@ class _Writer:
                     lambda run: self._tile(arguments, (copied, sums), run, tile, (image, group, top)),
                 )
 
-    def _copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
-        """Copy the rows that the outputs from row `top` read, padded, phase by phase."""
-        found = self.found
-        rows, columns = found.rows, found.columns
-        flat = arguments.flat(found.data)
+    @property
+    def inputs(self) -> int:
+        """The number of copied channels."""
+        return self.found.inputs
+
+    def scratch(self, planes: int, overrun: int) -> tirx.Buffer:
+        """Memory for copied channels of `planes` numbers each, and what vectors read beyond the end."""
+        return emit.scratch(self.inputs * planes + overrun)
+
+    def copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
+        """Copy what the outputs from row `top` read, padded: all channels of a group of an image."""
+        flat = arguments.flat(self.found.data)
+        with emit.loop(self.found.inputs) as channel:
+            self.copy_channel(flat, group * index(self.found.inputs) + channel, (copied, channel), top)
+
+    def copy_channel(
+        self, flat: tirx.Buffer, channel: tirx.Expr, to: tuple[tirx.Buffer, tirx.Expr], top: tirx.Expr
+    ) -> None:
+        """Copy what the outputs from row `top` read of a channel, phase by phase, to the channel `to` of scratch."""
+        rows, columns = self.found.rows, self.found.columns
+        copied, there = to
         if self.turned:
-            self._copy_columns(flat, copied, group, top)
+            self._copy_columns(flat, channel, to, top)
             return
-        with emit.loop(found.inputs) as channel:
-            for number, phase in enumerate(rows.phases):
-                with emit.loop(self.lines) as line:
-                    row = (top + line) * index(rows.stride) + index(phase - rows.before)
-                    source = ((group * index(found.inputs) + channel) * index(rows.size) + row) * index(columns.size)
-                    planes = (channel * index(len(rows.phases)) + index(number)) * index(len(columns.phases))
-                    to = planes * index(self.plane) + line * index(self.pitch)
+        for number, phase in enumerate(rows.phases):
+            with emit.loop(self.lines) as line:
+                row = (top + line) * index(rows.stride) + index(phase - rows.before)
+                source = (channel * index(rows.size) + row) * index(columns.size)
+                planes = (there * index(len(rows.phases)) + index(number)) * index(len(columns.phases))
+                begin = planes * index(self.plane) + line * index(self.pitch)
+                padded = (rows, row, self._always_inside(rows, phase))
+                padded_row(flat, source, copied, begin, (columns, self.pitch, self.plane), padded, self.isa.lanes)
 
-                    padded = (rows, row, self._always_inside(rows, phase))
-                    padded_row(flat, source, copied, to, (columns, self.pitch, self.plane), padded, self.isa.lanes)
-
-    def _copy_columns(self, flat: tirx.Buffer, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
-        """Copy the tensor's columns that the outputs from column `top` read, padded."""
+    def _copy_columns(
+        self, flat: tirx.Buffer, channel: tirx.Expr, to: tuple[tirx.Buffer, tirx.Expr], top: tirx.Expr
+    ) -> None:
+        """Copy the tensor's columns that the outputs from column `top` read of a channel, padded."""
         across, down = self.found.rows, self.found.columns
-        with emit.loop(self.found.inputs) as channel, emit.loop(self.lines) as line:
+        copied, there = to
+        with emit.loop(self.lines) as line:
             column = top + line - index(across.before)
-            first = (group * index(self.found.inputs) + channel) * index(down.size * across.size) + column
-            to = channel * index(self.plane) + line * index(self.pitch)
+            first = channel * index(down.size * across.size) + column
+            begin = there * index(self.plane) + line * index(self.pitch)
 
-            def take(first: tirx.Expr = first, to: tirx.Expr = to) -> None:
+            def take(first: tirx.Expr = first, begin: tirx.Expr = begin) -> None:
                 with emit.loop(down.size) as row:
-                    build.buffer_store(copied, flat[first + row * index(across.size)], [to + row])
+                    build.buffer_store(copied, flat[first + row * index(across.size)], [begin + row])
 
-            def clear(to: tirx.Expr = to) -> None:
+            def clear(begin: tirx.Expr = begin) -> None:
                 with emit.loop(down.size) as row:
-                    build.buffer_store(copied, build.float32(0.0), [to + row])
+                    build.buffer_store(copied, build.float32(0.0), [begin + row])
 
             emit.either(tirx.all(column >= index(0), column < index(across.size)), take, clear)
 
@@ -314,14 +340,14 @@ class _Writer:
 
         def walk(_terms: int, step: Step) -> None:
             if found.taps == 1:
-                emit.in_turn(found.inputs, lambda input_, number: step((input_, index(0), 0), number))
+                emit.in_turn(self.inputs, lambda input_, number: step((input_, index(0), 0), number))
                 return
             if found.columns.taps == 1 and found.rows.taps <= MOST_UNROLLED:
-                with emit.loop(found.inputs) as input_:
+                with emit.loop(self.inputs) as input_:
                     for row in range(found.rows.taps):
                         step((input_, index(row), 0), row)
                 return
-            with emit.loop(found.inputs) as input_, emit.loop(found.rows.taps) as row:
+            with emit.loop(self.inputs) as input_, emit.loop(found.rows.taps) as row:
                 for column in range(found.columns.taps):
                     step((input_, row, column), column)
 
@@ -344,7 +370,7 @@ class _Writer:
             line = shift * index(self.pitch) + index(across // found.columns.stride)
             return emit.vector(copied, plane * index(self.plane) + line + start + index(column * lanes), lanes)
 
-        terms = found.inputs * found.taps
+        terms = self.inputs * found.taps
         return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk))
 
     @staticmethod

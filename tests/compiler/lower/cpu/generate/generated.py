@@ -13,6 +13,7 @@ from heterocc.compiler.lower.cpu.generate.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
+from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.compiler.lower.straight import bindings_of
 from tests.compiler.lower.cpu.aarch64 import emulated
@@ -47,6 +48,7 @@ class Generated:
         inputs: Mapping[str, np.ndarray],
         weights: Mapping[str, np.ndarray],
         target: tvm.target.Target,
+        isa: Isa | None = None,
     ) -> None:
         made = model(nodes, inputs, [nodes[-1].output[0]], dict(weights))
         module = joined_products(joined_rows(kernel_module(job(made), target)), isa_of(target))
@@ -55,7 +57,7 @@ class Generated:
         self._arguments = _arguments(module, inputs)
         constant = {n for n, (_, weight) in enumerate(self._arguments) if weight}
         self._shape = tuple(int(n) for n in functions[0].params[-1].shape)
-        self.isa: Isa = isa_of(target)
+        self.isa: Isa = isa or isa_of(target)
         self.done = generate(functions[0], constant, self.isa)
         self._target = target
 
@@ -63,7 +65,8 @@ class Generated:
         """The kernel, compiled."""
         assert self.done is not None, "the kernel is of no kind that is generated"
         with self._target:
-            return tvm.compile(tvm.IRModule({"f": self.done[0].with_attr("global_symbol", "f")}), self._target)
+            module = tvm.IRModule({"f": self.done[0].with_attr("global_symbol", "f")})
+            return tvm.compile(module, self._target, tir_pipeline=PIPELINE if self.isa.bfloat else "default")
 
     def run(self, dtype: str = "float32") -> np.ndarray:
         """The kernel's output, which has this dtype. What it does not write stays NaN, or 85 in integers.

@@ -1,0 +1,361 @@
+"""The writer of attention kernels of float32.
+
+A task packs the keys of one head into panels, then takes tiles of rows: their scores go to a buffer that stays in the
+cache, where each row becomes its exponentials; the product with the values is divided by their sum as it is stored.
+The scores of all rows are never in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
+from heterocc.compiler.lower.cpu.generate.transposes import transposed
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
+
+ROWS_A_TASK = 64
+"""The smallest number of rows for which keys are packed."""
+
+MOST_ROWS = 14
+MOST_ROW_BYTES = 2048
+"""The row distance in elements at multiples of which rows compete for the same sets of the cache."""
+
+LOWEST = -3.4028234663852886e38
+"""The finite initial value of maxima, so that a row of only -inf gives NaN, as in ONNX Runtime."""
+
+
+class AttentionWriter:
+    """A generator of one kernel, which the constructor writes."""
+
+    def __init__(self, form: Attention, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
+        self.form, self.arguments = form, arguments
+        self.for_keys, self.for_columns = isa.narrowed(form.keys), isa.narrowed(form.columns)
+        count = -(-form.keys // self.for_keys.lanes)
+        tall, wide = choose_tile(min(typical(form.rows), MOST_ROWS), count, isa)
+        self.row_runs, self.key_runs = runs(form.rows, tall), vector_runs(count, wide)
+        wide = max(1, (isa.registers - 1) // (tall + 1))
+        self.column_runs = runs(-(-form.columns // self.for_columns.lanes), wide)
+        # Rows of scores at a distance of a power of two would compete for sets of the cache.
+        self.pitch = count * self.for_keys.lanes + self.for_keys.lanes
+        self._write()
+
+    def _write(self) -> None:
+        form = self.form
+        tiles = sum(r.count for r in self.row_runs)
+        heads = math.prod(form.outer)
+        parts = smaller(emit.shares(form.work, heads, tiles), larger(1, form.rows // ROWS_A_TASK))
+        with emit.shared_loop(heads * parts, form.work) as task:
+            self.begin()
+            *outer, part = emit.unpacked(task, (*form.outer, parts))
+            keys = self.packed_keys(outer)
+            values = self.packed_values(outer) if self.copies_values() else None
+            scores = emit.scratch(self.row_runs[0].size * self.pitch)
+            with emit.share_loop(part, parts, tiles) as tile:
+                emit.either_run(
+                    self.row_runs,
+                    tile,
+                    lambda run: self._tile(outer, emit.start_of(run, tile), run.size, keys, values, scores),
+                )
+
+    @property
+    def terms(self) -> int:
+        """The number of steps of the product of queries and keys."""
+        return self.form.terms
+
+    @property
+    def keys(self) -> int:
+        """The number of steps of the product with the values."""
+        return self.form.keys
+
+    def begin(self) -> None:
+        """Start a task of the loop that threads share."""
+
+    def prepare(self, outer: Sequence[tirx.Expr], first: tirx.Expr, rows: int) -> None:
+        """Prepare the queries of a tile of rows."""
+
+    def finish(self, row: tirx.Expr, scores: tirx.Buffer) -> None:
+        """Prepare a row of exponentials for the product with the values."""
+
+    def query(self, outer: Sequence[tirx.Expr], first: tirx.Expr) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
+        """The number of a row of the tile from `first` and a term."""
+        form, q, base = self.form, self.arguments[0], self.base(self.form.q, outer)
+        return lambda row, term: q[base + (first + row) * index(form.q.row) + term * index(form.q.column)]
+
+    def exponential(self, scores: tirx.Buffer) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
+        """The number of a row and a key."""
+        return lambda row, key: scores[row * index(self.pitch) + key]
+
+    def base(self, operand: Operand, outer: Sequence[tirx.Expr]) -> tirx.Expr:
+        """The start of an operand's rows at a place of the outer loops."""
+        total: tirx.Expr = index(0)
+        for place, step in zip(outer, operand.outer, strict=True):
+            if step:
+                total = total + place * index(step)
+        return total if all(map(is_number, operand.outer)) else emit.bound(total)
+
+    @staticmethod
+    def start(vector: tirx.Expr, lanes: int, length: int) -> tirx.Expr:
+        """The start of a vector; one that would exceed the end overlaps the previous one."""
+        if is_number(length) and length <= lanes:
+            return index(0)
+        start = vector * index(lanes)
+        if not exceeds(length, lanes):
+            return start
+        start = tirx.min(start, index(length - lanes))
+        return start if is_number(length) else emit.bound(start)
+
+    def packed_keys(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
+        """The keys of a head as panels: for each term vectors of keys."""
+        form, lanes = self.form, self.for_keys.lanes
+        source, base = self.arguments[1], self.base(form.k, outer)
+        packed = emit.scratch(sum(r.count * r.size for r in self.key_runs) * lanes * form.terms)
+        turned = form.k.row != 1 and form.k.column == 1 and form.keys >= lanes > 1 and form.terms >= lanes
+        width = min(lanes, form.keys)
+        for run in self.key_runs:
+            with emit.loop(run.count) as panel:
+                first = index(run.start) + panel * index(run.size)
+                for column in range(run.size):
+                    start = self.start(first + index(column), lanes, form.keys)
+                    to = first * index(lanes * form.terms) + index(column * lanes)
+                    if turned:
+                        self._turn(packed, to, run.size * lanes, source, base + start * index(form.k.row))
+                        continue
+                    with emit.loop(form.terms) as term:
+                        there = to + term * index(run.size * lanes)
+                        if width < lanes:
+                            emit.put(packed, emit.zeros(lanes), there, lanes)
+                        with emit.loop(width, "vectorized" if form.k.row == 1 else "serial") as lane:
+                            at = base + (start + lane) * index(form.k.row) + term * index(form.k.column)
+                            build.buffer_store(packed, source[at], [there + lane])
+        return packed
+
+    def _turn(self, packed: tirx.Buffer, to: tirx.Expr, pitch: int, source: tirx.Buffer, first: tirx.Expr) -> None:
+        """Pack a vector of keys from rows of terms, a square block at a time."""
+        form, lanes = self.form, self.for_keys.lanes
+        with emit.loop(-(-form.terms // lanes)) as block:
+            term = self.start(block, lanes, form.terms)
+            rows = [emit.registers(1, lanes) for _ in range(lanes)]
+            for number, row in enumerate(rows):
+                emit.put(row, emit.vector(source, first + index(number * form.k.row) + term, lanes), index(0), lanes)
+            for number, row in enumerate(transposed(rows, lanes)):
+                place = to + (term + index(number)) * index(pitch)
+                emit.put(packed, emit.vector(row, index(0), lanes), place, lanes)
+
+    def copies_values(self) -> bool:
+        """Whether values are packed: vectors are not contiguous, or rows compete for the same sets of the cache."""
+        form = self.form
+        short = form.v.column != 1 or form.columns < self.for_columns.lanes
+        return short or (form.v.row * 4 % MOST_ROW_BYTES == 0 and typical(form.keys) > 64 and typical(form.rows) > 16)
+
+    def packed_values(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
+        """The values of a head, each row as vectors of columns."""
+        form, lanes = self.form, self.for_columns.lanes
+        count = -(-form.columns // lanes)
+        base = self.base(form.v, outer)
+        packed = emit.scratch(form.keys * count * lanes)
+        width = min(lanes, form.columns)
+        with emit.loop(form.keys) as key:
+            for column in range(count):
+                to = key * index(count * lanes) + index(column * lanes)
+                start = self.start(index(column), lanes, form.columns)
+                if width < lanes:
+                    emit.put(packed, emit.zeros(lanes), to, lanes)
+                with emit.loop(width, "vectorized" if form.v.column == 1 else "serial") as lane:
+                    at = base + key * index(form.v.row) + (start + lane) * index(form.v.column)
+                    build.buffer_store(packed, self.arguments[2][at], [to + lane])
+        return packed
+
+    def _tile(
+        self,
+        outer: Sequence[tirx.Expr],
+        first: tirx.Expr,
+        rows: int,
+        keys: tirx.Buffer,
+        values: tirx.Buffer | None,
+        scores: tirx.Buffer,
+    ) -> None:
+        lanes = self.for_keys.lanes
+        self.prepare(outer, first, rows)
+        top = emit.registers(rows, lanes)
+        with emit.loop(rows, "unroll") as row:
+            emit.put(top, emit.broadcast(build.float32(LOWEST), lanes), row * index(lanes), lanes)
+        for run in self.key_runs:
+            with emit.loop(run.count) as panel:
+                self._scores(
+                    outer, first, rows, index(run.start) + panel * index(run.size), run.size, keys, scores, top
+                )
+        factors = emit.registers(rows, 1)
+        with emit.loop(rows) as row:
+            self._exponentials(row, scores, top, factors)
+            self._without_empty(outer, first, row, factors)
+            self.finish(row, scores)
+        for run in self.column_runs:
+            with emit.loop(run.count) as panel:
+                self._product(outer, first, rows, run, panel, values, scores, factors)
+
+    def _scores(
+        self,
+        outer: Sequence[tirx.Expr],
+        first: tirx.Expr,
+        rows: int,
+        vector: tirx.Expr,
+        vectors: int,
+        keys: tirx.Buffer,
+        scores: tirx.Buffer,
+        top: tirx.Buffer,
+    ) -> None:
+        """The scores of rows with a panel of keys, and the largest so far in each lane."""
+        form, lanes = self.form, self.for_keys.lanes
+        panel = vector * index(lanes * self.terms)
+
+        def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
+            return emit.vector(keys, panel + term * index(vectors * lanes) + index(column * lanes), lanes)
+
+        query = self.query(outer, first)
+        sums = emit.product_tile(rows, vectors, self.terms, self.for_keys, query, loaded)
+        steps = self._steps(outer)
+        for column, total in enumerate(sums):
+            start = self.start(vector + index(column), lanes, form.keys)
+            with emit.loop(rows, "unroll") as row:
+                place = row * index(lanes)
+                with emit.loop(min(lanes, form.keys), "vectorized") as lane:
+                    value = steps(total[place + lane], first + row, start + lane)
+                    build.buffer_store(total, value, [place + lane])
+                with emit.loop(min(lanes, form.keys), "vectorized") as lane:
+                    build.buffer_store(scores, total[place + lane], [row * index(self.pitch) + start + lane])
+                with emit.loop(min(lanes, form.keys), "vectorized") as lane:
+                    build.buffer_store(top, tirx.max(top[place + lane], total[place + lane]), [place + lane])
+
+    def _steps(self, outer: Sequence[tirx.Expr]) -> Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]:
+        """The score at (row, key) after all steps."""
+
+        def applied(score: tirx.Expr, row: tirx.Expr, key: tirx.Expr) -> tirx.Expr:
+            arguments = iter(self.arguments[3:])
+            for step in self.form.steps:
+                other = None if step.number is None else tirx.const(step.number, "float32")
+                if step.operand is not None:
+                    at = self.base(step.operand, outer)
+                    at = at + row * index(step.operand.row) + key * index(step.operand.column)
+                    read = next(arguments)[at]
+                    if step.kind in ("where", "unless"):
+                        pair = (other, score) if step.kind == "where" else (score, other)
+                        score = tirx.Select(read, *pair)
+                        continue
+                    other = read
+                assert other is not None
+                score = {"add": tirx.Add, "multiply": tirx.Mul, "divide": tirx.Div}[step.kind](score, other)
+            return score
+
+        return applied
+
+    def _exponentials(self, row: tirx.Expr, scores: tirx.Buffer, top: tirx.Buffer, factors: tirx.Buffer) -> None:
+        """Replace a row of scores by exp(score - largest), and set the row's factor to the inverse of their sum."""
+        keys, lanes = self.form.keys, self.for_keys.lanes
+        largest = self._folded(top, row * index(lanes), tirx.max)
+        sums = [emit.registers(1, lanes) for _ in range(2)]
+        for total in sums:
+            emit.put(total, emit.zeros(lanes), index(0), lanes)
+        whole, rest = divmod(keys, lanes)
+
+        def take(vector: tirx.Expr, total: tirx.Buffer, width: int) -> None:
+            at = row * index(self.pitch) + vector * index(lanes)
+            with emit.loop(width, "vectorized") as lane:
+                build.buffer_store(scores, tirx.exp(scores[at + lane] - largest[index(0)]), [at + lane])
+            with emit.loop(width, "vectorized") as lane:
+                build.buffer_store(total, total[lane] + scores[at + lane], [lane])
+
+        with emit.loop(whole // 2) as pair:
+            for number, total in enumerate(sums):
+                take(pair * index(2) + index(number), total, lanes)
+        if is_number(whole):
+            if whole % 2:
+                take(index(whole - 1), sums[0], lanes)
+            if rest:
+                take(index(whole), sums[1], rest)
+        else:
+            with emit.loop(whole % 2):
+                take(index(whole - 1), sums[0], lanes)
+            if not is_number(rest):
+                self._last_exponentials(row, scores, sums[1], largest)
+        both = emit.vector(sums[0], index(0), lanes) + emit.vector(sums[1], index(0), lanes)
+        emit.put(sums[0], both, index(0), lanes)
+        total = self._folded(sums[0], index(0), tirx.Add)
+        build.buffer_store(factors, build.float32(1.0) / total[index(0)], [row])
+
+    def _last_exponentials(self, row: tirx.Expr, scores: tirx.Buffer, total: tirx.Buffer, largest: tirx.Buffer) -> None:
+        """The exponentials of a last vector of which only some lanes are keys, the others zeros."""
+        keys, lanes = self.form.keys, self.for_keys.lanes
+        at = row * index(self.pitch) + index(keys - keys % lanes)
+        with emit.loop(lanes, "vectorized") as lane:
+            value = tirx.exp(scores[at + lane] - largest[index(0)])
+            build.buffer_store(scores, tirx.Select(lane < index(keys % lanes), value, build.float32(0.0)), [at + lane])
+        with emit.loop(lanes, "vectorized") as lane:
+            build.buffer_store(total, total[lane] + scores[at + lane], [lane])
+
+    def _without_empty(
+        self, outer: Sequence[tirx.Expr], first: tirx.Expr, row: tirx.Expr, factors: tirx.Buffer
+    ) -> None:
+        """Set the factor of an empty row to zero; factors of other rows are never zero."""
+        factor, zero, empty = factors[row], build.float32(0.0), self.form.empty
+        if self.form.empty_if_nan:
+            # The largest score has the exponential 1, unless all are -inf: a sum is at least 1, 0 or NaN.
+            factor = tirx.Select(tirx.And(factor > zero, factor <= build.float32(1.0)), factor, zero)
+        if empty is not None:
+            holds = self.arguments[-2][self.base(empty, outer) + (first + row) * index(empty.row)]
+            factor = tirx.Select(holds, zero, factor)
+        if self.form.empty_if_nan or empty is not None:
+            build.buffer_store(factors, factor, [row])
+
+    def _folded(
+        self, buffer: tirx.Buffer, place: tirx.Expr, combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+    ) -> tirx.Buffer:
+        """Combine all lanes of a vector to one number, by halves."""
+        lanes = self.for_keys.lanes
+        while lanes > 1:
+            lanes //= 2
+            half = emit.registers(1, lanes)
+            halves = [emit.vector(buffer, place + index(at), lanes) for at in (0, lanes)]
+            emit.put(half, combine(*halves), index(0), lanes)
+            buffer, place = half, index(0)
+        return buffer
+
+    def _product(
+        self,
+        outer: Sequence[tirx.Expr],
+        first: tirx.Expr,
+        rows: int,
+        run: Run,
+        panel: tirx.Expr,
+        values: tirx.Buffer | None,
+        scores: tirx.Buffer,
+        factors: tirx.Buffer,
+    ) -> None:
+        """Rows of exponentials times some columns of the values, stored."""
+        form, lanes = self.form, self.for_columns.lanes
+        vector = index(run.start) + panel * index(run.size)
+        starts = [self.start(vector + index(c), lanes, form.columns) for c in range(run.size)]
+        base, count = self.base(form.v, outer), -(-form.columns // lanes)
+
+        def loaded(column: int, key: tirx.Expr) -> tirx.Expr:
+            if values is not None:
+                return emit.vector(values, key * index(count * lanes) + (vector + index(column)) * index(lanes), lanes)
+            return emit.vector(self.arguments[2], base + key * index(form.v.row) + starts[column], lanes)
+
+        sums = emit.product_tile(rows, run.size, self.keys, self.for_columns, self.exponential(scores), loaded)
+        out, base_out = self.arguments[-1], self.base(form.out, outer)
+        for start, total in zip(starts, sums, strict=True):
+            with emit.loop(rows, "unroll") as row, emit.loop(min(lanes, form.columns), "vectorized") as lane:
+                at = base_out + (first + row) * index(form.out.row) + start + lane
+                value = total[row * index(lanes) + lane] * factors[row]
+                if form.empty is not None or form.empty_if_nan:
+                    zero = build.float32(0.0)
+                    value = tirx.Select(tirx.EQ(factors[row], zero), zero, value)
+                build.buffer_store(out, value, [at])

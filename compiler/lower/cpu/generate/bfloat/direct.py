@@ -1,0 +1,88 @@
+"""Direct convolutions whose factors are rounded to bfloat16: as those of float32, with input channels in pairs.
+
+Two channels at a time are copied, as float32, and then combined to a plane of pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter, best_writer
+from heterocc.compiler.lower.cpu.generate.convolution.form import find_convolution
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
+from heterocc.compiler.lower.cpu.generate.pairs import paired
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+MOST_PHASES = 9
+"""The limit on the planes of a channel, by strides of rows and columns: the code that copies has a part for each."""
+
+
+def generate_paired_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[PairPanels, ...]] | None:
+    """The kernel written as a direct convolution.
+
+    None if it is not one, has sizes that are known only at run time, has one input channel in each group, or large
+    strides.
+    """
+    if not all(map(is_number, kernel.extents)):
+        return None
+    found = find_convolution(kernel)
+    if found is None or found.inputs < 2 or not can_store(kernel):
+        return None
+    if len(found.rows.phases) * len(found.columns.phases) > MOST_PHASES:
+        return None
+    writer = best_writer(_Writer, kernel, found, isa)
+    assert isinstance(writer.packing, PairPanels)
+    return emit.written(kernel, {found.weight: writer.packing.size}, writer.write, "int32"), (writer.packing,)
+
+
+class _Writer(DirectWriter):
+    """A generator of a convolution of pairs of channels."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        assert isinstance(self.packing, Panels)
+        self.packing = PairPanels.of(self.packing, self.found.taps)
+
+    @property
+    def inputs(self) -> int:
+        """The number of pairs of channels."""
+        return -(-self.found.inputs // 2)
+
+    def scratch(self, planes: int, overrun: int) -> tirx.Buffer:
+        """Memory for pairs of channels of `planes` numbers each, and what vectors read beyond the end."""
+        return emit.scratch(self.inputs * planes + overrun, "int32")
+
+    def copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
+        """Copy what the outputs from row `top` read, padded: all pairs of channels of a group of an image."""
+        found, lanes = self.found, self.isa.lanes
+        flat = arguments.flat(found.data)
+        length = len(found.rows.phases) * len(found.columns.phases) * self.plane
+        both = emit.scratch(2 * length)
+        with emit.loop(self.inputs) as pair:
+            first = group * index(found.inputs) + pair * index(2)
+            self.copy_channel(flat, first, (both, index(0)), top)
+
+            def second(first: tirx.Expr = first) -> None:
+                self.copy_channel(flat, first + index(1), (both, index(1)), top)
+
+            def none() -> None:
+                with emit.loop(length // lanes) as number:
+                    emit.put(both, emit.zeros(lanes), index(length) + number * index(lanes), lanes)
+
+            if found.inputs % 2:
+                emit.either(pair * index(2) + index(1) < index(found.inputs), second, none)
+            else:
+                second()
+            with emit.loop(length // lanes) as number:
+                start = number * index(lanes)
+                halves = (emit.vector(both, start + index(half * length), lanes) for half in range(2))
+                emit.put(copied, paired(*halves), pair * index(length) + start, lanes)

@@ -1,0 +1,231 @@
+"""Matrix products whose factors are rounded to bfloat16: generated as those of float32, with terms in pairs.
+
+Weights are packed in pairs. Numbers of other factors are rounded tile by tile of rows, vectors panel by panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
+from heterocc.compiler.lower.cpu.generate.pairs import paired, rounded
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
+from heterocc.compiler.lower.cpu.generate.product import ProductWriter
+from heterocc.compiler.lower.cpu.generate.product_form import Side, find_product
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import Run
+from heterocc.compiler.lower.cpu.generate.transposes import transposed
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+FEWEST_TERMS = 8
+"""The number of terms below which a product stays in float32: rounding would take longer than it saves."""
+
+PANELS = 4
+STRIP_BYTES = 512 << 10
+"""Panels for which rows are rounded once, and the limit on their bytes, which are to stay in a second-level cache."""
+
+
+def generate_paired_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[PairPanels, ...]] | None:
+    """The kernel written as a matrix product, None if it is not one or has sizes that are known only at run time."""
+    found = find_product(kernel)
+    if found is None or not can_store(kernel) or not all(map(is_number, kernel.extents)):
+        return None
+    if found.terms.length < FEWEST_TERMS:
+        return None
+    writer = _Writer(kernel, found, isa.narrowed(found.columns.length))
+    packings = tuple(p for p in writer.packings if isinstance(p, PairPanels))
+    return emit.written(kernel, {p.argument: p.size for p in packings}, writer.write, "int32"), packings
+
+
+class _Writer(ProductWriter):
+    """A generator of a product of pairs."""
+
+    rows: tirx.Buffer
+    """The rounded numbers of a tile of rows."""
+
+    @property
+    def terms(self) -> int:
+        """The number of pairs."""
+        return -(-self.found.terms.length // 2)
+
+    def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> PairPanels | None:
+        """The layout of a weight."""
+        plain = super().packing(side, places, lanes, tiles)
+        return PairPanels.of(plain) if isinstance(plain, Panels) else None
+
+    def must_copy(self) -> bool:
+        """Whether vectors are copied: always, to round them."""
+        return True
+
+    def strip_of(self, wide: int) -> int:
+        """The number of panels for which a tile of rows is rounded once."""
+        if self.copies:
+            return 1
+        groups = sum(r.count for r in self.column_runs)
+        return max(1, min(groups, PANELS, STRIP_BYTES // (4 * self.terms * wide * self.isa.lanes)))
+
+    @property
+    def pitch(self) -> int:
+        """The distance of rounded rows in pairs: of whole vectors of 16."""
+        return emit.spread(self.terms)
+
+    def begin(self) -> None:
+        """Allocate the memory for rounded rows."""
+        if self.packed[0] is None:
+            self.rows = emit.scratch(max(r.size for r in self.row_runs) * self.pitch, "int32")
+
+    def prepare(self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr) -> None:
+        """Round a tile of rows."""
+        if self.packed[0] is not None:
+            return
+        found, terms = self.found, self.found.terms.length
+        flat = arguments.flat(found.numbers.load.source)
+        beside = found.terms.step(found.numbers.form) == 1
+
+        with emit.loop(rows.size) as row:
+
+            def where(term: tirx.Expr, row: tirx.Expr = row) -> tirx.Expr:
+                there = at(found.numbers.form, [*place, (found.rows, first + row), (found.terms, term)])
+                assert there is not None
+                return there
+
+            round_row(flat, where, terms, beside, (self.rows, row * index(self.pitch)))
+
+    def numbers(
+        self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr
+    ) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
+        """The pair of a row and a number of the pair."""
+        if self.packed[0] is not None:
+            return super().numbers(arguments, place, rows, first)
+        return lambda row, term: self.rows[row * index(self.pitch) + term]
+
+    def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
+        """Copy a panel of the vectors as pairs."""
+        found, lanes, terms = self.found, self.isa.lanes, self.found.terms.length
+        width = len(starts) * lanes
+        copied = emit.scratch(self.terms * width, "int32")
+        side = found.vectors
+        row = found.columns.step(side.form) == 1
+        turned = side.value is None and not row and found.terms.step(side.form) == 1 and found.columns.length >= lanes
+        if turned and terms % 2 == 0 and terms >= 2 * lanes and not self.edge:
+            for column, start in enumerate(starts):
+                self._turn(arguments, place, start, (copied, column * lanes, width))
+            return copied
+        with emit.loop(self.terms) as pair:
+            for column, start in enumerate(starts):
+                used = self.edge if self.edge and column == len(starts) - 1 else lanes
+                filled = min(used, found.columns.length)
+                halves = [emit.registers(1, used) for _ in range(2)]
+                for number, half in enumerate(halves):
+                    term = pair * index(2) + index(number)
+                    beyond = terms % 2 and number
+                    if filled < used or beyond:
+                        emit.put(half, emit.zeros(used), index(0), used)
+
+                    def load(
+                        half: tirx.Buffer = half, term: tirx.Expr = term, start: tirx.Expr = start, filled: int = filled
+                    ) -> None:
+                        with emit.loop(filled, "vectorized" if row else "serial") as lane:
+                            there = [*place, (found.columns, start + lane), (found.terms, term)]
+                            build.buffer_store(half, self._element(arguments, there), [lane])
+
+                    if beyond:
+                        with build.If(term < index(terms)), build.Then():
+                            load()
+                    else:
+                        load()
+                both = paired(*(emit.vector(half, index(0), used) for half in halves))
+                emit.put(copied, both, pair * index(width) + index(column * lanes), used)
+        return copied
+
+    def _element(self, arguments: Arguments, place: Place) -> tirx.Expr:
+        side = self.found.vectors
+        if side.value is not None:
+            return self.value(arguments, side.value, place)
+        where = at(side.form, place)
+        assert where is not None
+        return arguments.flat(side.load.source)[where]
+
+    def _turn(self, arguments: Arguments, place: Place, start: tirx.Expr, panel: tuple[tirx.Buffer, int, int]) -> None:
+        """Copy vectors of columns whose terms lie in a row, a square block of pairs at a time."""
+        found, lanes, terms = self.found, self.isa.lanes, self.found.terms.length
+        copied, column, width = panel
+        flat = arguments.flat(found.vectors.load.source)
+        with emit.loop(-(-terms // (2 * lanes))) as block:
+            term = tirx.min(block * index(2 * lanes), index(terms - 2 * lanes))
+            rows = []
+            for number in range(lanes):
+                there = [*place, (found.columns, start + index(number)), (found.terms, term)]
+                where = at(found.vectors.form, there)
+                assert where is not None
+                rows.append(turned_row(flat, where, lanes))
+            store_turned(rows, lanes, copied, tirx.floordiv(term, index(2)) * index(width) + index(column), width)
+
+
+def round_row(
+    flat: tirx.Buffer,
+    where: Callable[[tirx.Expr], tirx.Expr],
+    terms: int,
+    beside: bool,
+    to: tuple[tirx.Buffer, tirx.Expr],
+) -> None:
+    """Store the terms of a row, at `where(term)` of a buffer, as pairs; zeros fill the last vector of 16 pairs.
+
+    `beside` is whether the terms lie one beside the other.
+    """
+    lanes, chunk = 16, 32
+    rows, first = to
+
+    def take(start: tirx.Expr, low: tirx.Expr, high: tirx.Expr) -> None:
+        emit.put(rows, rounded(low, high), first + start, lanes)
+
+    whole = terms // chunk if beside else 0
+    with emit.loop(whole) as number:
+        if whole:
+            start = number * index(chunk)
+            take(
+                number * index(lanes),
+                emit.vector(flat, where(start), lanes),
+                emit.vector(flat, where(start + index(lanes)), lanes),
+            )
+    left = terms - whole * chunk
+    if not left:
+        return
+    if beside and whole and terms % 2 == 0:
+        start = index(terms - chunk)
+        low, high = (emit.vector(flat, where(start + index(n)), lanes) for n in (0, lanes))
+        take(index((terms - chunk) // 2), low, high)
+        return
+    held = emit.registers(2, lanes)
+    with emit.loop(-(-left // chunk)) as number:
+        start = index(whole * chunk) + number * index(chunk)
+        count = index(left) - number * index(chunk)
+        for half in range(2):
+            emit.put(held, emit.zeros(lanes), index(half * lanes), lanes)
+        with build.serial(index(0), tirx.min(count, index(chunk))) as term:
+            build.buffer_store(held, flat[where(start + term)], [term])
+        low, high = (emit.vector(held, index(half * lanes), lanes) for half in range(2))
+        take(index(whole * lanes) + number * index(lanes), low, high)
+
+
+def turned_row(flat: tirx.Buffer, where: tirx.Expr, lanes: int) -> tirx.Buffer:
+    """A vector of rounded pairs of the numbers from a place on, in a register of float32."""
+    register = emit.registers(1, lanes)
+    pairs = rounded(emit.vector(flat, where, lanes), emit.vector(flat, where + index(lanes), lanes))
+    emit.put(register, tirx.reinterpret(f"float32x{lanes}", pairs), index(0), lanes)
+    return register
+
+
+def store_turned(rows: list[tirx.Buffer], lanes: int, to: tirx.Buffer, first: tirx.Expr, pitch: int) -> None:
+    """Store a square block of pairs transposed, at rows of `pitch` pairs."""
+    for number, column in enumerate(transposed(rows, lanes)):
+        pairs = tirx.reinterpret(f"int32x{lanes}", emit.vector(column, index(0), lanes))
+        emit.put(to, pairs, first + index(number * pitch), lanes)

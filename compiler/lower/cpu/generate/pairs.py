@@ -1,0 +1,97 @@
+"""Pairs of numbers rounded to bfloat16, in 32-bit lanes, and sums of their products, by AVX512-BF16.
+
+TVM replaces bfloat16 by float32 early in its passes, so kernels have vectors of int32 and call functions on them, which
+the last pass adds as LLVM code. LLVM puts their instructions in the place of the calls.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, StringImm
+
+_DOT, _ROUNDED, _PAIRED = ("heterocc_bfloat_" + name for name in ("dot", "rounded", "paired"))
+_BITS = {16: 512, 8: 256, 4: 128}
+"""The bits of the vectors that have instructions, by their lanes."""
+
+
+def paired(first: tirx.Expr, second: tirx.Expr) -> tirx.Expr:
+    """Two vectors of float32, rounded, as one of pairs: lane by lane a number of each."""
+    return _call("int32", _PAIRED, first, second)
+
+
+def rounded(first: tirx.Expr, second: tirx.Expr) -> tirx.Expr:
+    """Two vectors of float32, rounded, one after the other: pairs of neighbours.
+
+    To the nearest, ties to even. Denormal numbers become zero.
+    """
+    return _call("int32", _ROUNDED, first, second)
+
+
+def plus_products(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
+    """A vector of float32 plus the products of two vectors of pairs."""
+    return _call("float32", _DOT, total, left, right)
+
+
+def _call(dtype: str, name: str, first: tirx.Expr, *more: tirx.Expr) -> tirx.Expr:
+    lanes = int(first.ty.dtype.lanes)
+    return tirx.call_pure_extern(f"{dtype}x{lanes}", f"{name}_{lanes}", first, *more)
+
+
+def with_pairs(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with the functions on pairs beside the kernels that call them."""
+    functions = {gvar: _with_functions(function) for gvar, function in mod.functions_items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _with_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    found: list[str] = []
+
+    def visit(call: Call) -> None:
+        if getattr(call.op, "name", "") == "tirx.call_pure_extern":
+            found.append(str(call.args[0].value))
+
+    if isinstance(function, tirx.PrimFunc):
+        tvm_ffi.structural_walk(function.body, [(Call, visit)], order="post")
+    if not any(name.startswith((_DOT, _ROUNDED, _PAIRED)) for name in found):
+        return function
+    code = StringImm(_functions())
+    body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", code, function.body)
+    return tirx.PrimFunc(list(function.params), body, ret_type=function.ret_type, attrs=function.attrs)
+
+
+@functools.cache
+def _functions() -> str:
+    """LLVM code of all functions."""
+    return "\n".join(text for lanes in _BITS for text in _of_lanes(lanes))
+
+
+def _of_lanes(n: int) -> tuple[str, ...]:
+    floats, words, pairs = f"<{n} x float>", f"<{2 * n} x bfloat>", f"<{n} x i32>"
+    dot, rounding = (f"@llvm.x86.avx512bf16.{name}.{_BITS[n]}" for name in ("dpbf16ps", "cvtne2ps2bf16"))
+    order = ", ".join(f"i32 {n * (place % 2) + place // 2}" for place in range(2 * n))
+    # The second operand of the instruction that rounds becomes the lower half.
+    return (
+        f"declare {floats} {dot}({floats}, {words}, {words})",
+        f"declare {words} {rounding}({floats}, {floats})",
+        f"define internal {floats} @{_DOT}_{n}({floats} %s, {pairs} %a, {pairs} %b) alwaysinline {{",
+        f"  %x = bitcast {pairs} %a to {words}",
+        f"  %y = bitcast {pairs} %b to {words}",
+        f"  %r = call {floats} {dot}({floats} %s, {words} %x, {words} %y)",
+        f"  ret {floats} %r",
+        "}",
+        f"define internal {pairs} @{_ROUNDED}_{n}({floats} %a, {floats} %b) alwaysinline {{",
+        f"  %x = call {words} {rounding}({floats} %b, {floats} %a)",
+        f"  %r = bitcast {words} %x to {pairs}",
+        f"  ret {pairs} %r",
+        "}",
+        f"define internal {pairs} @{_PAIRED}_{n}({floats} %a, {floats} %b) alwaysinline {{",
+        f"  %x = call {words} {rounding}({floats} %b, {floats} %a)",
+        f"  %y = shufflevector {words} %x, {words} poison, <{2 * n} x i32> <{order}>",
+        f"  %r = bitcast {words} %y to {pairs}",
+        f"  ret {pairs} %r",
+        "}",
+    )
