@@ -11,7 +11,7 @@ from onnx import helper
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, is_float, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, is_float, rank_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -93,12 +93,7 @@ def _pow(ctx: Context, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
     """Pow with operands of different dtypes; the exponents 1, 2 and 3 become products."""
     result = dtype_of(base)
     fixed = exponent.value.numpy() if isinstance(exponent, tvm.ir.GenericConst) else None
-    if (
-        fixed is not None
-        and fixed.size == 1
-        and fixed.ndim <= len(shape_of(base))
-        and float(fixed.flat[0]) in (1, 2, 3)
-    ):
+    if fixed is not None and fixed.size == 1 and fixed.ndim <= rank_of(base) and float(fixed.flat[0]) in (1, 2, 3):
         return _chain(op.multiply, (base,) * int(fixed.flat[0])) if float(fixed.flat[0]) > 1 else base
     work = result if is_float(base) else "float64"
     if fixed is not None and fixed.size == 1:
