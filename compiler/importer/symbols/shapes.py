@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from heterocc.compiler.importer.symbols.attention_shapes import MICROSOFT, attention_shapes_of, standard_attention
 from heterocc.compiler.importer.symbols.contents import Given, Shape
 from heterocc.compiler.importer.symbols.ml_shapes import ML, ml_shapes_of
 from heterocc.compiler.importer.symbols.sizes import Size, larger, number, product_of, quotient, smaller
@@ -19,6 +20,8 @@ def shapes_of(given: Given) -> list[Shape] | None:
     """The shapes of a node's outputs, if there is a rule for its operator and enough is known of its inputs."""
     if given.node.domain == ML:
         return ml_shapes_of(given)
+    if given.node.domain == MICROSOFT:
+        return attention_shapes_of(given)
     rule = _RULES.get(given.node.op_type) if not given.node.domain else None
     return rule(given) if rule is not None and given.shape() is not None else None
 
@@ -337,6 +340,8 @@ _RULES: Mapping[str, Rule] = {
     "AveragePool": _window,
     "LpPool": _window,
     "Resize": _resize,
+    "Attention": standard_attention,
+    "SimplifiedLayerNormalization": lambda given: [given.shape()],
     "DepthToSpace": _blocks,
     "SpaceToDepth": _blocks,
 }

@@ -10,7 +10,7 @@ from onnx import helper
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, rank_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of, scalar, shape_of
 
 op = relax.op
 
@@ -85,9 +85,9 @@ def _one(data: relax.Expr) -> relax.Expr:
 @converter("RMSNormalization")
 def rms_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr) -> relax.Expr:
     """RMSNormalization as that of a matrix's rows: TVM's kernel needs a 1-D scale and an input of higher rank."""
-    shape = shape_of(data)
+    shape = dims_of(data)
     axis = int(ctx.attrs.get("axis", -1)) % len(shape)
-    whole = math.prod(shape[axis:])
+    whole = math.prod(shape_of(data, axis))
     if shape_of(scale) != shape[axis:]:
         scale = op.broadcast_to(scale, shape[axis:])
     flat = ctx.bb.emit(op.reshape(data, (math.prod(shape[:axis]), whole)))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tvm_ffi
 from tvm import sym, tirx
 
+from heterocc.compiler.lower.variables import EMPTY
+
 TYPICAL = (61, 67, 71, 73, 79, 83, 89, 97)
 """Values of a kernel's variables by which generators choose: primes, so that few sizes are equal by chance."""
 
@@ -23,7 +25,10 @@ class SizeUnknownError(TypeError):
 
 
 class Assumptions:
-    """The variables of sizes, all at least 1, and conditions on them under which generated code is right."""
+    """The variables of sizes, and conditions on them under which generated code is right.
+
+    Variables are at least 1, those whose names begin with EMPTY at least 0.
+    """
 
     def __init__(self, dims: Iterable[tirx.Expr]) -> None:
         self.conditions: list[tirx.Expr] = []
@@ -34,7 +39,8 @@ class Assumptions:
                 if not any(var.same_as(known) for known, _ in self._typical):
                     number = TYPICAL[len(self._typical) % len(TYPICAL)]
                     self._typical.append((var, number))
-                    self.analyzer.update(var, sym.ConstIntBound(1, sym.ConstIntBound.POS_INF))
+                    least = 0 if var.name.startswith(EMPTY) else 1
+                    self.analyzer.update(var, sym.ConstIntBound(least, sym.ConstIntBound.POS_INF))
 
     def __bool__(self) -> bool:
         return bool(self._typical)

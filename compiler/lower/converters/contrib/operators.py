@@ -11,7 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.quantised.operators import known_array
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, rank_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -22,7 +22,7 @@ def real(
 ) -> relax.Expr:
     """Dequantised data: (data - zero) * scale in float32. The result is a constant if all operands are."""
     arrays = [None if v is None else known_array(ctx, v) for v in (data, scale, zero)]
-    rank = len(shape_of(data))
+    rank = rank_of(data)
 
     def spread(array: np.ndarray) -> np.ndarray:
         if array.size == 1:
@@ -98,7 +98,7 @@ def _leaky_relu(ctx: Context, value: relax.Expr) -> relax.Expr:
 
 
 def _softmax(ctx: Context, value: relax.Expr) -> relax.Expr:
-    rank = len(shape_of(value))
+    rank = rank_of(value)
     axis = ctx.attrs.get("axis", -1) % rank
     if ctx.attrs.get("opset", 13) < 13 and axis != rank - 1:
         raise NotImplementedError("the definition of Softmax before operator set 13 is not supported")
@@ -106,7 +106,7 @@ def _softmax(ctx: Context, value: relax.Expr) -> relax.Expr:
 
 
 def _global_average(ctx: Context, value: relax.Expr) -> relax.Expr:
-    rank = len(shape_of(value))
+    rank = rank_of(value)
     first = 1 if ctx.attrs.get("channels_last", 0) else 2
     return op.mean(value, list(range(first, rank - 1 if first == 1 else rank)), keepdims=True)
 
@@ -170,7 +170,7 @@ def fused_matmul(ctx: Context, a: relax.Expr, b: relax.Expr) -> relax.Expr:
 
 
 def _transposed(value: relax.Expr) -> relax.Expr:
-    rank = len(shape_of(value))
+    rank = rank_of(value)
     return value if rank < 2 else op.permute_dims(value, [*range(rank - 2), rank - 1, rank - 2])
 
 
@@ -230,7 +230,7 @@ def skip_layer_normalization(
 ) -> relax.Expr:
     """LayerNormalization of a sum. The sum is the fourth output."""
     total = _skip_sum(ctx, data, skip, bias)
-    last = [len(shape_of(data)) - 1]
+    last = [rank_of(data) - 1]
     wide = as_dtype(total, "float32")
     centred = ctx.bb.emit(op.subtract(wide, op.mean(wide, last, keepdims=True)))
     variance = op.mean(op.multiply(centred, centred), last, keepdims=True)
@@ -244,7 +244,7 @@ def simplified_layer_normalization(ctx: Context, data: relax.Expr, scale: relax.
     """RMS normalisation: division by the root of the mean square."""
     if ctx.outputs > 1:
         raise NotImplementedError("the outputs mean and inv_std_var are not supported")
-    rank = len(shape_of(data))
+    rank = rank_of(data)
     axes = list(range(ctx.attrs.get("axis", -1) % rank, rank))
     return _rms(ctx, data, scale, axes)
 
@@ -255,7 +255,7 @@ def skip_simplified_layer_normalization(
 ) -> relax.Expr:
     """RMS normalisation of a sum. The sum is the fourth output."""
     total = _skip_sum(ctx, data, skip, bias)
-    return _with_sum(ctx, _rms(ctx, total, scale, [len(shape_of(data)) - 1]), total)
+    return _with_sum(ctx, _rms(ctx, total, scale, [rank_of(data) - 1]), total)
 
 
 def _skip_sum(ctx: Context, data: relax.Expr, skip: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
