@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from heterocc.runtime import errors
-from heterocc.runtime.binding import Binding
+from heterocc.runtime.binding import Binding, StatefulBinding
 from heterocc.runtime.feeds import TensorInfo
 from heterocc.runtime.session import Session, load
 
@@ -24,6 +24,7 @@ __all__ = [
     "Profile",
     "ProfileRecord",
     "Session",
+    "StatefulBinding",
     "Stream",
     "TensorInfo",
     "devices",

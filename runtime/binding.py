@@ -1,13 +1,14 @@
-"""Runs on arrays over the session's memory, without copies and allocations."""
+"""Runs on arrays over the session's memory, and runs whose results are inputs of the next one, without copies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from heterocc.artifacts.errors import FeedError
 from heterocc.runtime.execute.chain import Context
-from heterocc.runtime.feeds import Array, TensorInfo
+from heterocc.runtime.feeds import Array, TensorInfo, nearest
 
 
 class Binding:
@@ -53,3 +54,79 @@ class Binding:
                 )
             views[info.name] = array
         return views
+
+
+class StatefulBinding:
+    """Runs whose outputs are inputs of the next run: keys and values of a language model, the state of a recurrence.
+
+    The first run needs all inputs. Later ones read what the last one wrote for the inputs in `state`, unless their feed
+    has arrays for these, which begins anew. On the CPU nothing is copied: a result whose size changes stays in the
+    memory that code wrote it to, one of a fixed size has two arrays in turns. On other devices state goes through
+    memory of the host. A run that fails leaves the state as it was. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Mapping[str, Any], Mapping[str, Array] | None], dict[str, Any]],
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+        pairs: Mapping[str, str],
+        where: str,
+    ) -> None:
+        """For `Session.bind`: the session's run, its tensors, and the output for each input of the state.
+
+        Raises FeedError if an output cannot be that input.
+        """
+        takes, gives = {i.name: i for i in inputs}, {o.name: o for o in outputs}
+        for name, source in pairs.items():
+            for known, wanted, kind in ((takes, name, "input"), (gives, source, "output")):
+                if wanted not in known:
+                    raise FeedError(f"the model has no {kind} '{wanted}'", where=where, hint=nearest(wanted, known))
+            _check_pair(takes[name], gives[source], where)
+        self._run = run
+        self._pairs = dict(pairs)
+        self._results = frozenset(pairs.values())
+        self._fixed = tuple(o for o in self._results if _is_fixed(gives[o]))
+        self._state: dict[str, Any] = {}
+        self._written: dict[str, Array] = {}
+        self._spare: dict[str, Array] = {}
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """The arrays that the next run reads, by input; empty before the first run. Valid until the next run."""
+        return MappingProxyType(self._state)
+
+    def run(self, feed: Mapping[str, Any]) -> dict[str, Any]:
+        """Run on `feed` and the state; return the outputs that are not part of it. Raises the errors of Session.run."""
+        found = self._run({**self._state, **feed}, self._spare or None)
+        for name, source in self._pairs.items():
+            self._state[name] = found[source]
+        for source in self._fixed:
+            before = self._written.get(source)
+            if before is not None:
+                self._spare[source] = before
+            self._written[source] = found[source]
+        return {name: value for name, value in found.items() if name not in self._results}
+
+    def reset(self) -> None:
+        """Forget the state: the next run needs all inputs."""
+        self._state.clear()
+
+
+def _is_fixed(info: TensorInfo) -> bool:
+    return info.shape is not None and all(isinstance(d, int) for d in info.shape)
+
+
+def _check_pair(given: TensorInfo, result: TensorInfo, where: str) -> None:
+    """Raise FeedError unless an output may have the dtype and shape of an input."""
+    fits = given.dtype == result.dtype
+    if fits and given.shape is not None and result.shape is not None:
+        dims = zip(given.shape, result.shape, strict=False)
+        clash = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in dims)
+        fits = len(given.shape) == len(result.shape) and not clash
+    if not fits:
+        raise FeedError(
+            f"output '{result}' cannot be input '{given}' of the next run",
+            where=where,
+            hint="an input and the output bound to it need one dtype, rank and shape",
+        )

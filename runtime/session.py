@@ -14,7 +14,7 @@ from heterocc.artifacts.manifest import Variant
 from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.verify import Verification
 from heterocc.runtime import forks
-from heterocc.runtime.binding import Binding
+from heterocc.runtime.binding import Binding, StatefulBinding
 from heterocc.runtime.changing import Changing
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.feeds import Array, TensorInfo, nearest
@@ -342,11 +342,30 @@ class Session(Closing):
         if isinstance(self._runner, Changing):
             self._runner.begin()
 
-    def bind(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Binding:
+    @overload
+    def bind(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Binding: ...
+    @overload
+    def bind(self, shapes: None = None, *, state: Mapping[str, str]) -> StatefulBinding: ...
+
+    def bind(
+        self, shapes: Mapping[str, Sequence[int]] | None = None, *, state: Mapping[str, str] | None = None
+    ) -> Binding | StatefulBinding:
         """Return a new Binding: arrays over the session's memory for inputs and outputs.
 
         Of a bundle for several shapes, `shapes` by input selects one; the default is the first.
+
+        `state={"past.0.key": "present.0.key", …}` returns a StatefulBinding instead: a run reads, for each of these
+        inputs, what the last run wrote to the output. It takes inputs of any shapes that `run` takes.
+
+        Raises FeedError, and UsageError if both are given.
         """
+        if state is not None:
+            if shapes is not None:
+                raise UsageError(
+                    "bind takes either shapes or a state", hint="runs with a state take inputs of any shape"
+                )
+            self._alive()
+            return StatefulBinding(self._runner.run, self.inputs, self.outputs, state, self._bundle.path)
         loaded, ready = self._using(lambda loaded: (loaded, loaded.matching(shapes)))
         with forks.working(self._bundle.path):
             inputs = zip(loaded.inputs, ready.variant.inputs, strict=True)

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from heterocc.compiler.driver import compile_model
-from tests import models
+from tests import decoder_networks, models
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -124,3 +124,18 @@ def test_kinds_of_text_are_those_of_onnx_runtime(tmp_path: Path) -> None:
     assert [line.split()[2] for line in lines] == [str(int(row.argmax())) for row in expected]
     assert [line.split()[0] for line in lines] == [f"{row.max():.2%}" for row in expected]
     assert len({line.split()[2] for line in lines}) == 3
+
+
+@pytest.mark.slow  # compiles a transformer for all lengths
+def test_generated_tokens_are_those_of_onnx_runtime(tmp_path: Path) -> None:
+    model, bundle = tmp_path / "decoder.onnx", tmp_path / "decoder.hcb"
+    sizes = decoder_networks.Sizes(layers=1, key_heads=4)
+    onnx.save(decoder_networks.gpt2(sizes), model)
+    compile_model(model, bundle, devices="CPU", dims={"batch": 1})
+    tokens = prompt = [5, 17, 3, 42, 8]
+    for _ in range(12):
+        feed = {"input_ids": np.array([tokens]), "position_ids": np.arange(len(tokens))[None]}
+        feed |= {f"past_key_values.0.{kind}": np.zeros((1, 4, 0, 16), np.float32) for kind in ("key", "value")}
+        tokens = [*tokens, int(in_onnx_runtime(model, feed)[0][0, -1].argmax())]
+    lines = run("generate.py", bundle, *prompt, "--tokens", 12)
+    assert lines[0].split() == [str(token) for token in tokens[5:]]

@@ -118,13 +118,29 @@ class ImportedModel:
 
     @cached_property
     def bounds(self) -> Mapping[str, tuple[int, int | None]]:
-        """The least size and the largest one, or None, that the nodes allow for each named dimension."""
+        """The least size and the largest one, or None, that the nodes allow for each named dimension.
+
+        The least is 0 for a dimension that may be empty.
+        """
         if self.symbols is None:
             return {}
         most = {limit.size.name: limit.most for limit in self.symbols.limits.values()}
         shapes = [v.shape for v in self.graph.values.values() if v.shape is not None]
         sizes = {d: self.symbols.sizes[d] for shape in shapes for d in shape if isinstance(d, str)}
-        return {name: (least_size(name, sizes.values()), most.get(name)) for name in self.symbols.names}
+        empty = self.may_be_empty
+        least = {n: 0 if n in empty else least_size(n, sizes.values()) for n in self.symbols.names}
+        return {name: (least[name], most.get(name)) for name in self.symbols.names}
+
+    @cached_property
+    def may_be_empty(self) -> frozenset[str]:
+        """The named dimensions of which a size of 0 leaves no result empty: the length of past keys, say."""
+        if self.symbols is None:
+            return frozenset()
+        names, known = self.symbols.names, self.symbols.sizes
+        dims = {d for n in self.graph.nodes for o in n.outputs for d in self.graph.values[o].shape or ()}
+        sizes = [known[d] for d in dims if isinstance(d, str) and d in known]
+        every = dict.fromkeys((*names, *self.symbols.fresh, *(n for s in sizes for n in s.names)), 1)
+        return frozenset(name for name in names if all(s.at({**every, name: 0}) > 0 for s in sizes if name in s.names))
 
     def most_bytes(self, name: str) -> int | None:
         """The most bytes of a value at the planned sizes; None if they are not known."""

@@ -13,6 +13,9 @@ from heterocc.compiler.importer.named_inputs import plain_names
 from heterocc.compiler.importer.symbols.sizes import Compound, Size, number
 from heterocc.passes.graph import Value
 
+EMPTY = "e"
+"""The first letter of the names of variables that may be 0; all others are at least 1."""
+
 Extent = Any
 """A dimension: an int, or a `tirx.Expr` of variables."""
 
@@ -25,7 +28,11 @@ class Variables:
         self._sizes = {} if symbols is None else symbols.sizes
         self._contents = model.contents if symbols is None else symbols.contents
         names = () if symbols is None else (*symbols.names, *symbols.fresh)
-        self._vars = {name: tirx.Var(f"d{i}_{_identifier(name)}", "int64") for i, name in enumerate(names)}
+        empty = model.may_be_empty
+        self._vars = {
+            name: tirx.Var(f"{EMPTY if name in empty else 'd'}{i}_{_identifier(name)}", "int64")
+            for i, name in enumerate(names)
+        }
 
     def variable(self, name: str) -> tirx.Var:
         """The variable of a named dimension."""

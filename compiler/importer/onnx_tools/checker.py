@@ -6,9 +6,13 @@ import re
 from collections import Counter
 
 import onnx
+from onnx import helper
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import Draft, bodies, graphs_of
+
+UNREGISTERED = frozenset({"SimplifiedLayerNormalization"})
+"""Operators that ONNX Runtime defines in ONNX's own domain, and that its exporters write."""
 
 
 def check(draft: Draft, where: str) -> None:
@@ -22,6 +26,7 @@ def check(draft: Draft, where: str) -> None:
     proto = draft.to_proto()
     # unlike ONNX Runtime, it requires that functions import the model's operator set; they are checked after expansion
     del proto.functions[:]
+    _hide_unregistered(proto)
     for info in (*proto.graph.input, *proto.graph.output):
         if info.type.HasField("tensor_type"):
             info.type.tensor_type.shape.SetInParent()  # an unknown rank is legal, but the checker refuses it
@@ -34,6 +39,15 @@ def check(draft: Draft, where: str) -> None:
         # if the checker quotes an attribute that is not UTF-8, decoding of its message fails
         text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
         raise InvalidGraphError(condense(text), where=_place(text, where)) from error
+
+
+def _hide_unregistered(proto: onnx.ModelProto) -> None:
+    """Move operators that ONNX Runtime adds to ONNX's own domain to another one, which the checker leaves alone."""
+    found = [n for g in graphs_of(proto.graph) for n in g.node if n.op_type in UNREGISTERED and not n.domain]
+    for node in found:
+        node.domain = "com.microsoft"
+    if found and all(entry.domain != "com.microsoft" for entry in proto.opset_import):
+        proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
 
 
 def _check_node(node: onnx.NodeProto, where: str) -> None:

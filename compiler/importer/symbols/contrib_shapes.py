@@ -57,30 +57,11 @@ def _pooled(given: Given) -> list[Shape] | None:
     return [(shape[0], *ones, shape[-1]) if given.attribute("channels_last", 0) else (*shape[:2], *ones)]
 
 
-def _attention(given: Given) -> list[Shape] | None:
-    """MultiHeadAttention of queries, keys and values of rank 3, and the keys and values that it keeps."""
-    query, key, value, past = given.shape(), given.shape(1), given.shape(2), given.shape(6)
-    if query is None or key is None or value is None or not len(query) == len(key) == len(value) == 3:
-        return None
-    heads = number(given.attribute("num_heads"))
-    length = key[1]
-    if given.has(6):
-        length = None if past is None or past[2] is None or length is None else past[2] + length
-    kept: list[Shape] = []
-    for size in (key[2], value[2]):
-        width = None if size is None or size.number is None or heads.number is None else size.number // heads.number
-        kept.append((query[0], heads, length, None if width is None else number(width)))
-    return [(query[0], query[1], value[2]), *kept]
-
-
 _RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {
-    **dict.fromkeys(
-        "BiasGelu FastGelu QuickGelu Gelu QLinearSigmoid QLinearLeakyRelu QLinearSoftmax RotaryEmbedding".split(), _same
-    ),
+    **dict.fromkeys("BiasGelu FastGelu QuickGelu Gelu QLinearSigmoid QLinearLeakyRelu QLinearSoftmax".split(), _same),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _same),
     "SkipLayerNormalization": _skip,
     "SkipSimplifiedLayerNormalization": _skip,
     "FusedMatMul": _product,
     "QLinearGlobalAveragePool": _pooled,
-    "MultiHeadAttention": _attention,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from heterocc.compiler.importer.symbols.attention_shapes import attention_shapes_of, standard_attention
 from heterocc.compiler.importer.symbols.contents import Given, Shape
 from heterocc.compiler.importer.symbols.contrib_shapes import MICROSOFT, contrib_shapes_of
 from heterocc.compiler.importer.symbols.ml_shapes import ML, ml_shapes_of
@@ -22,7 +23,7 @@ def shapes_of(given: Given) -> list[Shape] | None:
     if given.node.domain == ML:
         return ml_shapes_of(given)
     if given.node.domain == MICROSOFT:
-        return contrib_shapes_of(given)
+        return attention_shapes_of(given) or contrib_shapes_of(given)
     rule = _RULES.get(given.node.op_type) if not given.node.domain else None
     return rule(given) if rule is not None and given.shape() is not None else None
 
@@ -360,6 +361,8 @@ _RULES: Mapping[str, Rule] = {
     "LpPool": window_shapes,
     "ConvTranspose": transposed_shapes,
     "Resize": _resize,
+    "Attention": standard_attention,
+    "SimplifiedLayerNormalization": _same,
     "DepthToSpace": _blocks,
     "SpaceToDepth": _blocks,
 }

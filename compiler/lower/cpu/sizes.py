@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tvm_ffi
 from tvm import sym, tirx
 
+from heterocc.compiler.lower.variables import EMPTY
+
 TYPICAL = (61, 67, 71, 73, 79, 83, 89, 97)
 """Values of a kernel's variables by which generators choose: primes, so that few sizes are equal by chance."""
 
@@ -28,10 +30,11 @@ class SizeUnknownError(TypeError):
 
 
 class Assumptions:
-    """The variables of sizes, all at least 1, and conditions on them under which generated code is right.
+    """The variables of sizes, and conditions on them under which generated code is right.
 
-    Dimensions that depend on one variable are at least 1, too: a smaller size is an error before the run
-    (`least_size`), unless the dimension is limited from below.
+    Variables are at least 1, those whose names begin with EMPTY at least 0. Dimensions that depend on one variable are
+    at least 1, too: a smaller size is an error before the run (`least_size`), unless the variable may be 0 or the
+    dimension is limited from below.
     """
 
     def __init__(self, dims: Iterable[tirx.Expr]) -> None:
@@ -44,7 +47,8 @@ class Assumptions:
                 if not any(var.same_as(known) for known, _ in self._typical):
                     number = TYPICAL[len(self._typical) % len(TYPICAL)]
                     self._typical.append((var, number))
-                    self.analyzer.update(var, sym.ConstIntBound(1, sym.ConstIntBound.POS_INF))
+                    least = 0 if may_be_empty(var) else 1
+                    self.analyzer.update(var, sym.ConstIntBound(least, sym.ConstIntBound.POS_INF))
         compound = [dim for dim in dims if not isinstance(dim, tirx.Var | tirx.IntImm)]
         self._enlarge(compound)
         self._positive = [(dim, self._positive_var()) for dim in compound if _is_bounded(dim)]
@@ -108,10 +112,16 @@ class Assumptions:
 
 
 def _is_bounded(dim: tirx.Expr) -> bool:
-    """Whether a dimension depends on one variable and is not limited from below."""
+    """Whether a dimension depends on one variable, which is at least 1, and is not limited from below."""
     limited: list[tirx.Max] = []
     tvm_ffi.structural_walk(dim, [(tirx.Max, limited.append)], order="post")
-    return len(tirx.analysis.undefined_vars(dim)) == 1 and not limited
+    variables = tirx.analysis.undefined_vars(dim)
+    return len(variables) == 1 and not may_be_empty(variables[0]) and not limited
+
+
+def may_be_empty(variable: tirx.Var) -> bool:
+    """Whether a size may be 0."""
+    return bool(variable.name.startswith(EMPTY))
 
 
 _CURRENT: ContextVar[Assumptions | None] = ContextVar("assumptions", default=None)

@@ -1,8 +1,10 @@
-"""A limit on the size of fused expressions.
+"""Kernels that are not fused: those that make expressions too long, and those that read sizes alone.
 
 Fusion inlines elementwise kernels into their readers. A kernel that reads its argument twice (`x * sigmoid(x)`)
 contains the expression of the fused argument twice, so a chain of twenty such kernels has a million terms. This pass
 cuts the chain before it has too many.
+
+TVM cannot fuse a kernel whose only arguments are sizes with one that has the same sizes as arguments beside tensors.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _COPIES = 3
 
 
 def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with every kernel that would make a fused expression too long marked as not to be fused.
+    """The module with every kernel that cannot be fused, or would make an expression too long, marked.
 
     `mod` is annotated with TVM's patterns.
     """
@@ -54,7 +56,7 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
         function = _injective(mod, value)
         if function is not None:
             terms[binding.var] = _terms(function, [terms.get(a, 1) for a in arguments_of(value)])
-            if terms[binding.var] > MOST_TERMS:
+            if terms[binding.var] > MOST_TERMS or _reads_only_sizes(function):
                 terms[binding.var] = 1
                 name = value.args[0].name_hint
                 if name not in alone:
@@ -62,6 +64,11 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
                 value = with_kernel(value, alone[name])
         bindings.append((binding.var, value, binding.var.name))
     return write_main(builder.get(), main.params, bindings, outputs_of(main)) if alone else mod
+
+
+def _reads_only_sizes(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel reads sizes that no shape of its arguments shows, and no tensor."""
+    return not hasattr(function.params[0], "shape")
 
 
 def _injective(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from onnx import helper
-from tvm import relax
+from tvm import relax, te
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, is_float, rank_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, is_float, rank_of, scalar, shape_of
+from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import Extent, same
 
 op = relax.op
 
@@ -50,16 +52,16 @@ class Scores:
 
 def heads_apart(ctx: Context, value: relax.Expr, heads: int) -> relax.Expr:
     """[batch, sequence, heads · size] as [batch, heads, sequence, size]; a value of rank 4 as it is."""
-    shape = shape_of(value)
+    shape = dims_of(value)
     if len(shape) == 4:
         return value
-    split = ctx.bb.emit(op.reshape(value, (*shape[:2], heads, shape[2] // heads)))
+    split = ctx.bb.emit(op.reshape(value, (*shape[:2], heads, shape_of(value, 2)[0] // heads)))
     return ctx.bb.emit(op.permute_dims(split, [0, 2, 1, 3]))
 
 
 def heads_joined(ctx: Context, result: relax.Expr) -> relax.Expr:
     """A result of `attend` as [batch, sequence, heads · size]."""
-    shape = shape_of(result)
+    shape = dims_of(result)
     inner = len(shape) - 2
     moved = ctx.bb.emit(op.permute_dims(result, [0, inner, *range(1, inner), inner + 1]))
     return op.reshape(moved, (shape[0], shape[inner], math.prod(shape[1:inner]) * shape[-1]))
@@ -76,9 +78,11 @@ def attend(
     softmax_dtype: str | None = None,
 ) -> Scores:
     """Attention of [batch, heads, sequence, size] tensors; the number of query heads is a multiple of the key heads."""
-    batch, heads, rows, size = shape_of(query)
-    key_heads, keys = shape_of(key)[1:3]
-    if heads % key_heads or shape_of(value)[1] != key_heads:
+    batch, heads, rows, size = dims_of(query)
+    key_heads, keys = dims_of(key)[1:3]
+    if not all(isinstance(count, int) for count in (heads, key_heads, dims_of(value)[1])):
+        raise NotImplementedError("the number of heads is known only at run time")
+    if heads % key_heads or dims_of(value)[1] != key_heads:
         raise NotImplementedError(f"{heads} query heads cannot share {key_heads} key heads")
     group = heads // key_heads
     dtype = dtype_of(query)
@@ -120,7 +124,7 @@ def _grouped(ctx: Context, mask: relax.Expr, key_heads: int, group: int) -> rela
     """A mask that broadcasts to [batch, heads, queries, keys], for scores whose heads are two axes."""
     if group == 1:
         return mask
-    shape = (1,) * (4 - rank_of(mask)) + shape_of(mask)
+    shape = (1,) * (4 - rank_of(mask)) + dims_of(mask)
     apart = (1, 1) if shape[1] == 1 else (key_heads, group)
     return ctx.bb.emit(op.reshape(mask, (shape[0], *apart, *shape[2:])))
 
@@ -156,33 +160,33 @@ def attention(
     key, value = (heads_apart(ctx, v, ctx.attrs.get("kv_num_heads", heads)) for v in (key, value))
     if past_key is not None and past_value is not None:
         key, value = (ctx.bb.emit(op.concat([p, v], 2)) for p, v in ((past_key, key), (past_value, value)))
-    past = 0 if past_key is None else shape_of(past_key)[2]
-    masking = _masking(ctx, (shape_of(query)[2], shape_of(key)[2]), mask, past, lengths)
+    past = 0 if past_key is None else dims_of(past_key)[2]
+    masking = _masking(ctx, (dims_of(query)[2], dims_of(key)[2]), mask, past, lengths)
     precision = ctx.attrs.get("softmax_precision", 0)
     scores = attend(
         ctx,
         query,
         key,
         value,
-        float(ctx.attrs.get("scale", 1 / math.sqrt(shape_of(query)[3]))),
+        float(ctx.attrs.get("scale", 1 / math.sqrt(shape_of(query, 3)[0]))),
         masking,
         float(ctx.attrs.get("softcap", 0.0)),
         helper.tensor_dtype_to_np_dtype(precision).name if precision else None,
     )
-    batch, heads, rows, _ = shape_of(query)
+    batch, heads, rows, _ = dims_of(query)
     if joined:
         result = heads_joined(ctx, scores.result)
     else:
-        shape = (batch, heads, rows, shape_of(value)[3])
-        result = scores.result if shape_of(scores.result) == shape else op.reshape(scores.result, shape)
+        shape = (batch, heads, rows, dims_of(value)[3])
+        result = scores.result if rank_of(scores.result) == 4 else op.reshape(scores.result, shape)
     step = (scores.product, scores.capped, scores.masked, scores.shares)[ctx.attrs.get("qk_matmul_output_mode", 0)]
     if ctx.outputs > 3 and ctx.node.output[3]:
-        step = op.broadcast_to(step, (batch, heads, rows, shape_of(key)[2]))
+        step = op.broadcast_to(step, (batch, heads, rows, dims_of(key)[2]))
     return [result, key, value, step][: ctx.outputs]
 
 
 def _masking(
-    ctx: Context, size: tuple[int, int], mask: relax.Expr | None, past: int, lengths: relax.Expr | None
+    ctx: Context, size: tuple[Extent, Extent], mask: relax.Expr | None, past: Extent, lengths: relax.Expr | None
 ) -> Masking:
     """The keys that ONNX's Attention allows, of `size` queries and keys."""
     rows, keys = size
@@ -198,6 +202,8 @@ def _masking(
     valid = None
     if lengths is not None:
         whole = False
+        if not (isinstance(rows, int) and isinstance(keys, int)):
+            raise NotImplementedError("numbers of valid keys with a dynamic sequence are not supported")
         count = ctx.bb.emit(op.reshape(as_dtype(lengths, "int64"), (shape_of(lengths)[0], 1, 1, 1)))
         valid = op.less(constant(np.arange(keys, dtype=np.int64).reshape(1, 1, 1, keys)), count)
         allowed.append(ctx.bb.emit(valid))
@@ -207,20 +213,41 @@ def _masking(
             steps = constant(behind.reshape(1, 1, rows, keys).astype(np.int64))
             allowed.append(ctx.bb.emit(op.less_equal(steps, count)))
     elif causal:
-        table = np.tri(rows, keys, past, dtype=bool)
-        if not table.all():
-            allowed.append(constant(table))
+        table = causal_table(ctx, rows, keys, past)
+        if table is not None:
+            allowed.append(table)
     together = None
     for part in allowed:
         together = part if together is None else ctx.bb.emit(op.logical_and(together, part))
     return Masking(added, together, whole)
 
 
-def _padded(ctx: Context, mask: relax.Expr, keys: int) -> relax.Expr:
+def causal_table(ctx: Context, rows: Extent, keys: Extent, past: Extent) -> relax.Expr | None:
+    """Which of the keys precede each query, as booleans [queries, keys]; None if all do. `past` keys precede all."""
+    if all(isinstance(n, int) for n in (rows, keys, past)):
+        table = np.tri(rows, keys, past, dtype=bool)
+        return None if table.all() else constant(table)
+
+    return emit_sized(
+        ctx.bb,
+        lambda _, extents, shape: te.compute(
+            shape, lambda i, j: j.astype("int64") <= i.astype("int64") + extents[0], name="causal"
+        ),
+        [],
+        [past],
+        [rows, keys],
+        "bool",
+        "causal",
+    )
+
+
+def _padded(ctx: Context, mask: relax.Expr, keys: Extent) -> relax.Expr:
     """A mask with entries for all keys; those that it lacks are forbidden. One of one column holds for all keys."""
-    shape = shape_of(mask)
-    if shape[-1] in (1, keys):
+    shape = dims_of(mask)
+    if (isinstance(shape[-1], int) and shape[-1] == 1) or same(shape[-1:], (keys,)):
         return mask
+    if not all(isinstance(n, int) for n in (*shape, keys)):
+        raise NotImplementedError("a mask with another number of columns than keys needs fixed shapes")
     fill: float = -math.inf if is_float(mask) else 0
     rest: Sequence[int] = (*shape[:-1], keys - shape[-1])
     return ctx.bb.emit(op.concat([mask, op.full(rest, scalar(fill, dtype_of(mask)), dtype_of(mask))], -1))

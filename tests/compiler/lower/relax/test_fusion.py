@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from heterocc.compiler.devices.names import host_device
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.lowered import CPU, Model, assert_same, job, model, run_cpu, run_ort
+from tests.compiler.onnx_build import I64, node, value
+from tests.compiler.onnx_build import model as onnx_model
 
 X = np.linspace(-2, 2, 66, dtype=np.float32).reshape(2, 33)
 
@@ -51,3 +56,30 @@ def test_a_value_that_two_kernels_read_counts_for_both() -> None:
     made = model(nodes, {"x": X}, ["v23"])
     assert 1 < kernels(made) < 16
     assert_same(run_cpu(made, {"x": X}), run_ort(made, {"x": X}))
+
+
+def test_a_kernel_of_sizes_alone_is_not_fused_with_one_that_has_sizes_beside_tensors() -> None:
+    """As in masks that PyTorch exports: TVM's fusion failed on them."""
+    axes = {"zero": 0, "one": 1, "rows": [1], "columns": [0]}
+    nodes = [
+        node("Shape", "x", "xs"),
+        node("Shape", "past", "ps"),
+        node("Shape", "mask", "ms"),
+        node("Gather", "xs zero", "batch"),
+        node("Gather", "xs one", "steps"),
+        node("Gather", "ps one", "old"),
+        node("Gather", "ms one", "total"),
+        node("Range", "zero batch one", "numbers"),
+        node("Unsqueeze", "numbers rows", "down"),
+        node("Mul", "down total", "starts"),
+        node("Add", "old steps", "keys"),
+        node("Range", "zero keys one", "places"),
+        node("Unsqueeze", "places columns", "across"),
+        node("Add", "across starts", "y"),
+    ]
+    inputs = [value("x", ["b", "s"]), value("past", ["b", "p"]), value("mask", ["b", "t"])]
+    constants = {name: np.array(number, np.int64) for name, number in axes.items()}
+    imported = import_model(onnx_model(nodes, inputs, [value("y", None, I64)], constants), keep_dims=True)
+    graph, device = imported.graph, host_device()
+    whole = PartitionJob("p0", imported, device, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    assert kernel_module(whole, cpu_target(device)).kernels
