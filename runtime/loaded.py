@@ -46,6 +46,7 @@ class Loaded:
         self._bundle = bundle
         self._names = tuple(t.name for t in model.outputs)
         self._every = range(len(self._names))
+        self._name = self._names[0] if len(self._names) == 1 else None
         self._check = FeedCheck(self.inputs, bundle.path)
         self._shapes: ShapeVariants | None = None
         if len(self.variants) > 1:
@@ -86,6 +87,8 @@ class Loaded:
         arrays = self._check(feed)
         ready = self.alive() if self._shapes is None else self._fitting(arrays)
         results = ready.runs.run(ready.pool, arrays, self._every, self._targets(ready, out) if out else {})
+        if self._name is not None:
+            return {self._name: results[0]}
         return dict(zip(self._names, results, strict=True))
 
     def run_list(self, names: Sequence[str] | None, feed: Feed) -> list[Any]:

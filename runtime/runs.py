@@ -24,6 +24,9 @@ LOOK_NS = 50_000
 """Time in ns from a look at the bundle's file to the next: a system call takes as long as a small operator."""
 
 
+_NO_RESULTS: dict[int, Array] = {}
+
+
 class Runs:
     """Runs of one variant, from checked inputs to outputs. Thread-safe; each run has its own context."""
 
@@ -33,7 +36,6 @@ class Runs:
         self._variant = variant
         self._names = tuple(outputs)
         self._verified = False
-        self._inputs = variant.inputs
         self._ready = False
         self._looked = 0
 
@@ -51,10 +53,11 @@ class Runs:
         `arrays` are the inputs, in the variant's order; `targets` are the caller's arrays for outputs, by name.
         """
         context = pool.take()
-        direct = self._place_results(context, arrays, wanted, targets) if context.direct else {}
+        direct = self._place_results(context, arrays, wanted, targets) if context.direct else _NO_RESULTS
         self.run_on(context, arrays)
         results = [direct[i] if i in direct else self._result(context, i, targets.get(self._names[i])) for i in wanted]
-        context.objects.clear()
+        if context.objects:
+            context.objects.clear()
         if context.direct:
             go_home(context.direct)
         pool.give_back(context)
@@ -67,9 +70,9 @@ class Runs:
         placed: dict[int, Array] = {}
         for i in wanted:
             direct = context.direct.get(self._variant.outputs[i])
-            target = targets.get(self._names[i])
             if direct is None or i in placed:
                 continue
+            target = targets.get(self._names[i]) if targets else None
             if target is None:
                 placed[i] = direct.result()
             elif write_to(direct, target, [*arrays, *placed.values()]):
@@ -94,12 +97,9 @@ class Runs:
         if now - self._looked > LOOK_NS:
             self._bundle.check_unchanged()
             self._looked = now
-        for number, array in enumerate(arrays):
-            value = self._inputs[number]
-            direct = context.direct.get(value)
+        for array, (value, direct, place) in zip(arrays, context.feeds, strict=False):  # `arrays` may be empty
             if direct is not None and direct.move(array):
                 continue
-            place = context.buffers.arrays.get(value)
             if place is None:
                 context.objects[value] = array
             else:

@@ -186,7 +186,8 @@ class Chain:
 class Context:
     """Buffers and bound calls for one run at a time; a session keeps a pool of them.
 
-    `arrays` are the host views of inputs and outputs (and of every other host value) by value index.
+    `arrays` are the host views of inputs and outputs (and of every other host value) by value index. `feeds` are the
+    inputs in order: the value, its tensor if that can be pointed at the caller's array, and its own memory.
     """
 
     def __init__(self, chain: Chain, *, reuse: bool = True, observer: Observer | None = None) -> None:
@@ -211,12 +212,15 @@ class Context:
         awaited = frozenset(step.step for step in plan.steps if isinstance(step, Wait))
         buffers = self.buffers
         self.direct = direct_values(chain.variant, plan, buffers) if reuse else {}
+        self.feeds = tuple((v, self.direct.get(v), buffers.arrays.get(v)) for v in chain.variant.inputs)
         self._lending = Lending(plan, chain.variant, buffers.lent, buffers.slots, all_rest=not reuse)
         self._actions = tuple(
             self._lending.wrap(number, step, agent, self._bind(step, agent, step in awaited, observer), self._flight)
             for number, (step, agent) in enumerate(zip(plan.steps, plan.agents, strict=True))
         )
         self._steps = plan.steps
+        on_host = all(space == HOST for space in (*plan.spaces, *plan.agents))
+        self._waits = not on_host or bool(buffers.lent)
         self.observer = observer
         self._generation = forks.generation
         forks.keep_in_children(self, portable=chain.portable)
@@ -235,8 +239,12 @@ class Context:
 
     def _execute(self) -> None:
         action: Action | None = None
-        self._dynamic.tensors.clear()
         try:
+            if not self._waits:
+                for action in self._actions:
+                    action()
+                return
+            self._dynamic.tensors.clear()
             for action in self._actions:
                 action()
             action = None

@@ -8,6 +8,7 @@ address, its tensor points to the caller's array during a run instead.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,9 +23,14 @@ from heterocc.runtime.plan.slots import ALIGNMENT
 MIN_BYTES = 1 << 14
 """The smallest size of such values in bytes; smaller ones are copied faster than an array can be checked."""
 
+KEPT = 2
+"""The number of results whose memory a context keeps for later ones: a caller often holds the last one during a run."""
+
+MAX_KEPT_BYTES = 1 << 25
+"""The largest such memory in bytes."""
+
 _DATA = 24
 """The offset of the data pointer in a tensor object of tvm_ffi: after the header (TVMFFIObject) of 24 bytes."""
-
 
 _HEAD = object.__basicsize__
 """The offset of the data pointer in numpy's array objects, which is first after the header in its C API."""
@@ -43,10 +49,25 @@ _address = _address_in_object if _address_in_object(_sample) == _sample.ctypes.d
 """The address of an array's first element. `ctypes.data` takes over a microsecond."""
 
 
+_Kept = tuple[Array, int, int]
+"""Memory of an earlier result, and the offset and the address of its first aligned byte."""
+
+
+def _references(kept: list[_Kept], number: int) -> int:
+    return sys.getrefcount(kept[number][0])
+
+
+_UNUSED = _references([(_sample, 0, 0)], 0) - 1
+"""The references to memory that only the list of kept memory refers to; `_sample` has one more."""
+
+_COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
+"""Whether counts of references are exact."""
+
+
 class DirectValue:
     """The tensor of a value that can be pointed at other memory."""
 
-    __slots__ = ("_alignment", "_dtype", "_home", "_moved", "_nbytes", "_pointer", "_shape")
+    __slots__ = ("_alignment", "_dtype", "_home", "_kept", "_nbytes", "_pointer", "_shape", "moved")
 
     def __init__(self, pointer: ctypes.c_void_p, array: Array, alignment: int) -> None:
         """`pointer` is the tensor's data pointer, `array` the context's own memory for it."""
@@ -54,34 +75,46 @@ class DirectValue:
         self._home = array.ctypes.data
         self._shape, self._dtype, self._nbytes = array.shape, array.dtype, array.nbytes
         self._alignment = alignment
-        self._moved = False
+        self.moved = False
+        self._kept: list[_Kept] = []
 
     def move(self, array: Array) -> bool:
         """Point the tensor at an array of its shape and dtype; False if code cannot work there."""
         flags = array.flags
-        if not (flags.c_contiguous and flags.aligned and array.dtype.isnative):
+        if not (flags.c_contiguous and flags.aligned and (array.dtype is self._dtype or array.dtype.isnative)):
             return False
         address = _address(array)
         if address % self._alignment:
             return False
         self._pointer.value = address
-        self._moved = True
+        self.moved = True
         return True
+
+    def result(self) -> Array:
+        """A new array for the value, which the tensor then points at.
+
+        Its memory may be that of an earlier result that nothing refers to any longer: it is in the caches, and the
+        system need not clear new pages.
+        """
+        kept = self._kept
+        for number in range(len(kept)):
+            if _references(kept, number) == _UNUSED:
+                raw, start, address = kept[number]
+                break
+        else:
+            raw = np.empty(self._nbytes + ALIGNMENT, np.uint8)
+            start = -_address(raw) % ALIGNMENT
+            address = _address(raw) + start
+            if _COUNTED and self._nbytes <= MAX_KEPT_BYTES:
+                self._kept = [*kept[1 - KEPT :], (raw, start, address)]
+        self._pointer.value = address
+        self.moved = True
+        return np.ndarray(self._shape, self._dtype, raw, start)
 
     def move_home(self) -> None:
         """Point the tensor at the context's own memory again."""
-        if self._moved:
-            self._pointer.value = self._home
-            self._moved = False
-
-    def result(self) -> Array:
-        """A new array for the value, which the tensor then points at."""
-        raw: Array = np.empty(self._nbytes + ALIGNMENT, np.uint8)
-        address = _address(raw)
-        skip = -address % ALIGNMENT
-        self._pointer.value = address + skip
-        self._moved = True
-        return np.ndarray(self._shape, self._dtype, raw, skip)
+        self._pointer.value = self._home
+        self.moved = False
 
 
 def direct_values(variant: Variant, plan: Schedule, buffers: Buffers) -> dict[int, DirectValue]:
@@ -121,4 +154,5 @@ def write_to(direct: DirectValue | None, target: Array, others: Iterable[Any]) -
 def go_home(values: Mapping[int, DirectValue]) -> None:
     """Leave no tensor pointed at memory that is not the context's."""
     for value in values.values():
-        value.move_home()
+        if value.moved:
+            value.move_home()

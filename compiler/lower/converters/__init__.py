@@ -6,6 +6,7 @@ Each module registers its converters on import, so a new module must be imported
 from heterocc.compiler.lower.converters import (
     arithmetic,
     attention,
+    casts,
     computed,
     computed_shapes,
     contrib,
@@ -42,6 +43,7 @@ __all__ = [
     "Context",
     "arithmetic",
     "attention",
+    "casts",
     "computed",
     "computed_shapes",
     "contrib",

@@ -7,6 +7,7 @@ import onnx
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.shapes import tiled
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
@@ -102,7 +103,7 @@ def _slice(ctx: Context, data: relax.Expr, *ends: relax.Expr | None) -> relax.Ex
 @converter("Tile")
 def _tile(ctx: Context, data: relax.Expr, times: relax.Expr) -> relax.Expr:
     if not ctx.is_symbolic(0):
-        return ctx.original(data, times)
+        return tiled(ctx, data, times)
 
     def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
         sizes = given[0].shape

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from heterocc.compiler.lower.converters.along_axis import write_index_of
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
@@ -52,6 +53,12 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
     count, dtype = dims_of(data)[axis], dtype_of(data)
     if isinstance(count, int) and count == 0:
         raise NotImplementedError("the dimension along the axis is empty")
+    sizes = dims_of(data)
+    if ctx.backend == "cpu" and dtype == "float32" and 0 not in sizes and all(isinstance(n, int) for n in sizes):
+        kept = [1 if d == axis else n for d, n in enumerate(sizes) if keepdims or d != axis]
+        written = write_index_of(sizes, axis, kept, largest=largest, last=last)
+        kernel = ctx.bb.add_func(written, ctx.node.op_type.lower())
+        return ctx.bb.emit(relax.call_tir(kernel, [data], relax.TensorType(kept, "int64")))
 
     def wins(a: tirx.Var, b: tirx.Var) -> tirx.Expr:
         return a > b if largest else a < b

@@ -9,7 +9,7 @@ from onnx import helper
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of, shape_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, rank_of, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -43,6 +43,19 @@ def _space_to_depth(ctx: Context, data: relax.Expr) -> relax.Expr:
     order = [0, 1, 3, 5, 2, 4] if ctx.text("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
     moved = op.permute_dims(split, order)
     return op.reshape(moved, (batch, channels * size * size, height // size, width // size))
+
+
+def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
+    """Tile of static sizes as a broadcast along new dimensions: code copies rows, and need not divide indices."""
+    shape, times = dims_of(data), fixed(repeats)
+    static = all(isinstance(n, int) and n > 0 for n in shape)
+    if ctx.backend != "cpu" or not static or times is None or len(times) != len(shape) or not all(times > 0):
+        return ctx.original(data, repeats)
+    apart = [(1, n) if count > 1 else (n,) for n, count in zip(shape, times, strict=True)]
+    spread = [(int(count), n) if count > 1 else (n,) for n, count in zip(shape, times, strict=True)]
+    single = ctx.bb.emit(op.reshape(data, [n for part in apart for n in part]))
+    whole = ctx.bb.emit(op.broadcast_to(single, [n for part in spread for n in part]))
+    return op.reshape(whole, [n * int(count) for n, count in zip(shape, times, strict=True)])
 
 
 @converter("Concat")

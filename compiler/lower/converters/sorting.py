@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from tvm import relax
 
+from heterocc.compiler.lower.converters.along_axis import Running, has_columns, write_running
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, rank_of, scalar
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, rank_of, scalar
 
 op = relax.op
+
+_IN_VECTORS = ("float32", "float64", "int32", "int64")
 
 
 @converter("TopK")
@@ -44,6 +47,14 @@ def accumulated(ctx: Context, data: relax.Expr, axis: relax.Expr) -> relax.Expr:
 
 def _along(ctx: Context, data: relax.Expr, axis: int) -> relax.Expr:
     reverse = bool(ctx.attrs.get("reverse", 0))
+    shape, dtype = dims_of(data), dtype_of(data)
+    static = all(isinstance(n, int) and n > 0 for n in shape)
+    if ctx.backend == "cpu" and static and dtype in _IN_VECTORS and has_columns(shape, axis):
+        exclusive = bool(ctx.attrs.get("exclusive", 0))
+        kind: Running = "product" if ctx.node.op_type == "CumProd" else "sum"
+        written = write_running(shape, axis, dtype, kind, exclusive=exclusive, reverse=reverse)
+        kernel = ctx.bb.add_func(written, ctx.node.op_type.lower())
+        return ctx.bb.emit(relax.call_tir(kernel, [ctx.bb.emit(data)], relax.TensorType(shape, dtype)))
     value = ctx.bb.emit(op.flip(data, axis)) if reverse else data
     function = op.cumprod if ctx.node.op_type == "CumProd" else op.cumsum
     value = ctx.bb.emit(function(value, axis, dtype_of(data), bool(ctx.attrs.get("exclusive", 0))))

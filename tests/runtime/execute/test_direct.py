@@ -116,3 +116,24 @@ def test_an_output_alone_and_repeated_names_are_right(bundle: Path) -> None:
             found = session.run(names, {"a": a, "b": b})
             for name, value in zip(names, found, strict=True):
                 np.testing.assert_allclose(value, expected(a, b)[name], rtol=1e-4, atol=1e-4)
+
+
+def test_results_that_a_caller_keeps_are_not_written_again(bundle: Path) -> None:
+    random = np.random.default_rng(5)
+    inputs = [tuple(random.standard_normal((2, *SHAPE)).astype(np.float32)) for _ in range(6)]
+    with load(bundle) as session:
+        kept = [session.run({"a": a, "b": b}) for a, b in inputs]
+        rows = [session.run({"a": a, "b": b})["y"][3:, ::2] for a, b in inputs]
+        for found, row, (a, b) in zip(kept, rows, inputs, strict=True):
+            assert_right(found, a, b)
+            np.testing.assert_array_equal(row, np.maximum(a - b, 0)[3:, ::2])
+
+
+def test_the_memory_of_dropped_results_is_used_again(bundle: Path) -> None:
+    a, b = np.random.default_rng(6).standard_normal((2, *SHAPE)).astype(np.float32)
+    with load(bundle) as session:
+        addresses = set()
+        for _ in range(6):
+            found = session.run({"a": a, "b": b})  # the last results are dropped when the next ones are here
+            addresses.add(found["y"].ctypes.data)
+        assert len(addresses) == 2

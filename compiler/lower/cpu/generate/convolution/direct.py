@@ -39,6 +39,12 @@ MOST_UNROLLED = 9
 CHANNELS_A_PART = 32
 """The smallest number of output channels for which rows are copied."""
 
+COPYING = 0.06
+"""The limit on the time of all copies of the same rows, one for each part of the channels, in that of their sums."""
+
+NUMBER_CYCLES = 1.2
+"""The time in cycles of a number that is copied on its own."""
+
 UNSHARED = 0.03
 """The accepted slowdown of a chunk for each task that threads lack."""
 
@@ -143,28 +149,44 @@ class DirectWriter:
     def _cycles(self, rows: int) -> float:
         """Modelled time of the convolution in chunks of `rows` rows: multiply-adds, and copying."""
         found = self.found
-        phases = len(found.rows.phases) * len(found.columns.phases)
-        lines = (rows + found.rows.reach // found.rows.stride) * found.inputs * phases
-        pitch = typical(self.pitch)
-        sums = typical(self._vectors(rows)) * found.inputs * found.taps * found.outputs / 2
-        slow = 2.0 if lines * pitch * 4 > COPY_BYTES else 1.0
+        copy, sums = self._copy_cycles(rows), self._sum_cycles(rows)
+        parts = self._most_parts(rows)
         chunks = -(-typical(found.rows.places) // rows)
-        total = chunks * (slow * sums + 2 * lines * (pitch / self.isa.lanes + 4))
+        total = chunks * (sums + parts * copy)
         if typical(found.work) < emit.PARALLEL_WORK:
-            return total
-        wanted = emit.TASKS / (typical(found.batch) * found.groups * self._most_parts())
+            return chunks * (sums + copy)
+        wanted = emit.TASKS / (typical(found.batch) * found.groups * parts)
         return total * (1 + UNSHARED * max(0.0, wanted / chunks - 1))
 
-    def _most_parts(self) -> int:
+    def _copy_cycles(self, rows: int) -> float:
+        """Modelled time of one copy of the rows for `rows` rows of outputs."""
+        lines, pitch = self._copied_lines(rows), typical(self.pitch)
+        if self.found.columns.stride > 2:
+            return NUMBER_CYCLES * lines * pitch
+        return 2 * lines * (pitch / self.isa.lanes + 4)
+
+    def _sum_cycles(self, rows: int) -> float:
+        """Modelled time of the sums of `rows` rows of outputs; rows beyond a cache slow them down."""
+        found = self.found
+        slow = 2.0 if self._copied_lines(rows) * typical(self.pitch) * 4 > COPY_BYTES else 1.0
+        return slow * typical(self._vectors(rows)) * found.inputs * found.taps * found.outputs / 2
+
+    def _copied_lines(self, rows: int) -> int:
+        found = self.found
+        phases = len(found.rows.phases) * len(found.columns.phases)
+        return (rows + found.rows.reach // found.rows.stride) * found.inputs * phases
+
+    def _most_parts(self, rows: int) -> int:
         """The number of parts of the output channels, each with its own copy of the rows."""
-        return max(1, self.found.outputs // CHANNELS_A_PART)
+        pays = int(COPYING * self._sum_cycles(rows) / self._copy_cycles(rows))
+        return max(1, min(self.found.outputs // CHANNELS_A_PART, pays))
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found, lanes = self.found, self.isa.lanes
         tiles = sum(r.count for r in self.channel_runs)
         tasks = found.batch * found.groups * self.chunks
-        parts = smaller(emit.shares(found.work, tasks, tiles), self._most_parts())
+        parts = smaller(emit.shares(found.work, tasks, tiles), self._most_parts(self.rows))
         with emit.shared_loop(tasks * parts, found.work) as task:
             image, group, chunk, part = emit.unpacked(task, (found.batch, found.groups, self.chunks, parts))
             top = chunk * index(self.rows)

@@ -130,6 +130,8 @@ def _take(
         return
     # Two vectors hold one of every other column; they have to end, or to begin, inside the row.
     earlier = 0 if is_number(count) and begin + 2 * count <= window.size else 1
+    while is_number(count) and lanes > max(4, count):
+        lanes //= 2
     if window.stride == 2 and count >= lanes > 1 and begin >= earlier:
         every_other = range(earlier, 2 * lanes, 2)
 
