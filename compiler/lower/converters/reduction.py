@@ -54,7 +54,7 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
     if isinstance(count, int) and count == 0:
         raise NotImplementedError("the dimension along the axis is empty")
     sizes = dims_of(data)
-    if ctx.backend == "cpu" and dtype == "float32" and 0 not in sizes and all(isinstance(n, int) for n in sizes):
+    if ctx.backend == "cpu" and dtype == "float32" and all(isinstance(n, int) and n > 0 for n in sizes):
         kept = [1 if d == axis else n for d, n in enumerate(sizes) if keepdims or d != axis]
         written = write_index_of(sizes, axis, kept, largest=largest, last=last)
         kernel = ctx.bb.add_func(written, ctx.node.op_type.lower())
