@@ -122,7 +122,8 @@ def test_kinds_of_text_are_those_of_onnx_runtime(tmp_path: Path) -> None:
     expected = in_onnx_runtime(model, {"bytes": rows})[0]
     lines = run("text.py", bundle, *files)
     assert [line.split()[2] for line in lines] == [str(int(row.argmax())) for row in expected]
-    assert [line.split()[0] for line in lines] == [f"{row.max():.2%}" for row in expected]
+    # ONNX Runtime is off by 0.0004 for the short text, heterocc by 0.0000002 (in float64 it is 0.8282863).
+    np.testing.assert_allclose([float(line.split()[0][:-1]) / 100 for line in lines], expected.max(axis=1), atol=1e-3)
     assert len({line.split()[2] for line in lines}) == 3
 
 

@@ -56,7 +56,7 @@ def kernel_objects(
                 found[name] = known
             else:
                 lowered = _lowered(name, plain.with_attr("global_symbol", name), target, pipeline)
-                pending[name] = pool.submit(_object, lowered, target, checked=_has_sizes(plain))
+                pending[name] = pool.submit(_object, lowered, target, checked=_needs_checks(plain))
         made = {name: future.result() for name, future in pending.items()}
     if cache is not None:
         cache.write({keys[name]: content for name, content in made.items()})
@@ -83,15 +83,20 @@ def _lowered(name: str, kernel: tirx.PrimFunc, target: Target, pipeline: str) ->
     return tvm.IRModule({gvar: f.without_attr(_ENTRY) for gvar, f in mod.functions_items()}, attrs=mod.attrs)
 
 
-def _has_sizes(kernel: tirx.PrimFunc) -> bool:
-    return any(not isinstance(dim, tirx.IntImm) for param in kernel.params for dim in getattr(param, "shape", [param]))
+def _needs_checks(kernel: tirx.PrimFunc) -> bool:
+    """Whether a kernel has sizes that are known only at run time, or checks that an operator demands."""
+    if any(not isinstance(dim, tirx.IntImm) for param in kernel.params for dim in getattr(param, "shape", [param])):
+        return True
+    found: list[tirx.AssertStmt] = []
+    tvm_ffi.structural_walk(kernel.body, [(tirx.AssertStmt, found.append)], order="post")
+    return bool(found)
 
 
 def _object(lowered: tvm.IRModule, target: Target, *, checked: bool) -> bytes:
     """The object file of a kernel. It checks its arguments if `checked`.
 
     The entry calls a kernel of fixed sizes with tensors of these sizes only. Checks of them, with a text for each,
-    would be half of the code and a third of LLVM's time.
+    would be half of the code and a third of LLVM's time. TVM leaves out all checks of a kernel or none.
     """
     config = {} if checked else {"tirx.disable_assert": True}
     with tvm.transform.PassContext(opt_level=3, config=config), scratch_folder("code") as folder:  # one for each thread

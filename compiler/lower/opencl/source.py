@@ -42,6 +42,7 @@ _DECLARATION = re.compile(r"^__kernel void \w+\([^)]*\);\n", re.MULTILINE)
 _NAME = re.compile(r"__kernel void (\w+)\(")
 _ARRAY = re.compile(r"^ *float (\w+)\[\d+\];", re.MULTILINE)
 _VECTOR_CALL = re.compile(r"\bv(load|store)(\d+)\(")
+_LITERAL_BITS = re.compile(r"\*\((\w+) \*\)\(&\(((?:\(\w+\))?[-+]?[\d.][\w.+-]*)\)\)")
 _ITEMS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 _LOCK = threading.Lock()  # TVM's global functions belong to the process
 
@@ -51,10 +52,10 @@ def complete(code: str) -> str:
 
     C's names of mathematical functions are defined. Declarations of other kernels are removed: TVM repeats those of the
     whole module before each kernel, so the text would have quadratic length. Vectors in private arrays are accessed as
-    vectors. Maxima and minima are replaced, as OpenCL does not define them for NaN and infinities: the result is the
+    vectors. The bits of a literal are those of `as_type`, as a literal has no address. Maxima and minima are replaced, as OpenCL does not define them for NaN and infinities: the result is the
     second operand if one is NaN, which `tvm_fixes/nan_order.py` relies on.
     """
-    code = _with_extremes(_private_vectors(_DECLARATION.sub("", code)))
+    code = _LITERAL_BITS.sub(r"as_\1(\2)", _with_extremes(_private_vectors(_DECLARATION.sub("", code))))
     used = set(re.findall(r"\b(\w+)f\(", code))
     lines = [f"#define {name}f {name}" for name in _FLOAT_FUNCTIONS if name in used]
     return "\n".join([*lines, code]) if lines else code

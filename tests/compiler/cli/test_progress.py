@@ -57,6 +57,7 @@ def lines_of(monkeypatch: pytest.MonkeyPatch, *arguments: object, seconds: float
 def test_off_a_terminal_long_work_writes_plain_lines_with_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))  # code from the cache is not generated
     model = conv_net(tmp_path / "m.onnx")
     lines = lines_of(monkeypatch, "compile", model, "-d", "CPU", "-o", tmp_path / "m.hcb")
     assert lines and all(re.fullmatch(r"[^\x1b]+ … \d+ s", line) for line in lines), lines
@@ -80,7 +81,10 @@ def test_a_stage_without_progress_still_writes_lines_and_ends_its_thread(
     assert not [t for t in threading.enumerate() if t.name == "heterocc-progress"]
 
 
-def test_every_stage_counts_what_is_really_done_and_comes_to_its_end(tmp_path: Path) -> None:
+def test_every_stage_counts_what_is_really_done_and_comes_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))
     recorder = Recorder()
     compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", reporter=recorder, devices="CPU")
     counted = {text: (done, total) for text, done, total in recorder.phases if total is not None}

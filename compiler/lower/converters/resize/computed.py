@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from tvm import relax, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import element, results, sizes, vector, whole
@@ -32,22 +33,18 @@ def _number(tensor: Any, place: int) -> tirx.Expr:
     return tensor[(whole(place),)].astype("float32")
 
 
-def _by_policy(policy: str, at: int, axes: Sequence[int]) -> Ratio:
-    """The ratio of all axes that keeps their aspect; tensor `at` has the wanted sizes."""
+def _by_policy(policy: str, wanted: Callable[[Given, int], tirx.Expr], axes: Sequence[int]) -> Ratio:
+    """The ratio of all axes that keeps their aspect; `wanted(given, place)` are the wanted sizes."""
 
     def ratio(given: Given, dims: Sequence[tirx.Expr]) -> tirx.Expr:
         found: tirx.Expr | None = None
         for place, axis in enumerate(axes):
-            one = _number(given[at], place) / as_int64(dims[axis]).astype("float32")
+            one = wanted(given, place) / as_int64(dims[axis]).astype("float32")
             rule = tirx.min if policy == "not_larger" else tirx.max
             found = one if found is None else rule(found, one)
         return found
 
     return ratio
-
-
-def _scale(at: int, place: int) -> Ratio:
-    return lambda given, _: _number(given[at], place)
 
 
 class _Request:
@@ -76,18 +73,31 @@ class _Request:
             if roi is None or _count(roi) != 2 * len(self.axes):
                 raise NotImplementedError("the region has not two numbers for each axis")
             self.tensors.append(roi)
+        self._known = [np.asarray(ctx.known(t), np.float32) if ctx.is_known(t) else None for t in self.tensors]
+
+    @property
+    def read(self) -> list[relax.Expr]:
+        """The tensors that kernels read: none if all are known."""
+        return [] if all(known is not None for known in self._known) else self.tensors
+
+    def _value(self, given: Given, input_: int, at: int, place: int) -> tirx.Expr:
+        """A number of an input, which is tensor `at` of a kernel unless it is known."""
+        known = self._known[input_]
+        return _number(given[at], place) if known is None else tirx.const(float(known[place]), "float32")
 
     def ratio(self, place: int, at: int = 0) -> Ratio | None:
         """The ratio of an axis; tensor `at` of a kernel has the scales or sizes."""
         if self.by_scales:
-            return _scale(at, place)
-        return None if self.policy == "stretch" else _by_policy(self.policy, at, self.axes)
+            return lambda given, _: self._value(given, 0, at, place)
+        if self.policy == "stretch":
+            return None
+        return _by_policy(self.policy, lambda given, axis: self._value(given, 0, at, axis), self.axes)
 
     def region(self, place: int) -> Callable[[Given], Region] | None:
         """The part of an axis that is read."""
         if not self.crops:
             return None
-        return lambda given: (_number(given[1], place), _number(given[1], place + len(self.axes)))
+        return lambda given: (self._value(given, 1, 1, place), self._value(given, 1, 1, place + len(self.axes)))
 
     def length(self, ins: Given, place: int) -> tirx.Expr:
         """The size of a resized axis; `ins` are the data, and the scales or sizes."""
@@ -148,7 +158,7 @@ def resize_computed(
         for place, axis in enumerate(request.axes)
         if request.crops or request.by_scales or str(shape[axis]) != str(dims_of(data)[axis])
     ]
-    return resample(ctx, data, axes, request.tensors, request.attrs, rounding)
+    return resample(ctx, data, axes, request.read, request.attrs, rounding)
 
 
 @results("Upsample")

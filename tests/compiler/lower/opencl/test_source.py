@@ -87,3 +87,8 @@ def test_the_work_group_is_what_the_host_code_launches(
     function: tirx.PrimFunc, group: tuple[int, int, int] | None
 ) -> None:
     assert work_group(function) == group
+
+
+def test_the_bits_of_a_literal_are_not_those_behind_an_address() -> None:
+    text = complete("  int v_ = *(int *)(&(0.000000e+00f));\n  y[0] = (*(float *)(&(v_)));\n")
+    assert text == "  int v_ = as_int(0.000000e+00f);\n  y[0] = (*(float *)(&(v_)));\n"
