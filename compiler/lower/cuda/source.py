@@ -17,11 +17,16 @@ static __device__ __forceinline__ double heterocc_{name}(double a, double b) {{ 
 )
 
 
+_LITERAL_BITS = re.compile(r"\*\((int|float) \*\)\(&\(((?:\(\w+\))?[-+]?[\d.][\w.+-]*)\)\)")
+_OF_BITS = {"int": "__float_as_int", "float": "__int_as_float"}
+
+
 def complete(code: str) -> str:
     """The source with halves rounded by `hrint`, and with maxima and minima that treat NaN as on other devices.
 
-    CUDA's return the operand that is not NaN, which would defeat the order of operands of `tvm_fixes/nan_order.py`.
+    The bits of a literal are taken by a function, as a literal has no address. CUDA's maxima and minima return the operand that is not NaN, which would defeat the order of operands of `tvm_fixes/nan_order.py`.
     """
+    code = _LITERAL_BITS.sub(lambda m: f"{_OF_BITS[m[1]]}({m[2]})", code)
     code = re.sub(r"\bhnearbyint\(", "hrint(", code)
     head, start, kernels = code.partition(_FIRST_KERNEL)
     called, count = re.subn(r"\b(max|min)\(", r"heterocc_\1(", kernels)
