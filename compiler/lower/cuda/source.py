@@ -24,7 +24,8 @@ _OF_BITS = {"int": "__float_as_int", "float": "__int_as_float"}
 def complete(code: str) -> str:
     """The source with halves rounded by `hrint`, and with maxima and minima that treat NaN as on other devices.
 
-    The bits of a literal are taken by a function, as a literal has no address. CUDA's maxima and minima return the operand that is not NaN, which would defeat the order of operands of `tvm_fixes/nan_order.py`.
+    The bits of a literal are taken by a function, as a literal has no address. CUDA's maxima and minima return the
+    operand that is not NaN, which would defeat the order of operands of `tvm_fixes/nan_order.py`.
     """
     code = _LITERAL_BITS.sub(lambda m: f"{_OF_BITS[m[1]]}({m[2]})", code)
     code = re.sub(r"\bhnearbyint\(", "hrint(", code)

@@ -50,10 +50,11 @@ _LOCK = threading.Lock()  # TVM's global functions belong to the process
 def complete(code: str) -> str:
     """The corrected source.
 
-    C's names of mathematical functions are defined. Declarations of other kernels are removed: TVM repeats those of the
-    whole module before each kernel, so the text would have quadratic length. Vectors in private arrays are accessed as
-    vectors. The bits of a literal are those of `as_type`, as a literal has no address. Maxima and minima are replaced, as OpenCL does not define them for NaN and infinities: the result is the
-    second operand if one is NaN, which `tvm_fixes/nan_order.py` relies on.
+    C's names of mathematical functions are defined. Declarations of other kernels are removed: TVM repeats those of
+    the whole module before each kernel, so the text would have quadratic length. Vectors in private arrays are
+    accessed as vectors. The bits of a literal are those of `as_type`, as a literal has no address. Maxima and minima
+    are replaced, as OpenCL does not define them for NaN and infinities: the result is the second operand if one is
+    NaN, which `tvm_fixes/nan_order.py` relies on.
     """
     code = _LITERAL_BITS.sub(r"as_\1(\2)", _with_extremes(_private_vectors(_DECLARATION.sub("", code))))
     used = set(re.findall(r"\b(\w+)f\(", code))
