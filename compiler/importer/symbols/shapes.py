@@ -9,7 +9,15 @@ from heterocc.compiler.importer.symbols.attention_shapes import attention_shapes
 from heterocc.compiler.importer.symbols.contents import Given, Shape
 from heterocc.compiler.importer.symbols.contrib_shapes import MICROSOFT, contrib_shapes_of
 from heterocc.compiler.importer.symbols.ml_shapes import ML, ml_shapes_of
-from heterocc.compiler.importer.symbols.sizes import Size, larger, number, product_of, quotient, smaller
+from heterocc.compiler.importer.symbols.sizes import (
+    Size,
+    is_positive_dimension,
+    larger,
+    number,
+    product_of,
+    quotient,
+    smaller,
+)
 from heterocc.compiler.importer.symbols.windows import transposed_shapes, window_shapes
 
 Rule = Callable[[Given], list[Shape] | None]
@@ -52,6 +60,8 @@ def _place(given: Given, size: Size, index: Size) -> Size | None:
             given.limit(index, size.number)
             return index
         return smaller(index, size)
+    if index.number == -1 and is_positive_dimension(size):
+        return size + index
     back = (-index).least
     return larger(size + index, number(0)) if back is not None and back > 0 else None
 
@@ -88,7 +98,7 @@ def _slice(given: Given) -> list[Shape] | None:
         bounds = slice_bounds(given, size, start, end, step) if size is not None else None
         dims[axis] = None
         if bounds is not None:
-            length = larger(bounds[1] - bounds[0], number(0))
+            length = bounds[1] if bounds[0].number == 0 else larger(bounds[1] - bounds[0], number(0))
             dims[axis] = quotient(length + number(step - 1), number(step))
     return [tuple(dims)]
 

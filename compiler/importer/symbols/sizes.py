@@ -251,10 +251,18 @@ def differ(left: Size, right: Size) -> bool | None:
 _MOST_TRIED = 4096
 
 
+def is_positive_dimension(size: Size) -> bool:
+    """Whether a dimension of this size is at least 1 in every run, as it depends on one name alone: see `least_size`.
+
+    A size that is limited from below may be 0.
+    """
+    return len(size.names) == 1 and "max(" not in size.text
+
+
 def least_size(name: str, sizes: Iterable[Size]) -> int:
     """The least size of a named dimension with which none of the sizes that depend on it alone is empty.
 
     Windows of convolutions and pools need that many elements. Sizes that are limited from below may be 0.
     """
-    alone = [s for s in sizes if s.names == {name} and s.name is None and "max(" not in s.text]
+    alone = [s for s in sizes if s.names == {name} and s.name is None and is_positive_dimension(s)]
     return next((n for n in range(1, _MOST_TRIED) if all(s.at({name: n}) > 0 for s in alone)), 1)

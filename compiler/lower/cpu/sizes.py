@@ -16,8 +16,12 @@ from heterocc.compiler.lower.variables import EMPTY
 TYPICAL = (61, 67, 71, 73, 79, 83, 89, 97)
 """Values of a kernel's variables by which generators choose: primes, so that few sizes are equal by chance."""
 
-LARGE = (557, 569, 577, 587, 593, 599, 601, 607)
-"""Typical values of variables whose quotients are sizes, such as the side of an image that was halved several times."""
+LARGE = (
+    (557, 569, 577, 587, 593, 599, 601, 607),
+    (40009, 40013, 40031, 40037, 40039, 40063, 40087, 40093),
+)
+"""Typical values of variables whose quotients are sizes: the side of an image that was halved several times, or the
+samples of a recording."""
 
 _SMALL_QUOTIENT = 48
 
@@ -91,12 +95,13 @@ class Assumptions:
 
     def _enlarge(self, dims: list[tirx.Expr]) -> None:
         """Give large typical values to the variables of sizes that are small for the usual ones."""
-        small = [dim for dim in dims if (size := self.size(dim)) is not None and typical(size) < _SMALL_QUOTIENT]
-        used = [var for dim in small for var in tirx.analysis.undefined_vars(dim)]
-        self._typical = [
-            (var, LARGE[i % len(LARGE)] if any(var.same_as(u) for u in used) else number)
-            for i, (var, number) in enumerate(self._typical)
-        ]
+        for large in LARGE:
+            small = [dim for dim in dims if (size := self.size(dim)) is not None and typical(size) < _SMALL_QUOTIENT]
+            used = [var for dim in small for var in tirx.analysis.undefined_vars(dim)]
+            self._typical = [
+                (var, large[i % len(large)] if any(var.same_as(u) for u in used) else number)
+                for i, (var, number) in enumerate(self._typical)
+            ]
 
     def require(self, rule: _Rule, left: tirx.Expr, right: tirx.Expr) -> None:
         """Record a comparison, unless it holds for all sizes."""

@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.pairs import plus_products
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, is_number, larger, smaller, typical
 
 PARALLEL_WORK = 1 << 18
 """The smallest number of multiply-adds that is divided among threads, about three microseconds of one."""
@@ -99,7 +99,12 @@ def guarded(generated: tirx.PrimFunc, conditions: Sequence[tirx.Expr], other: ti
 
 @contextmanager
 def loop(extent: int, kind: str = "serial") -> Iterator[tirx.Expr]:
-    """A loop over `extent`; omitted if it would run once."""
+    """A loop over `extent`; omitted if it would run once.
+
+    Raises SizeUnknownError for a vectorized loop over a size that is known only at run time.
+    """
+    if kind == "vectorized" and not is_number(extent):
+        raise SizeUnknownError("the lanes of a vector")
     if extent == 1:
         yield index(0)
         return

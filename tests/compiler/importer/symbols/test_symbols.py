@@ -80,3 +80,20 @@ def test_a_sequence_beside_dynamic_dimensions_is_imported() -> None:
     nodes = [N("SequenceConstruct", ["x"], ["s"]), N("SequenceAt", ["s", "c"], ["y"])]
     model = import_model(dynamic_model(nodes, X, ["y"], {"c": np.array(0)}), keep_dims=True)
     assert [node.op_type for node in model.graph.nodes] == ["SequenceConstruct", "SequenceAt"]
+
+
+def test_a_convolution_of_one_place_too_many_that_is_cut_has_the_length_of_its_input() -> None:
+    # As wav2vec 2.0 does after a window of even length.
+    weight = np.zeros((6, 6, 4), np.float32)
+    nodes = [
+        N("Conv", ["x", "w"], ["c"], pads=[2, 2]),
+        N("Slice", ["c", "first", "last", "axis"], ["s"]),
+        N("Add", ["s", "x"], ["y"]),
+    ]
+    model = import_model(
+        dynamic_model(
+            nodes, X, ["y"], {"w": weight, **{k: np.array([v]) for k, v in (("first", 0), ("last", -1), ("axis", 2))}}
+        ),
+        keep_dims=True,
+    )
+    assert model.graph.values[model.graph.outputs[0]].shape == ("batch", 6, "seq")
