@@ -84,7 +84,7 @@ class Caller:
     def __init__(self, service: ServiceProcess, protocol: str, sample: Sample) -> None:
         library = http_client if protocol == "http" else grpc_client
         self.sample = sample
-        # A machine that others use may stop client and service for minutes: that is no lost answer.
+        # A busy machine may stop the client and the service for minutes, which loses no answer.
         options = {"network_timeout": PATIENCE, "connection_timeout": PATIENCE} if protocol == "http" else {}
         self._client = library.InferenceServerClient(getattr(service, protocol), **options)
         self._inputs = []

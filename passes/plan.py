@@ -78,9 +78,10 @@ class Plan:
             self._check()
 
     def _is_plain(self) -> bool:
-        """Return whether the invariants hold, by arrays, and there are no pins or missing links to look at.
+        """Return True if arrays show that the invariants hold; False if `_check` must decide.
 
-        Passes build several large plans, and `_check` takes several times as long.
+        It must for small plans, plans with pins, and machines with missing links. Passes build several large plans, for
+        which `_check` takes several times as long.
         """
         graph, parts = self.graph, self.partitions
         if len(graph.nodes) < _FEW_NODES or self.pins or not self.machine.is_connected:

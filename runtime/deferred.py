@@ -13,10 +13,10 @@ _lock = threading.RLock()
 
 
 def defer(name: str, places: Sequence[str], **given: Callable[..., Any]) -> None:
-    """Put a module that lies in one of the folders `places` off until it is used, unless it is imported.
+    """Delay the code of a module in one of the folders `places` until something in the module is used.
 
-    Functions in `given` are called in place of the module's own until its code has run. Does nothing if the module is
-    not there.
+    Until then, functions in `given` are called in place of the module's own. Does nothing if the module is already
+    imported or does not exist.
     """
     spec = PathFinder.find_spec(name, places) if name not in sys.modules else None
     if spec is not None and spec.loader is not None:
@@ -24,7 +24,7 @@ def defer(name: str, places: Sequence[str], **given: Callable[..., Any]) -> None
 
 
 def run(name: str) -> ModuleType:
-    """The imported module of that name; if it was put off, its code has run."""
+    """The imported module of that name; if it was delayed, its code has run."""
     module = sys.modules[name]
     if isinstance(module, _Deferred):
         module.start()

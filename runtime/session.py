@@ -361,9 +361,8 @@ class Session(Closing):
         """
         if state is not None:
             if shapes is not None:
-                raise UsageError(
-                    "bind takes either shapes or a state", hint="runs with a state take inputs of any shape"
-                )
+                hint = "runs with a state take inputs of any shape"
+                raise UsageError("bind takes either shapes or a state", hint=hint)
             self._alive()
             return StatefulBinding(self._runner.run, self.inputs, self.outputs, state, self._bundle.path)
         loaded, ready = self._using(lambda loaded: (loaded, loaded.matching(shapes)))

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = [
-    path for pattern in ("benchmarks/*.py", "scripts/**/*.py", "tests/**/*_run.py") for path in ROOT.glob(pattern)
+    path for pattern in ("benchmarks/**/*.py", "scripts/**/*.py", "tests/**/*_run.py") for path in ROOT.glob(pattern)
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from heterocc.compiler.importer.symbols.contents import Given, Shape
-from heterocc.compiler.importer.symbols.sizes import Size, number
+from heterocc.compiler.importer.symbols.sizes import Size, broadcast, number
 
 MICROSOFT = "com.microsoft"
 
@@ -36,17 +36,11 @@ def _product(given: Given) -> list[Shape] | None:
     columns = right[-2 if given.attribute("transB", 0) else -1]
     rank = max(len(left), len(right)) - 2
     pairs = zip(_widened(left[:-2], rank), _widened(right[:-2], rank), strict=True)
-    return [(*(_broadcast(a, b) for a, b in pairs), rows, columns)]
+    return [(*(broadcast(a, b) for a, b in pairs), rows, columns)]
 
 
 def _widened(dims: tuple[Size | None, ...], rank: int) -> tuple[Size | None, ...]:
     return (number(1),) * (rank - len(dims)) + dims
-
-
-def _broadcast(one: Size | None, other: Size | None) -> Size | None:
-    if one == other or (other is not None and other.number == 1):
-        return one
-    return other if one is not None and one.number == 1 else None
 
 
 def _pooled(given: Given) -> list[Shape] | None:

@@ -11,6 +11,7 @@ from heterocc.compiler.importer.symbols.contrib_shapes import MICROSOFT, contrib
 from heterocc.compiler.importer.symbols.ml_shapes import ML, ml_shapes_of
 from heterocc.compiler.importer.symbols.sizes import (
     Size,
+    broadcast,
     is_positive_dimension,
     larger,
     number,
@@ -143,20 +144,6 @@ def _expand(given: Given) -> list[Shape] | None:
     own: list[Size | None] = [*[number(1)] * (rank - len(shape)), *shape]
     asked = [*[number(1)] * (rank - len(wanted)), *wanted]
     return [tuple(broadcast(a, b) for a, b in zip(own, asked, strict=True))]
-
-
-def broadcast(one: Size | None, other: Size | None) -> Size | None:
-    """The size of two dimensions that are broadcast with each other; None if it is not known."""
-    if one is None or other is None:
-        return None
-    if one == other or other.number == 1:
-        return one
-    if one.number == 1:
-        return other
-    for size in (one, other):
-        if size.number is not None and size.number > 1:
-            return size  # the other one is 1 or equal
-    return None
 
 
 def _constant_of_shape(given: Given) -> list[Shape] | None:

@@ -237,6 +237,20 @@ def _chosen(kind: Kind, left: Size, right: Size) -> Size:
     return Size((((Compound(kind, left, right),), 1),))
 
 
+def broadcast(one: Size | None, other: Size | None) -> Size | None:
+    """The size of two dimensions that are broadcast with each other; None if it is not known."""
+    if one is None or other is None:
+        return None
+    if one == other or other.number == 1:
+        return one
+    if one.number == 1:
+        return other
+    for size in (one, other):
+        if size.number is not None and size.number > 1:
+            return size  # the other one is 1 or equal
+    return None
+
+
 def differ(left: Size, right: Size) -> bool | None:
     """Whether two sizes are different for all sizes of the names: True, False if they are always equal, else None."""
     if left == right:

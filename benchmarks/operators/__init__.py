@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from operator_models import Case
-from operators_with_products import products
-from operators_without_products import others
+from operators.models import Case
+from operators.with_products import products
+from operators.without_products import others
 
 CASES: tuple[Case, ...] = (*products(), *others())
 """The suite."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from operator_models import (
+from operators.models import (
     Case,
     along,
     binary,
