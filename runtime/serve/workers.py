@@ -44,6 +44,8 @@ class Job(Generic[T]):
     queued: float = field(default_factory=perf_counter)
     started: float | None = None
     ended: float | None = None
+    deadline: float | None = None
+    """On the event loop's clock."""
 
 
 class Line:
@@ -122,9 +124,11 @@ class Workers:
         """Wait for a request. `deadline` is on the event loop's clock.
 
         Raises what the work raises, and DeadlineError. If it is cancelled or its deadline passes, a request that waits
-        is removed; one that runs goes on and its result is dropped.
+        is removed; one that runs goes on and its result is dropped. A result that arrives after the deadline is an
+        error too, also where the event loop was too busy to notice the deadline itself.
         """
         assert job.result is not None
+        job.deadline = deadline
         timer = None if deadline is None else self._loop.call_at(deadline, _expire, job)
         try:
             return await job.result
@@ -191,7 +195,9 @@ class Workers:
         if job.result is None:
             job.line.pending -= 1  # the caller left
         elif not job.result.done():
-            if error is None:
+            if job.deadline is not None and self._loop.time() >= job.deadline:
+                _expire(job)
+            elif error is None:
                 job.result.set_result(result)
             else:
                 job.result.set_exception(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -84,6 +85,19 @@ def test_a_deadline_removes_a_waiting_request_and_leaves_a_running_one(gate: thr
         gate.set()
         assert await ask(workers, line, lambda: 7) == 7
         assert (line.pending, line.running, ran) == (0, 0, [])
+
+    run(scenario)
+
+
+def test_a_result_after_the_deadline_is_an_error_even_if_the_event_loop_was_busy() -> None:
+    async def scenario(workers: Workers) -> None:
+        line = Line("m", 1)
+        call = asyncio.ensure_future(ask(workers, line, lambda: 1, 0.05))
+        await asyncio.sleep(0)
+        time.sleep(0.1)  # the work ends, and its deadline passes, before the loop sees either
+        with pytest.raises(DeadlineError, match="while the request was running"):
+            await call
+        assert (line.pending, line.running) == (0, 0)
 
     run(scenario)
 
