@@ -48,7 +48,7 @@ def dft(ctx: Context, data: relax.Expr, length: relax.Expr | None = None, axis: 
         size // 2 + 1 if to_real else size, shape[along]
     )  # a longer input is cut, a shorter one continued with zeros
     if taken < shape[along]:
-        data = ctx.bb.emit(op.strided_slice(data, [along], [0], [taken]))
+        data = ctx.bb.emit(op.strided_slice(data, [along], [0], [taken], assume_inbound=True))
     outputs = size // 2 + 1 if half and not inverse else size
     parts = 1 if to_real else 2
     if to_real:

@@ -54,4 +54,4 @@ def det(ctx: Context, data: relax.Expr) -> relax.Expr:
 def _part(ctx: Context, value: relax.Expr, rows: tuple[int, int], columns: tuple[int, int]) -> relax.Expr:
     """The elements of matrices between two rows and between two columns."""
     begin, end = [rows[0], columns[0]], [rows[1], columns[1]]
-    return ctx.bb.emit(op.strided_slice(value, [1, 2], begin, end))
+    return ctx.bb.emit(op.strided_slice(value, [1, 2], begin, end, assume_inbound=True))

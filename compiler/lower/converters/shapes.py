@@ -73,4 +73,6 @@ def split(ctx: Context, data: relax.Expr, sizes: relax.Expr | None = None) -> re
         return ctx.original(data) if sizes is None else ctx.original(data, sizes)
     axis = int(ctx.attrs.get("axis", 0)) % rank_of(data)
     ends = [int(e) for e in np.cumsum(parts)]
-    return [op.strided_slice(data, [axis], [e - int(n)], [e]) for n, e in zip(parts, ends, strict=True)]
+    return [
+        op.strided_slice(data, [axis], [e - int(n)], [e], assume_inbound=True) for n, e in zip(parts, ends, strict=True)
+    ]

@@ -129,7 +129,7 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
         found = op.reshape(moved, [batch, outer, *(a.places * a.stride for a in axes)])
     if not all(a.exact for a in axes):
         ends = [a.cut + a.outputs for a in axes]
-        found = op.strided_slice(found, list(range(2, 2 + rank)), [a.cut for a in axes], ends)
+        found = op.strided_slice(found, list(range(2, 2 + rank)), [a.cut for a in axes], ends, assume_inbound=True)
     return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
 
 
@@ -156,7 +156,7 @@ def _in_parts(
         if any(min(ends) < 0 for _, _, ends in parts):
             begins = [max(0, -before) for _, _, (before, _) in parts]
             ends = [a.size - max(0, -after) for a, (_, _, (_, after)) in zip(axes, parts, strict=True)]
-            read = ctx.bb.emit(op.strided_slice(data, list(spatial), begins, ends))
+            read = ctx.bb.emit(op.strided_slice(data, list(spatial), begins, ends, assume_inbound=True))
         taps = [count for _, count, _ in parts]
         kernel = ctx.bb.emit(
             op.strided_slice(
@@ -177,7 +177,7 @@ def _in_parts(
     found = op.reshape(moved, [batch, channels, *(a.steps * a.stride for a in axes)])
     if all(a.more_steps * a.stride == a.more for a in axes):
         return found
-    return op.strided_slice(found, list(spatial), [0] * rank, [a.outputs for a in axes])
+    return op.strided_slice(found, list(spatial), [0] * rank, [a.outputs for a in axes], assume_inbound=True)
 
 
 def _padded(ctx: Context, data: relax.Expr, weight: relax.Expr) -> Context:

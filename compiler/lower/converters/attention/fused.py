@@ -50,7 +50,7 @@ def _refuse(ctx: Context, *names: str) -> None:
 
 
 def _slice(ctx: Context, value: relax.Expr, axis: int, begin: int, end: int) -> relax.Expr:
-    return ctx.bb.emit(op.strided_slice(value, [axis], [begin], [end]))
+    return ctx.bb.emit(op.strided_slice(value, [axis], [begin], [end], assume_inbound=True))
 
 
 def _rotated(

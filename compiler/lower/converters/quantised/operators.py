@@ -279,7 +279,7 @@ def spread(ctx: Context, value: relax.Expr, shape: tuple[Any, ...], axis: int) -
         wide = ctx.bb.normalize(op.repeat(value, block, along))
         if fixed_size(wide, along) == shape[axis]:
             return wide
-        return ctx.bb.normalize(op.strided_slice(wide, [along], [0], [shape[axis]]))
+        return ctx.bb.normalize(op.strided_slice(wide, [along], [0], [shape[axis]], assume_inbound=True))
     if _size(value) == 1:
         return _flat(ctx, value)
     sizes = [1] * len(shape)

@@ -9,67 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.converters.recurrent.layer import GATES, STATES, Layer
 from heterocc.compiler.lower.written import WRITTEN
-
-GATES = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
-STATES = MappingProxyType({"LSTM": 2, "GRU": 1, "RNN": 1})
-
-_VECTOR = 16
-"""The elements of a vector register of 512 bits; smaller registers hold parts of it."""
-
-_SUMS = 16
-"""The registers that hold sums."""
 
 _PARALLEL_WORK = 1 << 18
 """The fewest multiply-adds of a step that are divided among threads, about five microseconds of one."""
 
 
-def _sigmoid(x: tirx.Expr) -> tirx.Expr:
-    return tirx.const(1, x.ty) / (tirx.const(1, x.ty) + tirx.exp(-x))
-
-
-FUNCTIONS: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = MappingProxyType(
-    {"Sigmoid": _sigmoid, "Tanh": tirx.tanh, "Relu": lambda x: tirx.max(x, tirx.const(0, x.ty))}
-)
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One direction of a layer. `linear_before_reset` is that of GRU."""
-
-    kind: str
-    steps: int
-    batch: int
-    hidden: int
-    reverse: bool
-    activations: tuple[str, ...]
-    linear_before_reset: bool
-    dtype: str
-
-    @property
-    def rows(self) -> int:
-        """The rows of the batch in a tile."""
-        return min(self.batch, 4 if self.kind == "LSTM" else 8)
-
-    @property
-    def width(self) -> int:
-        """The columns of a block: a divisor of the state's, so that the sums of a tile fill the registers."""
-        most = max(1, _SUMS // (GATES[self.kind] * self.rows)) * _VECTOR
-        return max(n for n in range(1, min(self.hidden, most) + 1) if self.hidden % n == 0)
-
-
 def write_layer(layer: Layer) -> tirx.PrimFunc:
-    """The kernel `(projected, recurrence, *states, [bias], outputs, *last states)`.
+    """The kernel `(projected, recurrence, *states, [bias], [peephole], [lengths], outputs, *last states)`.
 
     `projected` [steps, batch, gates · hidden] has the products of the inputs and the biases. `recurrence` has the
-    weights in the order [blocks, hidden, gates, width]. The bias [hidden] is that of the candidate of a GRU with
-    `linear_before_reset`. Outputs are [steps, batch, hidden].
+    weights in the order [blocks, hidden, gates, columns of a block]. The bias [hidden] is that of the candidate of a
+    GRU with `linear_before_reset`, the peephole weights are [3 · hidden], lengths are [batch]. Outputs are [steps,
+    batch, hidden]; those behind the end of a sequence are 0.
     """
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name(layer.kind.lower())
@@ -78,28 +36,45 @@ def write_layer(layer: Layer) -> tirx.PrimFunc:
     return builder.get()
 
 
+@dataclass(frozen=True)
+class _Tile:
+    """Rows of the batch and columns of the state whose sums are in registers together.
+
+    `block` has the tile's weights from its column `offset` on.
+    """
+
+    block: tirx.Expr
+    offset: tirx.Expr
+    width: int
+    first: tirx.Expr
+    rows: int
+
+
 class _Writer:
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
-        gates, hidden, batch = GATES[layer.kind], layer.hidden, layer.batch
+        gates, hidden = GATES[layer.kind], layer.hidden
         self.gates = gates
-        self.blocks = hidden // layer.width
-        self.functions = [FUNCTIONS[name] for name in layer.activations]
-        self.projected = self._argument("projected", layer.steps, batch, gates * hidden)
+        self.blocks = hidden // layer.block
+        self.steps = tirx.Var("steps", "int64") if layer.steps is None else _index(layer.steps)
+        self.batch = tirx.Var("batch", "int64") if layer.batch is None else _index(layer.batch)
+        self.projected = self._argument("projected", self.steps, self.batch, gates * hidden)
         self.weights = self._argument("recurrence", gates * hidden * hidden)
         states = STATES[layer.kind]
-        self.begin = [self._argument(f"begin{n}", batch, hidden) for n in range(states)]
+        self.begin = [self._argument(f"begin{n}", self.batch, hidden) for n in range(states)]
         self.bias = self._argument("bias", hidden) if layer.linear_before_reset else None
-        self.outputs = self._argument("outputs", layer.steps, batch, hidden)
-        self.last = [self._argument(f"last{n}", batch, hidden) for n in range(states)]
+        self.peephole = self._argument("peephole", 3 * hidden) if layer.peephole else None
+        self.lengths = build.arg("lengths", build.Buffer((self.batch,), "int32")) if layer.lengths else None
+        self.outputs = self._argument("outputs", self.steps, self.batch, hidden)
+        self.last = [self._argument(f"last{n}", self.batch, hidden) for n in range(states)]
 
-    def _argument(self, name: str, *shape: int) -> tirx.Buffer:
-        return build.arg(name, build.Buffer(tuple(map(_index, shape)), self.layer.dtype))
+    def _argument(self, name: str, *shape: tirx.Expr | int) -> tirx.Buffer:
+        return build.arg(name, build.Buffer(_sizes(shape), self.layer.dtype))
 
     def write(self) -> None:
         layer = self.layer
         # a step reads the state that the one before wrote, while it writes its own
-        self.state = self._scratch(2, layer.batch, layer.hidden)
+        self.state = self._scratch(2, self.batch, layer.hidden)
         for source, target in zip(self.begin[1:], self.last[1:], strict=True):
             self._copy(lambda *i, s=source: s[i], lambda value, *i, t=target: build.buffer_store(t, value, [*i]))
         self._copy(
@@ -107,130 +82,217 @@ class _Writer:
         )
         two_phases = layer.kind == "GRU" and not layer.linear_before_reset
         if two_phases:
-            self.updates = self._scratch(layer.batch, layer.hidden)
-            self.kept = self._scratch(layer.batch, layer.hidden)
-        with build.serial(_index(0), _index(layer.steps)) as step:
-            time = _index(layer.steps - 1) - step if layer.reverse else step
+            self.updates = self._scratch(self.batch, layer.hidden)
+            self.kept = self._scratch(self.batch, layer.hidden)
+        with build.serial(_index(0), self.steps) as step:
+            self.step = step
             self.now = tirx.floormod(step, _index(2))
             if two_phases:
-                self._each_block(lambda block, row, rows: self._reset(time, block, row, rows))
-            self._each_block(lambda block, row, rows: self._cell(time, block, row, rows))
-        end = _index(layer.steps % 2)
+                self._each_tile(self._reset)
+            self._each_tile(self._cell)
+        end = tirx.floormod(self.steps, _index(2))
         self._copy(lambda *i: self.state[(end, *i)], lambda value, *i: build.buffer_store(self.last[0], value, [*i]))
 
-    def _scratch(self, *shape: int) -> tirx.Buffer:
-        return build.alloc_buffer(tuple(map(_index, shape)), self.layer.dtype, scope="global")
+    def _scratch(self, *shape: tirx.Expr | int) -> tirx.Buffer:
+        return build.alloc_buffer(_sizes(shape), self.layer.dtype, scope="global")
 
     def _copy(self, source: Callable[..., tirx.Expr], store: Callable[..., None]) -> None:
-        rows, columns = _index(self.layer.batch), _index(self.layer.hidden)
-        with build.serial(_index(0), rows) as row, build.serial(_index(0), columns) as column:
+        columns = _index(self.layer.hidden)
+        with build.serial(_index(0), self.batch) as row, build.serial(_index(0), columns) as column:
             store(source(row, column), row, column)
 
-    def _each_block(self, body: Callable[[tirx.Expr, tirx.Expr, int], None]) -> None:
-        """Write `body(block, first row, rows)` for all blocks and all tiles of rows."""
+    def _each_tile(self, body: Callable[[_Tile], None]) -> None:
+        """Write `body` for all tiles, in a parallel loop if there is enough work."""
         layer = self.layer
-        work = layer.batch * layer.hidden * layer.hidden * self.gates
-        kind = build.parallel if work >= _PARALLEL_WORK and self.blocks > 1 else build.serial
+        one = layer.hidden * layer.hidden * self.gates
+        if self.blocks == 1 or (layer.batch is not None and layer.batch * one < _PARALLEL_WORK):
+            self._each_block(build.serial, body)
+        elif layer.batch is not None or one >= _PARALLEL_WORK:
+            self._each_block(build.parallel, body)
+        else:
+            with build.If(self.batch * _index(one) >= _index(_PARALLEL_WORK)):
+                with build.Then():
+                    self._each_block(build.parallel, body)
+                with build.Else():
+                    self._each_block(build.serial, body)
+
+    def _each_block(
+        self, kind: Callable[..., AbstractContextManager[tirx.Expr]], body: Callable[[_Tile], None]
+    ) -> None:
+        """Write `body` for the tiles of all blocks. Single rows behind the last whole tile take all columns at once."""
+        layer = self.layer
+        rows = _index(layer.rows)
+        whole = tirx.floordiv(self.batch, rows) if layer.batch is None else _index(layer.batch // layer.rows)
         with kind(_index(0), _index(self.blocks)) as block:
-            whole, rest = divmod(layer.batch, layer.rows)
-            with build.serial(_index(0), _index(whole)) as tile:
-                body(block, tile * _index(layer.rows), layer.rows)
-            if rest:
-                body(block, _index(whole * layer.rows), rest)
+            with (
+                build.serial(_index(0), whole) as tile,
+                build.serial(_index(0), _index(layer.block // layer.width)) as part,
+            ):
+                body(_Tile(block, part * _index(layer.width), layer.width, tile * rows, layer.rows))
+            if layer.batch is None:
+                with build.serial(_index(0), self.batch - whole * rows) as row:
+                    body(_Tile(block, _index(0), layer.block, whole * rows + row, 1))
+            elif layer.batch % layer.rows:
+                body(_Tile(block, _index(0), layer.width, whole * rows, layer.batch % layer.rows))
 
     def _sums(
         self,
         source: Callable[[tirx.Expr, tirx.Expr], tirx.Expr],
-        start: Mapping[int, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]],
-        block: tirx.Expr,
-        first: tirx.Expr,
-        rows: int,
+        start: Mapping[int, Callable[[int, tirx.Expr], tirx.Expr]],
+        tile: _Tile,
     ) -> dict[int, list[tirx.Buffer]]:
-        """The sums of each gate in `start`, for each row: its first value plus the products of the source's rows."""
-        width, hidden = self.layer.width, self.layer.hidden
+        """The sums of each gate in `start`, for each row: its first value plus the products of the source's rows.
+
+        First values are functions of the row of the tile and the column of the state.
+        """
+        hidden, block = _index(self.layer.hidden), _index(self.layer.block)
         sums = {
-            gate: [build.alloc_buffer((width,), self.layer.dtype, scope="global") for _ in range(rows)]
+            gate: [build.alloc_buffer((tile.width,), self.layer.dtype, scope="global") for _ in range(tile.rows)]
             for gate in start
         }
         for gate, value in start.items():
-            for row in range(rows):
-                with self._lanes() as lane:
-                    here = value(first + _index(row), block * _index(width) + lane)
-                    build.buffer_store(sums[gate][row], here, [lane])
-        with build.serial(_index(0), _index(hidden)) as term:
+            for row in range(tile.rows):
+                with _lanes(tile) as lane:
+                    build.buffer_store(sums[gate][row], value(row, self._column(tile, lane)), [lane])
+        with build.serial(_index(0), hidden) as term:
             for gate in start:
-                place = ((block * _index(hidden) + term) * _index(self.gates) + _index(gate)) * _index(width)
-                for row in range(rows):
+                place = ((tile.block * hidden + term) * _index(self.gates) + _index(gate)) * block + tile.offset
+                for row in range(tile.rows):
                     total = sums[gate][row]
-                    with self._lanes() as lane:
-                        product = source(first + _index(row), term) * self.weights[place + lane]
+                    with _lanes(tile) as lane:
+                        product = source(tile.first + _index(row), term) * self.weights[place + lane]
                         build.buffer_store(total, total[lane] + product, [lane])
         return sums
 
-    def _lanes(self) -> AbstractContextManager[tirx.Expr]:
-        kind = build.vectorized if self.layer.width > 1 else build.serial
-        found: AbstractContextManager[tirx.Expr] = kind(_index(0), _index(self.layer.width))
-        return found
+    def _column(self, tile: _Tile, lane: tirx.Expr) -> tirx.Expr:
+        return tile.block * _index(self.layer.block) + tile.offset + lane
 
-    def _given(self, time: tirx.Expr, gate: int) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
-        hidden = self.layer.hidden
-        return lambda row, column: self.projected[time, row, _index(gate * hidden) + column]
+    def _times(self, tile: _Tile) -> list[tirx.Expr]:
+        """The place of the step in the sequence of each row. A sequence that goes backwards begins at its own end."""
+        if not self.layer.reverse:
+            return [self.step] * tile.rows
+        if self.lengths is None:
+            return [self.steps - _index(1) - self.step] * tile.rows
+        ends = [self._length(tile, row) for row in range(tile.rows)]
+        return [build.bind(tirx.Select(self.step < e, e - _index(1) - self.step, self.step)) for e in ends]
+
+    def _length(self, tile: _Tile, row: int) -> tirx.Expr:
+        assert self.lengths is not None
+        given = self.lengths[tile.first + _index(row)].astype("int64")
+        return build.bind(tirx.max(_index(0), tirx.min(given, self.steps)))
+
+    def _given(self, tile: _Tile, times: Sequence[tirx.Expr], gate: int) -> Callable[[int, tirx.Expr], tirx.Expr]:
+        offset = _index(gate * self.layer.hidden)
+        return lambda row, column: self.projected[times[row], tile.first + _index(row), offset + column]
 
     def _before(self, row: tirx.Expr, column: tirx.Expr) -> tirx.Expr:
         return self.state[self.now, row, column]
 
-    def _reset(self, time: tirx.Expr, block: tirx.Expr, first: tirx.Expr, rows: int) -> None:
-        """The update gate of a GRU, and the part of the state that the reset gate keeps."""
-        sums = self._sums(self._before, {g: self._given(time, g) for g in (0, 1)}, block, first, rows)
-        f = self.functions[0]
-        for row in range(rows):
-            with self._lanes() as lane:
-                place = [first + _index(row), block * _index(self.layer.width) + lane]
-                build.buffer_store(self.updates, f(sums[0][row][lane]), place)
-                build.buffer_store(self.kept, f(sums[1][row][lane]) * self._before(*place), place)
+    def _clipped(self, x: tirx.Expr) -> tirx.Expr:
+        if self.layer.clip is None:
+            return x
+        bound = tirx.const(self.layer.clip, x.ty)
+        return tirx.max(-bound, tirx.min(bound, x))
 
-    def _cell(self, time: tirx.Expr, block: tirx.Expr, first: tirx.Expr, rows: int) -> None:
-        layer = self.layer
+    def _reset(self, tile: _Tile) -> None:
+        """The update gate of a GRU, and the part of the state that the reset gate keeps."""
+        times = self._times(tile)
+        sums = self._sums(self._before, {g: self._given(tile, times, g) for g in (0, 1)}, tile)
+        f = self.layer.activations[0]
+        for row in range(tile.rows):
+            with _lanes(tile) as lane:
+                place = [tile.first + _index(row), self._column(tile, lane)]
+                build.buffer_store(self.updates, f(self._clipped(sums[0][row][lane])), place)
+                build.buffer_store(self.kept, f(self._clipped(sums[1][row][lane])) * self._before(*place), place)
+
+    def _cell(self, tile: _Tile) -> None:
+        layer, times = self.layer, self._times(tile)
         gated = layer.kind == "GRU"
         if gated and not layer.linear_before_reset:
-            sums = self._sums(lambda r, k: self.kept[r, k], {2: self._given(time, 2)}, block, first, rows)
+            sums = self._sums(lambda r, k: self.kept[r, k], {2: self._given(tile, times, 2)}, tile)
         else:
-            start = {g: self._given(time, g) for g in range(self.gates)}
+            start = {g: self._given(tile, times, g) for g in range(self.gates)}
             if gated:
                 bias = self.bias
                 assert bias is not None
                 start[2] = lambda _, column: bias[column]
-            sums = self._sums(self._before, start, block, first, rows)
-        for row in range(rows):
-            with self._lanes() as lane:
-                place = (first + _index(row), block * _index(layer.width) + lane)
+            sums = self._sums(self._before, start, tile)
+        for row in range(tile.rows):
+            runs = None if self.lengths is None else build.bind(self.step < self._length(tile, row))
+
+            def where_running(value: tirx.Expr, other: tirx.Expr, runs: tirx.Expr | None = runs) -> tirx.Expr:
+                return value if runs is None else tirx.Select(runs, value, other)
+
+            with _lanes(tile) as lane:
+                place = (tile.first + _index(row), self._column(tile, lane))
                 found = self._result(
-                    time, place, [sums[g][row][lane] if g in sums else None for g in range(self.gates)]
+                    self._given(tile, times, 2)(row, place[1]) if gated else None,
+                    place,
+                    [sums[g][row][lane] if g in sums else None for g in range(self.gates)],
+                    where_running,
                 )
-                build.buffer_store(self.outputs, found, [time, *place])
-            with self._lanes() as lane:
-                place = (first + _index(row), block * _index(layer.width) + lane)
-                build.buffer_store(self.state, self.outputs[(time, *place)], [_index(1) - self.now, *place])
+                build.buffer_store(self.outputs, where_running(found, tirx.const(0, layer.dtype)), [times[row], *place])
+            with _lanes(tile) as lane:
+                place = (tile.first + _index(row), self._column(tile, lane))
+                fresh = where_running(self.outputs[(times[row], *place)], self._before(*place))
+                build.buffer_store(self.state, fresh, [_index(1) - self.now, *place])
 
     def _result(
-        self, time: tirx.Expr, place: tuple[tirx.Expr, tirx.Expr], sums: Sequence[tirx.Expr | None]
+        self,
+        candidate: tirx.Expr | None,
+        place: tuple[tirx.Expr, tirx.Expr],
+        sums: Sequence[tirx.Expr | None],
+        where_running: Callable[[tirx.Expr, tirx.Expr], tirx.Expr],
     ) -> tirx.Expr:
-        """The output of one element, from the sums of its gates."""
-        if self.layer.kind == "RNN":
-            return self.functions[0](sums[0])
-        if self.layer.kind == "LSTM":
-            f, g, last = self.functions
-            cell = self.last[1]
-            fresh = f(sums[2]) * cell[place] + f(sums[0]) * g(sums[3])
-            build.buffer_store(cell, fresh, [*place])
-            return f(sums[1]) * last(cell[place])
-        f, g = self.functions
-        if self.layer.linear_before_reset:
-            update = f(sums[0])
-            candidate = g(self._given(time, 2)(*place) + f(sums[1]) * sums[2])
+        """The output of one element, from the sums of its gates, and of a GRU the candidate's part from the input."""
+        layer = self.layer
+        if layer.kind == "RNN":
+            return layer.activations[0](self._clipped(sums[0]))
+        if layer.kind == "LSTM":
+            return self._memory(place, sums, where_running)
+        f, g = layer.activations
+        if layer.linear_before_reset:
+            update = f(self._clipped(sums[0]))
+            fresh = g(self._clipped(candidate + f(self._clipped(sums[1])) * sums[2]))
         else:
-            update, candidate = self.updates[place], g(sums[2])
-        return (tirx.const(1, self.layer.dtype) - update) * candidate + update * self._before(*place)
+            update, fresh = self.updates[place], g(self._clipped(sums[2]))
+        return (tirx.const(1, layer.dtype) - update) * fresh + update * self._before(*place)
+
+    def _memory(
+        self,
+        place: tuple[tirx.Expr, tirx.Expr],
+        sums: Sequence[tirx.Expr | None],
+        where_running: Callable[[tirx.Expr, tirx.Expr], tirx.Expr],
+    ) -> tirx.Expr:
+        """The output of an LSTM's element, whose cell it writes."""
+        layer, cell = self.layer, self.last[1]
+        f, g, last = layer.activations
+        enters = f(self._clipped(self._seen(sums[0], 0, place, cell[place])))
+        stays = (
+            tirx.const(1, layer.dtype) - enters
+            if layer.input_forget
+            else f(self._clipped(self._seen(sums[2], 2, place, cell[place])))
+        )
+        fresh = stays * cell[place] + enters * g(self._clipped(sums[3]))
+        build.buffer_store(cell, where_running(fresh, cell[place]), [*place])
+        leaves = f(self._clipped(self._seen(sums[1], 1, place, cell[place])))
+        return leaves * last(cell[place])
+
+    def _seen(self, total: tirx.Expr, gate: int, place: tuple[tirx.Expr, tirx.Expr], cell: tirx.Expr) -> tirx.Expr:
+        """A gate's sum, with the part of the cell that the gate sees."""
+        if self.peephole is None:
+            return total
+        return total + self.peephole[_index(gate * self.layer.hidden) + place[1]] * cell
+
+
+def _lanes(tile: _Tile) -> AbstractContextManager[tirx.Expr]:
+    kind = build.vectorized if tile.width > 1 else build.serial
+    found: AbstractContextManager[tirx.Expr] = kind(_index(0), _index(tile.width))
+    return found
+
+
+def _sizes(shape: Sequence[tirx.Expr | int]) -> tuple[tirx.Expr, ...]:
+    return tuple(_index(d) if isinstance(d, int) else d for d in shape)
 
 
 def _index(value: int) -> tirx.Expr:

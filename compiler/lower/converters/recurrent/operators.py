@@ -6,18 +6,34 @@ The kernel is for CPUs only; on a GPU, threads would have to synchronise at ever
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.recurrent.kernel import FUNCTIONS, GATES, STATES, Layer, write_layer
+from heterocc.compiler.lower.converters.recurrent.kernel import write_layer
+from heterocc.compiler.lower.converters.recurrent.layer import GATES, STATES, Activation, Layer, activations
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of, fixed, shape_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, fixed_size, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
 
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The inputs of all directions; `data` is [steps · batch, features]."""
+
+    data: relax.Expr
+    weight: relax.Expr
+    recurrence: relax.Expr
+    bias: relax.Expr | None
+    lengths: relax.Expr | None
+    states: Sequence[relax.Expr | None]
+    peephole: relax.Expr | None
 
 
 @converter("GRU", "LSTM", "RNN")
@@ -28,52 +44,67 @@ def recurrent(
     kind = ctx.node.op_type
     if ctx.backend != "cpu":
         raise NotImplementedError("recurrent layers run on CPUs only")
-    bias, lengths, *states = (*rest, *(None,) * 5)[:4]
-    if len(rest) > 4 and rest[4] is not None:
-        raise NotImplementedError("peephole weights are not supported")
+    bias, lengths, *states, peephole = (*rest, *(None,) * 5)[: 3 + STATES[kind]]
     by_batch = bool(ctx.attrs.get("layout", 0))
     if by_batch:
         data = op.permute_dims(data, [1, 0, 2])
         states = [None if s is None else op.permute_dims(s, [1, 0, 2]) for s in states]
     data = ctx.bb.normalize(data)
-    steps, batch, features = shape_of(data)
-    _require_plain(ctx, lengths, steps)
+    steps, batch, _ = dims_of(data)
+    flat = ctx.bb.emit(op.reshape(data, (steps * batch, fixed_size(data, 2))))
+    given = _Inputs(flat, weight, recurrence, bias, None if _are_all(lengths, steps) else lengths, states, peephole)
     directions, _, hidden = shape_of(recurrence)
-    flat = ctx.bb.emit(op.reshape(data, (steps * batch, features)))
-    names = _activations(ctx, directions)
-    resets_later = kind == "GRU" and bool(ctx.attrs.get("linear_before_reset", 0))
-    every: list[relax.Expr] = []
-    last: list[list[relax.Expr]] = [[] for _ in range(STATES[kind])]
-    for d in range(directions):
-        reverse = d == 1 or ctx.text("direction", "forward") == "reverse"
-        projected = op.matmul(flat, op.permute_dims(_slice_of(weight, d)))
-        layer = Layer(kind, steps, batch, hidden, reverse, names[d], resets_later, dtype_of(data))
-        half = GATES[kind] * hidden
-        candidate = None
-        if bias is not None:
-            own = ctx.bb.emit(_slice_of(bias, d))
-            outer, inner = (ctx.bb.emit(_part(own, begin, half)) for begin in (0, half))
-            if resets_later:
-                candidate = _part(inner, 2 * hidden, hidden)
-                inner = op.concat([_part(inner, 0, 2 * hidden), op.zeros((hidden,), layer.dtype)], 0)
-            projected = op.add(projected, op.add(outer, inner))
-        elif resets_later:
-            candidate = op.zeros((hidden,), layer.dtype)
-        projected = ctx.bb.emit(op.reshape(projected, (steps, batch, half)))
-        begin = [_initial(s, d, (batch, hidden), layer.dtype) for s in states[: STATES[kind]]]
-        arguments = [projected, _in_blocks(ctx, _slice_of(recurrence, d), layer), *begin]
-        arguments += [] if candidate is None else [candidate]
-        kernel = ctx.bb.add_func(write_layer(layer).without_attr("global_symbol"), kind.lower())
-        results = [(steps, batch, hidden), *([(batch, hidden)] * STATES[kind])]
-        types = [relax.TensorType(shape, layer.dtype) for shape in results]
-        found = ctx.bb.emit(relax.call_tir(kernel, [ctx.bb.emit(a) for a in arguments], types))
-        every.append(op.expand_dims(relax.TupleGetItem(found, 0), 1))
-        for index in range(STATES[kind]):
-            last[index].append(op.expand_dims(relax.TupleGetItem(found, 1 + index), 0))
-    outputs = [_joined(every, 1), *(_joined(values, 0) for values in last)]
+    found = []
+    for d, functions in enumerate(_activations(ctx, directions)):
+        layer = Layer(
+            kind,
+            steps if isinstance(steps, int) else None,
+            batch if isinstance(batch, int) else None,
+            hidden,
+            d == 1 or ctx.text("direction", "forward") == "reverse",
+            functions,
+            kind == "GRU" and bool(ctx.attrs.get("linear_before_reset", 0)),
+            dtype_of(data),
+            ctx.attrs.get("clip"),
+            bool(ctx.attrs.get("input_forget", 0)),
+            peephole is not None,
+            given.lengths is not None,
+        )
+        found.append(_direction(ctx, layer, given, d, (steps, batch)))
+    outputs = [
+        _joined([op.expand_dims(f[n], 0 if n else 1) for f in found], 0 if n else 1) for n in range(len(found[0]))
+    ]
     if by_batch:
         outputs = [op.permute_dims(outputs[0], [2, 0, 1, 3]), *(op.permute_dims(o, [1, 0, 2]) for o in outputs[1:])]
     return outputs[: ctx.outputs]
+
+
+def _direction(ctx: Context, layer: Layer, given: _Inputs, number: int, sizes: tuple[Any, Any]) -> list[relax.Expr]:
+    """The outputs [steps, batch, hidden] and the final states [batch, hidden] of a direction."""
+    kind, hidden, (steps, batch) = layer.kind, layer.hidden, sizes
+    gated = GATES[kind] * hidden
+    projected = op.matmul(given.data, op.permute_dims(_slice_of(given.weight, number)))
+    extra = []
+    if given.bias is not None:
+        own = ctx.bb.emit(_slice_of(given.bias, number))
+        outer, inner = (ctx.bb.emit(_part(own, begin, gated)) for begin in (0, gated))
+        if layer.linear_before_reset:
+            extra.append(_part(inner, 2 * hidden, hidden))
+            inner = op.concat([_part(inner, 0, 2 * hidden), op.zeros((hidden,), layer.dtype)], 0)
+        projected = op.add(projected, op.add(outer, inner))
+    elif layer.linear_before_reset:
+        extra.append(op.zeros((hidden,), layer.dtype))
+    extra += [] if given.peephole is None else [_slice_of(given.peephole, number)]
+    extra += [] if given.lengths is None else [given.lengths]
+    projected = ctx.bb.emit(op.reshape(projected, (steps, batch, gated)))
+    begin = [_initial(s, number, (batch, hidden), layer.dtype) for s in given.states[: STATES[kind]]]
+    arguments = [projected, _in_blocks(ctx, _slice_of(given.recurrence, number), layer), *begin, *extra]
+    kernel = ctx.bb.add_func(write_layer(layer).without_attr("global_symbol"), kind.lower())
+    types = [
+        relax.TensorType(shape, layer.dtype) for shape in [(steps, batch, hidden), *[(batch, hidden)] * len(begin)]
+    ]
+    found = ctx.bb.emit(relax.call_tir(kernel, [ctx.bb.emit(a) for a in arguments], types))
+    return [relax.TupleGetItem(found, n) for n in range(len(types))]
 
 
 def _part(value: relax.Expr, begin: int, count: int) -> relax.Expr:
@@ -82,8 +113,7 @@ def _part(value: relax.Expr, begin: int, count: int) -> relax.Expr:
 
 def _in_blocks(ctx: Context, weight: relax.Expr, layer: Layer) -> relax.Expr:
     """The weights [gates · hidden, hidden] in the order that the kernel reads."""
-    blocks = layer.hidden // layer.width
-    parts = op.reshape(weight, (GATES[layer.kind], blocks, layer.width, layer.hidden))
+    parts = op.reshape(weight, (GATES[layer.kind], layer.hidden // layer.block, layer.block, layer.hidden))
     return op.reshape(ctx.bb.emit(op.permute_dims(ctx.bb.emit(parts), [1, 3, 0, 2])), (-1,))
 
 
@@ -93,33 +123,29 @@ def _joined(values: Sequence[relax.Expr], axis: int) -> relax.Expr:
 
 def _slice_of(value: relax.Expr, direction: int) -> relax.Expr:
     """The slice of a weight or state for one direction."""
-    shape = shape_of(value)
+    shape = dims_of(value)
     if shape[0] == 1:
         return op.reshape(value, shape[1:])
     part = op.strided_slice(value, axes=[0], begin=[direction], end=[direction + 1], assume_inbound=True)
     return op.reshape(part, shape[1:])
 
 
-def _initial(state: relax.Expr | None, direction: int, shape: tuple[int, int], dtype: str) -> relax.Expr:
-    return constant(np.zeros(shape, dtype)) if state is None else _slice_of(state, direction)
+def _initial(state: relax.Expr | None, direction: int, shape: tuple[Any, int], dtype: str) -> relax.Expr:
+    if state is not None:
+        return _slice_of(state, direction)
+    return constant(np.zeros(shape, dtype)) if isinstance(shape[0], int) else op.zeros(shape, dtype)
 
 
-def _require_plain(ctx: Context, lengths: relax.Expr | None, steps: int) -> None:
+def _are_all(lengths: relax.Expr | None, steps: Any) -> bool:
+    """Whether no sequence ends before the last step."""
     known = None if lengths is None else fixed(lengths)
-    if lengths is not None and (known is None or np.any(known != steps)):
-        raise NotImplementedError("sequences of different lengths are not supported")
-    if "clip" in ctx.attrs or ctx.attrs.get("input_forget", 0):
-        raise NotImplementedError("clip and input_forget are not supported")
-    if "activation_alpha" in ctx.attrs or "activation_beta" in ctx.attrs:
-        raise NotImplementedError("activation_alpha and activation_beta are not supported")
+    return lengths is None or (isinstance(steps, int) and known is not None and bool(np.all(known == steps)))
 
 
-def _activations(ctx: Context, directions: int) -> list[tuple[str, ...]]:
-    kind = ctx.node.op_type
+def _activations(ctx: Context, directions: int) -> list[tuple[Activation, ...]]:
+    """The activation functions of each direction."""
+    default = _DEFAULTS[ctx.node.op_type]
     given = [a.decode() if isinstance(a, bytes) else str(a) for a in ctx.attrs.get("activations", ())]
-    count = len(_DEFAULTS[kind])
-    names = [tuple(given[d * count : (d + 1) * count]) if given else _DEFAULTS[kind] for d in range(directions)]
-    for name in (n for direction in names for n in direction):
-        if name not in FUNCTIONS:
-            raise NotImplementedError(f"activation {name} is not supported")
-    return names
+    parameters = (list(ctx.attrs.get(f"activation_{name}", ())) for name in ("alpha", "beta"))
+    made = activations(given or default * directions, *parameters)
+    return [tuple(made[d * len(default) : (d + 1) * len(default)]) for d in range(directions)]

@@ -2,43 +2,89 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
+from tests.compiler.lower.cpu.test_symbolic import compare
 from tests.compiler.lower.lowered import assert_same, model, run_cpu, run_ort
+from tests.symbolic_models import dynamic_model
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @pytest.mark.parametrize(
-    "kind, hidden, batch, attributes",
+    "kind, hidden, batch, attributes, also",
     [
-        ("LSTM", 8, 3, {}),
-        ("LSTM", 80, 9, {"direction": "reverse"}),
-        ("LSTM", 6, 2, {"direction": "bidirectional"}),
-        ("GRU", 12, 2, {}),
-        ("GRU", 16, 11, {"linear_before_reset": 1, "direction": "bidirectional"}),
-        ("RNN", 10, 1, {"activations": ["Relu"]}),
+        ("LSTM", 8, 3, {"input_forget": 1}, ""),
+        ("LSTM", 80, 9, {"direction": "reverse", "clip": 0.3}, "lengths"),
+        ("LSTM", 6, 2, {"direction": "bidirectional"}, "peephole"),
+        ("GRU", 12, 2, {"clip": 0.2}, ""),
+        ("GRU", 16, 11, {"linear_before_reset": 1, "direction": "bidirectional"}, "lengths"),
+        (
+            "RNN",
+            10,
+            2,
+            {
+                "direction": "bidirectional",
+                "activations": ["LeakyRelu", "HardSigmoid"],
+                "activation_alpha": [0.3, 0.4],
+                "activation_beta": [0.1],
+            },
+            "",
+        ),
     ],
 )
-def test_recurrent_layers_agree(kind: str, hidden: int, batch: int, attributes: dict[str, Any]) -> None:
+def test_recurrent_layers_agree(kind: str, hidden: int, batch: int, attributes: dict[str, Any], also: str) -> None:
     rng = np.random.default_rng(0)
+    made, x = layer(rng, kind, hidden, batch, attributes, also)
+    assert_same(run_cpu(made, {"x": x}), run_ort(made, {"x": x}))
+
+
+def layer(
+    rng: np.random.Generator, kind: str, hidden: int, batch: int, attributes: dict[str, Any], also: str
+) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A model of one layer, and its input of three steps."""
     both = 2 if attributes.get("direction") == "bidirectional" else 1
     gates = GATES[kind] * hidden
     shapes = {"w": (both, gates, 7), "r": (both, gates, hidden), "b": (both, 2 * gates), "h": (both, batch, hidden)}
     shapes |= {"c": (both, batch, hidden)} if kind == "LSTM" else {}
+    shapes |= {"p": (both, 3 * hidden)} if also == "peephole" else {}
     constants = {name: rng.uniform(-0.5, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    if also == "lengths":
+        constants["ends"] = np.arange(batch, dtype=np.int32) % 3 + 1
     x = rng.standard_normal((3, batch, 7)).astype(np.float32)
-    given, written = ["x", "w", "r", "b", "", "h"], ["y", "last"]
+    given, written = ["x", "w", "r", "b", "ends" if also == "lengths" else "", "h"], ["y", "last"]
     if kind == "LSTM":
-        given, written = [*given, "c"], [*written, "cell"]
-    made = model(
-        [helper.make_node(kind, given, written, hidden_size=hidden, **attributes)], {"x": x}, written, constants
-    )
-    assert_same(run_cpu(made, {"x": x}), run_ort(made, {"x": x}))
+        given, written = [*given, "c", *(["p"] if also == "peephole" else [])], [*written, "cell"]
+    node = helper.make_node(kind, given, written, hidden_size=hidden, **attributes)
+    return model([node], {"x": x}, written, constants), x
+
+
+def test_layers_of_any_batch_number_and_length_of_sequences_agree(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    shapes = {"w": (2, 96, 5), "r": (2, 96, 24), "gw": (1, 27, 48), "gr": (1, 27, 9), "gb": (1, 54)}
+    constants = {name: rng.uniform(-0.5, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    constants["places"] = np.array([0, 0, 48], np.int64)
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r", "", "ends"], ["y", "last"], hidden_size=24, direction="bidirectional"),
+        helper.make_node("Transpose", ["y"], ["moved"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["moved", "places"], ["wide"]),
+        helper.make_node("GRU", ["wide", "gw", "gr", "gb"], ["z"], hidden_size=9, direction="reverse"),
+    ]
+    inputs = {"x": ("float32", ("steps", "batch", 5)), "ends": ("int32", ("batch",))}
+    feeds = [
+        {
+            "x": rng.standard_normal((steps, batch, 5)).astype(np.float32),
+            "ends": rng.integers(1, steps + 1, batch).astype(np.int32),
+        }
+        for steps, batch in ((1, 1), (4, 11))
+    ]
+    compare(dynamic_model(nodes, inputs, ["z", "last"], constants), tmp_path, feeds)
 
 
 def test_a_layer_whose_steps_are_divided_among_threads_agrees() -> None:

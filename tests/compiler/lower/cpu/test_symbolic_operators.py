@@ -76,9 +76,18 @@ def test_transposed_convolutions_of_any_size_agree_with_onnx_runtime(
     compare(proto, tmp_path, [{"x": rng.standard_normal((n, 8, h, w)).astype(np.float32)} for n, h, w in sizes])
 
 
-def test_a_transposed_convolution_of_any_batch_agrees_with_onnx_runtime(tmp_path: Path) -> None:
+def test_transposed_convolutions_of_any_batch_and_any_length_agree_with_onnx_runtime(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    weight = rng.standard_normal((4, 3, 2, 2)).astype(np.float32)
-    nodes = [_N("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])]
-    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, 6, 5))}, ["y"], {"w": weight})
-    compare(proto, tmp_path, [{"x": rng.standard_normal((n, 4, 6, 5)).astype(np.float32)} for n in (1, 3)])
+    shapes = {"w": (4, 3, 2, 2), "taps": (4, 3, 8)}
+    weights = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    nodes = [
+        _N("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2]),
+        _N("ConvTranspose", ["s", "taps"], ["long"], strides=[4], pads=[2, 2]),
+        _N("LeakyRelu", ["long"], ["z"]),
+    ]
+    inputs = {"x": ("float32", ("n", 4, 6, 5)), "s": ("float32", ("n", 4, "frames"))}
+    feeds = [
+        {name: rng.standard_normal(shape).astype(np.float32) for name, shape in (("x", (n, 4, 6, 5)), ("s", (n, 4, f)))}
+        for n, f in ((1, 1), (3, 21))
+    ]
+    compare(dynamic_model(nodes, inputs, ["y", "z"], weights), tmp_path, feeds)

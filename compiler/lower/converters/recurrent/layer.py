@@ -1,0 +1,144 @@
+"""One direction of an LSTM, GRU or RNN as numbers, and its activation functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tvm import tirx
+
+GATES = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
+STATES = MappingProxyType({"LSTM": 2, "GRU": 1, "RNN": 1})
+
+_VECTOR = 16
+"""The elements of a vector register of 512 bits; smaller registers hold parts of it."""
+
+_SUMS = 16
+"""The registers that hold sums."""
+
+_Function = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
+
+
+def _one(x: tirx.Expr) -> tirx.Expr:
+    return tirx.const(1, x.ty)
+
+
+def _zero(x: tirx.Expr) -> tirx.Expr:
+    return tirx.const(0, x.ty)
+
+
+def _sigmoid(x: tirx.Expr, *_: tirx.Expr) -> tirx.Expr:
+    return _one(x) / (_one(x) + tirx.exp(-x))
+
+
+def _hard_sigmoid(x: tirx.Expr, alpha: tirx.Expr, beta: tirx.Expr) -> tirx.Expr:
+    return tirx.max(_zero(x), tirx.min(_one(x), alpha * x + beta))
+
+
+def _softplus(x: tirx.Expr, *_: tirx.Expr) -> tirx.Expr:
+    """log(1 + exp(x)) without overflow."""
+    return tirx.max(x, _zero(x)) + tirx.log(_one(x) + tirx.exp(-tirx.abs(x)))
+
+
+_FUNCTIONS: Mapping[str, _Function] = MappingProxyType(
+    {
+        "sigmoid": _sigmoid,
+        "tanh": lambda x, *_: tirx.tanh(x),
+        "relu": lambda x, *_: tirx.max(x, _zero(x)),
+        "affine": lambda x, alpha, beta: alpha * x + beta,
+        "leakyrelu": lambda x, alpha, _: tirx.Select(x < _zero(x), alpha * x, x),
+        "thresholdedrelu": lambda x, alpha, _: tirx.Select(x > alpha, x, _zero(x)),
+        "scaledtanh": lambda x, alpha, beta: alpha * tirx.tanh(beta * x),
+        "hardsigmoid": _hard_sigmoid,
+        "elu": lambda x, alpha, _: tirx.Select(x < _zero(x), alpha * (tirx.exp(x) - _one(x)), x),
+        "softsign": lambda x, *_: x / (_one(x) + tirx.abs(x)),
+        "softplus": _softplus,
+    }
+)
+
+_ALPHA: Mapping[str, float | None] = MappingProxyType(
+    {"affine": None, "scaledtanh": None, "leakyrelu": 0.01, "thresholdedrelu": None, "hardsigmoid": 0.2, "elu": 1.0}
+)
+"""The functions with a parameter alpha, and the operators' default of it; None if there is none, or ONNX Runtime has
+another one."""
+
+_BETA: Mapping[str, float | None] = MappingProxyType({"affine": None, "scaledtanh": None, "hardsigmoid": 0.5})
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function of one number, with its parameters."""
+
+    name: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+    def __call__(self, x: tirx.Expr) -> tirx.Expr:
+        """The function's value."""
+        return _FUNCTIONS[self.name](x, tirx.const(self.alpha, x.ty), tirx.const(self.beta, x.ty))
+
+
+def activations(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Activation]:
+    """The functions, each of which takes the next of the given parameters if it has one.
+
+    Raises NotImplementedError for an unknown function, and for one that lacks a parameter.
+    """
+    given = iter(alphas), iter(betas)
+    return [_activation(name, *given) for name in names]
+
+
+def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> Activation:
+    function = name.lower()  # ONNX Runtime ignores case
+    if function not in _FUNCTIONS:
+        raise NotImplementedError(f"activation {name} is not supported")
+    values = [0.0, 0.0]
+    for place, (defaults, given) in enumerate(((_ALPHA, alphas), (_BETA, betas))):
+        if function in defaults:
+            value = next(given, defaults[function])
+            if value is None:
+                raise NotImplementedError(f"activation {name} without its parameters is not supported")
+            values[place] = float(value)
+    return Activation(function, *values)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One direction of a layer. Steps and batch are None if they are known only at run time.
+
+    `linear_before_reset` is that of GRU; `peephole` and `input_forget` are those of LSTM. `lengths` says whether
+    sequences may end before the last step, `clip` the largest magnitude of what enters an activation function.
+    """
+
+    kind: str
+    steps: int | None
+    batch: int | None
+    hidden: int
+    reverse: bool
+    activations: tuple[Activation, ...]
+    linear_before_reset: bool
+    dtype: str
+    clip: float | None = None
+    input_forget: bool = False
+    peephole: bool = False
+    lengths: bool = False
+
+    @property
+    def rows(self) -> int:
+        """The rows of the batch in a tile."""
+        most = 4 if self.kind == "LSTM" else 8
+        return most if self.batch is None else min(self.batch, most)
+
+    @property
+    def width(self) -> int:
+        """The columns of a tile: a divisor of the state's, so that the sums of a tile fill the registers."""
+        return self._divisor(1, self.rows)
+
+    @property
+    def block(self) -> int:
+        """The columns whose weights are stored together: a tile's, or of a batch of any size those of a single row."""
+        return self.width if self.batch is not None else self._divisor(self.width, 1)
+
+    def _divisor(self, unit: int, rows: int) -> int:
+        most = max(1, _SUMS // (GATES[self.kind] * rows)) * _VECTOR
+        return max(n for n in range(unit, max(unit, most) + 1, unit) if self.hidden % n == 0 and n <= self.hidden)
