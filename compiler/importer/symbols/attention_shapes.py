@@ -75,7 +75,20 @@ def _multi_head(given: Given) -> list[Shape] | None:
     return [(*query[:2], None if size is None else size * number(heads)), *caches]
 
 
+def _joined(given: Given) -> list[Shape] | None:
+    """Attention with one weight for queries, keys and values: the result, and the keys and values with past ones."""
+    data, weights, past = given.shape(), given.shape(1), given.shape(4)
+    if data is None or len(data) != 3 or weights is None or weights[1] is None or weights[1].number is None:
+        return None
+    heads, widths = given.attribute("num_heads"), given.attribute("qkv_hidden_sizes")
+    query, width = (widths[0], widths[2]) if widths else [weights[1].number // 3] * 2
+    old = number(0) if past is None else past[3]
+    steps = None if old is None or data[1] is None or (past is None and given.has(4)) else old + data[1]
+    return [(*data[:2], number(width)), (number(2), data[0], number(heads), steps, number(query // heads))]
+
+
 _RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {
+    "Attention": _joined,
     "GroupQueryAttention": _group_query,
     "MultiHeadAttention": _multi_head,
     "RotaryEmbedding": _same,

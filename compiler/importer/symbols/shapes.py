@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from heterocc.compiler.importer.symbols.attention_shapes import attention_shapes_of, standard_attention
 from heterocc.compiler.importer.symbols.contents import Given, Shape
-from heterocc.compiler.importer.symbols.contrib_shapes import MICROSOFT, contrib_shapes_of
+from heterocc.compiler.importer.symbols.contrib_shapes import MICROSOFT, concatenated, contrib_shapes_of
 from heterocc.compiler.importer.symbols.ml_shapes import ML, ml_shapes_of
 from heterocc.compiler.importer.symbols.sizes import (
     Size,
@@ -170,22 +170,8 @@ def _tile(given: Given) -> list[Shape] | None:
 
 
 def _concat(given: Given) -> list[Shape] | None:
-    shapes = [s for s in given.shapes if s is not None]
-    if len(shapes) < len(given.shapes):
-        return None
-    axis = given.attribute("axis") % len(shapes[0])
-    dims = []
-    for place, sizes in enumerate(zip(*shapes, strict=True)):
-        known = [s for s in sizes if s is not None]
-        if place == axis:
-            total = number(0)
-            for size in known:
-                total = total + size
-            dims.append(total if len(known) == len(sizes) else None)
-        else:
-            fixed = [s for s in known if s.number is not None]
-            dims.append(next(iter(fixed or known), None))
-    return [tuple(dims)]
+    found = concatenated(given.shapes, given.attribute("axis"))
+    return None if found is None else [found]
 
 
 def _split(given: Given) -> list[Shape] | None:

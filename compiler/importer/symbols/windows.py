@@ -13,7 +13,7 @@ def window_shapes(given: Given) -> list[Shape] | None:
     if shape is None:
         return None
     rank = len(shape) - 2
-    weights = given.shape(1) if node.op_type == "Conv" else None
+    weights = given.shape(1) if node.op_type in ("Conv", "FusedConv") else None
     kernel = given.attribute("kernel_shape")
     if kernel is None and weights is not None:
         kernel = [None if d is None else d.number for d in weights[2:]]
@@ -40,7 +40,7 @@ def window_shapes(given: Given) -> list[Shape] | None:
                 room = room + stride - number(1)
             whole = quotient(room, stride)
             dims.append(None if whole is None else whole + number(1))
-    return [tuple(dims)]
+    return [tuple(dims)] * len(node.output)  # indices of maxima have the shape of the maxima
 
 
 def transposed_shapes(given: Given) -> list[Shape] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of, shape_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of, shape_of
 
 op = relax.op
 
@@ -26,14 +26,14 @@ def deform_conv(
 
     `offset` is [batch, offset groups · places of the kernel · 2, rows, columns], `mask` the same without the 2.
     """
-    shape, kernel = shape_of(data), shape_of(weight)
-    if len(shape) != 4:
+    kernel = shape_of(weight)
+    if rank_of(data) != 4:
         raise NotImplementedError("only deformable convolution of images is supported")
-    batch, channels, height, width = shape
+    batch, channels, height, width = dims_of(data)[0], *shape_of(data, 1)
     group, offset_group = ctx.attrs.get("group", 1), ctx.attrs.get("offset_group", 1)
     strides, dilations = ctx.attrs.get("strides", (1, 1)), ctx.attrs.get("dilations", (1, 1))
     pads = ctx.attrs.get("pads", (0, 0, 0, 0))
-    rows, columns = shape_of(offset)[2:]
+    rows, columns = shape_of(offset, 2)
     places, dtype = kernel[2] * kernel[3], dtype_of(data)
     shared = channels // offset_group
 

@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
+    as_index,
     dims_of,
     dtype_of,
     fixed,
@@ -143,11 +144,10 @@ def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.E
 def reverse_sequence(ctx: Context, data: relax.Expr, lengths: relax.Expr) -> relax.Expr:
     """ReverseSequence. A length greater than the time axis reverses the whole axis."""
     batch, time = ctx.attrs.get("batch_axis", 1), ctx.attrs.get("time_axis", 0)
-    steps = shape_of(data)[time]
 
     def compute(x: te.Tensor, length: te.Tensor) -> te.Tensor:
         def at(*i: tirx.Var) -> tirx.Expr:
-            last = tirx.min(length[i[batch]].astype("int64"), tirx.const(steps, "int64"))
+            last = tirx.min(length[i[batch]].astype("int64"), as_index(x.shape[time]))
             here = i[time].astype("int64")
             there = tirx.Select(here < last, last - tirx.const(1, "int64") - here, here)
             return x(*(there if d == time else v for d, v in enumerate(i)))
@@ -160,21 +160,21 @@ def reverse_sequence(ctx: Context, data: relax.Expr, lengths: relax.Expr) -> rel
 @converter("TensorScatter")
 def tensor_scatter(ctx: Context, past: relax.Expr, update: relax.Expr, starts: relax.Expr | None = None) -> relax.Expr:
     """TensorScatter: a cache whose elements from a start on, one for each batch, are replaced."""
-    shape = shape_of(past)
+    shape = dims_of(past)
     axis = ctx.attrs.get("axis", -2) % len(shape)
-    size, count = shape[axis], shape_of(update)[axis]
-    if axis == 0 or count > size:
+    size, count = shape[axis], dims_of(update)[axis]
+    if axis == 0 or (isinstance(count, int) and isinstance(size, int) and count > size):
         raise NotImplementedError("the axis of the cache must come after the batch and take the update")
     circular = ctx.text("mode", "linear") == "circular"
     if starts is None:
-        starts = constant(np.zeros(shape[0], np.int64))
+        starts = op.zeros((shape[0],), "int64")
 
     def compute(old: te.Tensor, new: te.Tensor, begin: te.Tensor) -> te.Tensor:
         def at(*i: tirx.Var) -> tirx.Expr:
             place = i[axis].astype("int64") - begin[i[0]].astype("int64")
             if circular:
-                place = tirx.floormod(place, tirx.const(size, "int64"))
-            replaced = tirx.all(place >= tirx.const(0, "int64"), place < tirx.const(count, "int64"))
+                place = tirx.floormod(place, as_index(old.shape[axis]))
+            replaced = tirx.all(place >= tirx.const(0, "int64"), place < as_index(new.shape[axis]))
             return tirx.if_then_else(replaced, new(*i[:axis], place, *i[axis + 1 :]), old(*i))
 
         return te.compute(shape, at, name="tensor_scatter")

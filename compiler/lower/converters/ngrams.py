@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of, shape_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed_size, is_known_empty
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -23,11 +23,11 @@ def tf_idf_vectorizer(ctx: Context, data: relax.Expr) -> relax.Expr:
         raise NotImplementedError("counts of n-grams are wrong on GPUs")
     if "pool_int64s" not in attrs:
         raise NotImplementedError("strings are not supported")
-    shape = shape_of(data)
-    length, columns = shape[-1], list(attrs["ngram_indexes"])
+    shape = dims_of(data)
+    length, columns = fixed_size(data, -1), list(attrs["ngram_indexes"])
     if len(set(columns)) != len(columns):
         raise NotImplementedError("several n-grams that are counted together are not supported")
-    if 0 in shape:
+    if is_known_empty(data):
         raise NotImplementedError("empty tensors are not supported")
     batch = shape[0] if len(shape) == 2 else 1
     tokens = ctx.bb.emit(op.reshape(data, (batch, length)))
@@ -68,7 +68,7 @@ def _grams(attrs: Mapping[str, Any]) -> list[tuple[int, np.ndarray]]:
 
 def _counts(ctx: Context, tokens: relax.Expr, grams: np.ndarray, skips: range) -> relax.Expr:
     """The occurrences [batch, n-grams] with `skips` tokens between neighbours, as float32."""
-    batch, length = shape_of(tokens)
+    batch, length = dims_of(tokens)
     number, size = grams.shape
 
     def compute(x: te.Tensor, table: te.Tensor) -> te.Tensor:

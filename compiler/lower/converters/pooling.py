@@ -61,14 +61,14 @@ MOST_TAPS = 128
 
 def _with_indices(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
     """Maxima, and for each the index of the first element of its window that equals it, in the flattened input."""
-    shape = shape_of(data)
+    shape = dims_of(data)
     sizes, rank = shape[2:], len(shape) - 2
     kernel = ctx.attrs["kernel_shape"]
     by_column = bool(ctx.attrs.get("storage_order", 0))
     if math.prod(kernel) > MOST_TAPS or (by_column and rank > 2):
         raise NotImplementedError("indices of the maxima of windows this large, or in column order, are not supported")
     most = ctx.bb.emit(dataclasses.replace(ctx, outputs=1).original(data))
-    places = shape_of(most)[2:]
+    places = dims_of(most)[2:]
     strides = ctx.attrs.get("strides", None) or [1] * rank
     dilations = ctx.attrs.get("dilations", None) or [1] * rank
     before = (ctx.attrs.get("pads", None) or [0] * 2 * rank)[:rank]
@@ -107,7 +107,7 @@ def col2im(ctx: Context, data: relax.Expr, image: relax.Expr, block: relax.Expr)
     rank = len(sizes)
     strides, dilations = (ctx.attrs.get(k, None) or [1] * rank for k in ("strides", "dilations"))
     pads = ctx.attrs.get("pads", None) or [0] * 2 * rank
-    batch, rows, count = shape_of(data)
+    batch, rows, count = dims_of(data)[0], *shape_of(data, 1)
     places = [
         (n + p + q - d * (k - 1) - 1) // s + 1
         for n, p, q, d, k, s in zip(sizes, pads[:rank], pads[rank:], dilations, kernel, strides, strict=True)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 from onnx import helper
-from tvm import relax
+from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, rank_of, shape_of
@@ -29,9 +29,16 @@ def _size(_ctx: Context, data: relax.Expr) -> relax.Expr:
 
 @converter("EyeLike")
 def _eye_like(ctx: Context, data: relax.Expr) -> relax.Expr:
-    rows, columns = shape_of(data)
+    shape, k = dims_of(data), ctx.attrs.get("k", 0)
     dtype = helper.tensor_dtype_to_np_dtype(ctx.attrs["dtype"]) if "dtype" in ctx.attrs else np.dtype(dtype_of(data))
-    return constant(np.eye(rows, columns, ctx.attrs.get("k", 0), dtype=dtype))
+    if all(isinstance(d, int) for d in shape):
+        return constant(np.eye(shape[0], shape[1], k, dtype=dtype))
+
+    def at(row: tirx.Var, column: tirx.Var) -> tirx.Expr:
+        one, zero = (tirx.const(n, str(dtype)) for n in (1, 0))
+        return tirx.Select(column - row == k, one, zero)
+
+    return ctx.bb.emit_te(lambda: te.compute(shape, at, name="eye"), primfunc_name_hint="eye_like")
 
 
 @converter("SpaceToDepth")

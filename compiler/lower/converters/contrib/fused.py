@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+
 from tvm import relax
 
 from heterocc.compiler.lower.converters.contrib.operators import standard
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
-from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, scalar, shape_of
 
 op = relax.op
 
@@ -71,9 +71,9 @@ def embed_layer_normalization(
     positions: relax.Expr | None = None,
 ) -> list[relax.Expr]:
     """The sum of the embeddings of words, positions and segments, normalised, and the number of tokens."""
-    batch, steps = shape_of(tokens)
+    batch, steps = dims_of(tokens)
     if positions is None:
-        positions = constant(np.arange(steps, dtype=np.int64).reshape(1, steps))
+        positions = ctx.bb.emit(op.reshape(op.arange(0, steps, 1, "int64"), (1, steps)))
     total = op.add(_rows(ctx, words, tokens), _rows(ctx, places, positions))
     if segments is not None and parts is not None:
         total = op.add(ctx.bb.emit(total), _rows(ctx, parts, segments))
@@ -93,7 +93,7 @@ def embed_layer_normalization(
 
 def _rows(ctx: Context, table: relax.Expr, indices: relax.Expr) -> relax.Expr:
     """The rows of a table that indices name; an index out of range names the nearest row."""
-    shape = shape_of(indices)
-    flat = ctx.bb.emit(op.reshape(as_dtype(indices, "int64"), (int(np.prod(shape)),)))
+    shape = dims_of(indices)
+    flat = ctx.bb.emit(op.reshape(as_dtype(indices, "int64"), (math.prod(shape),)))
     found = ctx.bb.emit(op.take(table, flat, axis=0, mode="clip"))
     return ctx.bb.emit(op.reshape(found, (*shape, shape_of(table)[1])))
