@@ -97,6 +97,8 @@ def _key(value: relax.Expr, mapping: Mapping[relax.Var, relax.Expr]) -> tuple[An
     """A key that is equal for equal expressions over equal variables."""
     if isinstance(value, relax.Var):
         known = mapping.get(value, value)  # fusion also turns constants into parameters
+        if isinstance(known, relax.Var) and isinstance(known.ty, tvm.ir.PrimType):
+            return ("size", known.name)  # each function has variables of its own for sizes
         return ("var", known) if isinstance(known, relax.Var) else _key(known, {})
     if isinstance(value, relax.GlobalVar):
         return ("global", value.name_hint)

@@ -16,6 +16,7 @@ from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests import models
 from tests.compiler.lower.lowered import CPU, job, model
+from tests.symbolic_models import dynamic_model
 
 RNG = np.random.default_rng(11)
 WIDTH = 16
@@ -90,6 +91,18 @@ def recurrent() -> ImportedModel:
     return model(nodes, {"x": weight(5, 2, 6)}, ["t", "c"], constants)
 
 
+def image_of_any_size() -> ImportedModel:
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"], name="first", pads=[1] * 4),
+        helper.make_node("MaxPool", ["a"], ["b"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["b", "w", "c"], ["d"], name="second", pads=[1] * 4),
+        helper.make_node("Relu", ["d"], ["y"], name="relu"),
+    ]
+    constants = {"v": weight(8, 3, 3, 3), "w": weight(8, 8, 3, 3), "c": weight(8)}
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 3, "height", "width"))}, ["y"], constants)
+    return import_model(proto, keep_dims=True)
+
+
 def squeezenet() -> ImportedModel:
     try:
         return import_model(models.light("squeezenet"))
@@ -97,7 +110,10 @@ def squeezenet() -> ImportedModel:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("make", [dynamically_quantised, transformer_block, recurrent, squeezenet])
+MODELS = [dynamically_quantised, transformer_block, recurrent, image_of_any_size, squeezenet]
+
+
+@pytest.mark.parametrize("make", MODELS)
 def test_kernels_name_their_nodes_and_together_cover_the_partition(make: Callable[[], ImportedModel]) -> None:
     made = make()
     kernels = kernels_of(made)
@@ -108,7 +124,7 @@ def test_kernels_name_their_nodes_and_together_cover_the_partition(make: Callabl
     assert {n.name for n in made.graph.nodes} - covered <= views
 
 
-@pytest.mark.parametrize("make", [dynamically_quantised, transformer_block, recurrent, squeezenet])
+@pytest.mark.parametrize("make", MODELS)
 def test_kernels_write_every_output_and_values_of_their_own_nodes(make: Callable[[], ImportedModel]) -> None:
     made = make()
     kernels = kernels_of(made)
