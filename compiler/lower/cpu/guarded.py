@@ -21,7 +21,8 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
     """A kernel whose sizes are expressions of variables: the kernel, and the packings of its weights.
 
     Sizes that do not meet the assumptions of the generated code, such as rows shorter than a vector, run in plain
-    loops, or in generated code of single numbers if weights are packed, so that both read the same weights.
+    loops. If weights are packed, they run in generated code of narrower vectors, down to single numbers, so that all
+    read the same weights.
     """
     plain = in_parallel(function)
     with assuming(dims_of(function)) as found:
@@ -34,11 +35,24 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
     if not packings:
         return emit.guarded(code, found.conditions, plain), ()
     tall = max((run.size for p in packings if isinstance(p, Panels) for run in p.runs), default=None)
-    with assuming(dims_of(function)) as narrow:
-        other = generate(function, weights, replace(isa, lanes=1, tall=tall))
-    if other is None or narrow.conditions or [p.key for p in other[1]] != [p.key for p in packings]:
-        return plain, ()
-    return emit.guarded(code, found.conditions, other[0]), packings
+    kernel = None
+    for lanes in reversed(_narrower(isa.lanes)):
+        with assuming(dims_of(function)) as narrow:
+            other = generate(function, weights, replace(isa, lanes=lanes, tall=tall))
+        if other is None or [p.key for p in other[1]] != [p.key for p in packings]:
+            other = None
+        if kernel is None:
+            if other is None or narrow.conditions:
+                return plain, ()
+            kernel = other[0]
+        elif other is not None and narrow.conditions:
+            kernel = emit.guarded(other[0], narrow.conditions, kernel)
+    return emit.guarded(code, found.conditions, kernel), packings
+
+
+def _narrower(lanes: int) -> list[int]:
+    """The vectors for sizes that do not fill one of `lanes`, the widest first; the last is a single number."""
+    return [n for n in (8, 4) if n < lanes] + [1]
 
 
 def has_sizes(function: tirx.PrimFunc) -> bool:
