@@ -8,6 +8,7 @@ from dataclasses import replace
 from tvm import s_tir, tirx
 
 from heterocc.compiler.lower.cpu.blocks import leaf_blocks
+from heterocc.compiler.lower.cpu.bound_sizes import with_bound_sizes
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -29,7 +30,7 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
         done = generate(function, weights, isa)
     if done is None or done[0].same_as(function):
         return plain, ()
-    code, packings = done
+    code, packings = with_bound_sizes(done[0]), done[1]
     if not found.conditions:
         return code, packings
     if not packings:
@@ -44,9 +45,9 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
         if kernel is None:
             if other is None or narrow.conditions:
                 return plain, ()
-            kernel = other[0]
+            kernel = with_bound_sizes(other[0])
         elif other is not None and narrow.conditions:
-            kernel = emit.guarded(other[0], narrow.conditions, kernel)
+            kernel = emit.guarded(with_bound_sizes(other[0]), narrow.conditions, kernel)
     return emit.guarded(code, found.conditions, kernel), packings
 
 
