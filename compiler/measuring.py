@@ -14,10 +14,11 @@ from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.pack import pack
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.files.scratch import scratch_folder
-from heterocc.compiler.placement.side_by_side import COMPARED, alone
+from heterocc.compiler.placement.side_by_side import COMPARED
 from heterocc.compiler.report import TimedPlan
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import VariantSpec
+from heterocc.passes.alone import alone
 from heterocc.passes.base import Pass, policy_pipeline
 from heterocc.passes.plan import Plan
 from heterocc.runtime import load
@@ -26,10 +27,13 @@ from heterocc.runtime.files.inputs import read_inputs
 BUDGET = 0.5
 """Seconds of timed runs for each plan, unless a run takes longer."""
 
-LEAST, MOST = 5, 200
-"""Timed runs of each plan, after WARM runs that are not counted."""
+LEAST, MOST = 5, 40
+"""Turns of each plan, after WARM runs that are not counted."""
 
 WARM = 2
+
+SETTLE, TURN = 0.002, 0.01
+"""Seconds of a turn that are not counted, and that are, one run each at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,7 @@ class Measurer:
                 except HeteroccError as error:
                     runs.pop(name, None)
                     self._why_not[name] = error.message
-            return _interleaved(runs, self.clock)
+            return medians_in_turns(runs, BUDGET, self.clock)
 
     def _feed(self, path: Any, session: Any) -> Mapping[str, Any]:
         if self.feed is None:
@@ -155,15 +159,30 @@ class Measurer:
         return {sources.get(name, name): value for name, value in self.feed.items()}
 
 
-def _interleaved(runs: Mapping[str, Callable[[], object]], clock: Callable[[], float]) -> dict[str, float]:
+def medians_in_turns(
+    runs: Mapping[str, Callable[[], object]], budget: float, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
+    """The median seconds of each run; all take turns, so that slow moments affect all of them.
+
+    Each gets LEAST turns, and more until it has `budget` seconds of counted runs or MOST turns. A turn is a few runs in
+    a row, because threads of the one before are still awake, and its data is in the caches: the first are not counted.
+    """
     times: dict[str, list[float]] = {name: [] for name in runs}
-    start = clock()
-    while runs:
-        count = len(next(iter(times.values())))
-        if count >= MOST or (count >= LEAST and clock() - start >= BUDGET * len(runs)):
-            break
-        for name, run in runs.items():
-            before = clock()
-            run()
-            times[name].append(clock() - before)
+    for turn in range(MOST):
+        left = [name for name, found in times.items() if turn < LEAST or sum(found) < budget]
+        for name in left:
+            _during(runs[name], SETTLE, clock)
+            times[name] += _during(runs[name], TURN, clock)
     return {name: statistics.median(found) for name, found in times.items()}
+
+
+def _during(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> list[float]:
+    """The times of as many runs as fit into so many seconds, at least one."""
+    found: list[float] = []
+    start = before = clock()
+    while not found or before - start < seconds:
+        run()
+        after = clock()
+        found.append(after - before)
+        before = after
+    return found
