@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from functools import partial
@@ -29,7 +30,7 @@ from cpu import locate  # noqa: E402
 from heterocc.artifacts.errors import HeteroccError  # noqa: E402
 from heterocc.compiler.driver import compile_model  # noqa: E402
 from heterocc.compiler.explaining import explain_bundle  # noqa: E402
-from heterocc.compiler.measuring import medians_in_turns  # noqa: E402
+from heterocc.compiler.measuring import runs_in_turns  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
 
 LISTS = ("OPENCL,CPU", "VULKAN,CPU", "VULKAN,OPENCL,CPU")
@@ -76,8 +77,8 @@ def time_all(folder: Path, seconds: float) -> None:
             continue
         feed = golden(bundles["CPU"])
         sessions = {name: load(bundle) for name, bundle in bundles.items()}
-        found = medians_in_turns({n: partial(s.run, feed) for n, s in sessions.items()}, seconds)
-        rows[network] = {name: median * 1e3 for name, median in found.items()}
+        found = runs_in_turns({n: partial(s.run, feed) for n, s in sessions.items()}, seconds)
+        rows[network] = {name: statistics.median(times) * 1e3 for name, times in found.items()}
         for session in sessions.values():
             session.close()
         out.write_text(json.dumps(rows, indent=2) + "\n")

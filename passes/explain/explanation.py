@@ -27,8 +27,8 @@ SLOWER = 2.0
 class OtherPlan:
     """A plan of another policy or of one device, in figures; `why_not` says why there is none.
 
-    `seconds` is estimated and `measured` the median of runs on the devices, None if unknown. `chosen` marks the plan
-    that is explained.
+    `seconds` are estimated and `measured` those of an undisturbed run on the devices, None if unknown. `chosen` marks
+    the plan that is explained.
     """
 
     name: str
@@ -75,7 +75,7 @@ class OtherPlan:
 class Explanation:
     """A plan with its reasons and costs; `policy` is how it was asked for, `others` are plans beside it.
 
-    All times are estimates, in seconds, of a run that does one thing after the other, but for `measured`: the medians
+    All times are estimates, in seconds, of a run that does one thing after the other, but for `measured`: those
     of plans that were timed, by name, of which the plan is the fastest.
     """
 

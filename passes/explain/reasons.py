@@ -65,7 +65,7 @@ class NodeReason:
 class Reasons:
     """The reasons of a plan that the passes made; `costs` are the plan's.
 
-    `fastest` is the name and the median seconds of the plan, if it was chosen because it was the fastest of several.
+    `fastest` is the name and the measured seconds of the plan, if it was chosen because it was the fastest of several.
     """
 
     plan: Plan
