@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,11 +30,11 @@ from cpu import locate  # noqa: E402
 from heterocc.artifacts.errors import HeteroccError  # noqa: E402
 from heterocc.compiler.driver import compile_model  # noqa: E402
 from heterocc.compiler.explaining import explain_bundle  # noqa: E402
+from heterocc.compiler.measuring import runs_in_turns  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
 
 LISTS = ("OPENCL,CPU", "VULKAN,CPU", "VULKAN,OPENCL,CPU")
 ALONE = ("CPU", "OPENCL", "VULKAN")
-LEAST, MOST = 5, 200
 
 
 def stem(name: str) -> str:
@@ -69,22 +67,6 @@ def compile_all(folder: Path, names: list[str]) -> None:
             print(f"{stem(name)} {devices} {seconds:.0f} s", flush=True)
 
 
-def medians(runs: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Medians in ms of runs that take turns, for so many seconds each."""
-    spent: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        run()
-        run()
-    rng = random.Random(0)
-    while left := [n for n, t in spent.items() if len(t) < LEAST or (sum(t) < seconds and len(t) < MOST)]:
-        rng.shuffle(left)  # a device's threads may still be awake in the run after it
-        for name in left:
-            started = time.perf_counter()
-            runs[name]()
-            spent[name].append(time.perf_counter() - started)
-    return {name: statistics.median(times) * 1e3 for name, times in spent.items()}
-
-
 def time_all(folder: Path, seconds: float) -> None:
     """Time the bundles of each network that is complete and not timed yet."""
     out = folder / "times.json"
@@ -95,7 +77,8 @@ def time_all(folder: Path, seconds: float) -> None:
             continue
         feed = golden(bundles["CPU"])
         sessions = {name: load(bundle) for name, bundle in bundles.items()}
-        rows[network] = medians({n: partial(s.run, feed) for n, s in sessions.items()}, seconds)
+        found = runs_in_turns({n: partial(s.run, feed) for n, s in sessions.items()}, seconds)
+        rows[network] = {name: statistics.median(times) * 1e3 for name, times in found.items()}
         for session in sessions.values():
             session.close()
         out.write_text(json.dumps(rows, indent=2) + "\n")

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from heterocc.artifacts.errors import HeteroccError, UsageError
+from heterocc.artifacts.errors import HeteroccError, InputError, UsageError
 from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.pack import pack
+from heterocc.compiler.checking.feed import feed_for
+from heterocc.compiler.checking.vectors import find_vectors
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.driver import prepare
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.job import Job
+from heterocc.compiler.measuring import undisturbed
 from heterocc.compiler.options import CompileOptions, with_overrides
 from heterocc.compiler.progress import Reporter
 from heterocc.compiler.support.calibration import NodeTimes, open_calibration, read_link, write_link
@@ -126,6 +129,7 @@ def calibrate_model(
         )
     job = prepare(as_source(model), options, reporter or Reporter(), calibrated=False)
     times = NodeTimes(job.model, records)
+    feed = _feed(job)
     found = []
     for device in all_devices(spec.devices for spec in job.specs):
         if device.last_resort:
@@ -134,7 +138,7 @@ def calibrate_model(
             found.append(Calibrated(device.name, 0, 0, why_not="it is not on this machine"))
             continue
         try:
-            found.append(_calibrated(job, device, times, again=again))
+            found.append(_calibrated(job, device, times, feed, again=again))
         except HeteroccError as error:
             found.append(Calibrated(device.name, 0, 0, why_not=error.message))
     if records.failure is not None:
@@ -142,7 +146,19 @@ def calibrate_model(
     return tuple(found)
 
 
-def _calibrated(job: Job, device: TargetDevice, times: NodeTimes, *, again: bool) -> Calibrated:
+def _feed(job: Job) -> dict[str, Any]:
+    """Inputs that the model accepts, by their names in it: those of a compile's check, else seeded ones."""
+    with job.reporter.stage("running ONNX Runtime"):
+        try:
+            found = find_vectors(job.model, None, job.options.seed).inputs
+        except InputError:
+            found = feed_for(job.model, None, job.options.seed)
+    return {job.model.sources.get(name, name): value for name, value in found.items()}
+
+
+def _calibrated(
+    job: Job, device: TargetDevice, times: NodeTimes, feed: Mapping[str, Any], *, again: bool
+) -> Calibrated:
     link = None if again else read_link(times.records, device)
     if link is None and device.backend != "cpu":
         with job.reporter.stage(f"timing copies to {device.name}"):
@@ -157,7 +173,7 @@ def _calibrated(job: Job, device: TargetDevice, times: NodeTimes, *, again: bool
     builder = Builder(job.model, spec.devices, job.reporter)
     built = job.variants.build(spec, plan, builder, None, parse_pipeline(PLACED))
     with job.reporter.stage(f"timing {device.name}"):
-        seconds = _node_seconds(job, built, device)
+        seconds = _node_seconds(job, built, device, feed)
     machine = built.report.plan.machine
     estimates = {
         n: node_seconds(job.model.graph, machine, device.name, job.model.graph.node_by_name[n]) for n in seconds
@@ -181,16 +197,15 @@ def _calibrated(job: Job, device: TargetDevice, times: NodeTimes, *, again: bool
     )
 
 
-def _node_seconds(job: Job, built: BuiltVariant, device: TargetDevice) -> dict[str, float]:
+def _node_seconds(job: Job, built: BuiltVariant, device: TargetDevice, feed: Mapping[str, Any]) -> dict[str, float]:
     """Seconds of the nodes on the device: kernels by the profile, scaled to what a run without it takes."""
     with scratch_folder("calibration") as folder:
         path = folder / "m.hcb"
         pack(path, job.model, [built.parts(job.model)], durable=False)
         with load(path, profile=True) as session:
-            profile, run = _profiled(path, session)
+            profile, run = _profiled(session, feed)
         with load(path) as session:
-            feed = read_inputs(path, session, (), 0)
-            whole = _median(session, feed)
+            whole = _undisturbed(session, feed)
     scale = min(1.0, whole / run) if run > 0 else 1.0
     kernels = {(r.partition, r.exec_type): r.real_ms for r in profile.of("kernel")}
     partitions = {r.name: r.real_ms for r in profile.of("partition")}
@@ -213,9 +228,8 @@ def _node_seconds(job: Job, built: BuiltVariant, device: TargetDevice) -> dict[s
     return found
 
 
-def _profiled(path: Path, session: Any) -> tuple[Profile, float]:
+def _profiled(session: Any, feed: Mapping[str, Any]) -> tuple[Profile, float]:
     """The profile of a few runs, and the seconds of a profiled run."""
-    feed = read_inputs(path, session, (), 0)
     for _ in range(WARM):
         session.run(feed)
     session.clear_profile()
@@ -226,7 +240,7 @@ def _profiled(path: Path, session: Any) -> tuple[Profile, float]:
     return session.profile(), taken
 
 
-def _median(session: Any, feed: Any) -> float:
+def _undisturbed(session: Any, feed: Any) -> float:
     for _ in range(WARM):
         session.run(feed)
     found: list[float] = []
@@ -235,7 +249,7 @@ def _median(session: Any, feed: Any) -> float:
         before = time.perf_counter()
         session.run(feed)
         found.append(time.perf_counter() - before)
-    return statistics.median(found)
+    return undisturbed(found)
 
 
 def _link(job: Job, device: TargetDevice) -> Link:
@@ -261,7 +275,7 @@ def _copy_seconds(job: Job, device: TargetDevice, size: int) -> float:
         path = folder / "m.hcb"
         pack(path, one.model, [built.parts(one.model)], durable=False)
         with load(path, profile=True) as session:
-            profile, run = _profiled(path, session)
+            profile, run = _profiled(session, read_inputs(path, session, (), 0))
     copies = [r.real_ms / 1e3 for r in profile.of("transfer") if r.status == "EXECUTED"]
     beside = run - sum(r.real_ms for r in profile.of("partition")) / 1e3
     return statistics.fmean(copies) if copies else max(beside / 2, 0.0)

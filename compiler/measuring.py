@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,10 +13,11 @@ from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.pack import pack
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.files.scratch import scratch_folder
-from heterocc.compiler.placement.side_by_side import COMPARED, alone
+from heterocc.compiler.placement.side_by_side import COMPARED
 from heterocc.compiler.report import TimedPlan
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import VariantSpec
+from heterocc.passes.alone import alone
 from heterocc.passes.base import Pass, policy_pipeline
 from heterocc.passes.plan import Plan
 from heterocc.runtime import load
@@ -26,15 +26,18 @@ from heterocc.runtime.files.inputs import read_inputs
 BUDGET = 0.5
 """Seconds of timed runs for each plan, unless a run takes longer."""
 
-LEAST, MOST = 5, 200
-"""Timed runs of each plan, after WARM runs that are not counted."""
+LEAST, MOST = 5, 40
+"""Turns of each plan, after WARM runs that are not counted."""
 
 WARM = 2
+
+SETTLE, TURN = 0.002, 0.01
+"""Seconds of a turn that are not counted, and that are, one run each at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The fastest of a variant's plans, the passes that made it, and all plans with their medians or reasons."""
+    """The fastest of a variant's plans, the passes that made it, and all plans with their times or reasons."""
 
     variant: BuiltVariant
     passes: tuple[Pass, ...]
@@ -69,12 +72,10 @@ class Measurer:
             only = TimedPlan(name, None, None, kept=True, also=tuple(self._also[name]))
             return Choice(variant, passes, (only, *self._left_out()))
         with reporter.stage("timing plans", len(built)):
-            medians = self._medians([variant for _, variant, _ in built], [name for name, _, _ in built])
-        best = min(medians, key=medians.__getitem__, default=built[0][0])
+            times = self._times([variant for _, variant, _ in built], [name for name, _, _ in built])
+        best = min(times, key=times.__getitem__, default=built[0][0])
         timed = [
-            TimedPlan(n, medians[n], None, kept=n == best, also=tuple(self._also[n]))
-            for n, _, _ in built
-            if n in medians
+            TimedPlan(n, times[n], None, kept=n == best, also=tuple(self._also[n])) for n, _, _ in built if n in times
         ]
         _, variant, passes = next(entry for entry in built if entry[0] == best)
         return Choice(variant, passes, (*timed, *self._left_out()))
@@ -129,8 +130,8 @@ class Measurer:
         self._why_not[name] = made
         return None
 
-    def _medians(self, variants: Sequence[BuiltVariant], names: Sequence[str]) -> dict[str, float]:
-        """The median seconds of a run of each variant; all take turns, so that slow moments affect all of them."""
+    def _times(self, variants: Sequence[BuiltVariant], names: Sequence[str]) -> dict[str, float]:
+        """The seconds of an undisturbed run of each variant."""
         model = self.variants.model
         with scratch_folder("timing") as folder, ExitStack() as stack:
             runs: dict[str, Callable[[], object]] = {}
@@ -146,7 +147,7 @@ class Measurer:
                 except HeteroccError as error:
                     runs.pop(name, None)
                     self._why_not[name] = error.message
-            return _interleaved(runs, self.clock)
+            return {name: undisturbed(times) for name, times in runs_in_turns(runs, BUDGET, self.clock).items()}
 
     def _feed(self, path: Any, session: Any) -> Mapping[str, Any]:
         if self.feed is None:
@@ -155,15 +156,35 @@ class Measurer:
         return {sources.get(name, name): value for name, value in self.feed.items()}
 
 
-def _interleaved(runs: Mapping[str, Callable[[], object]], clock: Callable[[], float]) -> dict[str, float]:
+def undisturbed(times: Sequence[float]) -> float:
+    """The time that a tenth of the runs do not exceed: other processes only add time, and may disturb most runs."""
+    return sorted(times)[len(times) // 10]
+
+
+def runs_in_turns(
+    runs: Mapping[str, Callable[[], object]], budget: float, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """The seconds of runs of each; all take turns, so that slow moments affect all of them.
+
+    Each gets LEAST turns, and more until it has `budget` seconds of counted runs or MOST turns. A turn is a few runs in
+    a row, because threads of the one before are still awake, and its data is in the caches: the first are not counted.
+    """
     times: dict[str, list[float]] = {name: [] for name in runs}
-    start = clock()
-    while runs:
-        count = len(next(iter(times.values())))
-        if count >= MOST or (count >= LEAST and clock() - start >= BUDGET * len(runs)):
-            break
-        for name, run in runs.items():
-            before = clock()
-            run()
-            times[name].append(clock() - before)
-    return {name: statistics.median(found) for name, found in times.items()}
+    for turn in range(MOST):
+        left = [name for name, found in times.items() if turn < LEAST or sum(found) < budget]
+        for name in left:
+            _during(runs[name], SETTLE, clock)
+            times[name] += _during(runs[name], TURN, clock)
+    return times
+
+
+def _during(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> list[float]:
+    """The times of as many runs as fit into so many seconds, at least one."""
+    found: list[float] = []
+    start = before = clock()
+    while not found or before - start < seconds:
+        run()
+        after = clock()
+        found.append(after - before)
+        before = after
+    return found

@@ -32,7 +32,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class TimedPlan:
-    """A plan that the policy `measured` considered: the median seconds of a run, or why it was not timed.
+    """A plan that the policy `measured` considered: the seconds of an undisturbed run, or why it was not timed.
 
     `also` are the names of other plans that are the same.
     """
@@ -52,12 +52,12 @@ class TimedPlan:
 
     def to_json(self, variant: str) -> dict[str, object]:
         """As `heterocc compile --json` prints it, in microseconds."""
-        median = None if self.seconds is None else round(self.seconds * 1e6, 3)
+        spent = None if self.seconds is None else round(self.seconds * 1e6, 3)
         return {
             "variant": variant,
             "plan": self.name,
             "also": list(self.also),
-            "median_us": median,
+            "p10_us": spent,
             "kept": self.kept,
             "why_not": self.why_not,
         }

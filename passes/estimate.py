@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from heterocc.passes.cost import Machine
 from heterocc.passes.graph import Graph, Node
-from heterocc.passes.placement import overfull
 from heterocc.passes.plan import UNPLACED, Plan
 
 
@@ -81,15 +80,6 @@ def device_seconds(plan: Plan) -> dict[str, float]:
     for sent in plan.transfers:
         found[sent.target] += transfer_seconds(machine, sent.source, sent.target, sent.nbytes)
     return found
-
-
-def alone_seconds(plan: Plan, device: str) -> float | None:
-    """Seconds of one run with all nodes on `device`; None if it refuses a node or lacks memory."""
-    everything = {n.name: device for n in plan.graph.nodes}
-    refused = any(plan.machine.refusal(device, n) is not None for n in everything)
-    if refused or overfull(plan.graph, plan.machine, everything):
-        return None
-    return _seconds(plan.graph, plan.machine, everything) + plan.machine.device(device).overhead
 
 
 def _seconds(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> float:

@@ -16,6 +16,9 @@ LANES_PER_UNIT = 64
 """Multiply-adds per clock of one compute unit: AMD and NVIDIA have 64 to 128, integrated GPUs 8 to 64."""
 
 
+SLOWER_OPENCL, SLOWER_VULKAN = 2.5, 20.0
+"""The CPU's peak over that of a driver that runs on it: fitted to ten networks on PoCL 3.1 and lavapipe 22.3."""
+
 MAX_GROUP = 256
 """The largest number of work items in a group; more would lower occupancy on GPUs and not help on a CPU."""
 
@@ -90,7 +93,7 @@ def _opencl_rates(found: FoundDevice, device: OpenCLDevice) -> Rates:
     host = host_cpu()
     if found.unit == "cpu":
         # The same cores as CPU's, through kernels that are written for another kind of machine.
-        return host.flops / 4, host.bandwidth
+        return host.flops / SLOWER_OPENCL, host.bandwidth
     flops = 2.0 * device.compute_units * LANES_PER_UNIT * max(device.clock_mhz, 500) * 1e6
     return flops, 2e11 if found.unit == "discrete" else max(3e10, host.bandwidth)
 
@@ -127,7 +130,7 @@ def _vulkan_target(device: VulkanDevice) -> dict[str, TargetAttr]:
 def _vulkan_rates(found: FoundDevice) -> Rates:
     """The host's rates if its CPU computes, else None, because Vulkan does not report speeds."""
     host = host_cpu()
-    return (host.flops / 4, host.bandwidth) if found.unit == "cpu" else (None, None)
+    return (host.flops / SLOWER_VULKAN, host.bandwidth) if found.unit == "cpu" else (None, None)
 
 
 def _cuda_target(device: CudaDevice) -> dict[str, TargetAttr]:

@@ -17,6 +17,8 @@ HOST_LINK = Link(latency=1e-6, bandwidth=1e11)
 """The link from CPU to ONNX Runtime, which share memory, so that nothing is copied."""
 
 _LAUNCH = {"cpu": 1e-6, "ort": 5e-6, "opencl": 1e-5, "vulkan": 1e-5, "cuda": 5e-6}
+_SOFTWARE_VULKAN_LAUNCH = 5e-5
+"""Seconds of a node's launch on a Vulkan driver that runs on the CPU: fitted to ten networks on lavapipe."""
 _FLOPS = {"discrete": 4e12, "integrated": 5e11, "cpu": 1e11, "other": 5e11}
 _BANDWIDTH = {"discrete": 2e11, "integrated": 3e10, "cpu": 2e10, "other": 3e10}
 """Defaults for devices that state no figures: those of a small GPU of the same kind."""
@@ -30,10 +32,14 @@ def placement_device(device: TargetDevice) -> PlacementDevice:
         memory=device.memory,
         flops=device.flops or _FLOPS[device.unit],
         bandwidth=device.bandwidth or _BANDWIDTH[device.unit],
-        launch=_LAUNCH[device.backend],
+        launch=_launch(device),
         last_resort=device.last_resort,
         rules=device.partitions,
     )
+
+
+def _launch(device: TargetDevice) -> float:
+    return _SOFTWARE_VULKAN_LAUNCH if device.software and device.backend == "vulkan" else _LAUNCH[device.backend]
 
 
 def link_between(source: TargetDevice, target: TargetDevice, measured: Mapping[str, Link] | None = None) -> Link:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.placement.run_passes import run_pipeline
+from heterocc.passes.alone import alone
 from heterocc.passes.base import policy_pipeline
 from heterocc.passes.explain.explanation import OtherPlan
-from heterocc.passes.explain.reasons import shown
-from heterocc.passes.placement import overfull
-from heterocc.passes.plan import Partition, Plan
-from heterocc.passes.rules import rules_broken, without_rules
+from heterocc.passes.plan import Plan
+from heterocc.passes.rules import without_rules
 
 COMPARED = ("greedy", "merge", "optimal")
 """The policies that are compared with any plan."""
@@ -43,25 +41,6 @@ def plans_beside(plan: Plan, policy: str, measured: Mapping[str, float] | None =
             OtherPlan.of(name, made, times.get(name)) if isinstance(made, Plan) else OtherPlan(name, why_not=made)
         )
     return tuple(found)
-
-
-def alone(plan: Plan, device: str) -> Plan | str:
-    """The plan with all nodes on one device, or the reason why there is none."""
-    graph, machine = plan.graph, without_rules(plan.machine)
-    for node in graph.nodes:
-        reason = machine.refusal(device, node.name)
-        if reason is not None:
-            return f"it cannot run {shown(node)}: {reason}"
-        if plan.pins.get(node.name, device) != device:
-            return f"{shown(node)} is pinned to {plan.pins[node.name]}"
-    everything: Mapping[str, str] = {n.name: device for n in graph.nodes}
-    if overfull(graph, machine, everything):
-        return f"{device} lacks memory for all nodes"
-    nodes = tuple(everything)
-    parts = (Partition(device, nodes),) if nodes else ()
-    made = replace(plan, machine=machine, partitions=parts, bound=None, goal=None)
-    broken = next(iter(rules_broken(made).get(device, {}).items()), None)
-    return made if broken is None else f"{shown(graph.node_by_name[broken[0]])}: {broken[1]}"
 
 
 def _initial(plan: Plan) -> Plan:

@@ -10,10 +10,11 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from heterocc.artifacts.errors import AffinityPatternError
+from heterocc.passes.alone import alone, shown
 from heterocc.passes.base import Pass
-from heterocc.passes.estimate import alone_seconds, plan_seconds
+from heterocc.passes.estimate import plan_seconds
 from heterocc.passes.explain.costs import Costs, PartitionCost
-from heterocc.passes.explain.reasons import NodeReason, Reasons, shown
+from heterocc.passes.explain.reasons import NodeReason, Reasons
 from heterocc.passes.explain.transfers import TransferReason, transfer_reason
 from heterocc.passes.plan import UNPLACED, Plan
 from heterocc.passes.show.printer import count, human_seconds, summary
@@ -26,8 +27,8 @@ SLOWER = 2.0
 class OtherPlan:
     """A plan of another policy or of one device, in figures; `why_not` says why there is none.
 
-    `seconds` is estimated and `measured` the median of runs on the devices, None if unknown. `chosen` marks the plan
-    that is explained.
+    `seconds` are estimated and `measured` those of an undisturbed run on the devices, None if unknown. `chosen` marks
+    the plan that is explained.
     """
 
     name: str
@@ -74,7 +75,7 @@ class OtherPlan:
 class Explanation:
     """A plan with its reasons and costs; `policy` is how it was asked for, `others` are plans beside it.
 
-    All times are estimates, in seconds, of a run that does one thing after the other, but for `measured`: the medians
+    All times are estimates, in seconds, of a run that does one thing after the other, but for `measured`: those
     of plans that were timed, by name, of which the plan is the fastest.
     """
 
@@ -221,7 +222,11 @@ def idle_devices(plan: Plan, reasons: Reasons) -> list[str]:
             continue
         pulled = [n for n in plan.graph.nodes if reasons.first_fit.get(n.name) == device.name]
         if not pulled:
-            continue  # a device before it runs what it could
+            # A device before it runs what it could, unless a pass or timed runs decided otherwise.
+            chosen = [n for n in plan.graph.nodes if reasons.refused(n, device.name) is None]
+            pulled = [n for n in chosen if reasons.decided(n)[0] in _DECIDED]
+        if not pulled:
+            continue
         found_why = [reasons.decided(n) for n in pulled]
         blocker = next((name for _, _, name in found_why if name is not None), None)
         decided = _DECIDED.get(found_why[0][0], "merge moved")
@@ -231,8 +236,8 @@ def idle_devices(plan: Plan, reasons: Reasons) -> list[str]:
             found.append(f"{head}: {moved}, where a run takes less time")
             continue
         cause = plan.graph.node_by_name[blocker]
-        refusal = f"it cannot run {shown(cause)} ({reasons.refused(cause, device.name)})"
-        found.append(f"{head}: {refusal}, and {moved}, because transfers would cost more than it saves")
+        away = reasons.keeps_away(cause, device.name)
+        found.append(f"{head}: {away}, and {moved}, because transfers would cost more than it saves")
     return found
 
 
@@ -244,13 +249,12 @@ def slower_than_cpu(plan: Plan, policy: str) -> list[str]:
     for device in plan.machine.devices:
         if seconds is None or device.kind != "cpu" or set(plan.device_of.values()) == {device.name}:
             continue
-        if any(pin != device.name for pin in plan.pins.values()):
-            continue
-        alone = alone_seconds(plan, device.name)
-        if alone is not None and seconds > SLOWER * alone:
+        made = alone(plan, device.name)
+        least = plan_seconds(made) if isinstance(made, Plan) else None
+        if least is not None and seconds > SLOWER * least:
             better = "--policy optimal" if policy != "optimal" else "--policy measured"
             return [
-                f"the plan is estimated at {human_seconds(seconds)}, {device.name} alone at {human_seconds(alone)} "
+                f"the plan is estimated at {human_seconds(seconds)}, {device.name} alone at {human_seconds(least)} "
                 f"(more than {SLOWER:g} times faster): {better} chooses by time, --policy measured by timed runs"
             ]
     return []

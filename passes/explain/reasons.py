@@ -10,6 +10,7 @@ from typing import Literal
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.passes.affinity import Rule
+from heterocc.passes.alone import shown
 from heterocc.passes.base import Pass
 from heterocc.passes.explain.costs import Costs
 from heterocc.passes.graph import Node
@@ -21,7 +22,6 @@ from heterocc.passes.placement import place
 from heterocc.passes.plan import Plan
 from heterocc.passes.shapes import shape_nodes
 from heterocc.passes.show.printer import human_seconds
-from heterocc.passes.text import one_line
 
 Why = Literal["pin", "only", "shape", "priority", "island", "cost", "measured", "memory"]
 """What decided: the user's pin; no other device can run the node; it computes a shape, and stays on the CPU; the order
@@ -61,16 +61,11 @@ class NodeReason:
     others: tuple[Alternative, ...]
 
 
-def shown(node: Node) -> str:
-    """A node for messages: `LSTM 'encoder/rnn'`."""
-    return f"{node.op_type} '{one_line(node.label)}'"
-
-
 @dataclass(frozen=True)
 class Reasons:
     """The reasons of a plan that the passes made; `costs` are the plan's.
 
-    `fastest` is the name and the median seconds of the plan, if it was chosen because it was the fastest of several.
+    `fastest` is the name and the measured seconds of the plan, if it was chosen because it was the fastest of several.
     """
 
     plan: Plan
@@ -93,6 +88,21 @@ class Reasons:
             ):
                 return "it runs only what no other listed device can"
         return None
+
+    def keeps_away(self, node: Node, device: str) -> str:
+        """What a refused node means for `device`: `it cannot run LSTM 'rnn' (…)`, `LSTM 'rnn' is pinned to CPU`."""
+        if self._is_pin(node, device):
+            return f"{shown(node)} is pinned to {self.plan.pins[node.name]}"
+        return f"it cannot run {shown(node)} ({self.refused(node, device)})"
+
+    def _apart(self, node: Node, device: str) -> str:
+        """A refused node with what keeps it away from `device`: `LSTM 'rnn', which GPU cannot run (…)`."""
+        if self._is_pin(node, device):
+            return f"{shown(node)}, which is pinned to {self.plan.pins[node.name]}"
+        return f"{shown(node)}, which {device} cannot run ({self.refused(node, device)})"
+
+    def _is_pin(self, node: Node, device: str) -> bool:
+        return node.name in self.plan.pins and self.plan.machine.refusal(device, node.name) is None
 
     @cached_property
     def first_fit(self) -> Mapping[str, str]:
@@ -166,8 +176,8 @@ class Reasons:
             return "island", f"{name} moved it from {first} to {device}, where a run takes less time", None
         cause = self.plan.graph.node_by_name[blocker]
         sentence = (
-            f"{name} moved it from {first} to {device}, to its neighbour {shown(cause)}, which {first} cannot run "
-            f"({self.refused(cause, first)}): transfers between the two would cost more than {first} saves"
+            f"{name} moved it from {first} to {device}, to its neighbour {self._apart(cause, first)}: "
+            f"transfers between the two would cost more than {first} saves"
         )
         return "island", sentence, blocker
 
@@ -178,8 +188,7 @@ class Reasons:
                 cause = self.plan.graph.node_by_name[blocker]
                 return (
                     "cost",
-                    f"{effect} with it on {device}, beside {shown(cause)}, which {other} "
-                    f"cannot run ({self.refused(cause, other)})",
+                    f"{effect} with it on {device}, beside {self._apart(cause, other)}",
                     blocker,
                 )
         return "cost", f"{effect} with it on {device}", None

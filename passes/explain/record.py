@@ -13,7 +13,7 @@ RECORD_FORMAT = 1
 
 
 def write_record(found: Explanation) -> str:
-    """The record as JSON: the plan with its graph and machine, the passes, and the medians of timed plans."""
+    """The record as JSON: the plan with its graph and machine, the passes, and the times of timed plans."""
     data = {
         "format": RECORD_FORMAT,
         "policy": found.policy,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from heterocc.passes.alone import shown
 from heterocc.passes.explain.costs import TransferCost
-from heterocc.passes.explain.reasons import Reasons, shown
+from heterocc.passes.explain.reasons import Reasons
 from heterocc.passes.graph import Node
 from heterocc.passes.show.printer import human_seconds
 

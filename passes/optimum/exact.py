@@ -215,6 +215,9 @@ class _Programme:
         solver = self.cp.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.max_deterministic_time = work
+        # OR-Tools 9.15 adds coefficients in 32 bits in a step of its presolve, which this leaves out, and then reports
+        # wrong optima (google/or-tools, issue 5293).
+        solver.parameters.presolve_inclusion_work_limit = 0
         return solver, solver.solve(self.model)
 
     def _labels(self, solver: Any) -> Labels:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from heterocc.passes.estimate import alone_seconds, plan_seconds
+from heterocc.passes.alone import alone
+from heterocc.passes.estimate import plan_seconds
 from heterocc.passes.graph import Node, Value
 from heterocc.passes.objective import Goal
 from heterocc.passes.plan import UNPLACED, Plan
@@ -154,11 +155,12 @@ def _alone(plan: Plan) -> str:
     first = plan.machine.devices[0]
     if used == {first.name}:
         return ""
-    seconds = alone_seconds(plan, first.name)
-    if seconds is not None:
-        return f" ({first.name} alone: {human_seconds(seconds)})"
     refused = Counter(n.op_type for n in plan.graph.nodes if plan.machine.refusal(first.name, n.name) is not None)
     if not refused:
-        return f" ({first.name} alone: not enough memory)"
+        made = alone(plan, first.name)
+        if not isinstance(made, Plan):
+            return f" ({first.name} alone: not possible, {made})"
+        seconds = plan_seconds(made)
+        return "" if seconds is None else f" ({first.name} alone: {human_seconds(seconds)})"
     named = ", ".join(op_type for op_type, _ in refused.most_common(3)) + (", …" if len(refused) > 3 else "")
     return f" ({first.name} cannot run {sum(refused.values())}: {named})"

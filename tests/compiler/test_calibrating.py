@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import heterocc.compiler.calibrating as calibrating
@@ -62,6 +64,18 @@ def test_times_are_measured_once_kept_and_used_by_later_placements(
         calibrate_model(model, devices="CPU")
 
 
+def test_a_model_with_integer_inputs_is_timed_on_values_that_it_accepts(tmp_path: Path, own_cache: Path) -> None:
+    weight = numpy_helper.from_array(np.ones((5, 4), np.float32), "w")
+    nodes = [helper.make_node("Gather", ["w", "ids"], ["g"]), helper.make_node("Relu", ["g"], ["y"])]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])
+    graph = helper.make_graph(nodes, "rows", [ids], [y], [weight])
+    (found,) = calibrate_model(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), devices="CPU"
+    )
+    assert (found.nodes, found.why_not) == (2, None)
+
+
 def test_an_interrupted_call_keeps_the_devices_that_were_done(
     tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,10 +85,10 @@ def test_an_interrupted_call_keeps_the_devices_that_were_done(
     options: dict[str, Any] = {"devices": "CPU,OTHER", "device_files": tmp_path / "other.toml"}
     measure = calibrating._node_seconds
 
-    def stops(job: Any, built: Any, device: Any) -> Any:
+    def stops(job: Any, built: Any, device: Any, feed: Any) -> Any:
         if device.name == "OTHER":
             raise KeyboardInterrupt
-        return measure(job, built, device)
+        return measure(job, built, device, feed)
 
     monkeypatch.setattr(calibrating, "_node_seconds", stops)
     with pytest.raises(KeyboardInterrupt):

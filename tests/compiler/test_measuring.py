@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ from typer.testing import CliRunner
 from heterocc.artifacts.errors import UnsupportedOpError, UsageError
 from heterocc.compiler import compile_model, explain_bundle, explain_model, partition_model
 from heterocc.compiler.cli.main import app
-from heterocc.compiler.measuring import LEAST, _interleaved
+from heterocc.compiler.measuring import LEAST, runs_in_turns, undisturbed
 from heterocc.compiler.variant_build import VariantBuilder
 from heterocc.runtime import load
 from tests.compiler.small import conv_net
 
 
 @pytest.mark.opencl
-def test_the_fastest_of_the_timed_plans_is_kept_and_the_note_has_the_times_of_all(tmp_path: Path) -> None:
+def test_the_fastest_of_the_timed_plans_is_kept_and_the_note_has_the_times_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heterocc.compiler.measuring.BUDGET", 0.02)
     model, bundle = conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb"
     report = compile_model(model, bundle, devices="OPENCL,CPU", policy="measured", affinity={"conv1": "CPU"})
     timed = [plan for _, plan in report.timed if plan.seconds is not None]
@@ -49,7 +53,7 @@ def test_a_single_plan_is_kept_without_timing_and_onnx_runtime_is_not_tried_alon
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
     same = ["merge", "greedy", "CPU alone"]
-    only = {"variant": "main", "plan": "optimal", "also": same, "median_us": None, "kept": True, "why_not": None}
+    only = {"variant": "main", "plan": "optimal", "also": same, "p10_us": None, "kept": True, "why_not": None}
     assert report["measured"] == [only]
     assert report["notes"] == ["policy measured: optimal = merge = greedy = CPU alone (kept)"]
 
@@ -96,21 +100,29 @@ def test_only_a_whole_compile_measures(tmp_path: Path) -> None:
     assert "greedy, merge, optimal, measured" in str(caught.value.hint)
 
 
-def test_medians_follow_the_times_of_runs_that_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heterocc.compiler.measuring.BUDGET", 0.05)
+def test_times_are_those_of_runs_in_turns_after_the_first_of_each_turn() -> None:
+    now = [0.0]
     calls: list[str] = []
 
-    def sleeps(name: str, seconds: float) -> Any:
+    def lasts(name: str, seconds: float, first: float = 0.0) -> Callable[[], None]:
         def run() -> None:
+            after_another = bool(calls) and calls[-1] != name
             calls.append(name)
-            time.sleep(seconds)
+            now[0] += seconds + (first if after_another else 0.0)
 
         return run
 
-    clock = iter(range(10_000))
-    medians = _interleaved({"a": lambda: None, "b": lambda: None}, lambda: float(next(clock)))
-    assert medians == {"a": 1.0, "b": 1.0}
-    medians = _interleaved({"slow": sleeps("slow", 0.03), "fast": sleeps("fast", 0.001)}, time.perf_counter)
-    assert medians["fast"] < medians["slow"] and calls == ["slow", "fast"] * (len(calls) // 2)
-    assert LEAST <= len(calls) // 2 < 10
-    assert _interleaved({}, time.perf_counter) == {}
+    runs = {"slow": lasts("slow", 0.1), "fast": lasts("fast", 0.001, first=0.5)}
+    found = runs_in_turns(runs, 0.5, lambda: now[0])
+    assert found["slow"] == pytest.approx([0.1] * LEAST)
+    assert max(found["fast"]) == pytest.approx(0.001)  # the run after another's is not counted
+    turns = [(name, len(list(group))) for name, group in itertools.groupby(calls)]
+    assert turns[:2] == [("slow", 2), ("fast", 11)]
+    assert len([t for t in turns if t[0] == "slow"]) == LEAST
+    assert runs_in_turns({}, 0.5) == {}
+
+
+def test_a_plan_is_judged_by_runs_that_nothing_disturbed() -> None:
+    assert undisturbed([9.0, 8.0, 7.0, 1.0, 9.0]) == 1.0
+    assert undisturbed([0.1, *[2.0] * 18, 1.5]) == 2.0  # not by a single lucky run of many
+    assert undisturbed([*[2.0] * 16, *[1.0] * 4]) == 1.0

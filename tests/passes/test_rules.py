@@ -16,8 +16,9 @@ from heterocc.passes.cost import Link, Machine, PartitionRules, PlacementDevice
 from heterocc.passes.estimate import plan_seconds
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.graph import Graph, Node
-from heterocc.passes.plan import Plan
+from heterocc.passes.plan import Plan, consecutive
 from heterocc.passes.rules import rules_broken, without_rules
+from heterocc.passes.show.printer import summary
 from heterocc.passes.show.serialize import plan_from_json, plan_to_json
 from tests.passes.graphs import tensors
 from tests.passes.optimum.cost import random_problem
@@ -132,3 +133,14 @@ def test_plans_of_random_graphs_break_no_rule_and_keep_pins(policy: str) -> None
         plan = run_pipeline(Plan.initial(graph, machine), passes)
         assert not rules_broken(plan)
         assert plan_from_json(plan_to_json(plan)).machine == plan.machine
+
+
+def test_the_summary_does_not_estimate_a_device_alone_whose_rules_forbid_it() -> None:
+    graph = row("Relu", "Conv")
+    machine = placed("greedy", graph, PartitionRules()).machine
+    ruled = dataclasses.replace(machine.devices[0], rules=PartitionRules(never_first=("Relu",)))
+    machine = dataclasses.replace(machine, devices=(ruled, machine.devices[1]))
+    plan = Plan(graph, machine, consecutive(graph, {"n0": "B", "n1": "B"}))
+    assert summary(plan).endswith(
+        "(A alone: not possible, Relu 'n0': a rule of the device: no partition starts with Relu)"
+    )

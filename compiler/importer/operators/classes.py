@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from heterocc.compiler.importer.draft.draft import Draft, keep
+from heterocc.compiler.importer.operators.opset import TARGET
 
 ML = "ai.onnx.ml"
 Names = tuple[str | int, ...]
@@ -37,6 +38,8 @@ def name_classes(draft: Draft) -> dict[str, Names]:
         if _is(node, "ZipMap") and node.output[0] in outputs:
             names = _attribute(node, "classlabels_int64s") or _texts(_attribute(node, "classlabels_strings"))
             found[node.output[0]] = tuple(names)
+            if not any(not o.domain for o in draft.model.opset_import):
+                draft.model.opset_import.add(domain="", version=TARGET)
             _replace(node, "Identity", node.input[0])
             _set_type(draft, node.output[0], TensorProto.FLOAT)
     for node in list(draft.graph.node):

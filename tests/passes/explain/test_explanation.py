@@ -18,6 +18,7 @@ from heterocc.passes.explain.record import read_record, write_record
 from heterocc.passes.explain.text import explanation_text, nodes_text
 from heterocc.passes.graph import Graph
 from heterocc.passes.plan import Plan, consecutive
+from heterocc.passes.show.printer import summary
 from tests.passes.graphs import chain_graph
 from tests.passes.optimum.cost import random_problem
 
@@ -74,6 +75,30 @@ def test_the_optimal_policy_gives_cost_as_the_reason() -> None:
     found = explained("optimal", machine_of(graph, 5, 1), graph)
     assert {r.why for r in found.nodes if r.node != "n2"} == {"cost"}
     assert "beside Relu 'chain/2'" in found.named("n0")[0].sentence
+
+
+def test_a_pin_that_pulls_its_neighbours_is_named_as_a_pin() -> None:
+    graph = chain_graph(5)
+    pin = Affinity(rules=(Rule("name", "n2", "CPU"),))
+    found = explained("merge", machine_of(graph, 1, 2, None), graph, pin)
+    assert "to its neighbour Relu 'chain/2', which is pinned to CPU: transfers" in found.named("n0")[0].sentence
+    (note,) = found.notes
+    assert note.startswith("GPU gets none of the 5 nodes: Relu 'chain/2' is pinned to CPU, and merge moved the 4 nodes")
+    assert summary(found.plan).endswith("(GPU alone: not possible, Relu 'chain/2' is pinned to CPU)")
+    best = explained("optimal", machine_of(graph, 1, 1, None), graph, pin)
+    assert "beside Relu 'chain/2', which is pinned to CPU" in best.named("n0")[0].sentence
+
+
+def test_every_device_without_a_node_has_a_note_if_costs_decide() -> None:
+    graph = chain_graph(3)
+    times = {d: {n.name: us * 1e-6 for n in graph.nodes} for d, us in (("GPU", 9), ("GPU.1", 8), ("CPU", 1))}
+    devices = (GPU, dataclasses.replace(GPU, name="GPU.1"), CPU)
+    machine = Machine(devices, default_link=Link(1e-5, 1e10), seconds=times)
+    assert explained("optimal", machine, graph).notes == tuple(
+        f"{name} gets none of the 3 nodes: mincut placed the 3 nodes that it could run on CPU, where a run takes less "
+        "time"
+        for name in ("GPU", "GPU.1")
+    )
 
 
 def test_a_last_resort_that_gets_no_node_says_so() -> None:

@@ -76,6 +76,10 @@ def test_a_small_graph_is_placed_as_well_as_by_trying_everything(objective: str)
         check(objective, seed, 3, 3)
 
 
+def test_costs_beyond_32_bits_of_the_solver_are_added_right() -> None:
+    check("throughput", 155, 4, 2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["throughput", "transfers", "memory"])
 @pytest.mark.parametrize("first", range(0, 200, 25))

@@ -88,3 +88,16 @@ def test_strings_that_another_operator_reads_stay_strings() -> None:
     ]
     model = import_model(ml_model(nodes, {"x": (I64, [3])}, {"y": TEXT}), only_numbers=True)
     assert not model.classes and model.graph.values["y"].dtype == "string"
+
+
+def test_a_model_without_operators_of_onnx_itself_is_imported_for_the_cpu_alone() -> None:
+    nodes = [
+        ml_node("LinearClassifier", "x", "l z", coefficients=[1.0, -1.0], intercepts=[0.0], classlabels_ints=[0, 1]),
+        ml_node("ZipMap", "z", "scores", classlabels_int64s=[0, 1]),
+    ]
+    proto = ml_model(nodes, {"x": (F32, [3, 2])}, {"l": I64, "scores": F32})
+    del proto.opset_import[:]
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    one = helper.make_map_type_proto(I64, helper.make_tensor_type_proto(F32, []))
+    proto.graph.output[1].type.CopyFrom(helper.make_sequence_type_proto(one))
+    assert import_model(proto, only_numbers=True).graph.values["scores"].dtype == "float32"
