@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
 REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
 
-.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz operators bench wheels container-check site clean
+.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz operators bench wheels wheel-aarch64 container-check site clean
 
 help:
 	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
@@ -19,6 +19,7 @@ help:
 	@echo 'make fuzz         coverage-guided fuzzing of every reader of files, a minute each (SECONDS=60)'
 	@echo 'make operators    all of onnx'"'"'s node tests on each device; writes docs/operators.md (an hour)'
 	@echo 'make wheels       build heterocc and heterocc-runtime, install each in a fresh environment, run a bundle there'
+	@echo 'make wheel-aarch64  cross-build heterocc-runtime for ARM, and run a bundle with it in qemu'
 	@echo 'make container-check  the steps of packaging/Dockerfile in a fresh environment, without a container tool'
 	@echo 'make site         the documentation as a website in site/, with warnings as errors'
 	@echo 'make bench        the benchmarks, against ONNX Runtime in the same run'
@@ -74,6 +75,9 @@ bench: setup
 
 wheels: setup
 	@$(VENV)/python scripts/wheels.py
+
+wheel-aarch64: setup
+	@$(VENV)/python scripts/wheel_aarch64.py
 
 container-check: setup
 	@$(VENV)/python scripts/container_check.py

@@ -11,10 +11,10 @@ import re
 import stat
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from heterocc.artifacts.errors import BundleError
+from heterocc.artifacts.frozen import frozen
 
 PAGE = 4096
 MAX_NAME = 255
@@ -45,7 +45,7 @@ _MAX_DIRECTORY = MAX_MEMBERS * (_CENTRAL.size + MAX_NAME + 64)
 _NAME = re.compile(r"[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@-]*(/[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@-]*)*")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One member: `size` bytes at file offset `data`, its header at `header`; `crc` is zip's CRC-32 of the bytes."""
 
@@ -61,7 +61,7 @@ class Entry:
         return self.data + self.size
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Listed:
     """A central directory record before any check."""
 

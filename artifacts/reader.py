@@ -6,7 +6,6 @@ import hashlib
 import mmap
 import os
 import re
-import shlex
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -126,6 +125,8 @@ def _open(fd: int, shown: str, copy: bool, expected: str | None, trust: Trust | 
 
 
 def _compile_first(shown: str) -> Hint:
+    import shlex  # not at the top: only this error needs it
+
     target = str(Path(shown).with_suffix(".hcb"))
     return Hint(
         f"compile it first: compile_model({shown!r}, {target!r}), and load {target!r}",

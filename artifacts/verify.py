@@ -8,11 +8,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from heterocc.artifacts.errors import BundleError, BundleHashError
 from heterocc.artifacts.files.locks import renewed_lock
 from heterocc.artifacts.files.watch import SETTLED_NS as _SETTLED_NS
+from heterocc.artifacts.frozen import frozen
 
 FileKey = tuple[int, int, int, int, int, str]
 """Identity of an unchanged file: device, inode, size, mtime and ctime in ns, SHA-256 of the manifest."""
@@ -21,7 +21,7 @@ _memo: set[FileKey] = set()
 _memo_lock = renewed_lock()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Extent:
     """Bytes of the weight file and their expected SHA-256; `error` creates the exception for a difference."""
 

@@ -1,12 +1,14 @@
-"""Requests per second of the service next to ONNX Runtime in a plain Starlette app, of processes, and of batches.
+"""Requests per second of the service next to ONNX Runtime, of processes, of Ray Serve, and of batches.
 
-Usage: python benchmarks/serve_peers.py [prepare|servers|processes|batches …] [--clients 8] [--seconds 8] [--folder DIR]
+Usage: python benchmarks/serve_peers.py [PART …] [--clients 8] [--seconds 8] [--folder DIR]
+PART is prepare, servers, processes, cluster or batches.
 All servers answer the same requests of the same client (`tritonclient`, binary tensors over HTTP), which runs in a
 process of its own on the same machine. `--folder` keeps what `prepare` makes. Prints tables.
 
-    servers     squeezenet: `heterocc serve`, and a Starlette app that calls ONNX Runtime in a pool of a thread a core,
-                both in one process with one thread a request
-    processes   the same, each as two processes with half of the clients each
+    servers     squeezenet: `heterocc serve`; the same with a bundle that runs it in ONNX Runtime; and a Starlette
+                app that calls ONNX Runtime in a pool of a thread a core; each in one process with one thread a request
+    processes   the same, each as two processes with half of the clients each, and one worker
+    cluster     the two bundles in Ray Serve on this machine, with two replicas (needs the extra `ray`)
     batches     a network of three dense layers, 1024 wide, with a dynamic batch: `--batch 1`, `4` and `16`
 """
 
@@ -37,7 +39,7 @@ from heterocc.compiler.driver import compile_model  # noqa: E402
 from heterocc.runtime.serve.tensors import datatype_of  # noqa: E402
 from tests.runtime.serve.process import ServiceProcess  # noqa: E402
 
-PARTS = ("prepare", "servers", "processes", "batches")
+PARTS = ("prepare", "servers", "processes", "cluster", "batches")
 WIDTH = 1024
 
 PEER = """
@@ -99,6 +101,24 @@ def ours(*arguments: object) -> Iterator[str]:
         yield service.http
 
 
+@contextmanager
+def cluster(bundle: Path, port: int) -> Iterator[str]:
+    """The address of Ray Serve with two replicas of a bundle."""
+    import ray
+    from ray import serve
+
+    from heterocc.runtime.serve.ray import app
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})
+        serve.run(app({"models": str(bundle), "replicas": 2}), route_prefix="/")
+        yield f"127.0.0.1:{port}"
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+
+
 def caller(address: str, x: np.ndarray[Any, Any], name: str) -> Callable[[], object]:
     """A client with an input; each call is a request."""
     client = http_client.InferenceServerClient(address)
@@ -134,7 +154,7 @@ def dense(path: Path) -> None:
 
 def prepare(folder: Path) -> None:
     """The models and bundles, unless the folder has them."""
-    for name in ("squeezenet", "dense"):
+    for name in ("squeezenet", "squeezenet_ort", "dense"):
         place = folder / name
         place.mkdir(parents=True, exist_ok=True)
         if (place / "model.hcb").exists():
@@ -146,7 +166,7 @@ def prepare(folder: Path) -> None:
         else:
             path, shapes = locate("squeezenet", folder)
             model.write_bytes(Path(path).read_bytes())
-        compile_model(model, place / "model.hcb", devices="CPU", shapes=shapes)
+        compile_model(model, place / "model.hcb", devices="ORT" if name.endswith("_ort") else "CPU", shapes=shapes)
 
 
 def main() -> None:
@@ -165,16 +185,24 @@ def main() -> None:
         graph = onnx.load(model, load_external_data=False).graph
         (name,) = {i.name for i in graph.input} - {t.name for t in graph.initializer}
         picture = (name, np.random.default_rng(0).random((1, 3, 224, 224)).astype(np.float32))
+        same = folder / "squeezenet_ort" / "model.hcb"
+        bundles = (("heterocc serve", net), ("heterocc serve with ONNX Runtime", same))
         if "servers" in parts:
-            with ours(net) as address:
-                measured("heterocc serve", [address], picture, options)
+            for label, bundle in bundles:
+                with ours(bundle) as address:
+                    measured(label, [address], picture, options)
             with peer(model, 8901) as address:
                 measured("Starlette and ONNX Runtime", [address], picture, options)
         if "processes" in parts:
-            with ours(net, "--workers", 1) as one, ours(net, "--workers", 1) as other:
-                measured("heterocc serve, two processes", [one, other], picture, options)
+            for label, bundle in bundles:
+                with ours(bundle, "--workers", 1) as one, ours(bundle, "--workers", 1) as other:
+                    measured(f"two processes: {label}", [one, other], picture, options)
             with peer(model, 8902) as one, peer(model, 8903) as other:
-                measured("Starlette and ONNX Runtime, two", [one, other], picture, options)
+                measured("two processes: Starlette", [one, other], picture, options)
+        if "cluster" in parts:
+            for port, (label, bundle) in enumerate(bundles, 8904):
+                with cluster(bundle, port) as address:
+                    measured(f"Ray, two replicas: {label}", [address], picture, options)
         if "batches" in parts:
             row = ("x", np.random.default_rng(0).random((1, WIDTH)).astype(np.float32))
             for batch in (1, 4, 16):

@@ -56,7 +56,7 @@ class _Deferred(ModuleType):
     def __getattr__(self, name: str) -> Any:
         """Called for names that are not there yet."""
         with _lock:
-            if not name.startswith("__"):
+            if name == "__all__" or not name.startswith("__"):
                 self.start()
             if name in self.__dict__:
                 return self.__dict__[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -66,6 +65,8 @@ class TensorInfo:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for an unknown name: the most similar known name, or the known names."""
+    import difflib  # not at the top: only errors need it
+
     names = list(known)
     close = difflib.get_close_matches(name, names, 1, 0.5)
     if close:

@@ -31,13 +31,27 @@ def load_library() -> None:
 
 def _defer_parts() -> None:
     """Put parts off that only compiling programs use. They, and the search for the package's own library among the
-    files of all installed packages, took a third of the time to import it."""
+    files of all installed packages, took more than half of the time to import it."""
     spec = PathFinder.find_spec("tvm_ffi")
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     defer("tvm_ffi.cpp", places)
+    defer("tvm_ffi.dataclasses", places)
+    inside = [str(Path(place, "dataclasses")) for place in places]
+    defer("tvm_ffi.dataclasses.py_class", inside, method=_method)
+    defer("typing_extensions", sys.path, get_annotations=_get_annotations)
     if importlib.util.find_spec("torch") is None:  # else it makes tensors of torch fit
         defer("tvm_ffi._optional_torch_c_dlpack", places)
     defer("tvm_ffi.libinfo", places, load_lib_ctypes=_load_library)
+
+
+def _method(*arguments: Any, **named: Any) -> Any:
+    """`tvm_ffi.method`."""
+    return run("tvm_ffi.dataclasses.py_class").method(*arguments, **named)
+
+
+def _get_annotations(*arguments: Any, **named: Any) -> Any:
+    """`typing_extensions.get_annotations`, of which tvm_ffi needs nothing else."""
+    return run("typing_extensions").get_annotations(*arguments, **named)
 
 
 def _load_library(package: str, target_name: str, mode: str, *others: Any, **named: Any) -> Any:

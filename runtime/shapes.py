@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.dynamic import input_shapes
 from heterocc.artifacts.errors import FeedError, Hint, UsageError
 from heterocc.artifacts.files.locks import renewed_lock
+from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.runtime import forks
 from heterocc.runtime.feeds import TensorInfo
@@ -20,7 +20,7 @@ from heterocc.runtime.select.opening import open_further
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ready:
     """A loaded variant: its contexts, its runs, and its outputs under the model's names."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Variant
 
 Shape = tuple[int | str | None, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sizes:
     """The sizes of a dynamic dimension: those in `values`, and any from `minimum` to `maximum`.
 
@@ -37,7 +37,7 @@ class Sizes:
         return " or ".join([", ".join(listed[:-1]), listed[-1]] if len(listed) > 1 else listed)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """A dimension of an input over all variants: a number if all agree, else its name or None.
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+import onnx
+
 from heterocc.artifacts.errors import InputError, InvalidGraphError
 from heterocc.compiler.importer.draft.draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
 from heterocc.compiler.importer.draft.names import Namer, rename_nodes, rename_values
@@ -17,7 +19,7 @@ from heterocc.compiler.importer.folding.empty_inputs import know_empty_inputs
 from heterocc.compiler.importer.folding.simplify import simplify
 from heterocc.compiler.importer.model import ImportedModel, open_shapes
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
-from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection
+from heterocc.compiler.importer.onnx_tools.onnx_runtime import is_accepted, objection
 from heterocc.compiler.importer.onnx_tools.propagation import require_few
 from heterocc.compiler.importer.operators.classes import name_classes
 from heterocc.compiler.importer.operators.classes import note as classes_note
@@ -36,7 +38,7 @@ from heterocc.compiler.importer.shapes.shapes import (
     name_dimensions,
     set_input_shapes,
 )
-from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.importer.symbols.symbols import Symbols, rule_failure
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.passes.graph import Graph, Node, Value
 
@@ -201,6 +203,7 @@ def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str], again: Ma
     compute = not draft.budget.spent
     reason = objection(proto, compute=compute)
     if reason is None:
+        _require_no_failed_rules(draft, proto, where, compute=compute)
         return frozenset()
     loose = [n.name for n in draft.graph.node if any(True for _ in bodies(n))]
     open_shapes(proto)
@@ -217,3 +220,16 @@ def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str], again: Ma
         + ": a run that takes it fails"
     )
     return frozenset(loose)
+
+
+def _require_no_failed_rules(draft: Draft, proto: onnx.ModelProto, where: str, *, compute: bool) -> None:
+    """Raise InternalError (HC902) if a shape rule failed for a node of a model that ONNX Runtime accepts."""
+    if draft.symbols is None or not draft.symbols.failed:
+        return
+    node, error = draft.symbols.failed[0]
+    draft.symbols.failed = []
+    if is_accepted(proto, compute=compute):
+        label = next(iter(draft.origins.get(node.name, ())), None)
+        failure = rule_failure(node, error, label)
+        failure.where = f"{where}: {failure.where}"
+        raise failure

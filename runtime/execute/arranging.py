@@ -7,7 +7,6 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.artifacts.files.locks import renewed_lock
+from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Layout
 from heterocc.artifacts.tensors import aligned
 from heterocc.artifacts.verify import Verification
@@ -30,7 +30,7 @@ HUGE = 1 << 22
 """Bytes from which memory is asked for in huge pages: a page fault for 4 KiB takes longer than copying them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Task:
     source: Array
     layout: Layout

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.dtypes import COMPUTED, NARROW, is_text
+from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Layout, Partition, Variant
 from heterocc.runtime import forks
 from heterocc.runtime.execute.arranging import Arranging
@@ -50,7 +50,7 @@ class Observer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """Options of a chain: `threads` for CPU partitions, per running caller."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.frozen import frozen
 from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.execute.cuda_streams import kernel_stream
 from heterocc.runtime.execute.faults import device_fault
@@ -75,7 +75,7 @@ class Executable:
             raise device_fault(error, f"reading the binaries of '{self.name}'", str(self.space)) from error
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@frozen
 class Library:
     """The loaded shared object of partition `name`.
 

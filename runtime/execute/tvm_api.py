@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from heterocc.artifacts.frozen import frozen
 from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime import native
 
@@ -15,7 +15,7 @@ POOLED = 2
 """`AllocatorType` of the Relax VM: freed intermediates go back to a pool and are not allocated again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TvmApi:
     """Global functions of the loaded library, looked up once."""
 

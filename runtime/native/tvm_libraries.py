@@ -10,11 +10,11 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from heterocc.artifacts.errors import NativePluginError
+from heterocc.artifacts.frozen import frozen
 
 TVM_SERIES = "0.27."
 """The series of TVM whose C++ interface the plug-ins are compiled against."""
@@ -25,7 +25,7 @@ _FIRST = "libtvm_runtime.so"
 _VERSION = "version.txt"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TvmLibraries:
     """Folders that are searched for the libraries, in order, and their version; `owner` names them in messages."""
 

@@ -11,9 +11,9 @@ the turn. Turns that only the host needs come right before its step, which waits
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 
+from heterocc.artifacts.frozen import frozen
 from heterocc.runtime.plan.schedule import HOST, Call, Copy, Schedule, Space, Wait
 from heterocc.runtime.plan.steps import Step
 
@@ -30,7 +30,7 @@ Turns = Mapping[int, Side]
 """Slots, and the sides to which they turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Borders:
     """Turns by step number (0 is before the first step).
 
@@ -46,7 +46,7 @@ class Borders:
     rest: Turns
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Touch:
     step: int
     agent: Space

@@ -8,12 +8,12 @@ may not have finished.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from heterocc.artifacts.frozen import frozen
 from heterocc.runtime.plan.steps import HOST, Call, Copy, Space, Step, Wait
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flow:
     """The input of `issue`: partition `p` runs on `devices[p]` and reads and writes values in `homes[p]`.
 
@@ -31,7 +31,7 @@ class Flow:
     direct: frozenset[tuple[Space, Space]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Order:
     """Steps, and the agent of each: the host (also for waits) or a device.
 

@@ -6,13 +6,13 @@ needs too much memory: values that are sent or computed early stay allocated lon
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from heterocc.artifacts.dtypes import NUMPY
 from heterocc.artifacts.errors import BundleManifestError
+from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.runtime.plan.order import Flow, Order, issue
 from heterocc.runtime.plan.slots import Lifetime, plan_slots
@@ -41,7 +41,7 @@ FREE_BYTES = 1 << 20
 """Additional memory in bytes that is always accepted for overlap."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Buffer:
     """A static value's buffer in one memory, live from the step that writes it to the last that reads it.
 
@@ -56,7 +56,7 @@ class Buffer:
     users: frozenset[Space]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Schedule:
     """The steps of a run, in order.
 

@@ -8,13 +8,14 @@ by size. Slots rather than offsets, because a device buffer cannot be addressed 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from heterocc.artifacts.frozen import frozen
 
 ALIGNMENT = 64
 """The alignment in bytes at which TVM and ONNX Runtime use a tensor without a copy."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lifetime:
     """A buffer of `nbytes` that is written in step `first` and read for the last time in step `last`, both included."""
 
@@ -33,7 +34,7 @@ class Lifetime:
         return self.first <= other.last and other.first <= self.last
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slots:
     """The slots of buffers: `slot[i]` is buffer i's index into `sizes` (bytes, multiples of ALIGNMENT)."""
 

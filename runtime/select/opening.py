@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import DeviceError, HeteroccError, note_text
+from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime.execute.chain import Chain, Options
 from heterocc.runtime.execute.cuda_streams import device_keeper
@@ -20,7 +20,7 @@ from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.select.select import Selection, choose_threads, labels, others_here, select_variants, shown
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opened:
     """A loaded variant, with notes on how it was chosen."""
 
@@ -29,7 +29,7 @@ class Opened:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadOptions:
     """Options of `load` that concern each variant: threads of CPU code, measured times, compiled code."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from heterocc.artifacts.errors import UsageError
+from heterocc.artifacts.frozen import frozen
 
 Kind = Literal["list", "auto", "multi"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceRequest:
     """`list`: the devices `names`. `auto`: the best of `names`, or of all, without `excluded`; after it, `then`.
 

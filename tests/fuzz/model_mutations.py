@@ -29,8 +29,8 @@ SECONDS, PATIENCE = 20, 180
 MEMORY = 2 << 30
 """Bytes of address space that a mutant may take beside what the process has at its start."""
 
-PARTITIONED, COMPILED = 4, 64
-"""Of so many mutants one is also placed, or compiled: these take longer."""
+PARTITIONED, COMPILED, OPENED = 4, 64, 3
+"""Of so many mutants one is also placed, or compiled, which takes longer, or has named dimensions in its inputs."""
 
 _INTEGERS = (0, 1, -1, 2, 7, 16, 63, 65, 255, 2**31 - 1, 2**31, -(2**31), 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))
 _FLOATS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("-inf"), float("nan"))
@@ -59,8 +59,21 @@ def mutant(number: int) -> tuple[str, bytes]:
             _vary(model, rng)
         else:
             _change(model, rng)
+    if number % OPENED == 1:
+        _open(model)
     data = model.SerializeToString()
     return name, _bytes(data, rng) if rng.random() < 0.1 else data
+
+
+def _open(model: onnx.ModelProto) -> None:
+    """Give the dimensions of inputs names, the same to the same sizes; shapes inside are left to be inferred."""
+    for info in model.graph.input:
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_value > 0:
+                dim.dim_param = f"d{dim.dim_value}"
+    for info in model.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    del model.graph.value_info[:]
 
 
 def _bytes(data: bytes, rng: random.Random) -> bytes:
@@ -223,7 +236,7 @@ def attempt(number: int, path: Path) -> None:
     elif number % PARTITIONED == 0:
         partition_model(path, devices="CPU,ORT")
     else:
-        import_model(path)
+        import_model(path, keep_dims=number % OPENED == 1)
 
 
 def _child(number: int, path: Path, report: int) -> int:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -28,6 +29,15 @@ def test_the_wheel_of_the_runtime_runs_a_bundle_in_an_environment_of_its_own(tmp
     done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "MB without numpy; ran sample.hcb" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="qemu-aarch64 is not installed (Debian: qemu-user)")
+def test_the_wheel_for_aarch64_runs_a_bundle_in_an_emulator(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "scripts" / "wheel_aarch64.py", "--output", tmp_path / "aarch64"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "aarch64 ran a bundle, whose results are right" in done.stdout
 
 
 @pytest.mark.slow

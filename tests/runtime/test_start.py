@@ -48,7 +48,8 @@ def test_a_load_leaves_what_only_compiling_programs_need_for_later(tmp_path: Pat
 import sys
 from heterocc.runtime import load
 load({str(tmp_path / "m.hcb")!r}, threads=2).close()
-print([m for m in ("importlib.metadata", "logging", "subprocess", "tempfile") if m in sys.modules])
+later = ("importlib.metadata", "logging", "subprocess", "tempfile", "tvm_ffi.dataclasses.enum", "difflib", "shlex")
+print([m for m in later if m in sys.modules])
 """
     assert fresh(program).split() == ["[]"]
 
@@ -62,15 +63,32 @@ from heterocc.runtime import load
 session = load({str(tmp_path / "m.hcb")!r}, threads=2)
 import tvm_ffi
 seen = []
-def use(): seen.append((tvm_ffi.libinfo.find_libtvm_ffi(), tvm_ffi.cpp.load_inline.__name__))
+def use(): seen.append((tvm_ffi.libinfo.find_libtvm_ffi(), tvm_ffi.cpp.load_inline.__name__, tvm_ffi.dataclasses.field))
 workers = [threading.Thread(target=use) for _ in range({threads})]
 [w.start() for w in workers]; [w.join() for w in workers]
 from tvm_ffi.cpp.extension import load_inline
-((library, name),) = set(seen)
+((library, name, field),) = set(seen)
+assert field is sys.modules["tvm_ffi.dataclasses.field"].field and tvm_ffi.method(use).__ffi_method__
 mapped = {{line.split()[-1] for line in open("/proc/self/maps") if "libtvm_ffi.so" in line}}
 print(len(seen), name, mapped == {{library}}, load_inline is tvm_ffi.cpp.load_inline, "subprocess" in sys.modules)
 """
     assert fresh(program).split() == [str(threads), "load_inline", "True", "True", "True"]
+
+
+def test_typing_extensions_is_whole_after_a_load_that_put_it_off(tmp_path: Path) -> None:
+    standin.write_bundle(tmp_path / "m.hcb", standin.chain(1))
+    program = f"""
+import sys
+from heterocc.runtime import load
+load({str(tmp_path / "m.hcb")!r}).close()
+before = len(vars(sys.modules["typing_extensions"]))
+from typing_extensions import *
+from typing_extensions import get_annotations
+import typing_extensions
+class Point: x: int
+print(before < 20, TypedDict is typing_extensions.TypedDict, get_annotations(Point))
+"""
+    assert fresh(program).strip() == "True True {'x': <class 'int'>}"
 
 
 def test_the_cpu_plug_in_finds_the_library_of_tvm_ffi_wherever_that_package_lies() -> None:

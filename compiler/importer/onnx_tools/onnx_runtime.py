@@ -84,5 +84,14 @@ def objection(proto: onnx.ModelProto, *, compute: bool = True) -> str | None:
     return None
 
 
+def is_accepted(proto: onnx.ModelProto, *, compute: bool = True) -> bool:
+    """Whether ONNX Runtime creates a session for the model, without an error of any kind."""
+    try:
+        open_session(proto, optimise=True, compute=compute)
+    except Exception:  # its classes have no common base but Exception
+        return False
+    return True
+
+
 def _has_unknown_operator(proto: onnx.ModelProto) -> bool:
     return any(not onnx.defs.has(n.op_type, n.domain) for n in proto.graph.node)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import TensorProto, helper
 
 from heterocc.compiler.importer.symbols.sizes import (
     Size,
@@ -22,6 +22,8 @@ from heterocc.compiler.importer.symbols.sizes import (
 
 MOST_ELEMENTS = 64
 """The most elements of a value whose contents are followed; shapes and indices have fewer."""
+
+_INTEGERS = tuple(TensorProto.DataType.Value(f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64))
 
 Contents = np.ndarray
 """An array of objects: a Size for each element, None for one that is not known. Truth values are 0 and 1."""
@@ -141,11 +143,10 @@ def _same(given: Given) -> Contents | None:
 
 
 def _cast(given: Given) -> Contents | None:
-    kind = np.dtype(helper.tensor_dtype_to_np_dtype(given.attribute("to"))).kind
-    found = given.contents[0]
-    if found is None or kind not in "iub":
-        return None
-    return _each(lambda e: _truth(differ(e, number(0))), found) if kind == "b" else found
+    found, dtype = given.contents[0], given.attribute("to", TensorProto.UNDEFINED)
+    if found is not None and dtype == TensorProto.BOOL:
+        return _each(lambda e: _truth(differ(e, number(0))), found)
+    return found if dtype in _INTEGERS else None
 
 
 def _concat(given: Given) -> Contents | None:

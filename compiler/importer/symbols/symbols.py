@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, shape_inference
 
+from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.compiler.importer.symbols.contents import (
     Contents,
     Given,
@@ -37,7 +38,7 @@ class Symbols:
     `names` are the named dimensions of its inputs, `sizes` the expressions of dimensions by their text in shapes.
     `contents` are the integers that nodes compute from shapes, by value. `limits` are assumptions of the shapes, by the
     text of the size that is limited. `fresh` are the names of sizes that are known only at run time, each with the node
-    that computes it.
+    that computes it. `failed` are the nodes whose rules raised an error: either the node is not valid, or the rule.
     """
 
     names: tuple[str, ...]
@@ -45,6 +46,7 @@ class Symbols:
     contents: dict[str, Contents] = field(default_factory=dict)
     limits: dict[str, Limit] = field(default_factory=dict)
     fresh: dict[str, str] = field(default_factory=dict)
+    failed: list[tuple[onnx.NodeProto, Exception]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.sizes.update((name, named(name)) for name in self.names)
@@ -103,6 +105,7 @@ def derive(
     found = dict(table)
     symbols.contents = {n: c for n, a in weights.items() if (c := as_contents(a)) is not None}
     symbols.fresh = {}
+    symbols.failed = []
     _derive(nodes, found, weights, opset, symbols)
     return {name: found[name] for name in found if name in table}
 
@@ -114,11 +117,17 @@ def values_inside(
     opset: int,
     symbols: Symbols,
 ) -> dict[str, Value]:
-    """The values in the branches or the body of a node, at all levels; fills `symbols`."""
+    """The values in the branches or the body of a node, at all levels; fills `symbols`.
+
+    Raises InternalError (HC902) if a rule fails: the import has refused models with nodes that are not valid.
+    """
     found = dict(table)
     # The contents of constants, which a model without named dimensions has not collected before.
     symbols.contents = {**{n: c for n, a in weights.items() if (c := as_contents(a)) is not None}, **symbols.contents}
+    symbols.failed = []
     _inside(opset, symbols).results(node, found, weights)
+    for inner, error in symbols.failed:
+        raise rule_failure(inner, error)
     return {name: value for name, value in found.items() if name not in table}
 
 
@@ -153,9 +162,9 @@ def _derive(
         given = Given(node, opset, shapes, contents, limits, [weights.get(name) for name in node.input])
         kinds: list[str | None] = []
         if is_control(node):
-            results = _if_valid(_inside(opset, symbols).results, node, found, weights) or []
+            results = _applied(symbols, node, _inside(opset, symbols).results, node, found, weights) or []
         else:
-            results = _if_valid(shapes_of, given) or []
+            results = _applied(symbols, node, shapes_of, given) or []
             if any(not symbols.fresh.keys().isdisjoint(limit.size.names) for limit in limits.values()):
                 results = []  # nobody checks a limit of a size that is known only at run time
             else:
@@ -176,20 +185,36 @@ def _derive(
             found[name] = Value(name, known.dtype, dims)
         if node.output and node.output[0]:
             shape = symbols.shape_of(found.get(node.output[0]))
-            elements = _if_valid(contents_of, given, shape)
+            elements = _applied(symbols, node, contents_of, given, shape)
             if elements is not None:
                 symbols.contents[node.output[0]] = elements
 
 
-def _if_valid(rule: Callable[..., _T | None], *given: Any) -> _T | None:
-    """The result of a rule; None if its node is not valid, such as a Concat of tensors of two ranks.
+def _applied(symbols: Symbols, node: onnx.NodeProto, rule: Callable[..., _T | None], *given: Any) -> _T | None:
+    """The result of a rule; None if it fails, which is recorded in `symbols.failed`.
 
-    Its dimensions stay unknown, and ONNX's checker or a device says what is wrong with it.
+    Rules assume valid nodes, and fail for others, such as a Concat of tensors of two ranks. The dimensions stay
+    unknown, and ONNX Runtime says what is wrong with the node. A rule that fails in a model which ONNX Runtime accepts
+    has a bug.
     """
     try:
         return rule(*given)
-    except (LookupError, ValueError, TypeError, AttributeError, ZeroDivisionError, StopIteration):
+    except (HeteroccError, MemoryError):
+        raise
+    except Exception as error:
+        symbols.failed.append((node, error))
         return None
+
+
+def rule_failure(node: onnx.NodeProto, error: Exception, label: str | None = None) -> InternalError:
+    """The error for a rule that fails for a valid node, whose name in the model is `label`."""
+    failure = InternalError(
+        f"the shapes of a valid node could not be determined: {type(error).__name__}: {error}",
+        where=f"node '{label or node.name}' ({node.op_type})",
+        hint="a heterocc bug; please report it with the model",
+    )
+    failure.__cause__ = error
+    return failure
 
 
 def _merged(

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
+from heterocc.artifacts.errors import InternalError, InvalidGraphError
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.symbols import shapes
 from tests.symbolic_models import convolutions, dynamic_model, transformer
 
 N = helper.make_node
@@ -97,3 +99,20 @@ def test_a_convolution_of_one_place_too_many_that_is_cut_has_the_length_of_its_i
         keep_dims=True,
     )
     assert model.graph.values[model.graph.outputs[0]].shape == ("batch", 6, "seq")
+
+
+def test_a_rule_that_fails_for_a_valid_node_is_a_bug_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(given: object) -> None:
+        raise IndexError("no such axis")
+
+    monkeypatch.setitem(shapes._RULES, "Flatten", broken)  # type: ignore[arg-type]
+    with pytest.raises(InternalError, match="IndexError: no such axis") as caught:
+        import_model(dynamic_model([N("Flatten", ["x"], ["y"], name="flat")], X, ["y"], {}), keep_dims=True)
+    assert caught.value.where is not None and "node 'flat' (Flatten)" in caught.value.where
+
+
+def test_a_rule_that_fails_for_an_invalid_node_leaves_the_error_to_the_check_of_the_model() -> None:
+    model = dynamic_model([N("Concat", ["x", "w"], ["y"], axis=0)], X, ["y"], {"w": np.ones(3, np.float32)})
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    with pytest.raises(InvalidGraphError, match="rank"):
+        import_model(model, keep_dims=True)
