@@ -8,8 +8,8 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from heterocc.compiler.lower.converters.along_axis import write_index_of
 from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.requested import has_fixed_sizes, requested
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
     dims_of,
@@ -54,11 +54,10 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
     if isinstance(count, int) and count == 0:
         raise NotImplementedError("the dimension along the axis is empty")
     sizes = dims_of(data)
-    if ctx.backend == "cpu" and dtype == "float32" and all(isinstance(n, int) and n > 0 for n in sizes):
+    if ctx.backend == "cpu" and dtype == "float32" and has_fixed_sizes(data):
         kept = [1 if d == axis else n for d, n in enumerate(sizes) if keepdims or d != axis]
-        written = write_index_of(sizes, axis, kept, largest=largest, last=last)
-        kernel = ctx.bb.add_func(written, ctx.node.op_type.lower())
-        return ctx.bb.emit(relax.call_tir(kernel, [data], relax.TensorType(kept, "int64")))
+        options = {"axis": axis, "largest": int(largest), "last": int(last)}
+        return requested(ctx, "index_of", [data], [(kept, "int64")], **options)
 
     def wins(a: tirx.Var, b: tirx.Var) -> tirx.Expr:
         return a > b if largest else a < b

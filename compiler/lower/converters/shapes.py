@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import helper
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.requested import requested
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, rank_of, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
+
+SHORT = 64
+"""The length of a row up to which it is repeated together with its copies, not copied by itself."""
+
+_VECTOR_TYPES = ("float32", "float64", "int32", "int64")
 
 
 @converter("Shape")
@@ -58,11 +65,31 @@ def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
     static = all(isinstance(n, int) and n > 0 for n in shape)
     if ctx.backend != "cpu" or not static or times is None or len(times) != len(shape) or not all(times > 0):
         return ctx.original(data, repeats)
+    result = [n * int(count) for n, count in zip(shape, times, strict=True)]
+    axes, repeated = _joined_axes(shape, times.tolist())
+    if axes and repeated[-1] > 1 and 1 < axes[-1] <= SHORT and dtype_of(data) in _VECTOR_TYPES:
+        made = [n * count for n, count in zip(axes, repeated, strict=True)]
+        rows = data if list(shape) == axes else ctx.bb.emit(op.reshape(data, axes))
+        whole = requested(ctx, "tile", [rows], [(made, dtype_of(data))])
+        return whole if made == result else op.reshape(whole, result)
     apart = [(1, n) if count > 1 else (n,) for n, count in zip(shape, times, strict=True)]
     spread = [(int(count), n) if count > 1 else (n,) for n, count in zip(shape, times, strict=True)]
     single = ctx.bb.emit(op.reshape(data, [n for part in apart for n in part]))
     whole = ctx.bb.emit(op.broadcast_to(single, [n for part in spread for n in part]))
-    return op.reshape(whole, [n * int(count) for n, count in zip(shape, times, strict=True)])
+    return op.reshape(whole, result)
+
+
+def _joined_axes(shape: Sequence[int], times: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The axes of an array that is repeated, and how often each is; joined with axes after them that are not."""
+    axes: list[int] = []
+    repeated: list[int] = []
+    for size, count in zip(shape, times, strict=True):
+        if axes and count == 1:
+            axes[-1] *= size
+        else:
+            axes.append(size)
+            repeated.append(count)
+    return axes, repeated
 
 
 @converter("Concat")

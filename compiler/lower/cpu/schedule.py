@@ -21,6 +21,7 @@ from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
 from heterocc.compiler.lower.cpu.guarded import has_sizes, sized_kernel
@@ -39,7 +40,7 @@ from heterocc.compiler.lower.straight import (
     write_main,
 )
 from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
-from heterocc.compiler.lower.written import WRITTEN
+from heterocc.compiler.lower.written import REQUEST, WRITTEN
 
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
@@ -92,6 +93,8 @@ def kernel_code(
 
     `weights` are the argument numbers that hold parameters. Returns the kernel and the packings of these.
     """
+    if REQUEST in function.attrs:
+        return write_requested(function, isa), ()
     if WRITTEN in function.attrs:
         return function, ()
     if has_sizes(function):

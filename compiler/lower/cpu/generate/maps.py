@@ -177,22 +177,39 @@ def _shape(nest: Nest) -> _Shape | None:
 
 
 def _cuts(nest: Nest, number: int) -> set[int]:
-    """Values of a loop at which a comparison with it alone changes."""
+    """Values of a loop at which a comparison with it alone changes, or a limit of an index takes effect."""
     found: set[int] = set()
     for stage in nest.after:
         var = stage.iters[number]
-        for part in outside_loads(stage.value):
+        places = [node for load in loads(stage.value) for place in load.indices for node in nodes(place)]
+        for part in (*outside_loads(stage.value), *places):
             if not isinstance(part, tirx.LT | tirx.LE | tirx.GT | tirx.GE):
                 continue
-            form = linear(part.a - part.b, [var])
-            if form is None or abs(form.steps[0]) != 1:
+            zero = _zero(part.a - part.b, var)
+            if zero is None:
                 continue
-            # step·x + c changes sign at x = -c / step; inclusive comparisons one further.
-            zero = -form.constant * form.steps[0]
-            rising = form.steps[0] == 1
+            # Inclusive comparisons change one further.
             inclusive = isinstance(part, tirx.LE | tirx.GT)
-            found.add(zero + int(inclusive == rising))
+            found.add(zero[0] + int(inclusive == (zero[1] == 1)))
+        for part in places:
+            if isinstance(part, tirx.Min | tirx.Max):
+                given = _operands(part)
+                zeros = (_zero(a - b, var) for a in given for b in given if isinstance(b, tirx.IntImm))
+                found |= {zero[0] for zero in zeros if zero is not None}
     return found
+
+
+def _operands(expr: tirx.Expr) -> list[tirx.Expr]:
+    """The operands of a tree of minima and maxima."""
+    return [*_operands(expr.a), *_operands(expr.b)] if isinstance(expr, tirx.Min | tirx.Max) else [expr]
+
+
+def _zero(difference: tirx.Expr, var: tirx.Var) -> tuple[int, int] | None:
+    """The value of a variable at which a difference is zero, and its step, 1 or -1; None for another difference."""
+    form = linear(difference, [var])
+    if form is None or abs(form.steps[0]) != 1:
+        return None
+    return -form.constant * form.steps[0], form.steps[0]
 
 
 class _Writer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,6 +54,18 @@ def test_padding_any_sides_agrees(cpu: str, shape: list[int], data: st.DataObjec
     nodes = [node("Pad", ["x", "p"], ["q"]), node("Relu", ["q"], ["y"])]
     kernel = Generated(nodes, {"x": x}, {"p": np.array(pads, np.int64)}, target_of(cpu))
     check(kernel, np.maximum(np.pad(x, list(zip(pads[:rank], pads[rank:], strict=True))), 0))
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("mode", ["edge", "reflect"])
+def test_padding_with_the_edge_or_the_mirrored_image_agrees(cpu: str, mode: Literal["edge", "reflect"]) -> None:
+    for shape, pads in (((3, 5, 21), (1, 2, 3, 0, 4, 5)), ((2, 40), (0, 7, 1, 0)), ((4, 6), (3, 5, 1, 1))):
+        x = floats(*shape)
+        kernel = Generated(
+            [node("Pad", ["x", "p"], ["y"], mode=mode)], {"x": x}, {"p": np.array(pads, np.int64)}, target_of(cpu)
+        )
+        widths = list(zip(pads[: len(shape)], pads[len(shape) :], strict=True))
+        np.testing.assert_array_equal(kernel.run(), np.pad(x, widths, mode=mode))
 
 
 @pytest.mark.parametrize("cpu", runnable())

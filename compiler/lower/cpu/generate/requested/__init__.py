@@ -1,0 +1,1 @@
+"""Kernels that converters request as a whole, written for the vectors of a CPU."""

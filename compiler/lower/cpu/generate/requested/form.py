@@ -1,0 +1,42 @@
+"""A requested kernel: its tensors and its options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from heterocc.compiler.lower.cpu.blocks import itemsize
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of a kernel, and the shapes and dtypes of its arguments: inputs, then results."""
+
+    options: Mapping[str, object]
+    shapes: Sequence[Shape]
+    dtypes: Sequence[str]
+    isa: Isa
+
+    def number(self, name: str) -> int:
+        """An option that is an integer or a flag."""
+        return int(str(self.options[name]))
+
+    def text(self, name: str) -> str:
+        """An option that is a string."""
+        return str(self.options[name])
+
+    def around(self, axis: int, argument: int = 0) -> tuple[int, int, int]:
+        """An argument's shape as [outer, axis, inner]."""
+        shape = self.shapes[argument]
+        return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+    def lanes(self, length: int, dtype: str = "float32") -> int:
+        """Lanes of a vector of this dtype along an axis of `length` elements; 1 if it is shorter than the shortest."""
+        lanes = max(1, self.isa.lanes * 4 // itemsize(dtype))
+        while lanes > length:
+            lanes //= 2
+        return lanes

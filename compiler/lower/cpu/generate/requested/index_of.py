@@ -1,0 +1,154 @@
+"""The place of the extreme along an axis.
+
+An array is [outer, axis, inner]. Vectors are along `inner`, or along the axis if it is the last one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.requested.columns import Columns, columns, rows
+from heterocc.compiler.lower.cpu.generate.requested.form import Request
+
+CHAINS = 4
+"""The vectors of a row that are compared in turn."""
+
+
+def write_index_of(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
+    """Write `(data, result)`: the int64 index of the extreme of float32 along `axis`, the first or last of equals.
+
+    NaN is never an extreme, except as the first element of all.
+    """
+    data, places = arguments
+    outer, count, inner = request.around(request.number("axis"))
+    largest, last = bool(request.number("largest")), bool(request.number("last"))
+    if inner == 1:
+        with rows(outer, outer * count) as row:
+            lanes = request.isa.lanes if count >= request.isa.lanes else 1
+            found = _in_row(data, row * index(count), (count, lanes), largest=largest, last=last)
+            build.buffer_store(places, found, [row])
+        return
+    with columns(outer, count, inner, request.lanes(inner)) as found:
+        _in_columns(data, places, found, (count, inner), largest=largest, last=last)
+
+
+def _in_row(data: tirx.Buffer, begin: tirx.Expr, sizes: tuple[int, int], *, largest: bool, last: bool) -> tirx.Expr:
+    """The index in a row of `count` elements: its extreme first, then the place of that."""
+    count, lanes = sizes
+    starts = [*range(0, count - lanes + 1, lanes)]
+    tail = count - lanes if count % lanes else None
+    head = build.bind(data[begin])
+    is_number = _is_number(head)
+    chains = min(CHAINS, len(starts))
+    best = emit.registers(1, lanes * chains, "float32")
+    emit.put(best, emit.broadcast(_cleaned(head, largest), lanes * chains), index(0), lanes * chains)
+
+    def take(at: tirx.Expr, chain: int) -> None:
+        value, held = emit.vector(data, begin + at, lanes), emit.vector(best, index(chain * lanes), lanes)
+        emit.put(best, tirx.Select(_wins(value, held, largest), value, held), index(chain * lanes), lanes)
+
+    whole = len(starts) // chains
+    with build.serial(index(0), index(whole)) as number:
+        for chain in range(chains):
+            take(number * index(chains * lanes) + index(chain * lanes), chain)
+    for start in starts[whole * chains :]:
+        take(index(start), 0)
+    if tail is not None:
+        take(index(tail), 0)
+    extreme = build.bind(_halved(best, lanes, chains, lambda a, b: tirx.Select(_wins(a, b, largest), a, b)))
+
+    none = tirx.const(-1 if last else count, "int32")
+    place = emit.registers(1, lanes, "int32")
+    emit.put(place, emit.broadcast(none, lanes), index(0), lanes)
+
+    def nearer(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+        return tirx.max(a, b) if last else tirx.min(a, b)
+
+    def look(at: tirx.Expr) -> None:
+        found = emit.vector(data, begin + at, lanes).equal(emit.broadcast(extreme, lanes))
+        here = at.astype("int32")
+        numbers = here if lanes == 1 else tirx.Ramp(here, tirx.const(1, "int32"), lanes)
+        seen = tirx.Select(found, numbers, emit.broadcast(none, lanes))
+        emit.put(place, nearer(emit.vector(place, index(0), lanes), seen), index(0), lanes)
+
+    with build.serial(index(0), index(len(starts))) as number:
+        look(number * index(lanes))
+    if tail is not None:
+        look(index(tail))
+    found = build.bind(_halved(place, lanes, 1, nearer))
+    zero = tirx.const(0, "int32")
+    found = tirx.max(found, zero) if last else tirx.Select(is_number, found, zero)
+    return found.astype("int64")
+
+
+def _in_columns(
+    data: tirx.Buffer,
+    places: tirx.Buffer,
+    where: Columns,
+    sizes: tuple[int, int],
+    *,
+    largest: bool,
+    last: bool,
+) -> None:
+    """The indices in vectors of columns."""
+    (count, inner), task, starts, lanes = sizes, where.outer, where.starts, where.lanes
+    begin = build.bind(task * index(count * inner))
+    held = [(emit.registers(1, lanes, "float32"), emit.registers(1, lanes, "int32")) for _ in starts]
+    for (best, place), start in zip(held, starts, strict=True):
+        emit.put(best, _cleaned(emit.vector(data, begin + start, lanes), largest, lanes), index(0), lanes)
+        emit.put(place, emit.broadcast(tirx.const(0, "int32"), lanes), index(0), lanes)
+    if count > 1:
+        with build.serial(index(1), index(count)) as step:
+            for (best, place), start in zip(held, starts, strict=True):
+                value = emit.vector(data, begin + step * index(inner) + start, lanes)
+                known, old = (emit.vector(buffer, index(0), lanes) for buffer in (best, place))
+                wins = _wins(value, known, largest, ties=last)
+                number = emit.broadcast(step.astype("int32"), lanes)
+                emit.put(place, tirx.Select(wins, number, old), index(0), lanes)
+                emit.put(best, tirx.Select(wins, value, known), index(0), lanes)
+    for (_, place), start in zip(held, starts, strict=True):
+        wide = emit.vector(place, index(0), lanes).astype("int64" if lanes == 1 else f"int64x{lanes}")
+        emit.put(places, wide, task * index(inner) + start, lanes)
+
+
+def _wins(a: tirx.Expr, b: tirx.Expr, largest: bool, *, ties: bool = False) -> tirx.Expr:
+    """A comparison that is false for NaN."""
+    kind = (tirx.GE if largest else tirx.LE) if ties else (tirx.GT if largest else tirx.LT)
+    return kind(a, b)
+
+
+def _cleaned(value: tirx.Expr, largest: bool, lanes: int = 1) -> tirx.Expr:
+    """A first element: NaN wins against all numbers."""
+    best = emit.broadcast(tirx.const(math.inf if largest else -math.inf, "float32"), lanes)
+    return tirx.Select(_is_number(value, lanes), value, best)
+
+
+def _is_number(value: tirx.Expr, lanes: int = 1) -> tirx.Expr:
+    """A comparison that is false for NaN alone; TVM takes x = x for true."""
+    return tirx.GE(value, emit.broadcast(tirx.const(-math.inf, "float32"), lanes))
+
+
+def _halved(
+    buffer: tirx.Buffer, lanes: int, chains: int, combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+) -> tirx.Expr:
+    """One number from the vectors of a register, by halves."""
+    for chain in range(1, chains):
+        both = combine(emit.vector(buffer, index(0), lanes), emit.vector(buffer, index(chain * lanes), lanes))
+        emit.put(buffer, both, index(0), lanes)
+    while lanes > 1:
+        lanes //= 2
+        half = emit.registers(1, lanes, buffer.dtype)
+        emit.put(
+            half,
+            combine(emit.vector(buffer, index(0), lanes), emit.vector(buffer, index(lanes), lanes)),
+            index(0),
+            lanes,
+        )
+        buffer = half
+    return buffer[index(0)]

@@ -1,0 +1,205 @@
+"""The k largest or smallest elements along an axis, in order, the first of equals first.
+
+Each element becomes one 64-bit integer: its value as an ordered integer above the number of its place, counted
+backwards, so that no two are equal. Few are found by a search that keeps the best in order; a vector without a better
+one costs a comparison. Many are found by sorting the row by the bytes of the values.
+
+-0 equals 0, and NaN is larger than all numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.requested.columns import rows
+from heterocc.compiler.lower.cpu.generate.requested.form import Request
+
+ABREAST = 4
+"""Vectors that are compared before a branch."""
+
+ELEMENTS = 8
+"""The work of an element, in those of a kernel that reads each once."""
+
+DIGIT = 256
+DIGITS = 4
+"""Values of a byte, and the bytes of a value."""
+
+_PLACE = (1 << 31) - 1
+
+
+def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
+    """Write `(data, values, places)`: the first `k` elements of the axis in order, and their int64 indices."""
+    data, values, places = arguments
+    axis = request.number("axis")
+    outer, count, inner = request.around(axis)
+    k = request.shapes[1][axis]
+    with rows(outer * inner, outer * count * inner * ELEMENTS) as task:
+        number, column = emit.unpacked(task, (outer, inner))
+        row, begin = data, build.bind(number * index(count))
+        if inner > 1:
+            row, begin = emit.scratch(count, request.dtypes[0]), index(0)
+            with build.serial(index(0), index(count)) as step:
+                element = data[(number * index(count) + step) * index(inner) + column]
+                build.buffer_store(row, element, [step])
+        found = _Row(request, row, begin, count, k)
+        best = found.search() if is_search(count, k) else found.sort()
+        with build.serial(index(0), index(k)) as step:
+            place = build.bind(best.place(step))
+            to = (number * index(k) + step) * index(inner) + column
+            build.buffer_store(values, row[begin + place], [to])
+            build.buffer_store(places, place, [to])
+
+
+def is_search(count: int, k: int) -> bool:
+    """Whether a search is faster than a sort, by nanoseconds of each."""
+    entered = min(count, k * (1 + math.log(count / k)))
+    return 0.2 * count + entered * (6 + k / 8) < 1000 + 7 * count
+
+
+class _Best:
+    """The best elements: `at(n)` is the one in place n of the order."""
+
+    def __init__(self, buffer: tirx.Buffer, first: int, *, backwards: bool) -> None:
+        self.buffer, self.first, self.backwards = buffer, first, backwards
+
+    def place(self, number: tirx.Expr) -> tirx.Expr:
+        """Its index in the row."""
+        low = self.buffer[number + index(self.first)] & index(_PLACE)
+        return index(_PLACE) - low if self.backwards else low
+
+
+class _Row:
+    """A row of `count` elements of a buffer, from `begin`."""
+
+    def __init__(self, request: Request, buffer: tirx.Buffer, begin: tirx.Expr, count: int, k: int) -> None:
+        self.buffer, self.begin, self.count, self.k = buffer, begin, count, k
+        self.dtype = request.dtypes[0]
+        self.largest = bool(request.number("largest"))
+        self.lanes = request.isa.lanes
+        self.halves = self.lanes // 2
+
+    def key(self, place: tirx.Expr, lanes: int = 1) -> tirx.Expr:
+        """Elements as integers of 32 bits, the larger the better."""
+        value = emit.vector(self.buffer, self.begin + place, lanes)
+
+        def const(number: int) -> tirx.Expr:
+            return emit.broadcast(tirx.const(number, "int32"), lanes)
+
+        if self.dtype == "int32":
+            return value if self.largest else value ^ const(-1)
+        bits = tirx.reinterpret(_wide("int32", lanes), value)
+        magnitude = bits & const(0x7FFFFFFF)
+        ordered = tirx.Select(bits < const(0), const(0) - magnitude, bits)
+        ordered = tirx.Select(magnitude > const(0x7F800000), const(0x7FFFFFFF), ordered)
+        return ordered if self.largest else ordered ^ const(-1)
+
+    def search(self) -> _Best:
+        """The best elements in order, from those before and each next one."""
+        vectors = -(-self.k // self.halves)
+        best = emit.scratch(1 + vectors * self.halves, "int64")
+        least = tirx.const(-(1 << 63), "int64")
+        build.buffer_store(best, tirx.const((1 << 63) - 1, "int64"), [index(0)])
+        with emit.loop(vectors) as number:
+            emit.put(best, emit.broadcast(least, self.halves), index(1) + number * index(self.halves), self.halves)
+
+        def enter(place: tirx.Expr) -> None:
+            high = tirx.Cast("int64", self.key(place)) << index(32)
+            element = build.bind(high | (index(_PLACE) - place))
+            with emit.loop(vectors) as number:
+                at = build.bind(index((vectors - 1) * self.halves) - number * index(self.halves))
+                each = emit.broadcast(element, self.halves)
+                moved = tirx.min(emit.vector(best, at, self.halves), each)
+                kept = emit.vector(best, at + index(1), self.halves)
+                emit.put(best, tirx.max(kept, moved), at + index(1), self.halves)
+
+        def worst() -> tirx.Expr:
+            return build.bind(tirx.Cast("int32", best[index(self.k)] >> index(32)))
+
+        with emit.loop(self.k) as place:
+            enter(place)
+        wide = self.lanes * ABREAST
+        blocks = (self.count - self.k) // wide
+        if blocks:
+            mask = emit.registers(1, 1, "int32")
+            powers = emit.registers(1, self.lanes, "int32")
+            for lane in range(self.lanes):
+                build.buffer_store(powers, tirx.const(1 << lane, "int32"), [index(lane)])
+            with emit.loop(blocks) as block:
+                start = build.bind(index(self.k) + block * index(wide))
+                with build.If(self._any(start, worst())), build.Then(), emit.loop(ABREAST) as number:
+                    first = build.bind(start + number * index(self.lanes))
+                    build.buffer_store(mask, self._mask(first, worst(), powers), [index(0)])
+                    with build.While(mask[index(0)] != tirx.const(0, "int32")):
+                        held = build.bind(mask[index(0)])
+                        lane_number = tirx.call_llvm_intrin("int32", "llvm.cttz.i32", held, tirx.const(1, "bool"))
+                        place = build.bind(first + tirx.Cast("int64", lane_number))
+                        build.buffer_store(mask, held & (held - tirx.const(1, "int32")), [index(0)])
+                        with build.If(self.key(place) > worst()), build.Then():
+                            enter(place)
+        done = self.k + blocks * wide
+        if self.count > done:
+            with emit.loop(self.count - done) as rest:
+                place = build.bind(index(done) + rest)
+                with build.If(self.key(place) > worst()), build.Then():
+                    enter(place)
+        return _Best(best, 1, backwards=True)
+
+    def _any(self, start: tirx.Expr, worst: tirx.Expr) -> tirx.Expr:
+        """Whether one of the next vectors has a better element."""
+        keys = [self.key(start + index(n * self.lanes), self.lanes) for n in range(ABREAST)]
+        while len(keys) > 1:
+            keys = [tirx.max(a, b) for a, b in zip(keys[::2], keys[1::2], strict=True)]
+        better = keys[0] > emit.broadcast(worst, self.lanes)
+        return tirx.call_llvm_pure_intrin("bool", f"llvm.vector.reduce.or.v{self.lanes}i1", better)
+
+    def _mask(self, start: tirx.Expr, worst: tirx.Expr, powers: tirx.Buffer) -> tirx.Expr:
+        """A bit for each better element of a vector."""
+        better = self.key(start, self.lanes) > emit.broadcast(worst, self.lanes)
+        none = emit.broadcast(tirx.const(0, "int32"), self.lanes)
+        bits = tirx.Select(better, emit.vector(powers, index(0), self.lanes), none)
+        return tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.or.v{self.lanes}i32", bits)
+
+    def sort(self) -> _Best:
+        """All elements in order: sorted by each byte of their values in turn, the lowest first (radix sort)."""
+        either = [emit.scratch(self.count, "int64") for _ in range(2)]
+        starts = emit.scratch(DIGITS * DIGIT, "int32")
+        zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
+
+        def digit(element: tirx.Expr, number: int) -> tirx.Expr:
+            low = tirx.Cast("int32", element >> index(32 + 8 * number)) & tirx.const(DIGIT - 1, "int32")
+            return build.bind(index(number * DIGIT) + tirx.Cast("int64", low))
+
+        with build.serial(index(0), index(DIGITS * DIGIT)) as number:
+            build.buffer_store(starts, zero, [number])
+        with build.serial(index(0), index(self.count)) as place:
+            # The best first, and unsigned.
+            key = self.key(place) ^ tirx.const((1 << 31) - 1, "int32")
+            element = build.bind((tirx.Cast("int64", key) << index(32)) | place)
+            build.buffer_store(either[0], element, [place])
+            for number in range(DIGITS):
+                counter = digit(element, number)
+                build.buffer_store(starts, starts[counter] + one, [counter])
+        total = emit.registers(1, 1, "int32")
+        for number in range(DIGITS):
+            build.buffer_store(total, zero, [index(0)])
+            with build.serial(index(number * DIGIT), index((number + 1) * DIGIT)) as value:
+                many = build.bind(starts[value])
+                build.buffer_store(starts, total[index(0)], [value])
+                build.buffer_store(total, total[index(0)] + many, [index(0)])
+            with build.serial(index(0), index(self.count)) as place:
+                element = build.bind(either[number % 2][place])
+                counter = digit(element, number)
+                to = build.bind(starts[counter])
+                build.buffer_store(starts, to + one, [counter])
+                build.buffer_store(either[1 - number % 2], element, [tirx.Cast("int64", to)])
+        return _Best(either[0], 0, backwards=False)
+
+
+def _wide(dtype: str, lanes: int) -> str:
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"

@@ -1,0 +1,52 @@
+"""The kernels that converters request, by kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.places import index, shape_of
+from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
+from heterocc.compiler.lower.cpu.generate.requested.index_of import write_index_of
+from heterocc.compiler.lower.cpu.generate.requested.running import write_running
+from heterocc.compiler.lower.cpu.generate.requested.tile import write_tile
+from heterocc.compiler.lower.cpu.generate.requested.top_k import write_top_k
+from heterocc.compiler.lower.written import REQUEST, WRITTEN
+
+Writer = Callable[[Request, Sequence[tirx.Buffer]], None]
+
+WRITERS: Mapping[str, Writer] = {
+    "grid_sample": write_grid_sample,
+    "index_of": write_index_of,
+    "running": write_running,
+    "tile": write_tile,
+    "top_k": write_top_k,
+}
+"""Functions that write the body of a kernel on flat buffers of its arguments."""
+
+
+def write_requested(function: tirx.PrimFunc, isa: Isa) -> tirx.PrimFunc:
+    """The kernel that `function`, which has no body, requests."""
+    options = {str(name): value for name, value in function.attrs[REQUEST].items()}
+    shapes = [shape_of(buffer) or () for buffer in function.params]
+    request = Request(options, shapes, [dtype_of(buffer) for buffer in function.params], isa)
+    with IRBuilder() as builder, build.prim_func(s_tir=True):
+        build.func_name("kernel")
+        build.func_attr({"tirx.noalias": True, WRITTEN: True})
+        given = [
+            build.arg(buffer.name, build.Buffer(tuple(map(index, shape)), dtype))
+            for buffer, shape, dtype in zip(function.params, shapes, request.dtypes, strict=True)
+        ]
+        flat = [
+            build.decl_buffer((index(math.prod(shape)),), dtype, data=tirx.buffer_data(buffer))
+            for buffer, shape, dtype in zip(given, shapes, request.dtypes, strict=True)
+        ]
+        WRITERS[request.text("kind")](request, flat)
+    return builder.get().with_attr("global_symbol", function.attrs["global_symbol"])

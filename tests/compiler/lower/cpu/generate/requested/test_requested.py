@@ -1,0 +1,206 @@
+"""Kernels that converters request: the first k, running sums, repetitions, samples of images; against float64.
+
+Arguments end at pages without access. All kernels of a test are one module, compiled for each vector width.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import helper
+
+from heterocc.compiler.lower.cpu.alignment import at_any_address
+from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
+from heterocc.compiler.lower.cpu.schedule import kernel_code
+from heterocc.compiler.lower.pipeline import kernel_module
+from heterocc.compiler.lower.relax.kernels import kernel_calls
+from heterocc.compiler.lower.written import REQUEST
+from heterocc.runtime.execute.memory import host_tensor
+from tests.compiler.lower.cpu.generate.generated import runnable, target_of
+from tests.compiler.lower.lowered import job, model
+from tests.guard_pages import guarded
+
+
+class Operators:
+    """A model of many nodes, each with inputs and expected results of its own."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.inputs: dict[str, np.ndarray] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.expected: dict[str, tuple[np.ndarray, float]] = {}
+
+    def add(
+        self,
+        kind: str,
+        given: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+        *lists: Any,
+        error: float = 0.0,
+        **attributes: Any,
+    ) -> None:
+        number = len(self.nodes)
+        names = [f"x{number}_{place}" for place in range(len(given))]
+        self.inputs |= dict(zip(names, given, strict=True))
+        fixed = {f"c{number}_{place}": np.array(value, np.int64) for place, value in enumerate(lists)}
+        self.constants |= fixed
+        made = [f"y{number}_{place}" for place in range(len(results))]
+        self.expected |= {name: (array, error) for name, array in zip(made, results, strict=True)}
+        self.nodes.append(helper.make_node(kind, [*names, *fixed], made, **attributes))
+
+    def check(self, cpu: str) -> None:
+        target = target_of(cpu)
+        made = model(self.nodes, self.inputs, list(self.expected), self.constants, opset=20)
+        module = kernel_module(job(made), target)
+        kernels = {g.name_hint: f for g, f in module.mod.functions_items() if REQUEST in (f.attrs or {})}
+        code = {name: at_any_address(kernel_code(f, (), isa_of(target))[0]) for name, f in kernels.items()}
+        with target:
+            named = {name: f.with_attr("global_symbol", name) for name, f in code.items()}
+            built = tvm.tirx.build(tvm.IRModule(named), target, pipeline=PIPELINE)
+        numbers = [int(info.nodes[-1][1:]) for info in module.kernels]
+        ran = set()
+        for (_, symbol, _), number in zip(kernel_calls(module), numbers, strict=True):
+            if symbol not in kernels:
+                continue
+            names = [n for n in self.inputs if n.startswith(f"x{number}_")]
+            right = {n: found for n, found in self.expected.items() if n.startswith(f"y{number}_")}
+            arrays = [self.inputs[n] for n in names] + [np.full(a.shape, 85, a.dtype) for a, _ in right.values()]
+            shapes = [[int(n) for n in param.shape] for param in kernels[symbol].params]
+            lent = [guarded(a.reshape(shape)) for a, shape in zip(arrays, shapes, strict=True)]
+            built[symbol](*map(host_tensor, lent))
+            for result, (array, error) in zip(lent[len(names) :], right.values(), strict=True):
+                found = result.reshape(array.shape)
+                np.testing.assert_allclose(found, array, rtol=0, atol=error, err_msg=str(self.nodes[number]))
+            ran.add(number)
+        assert len(ran) == len(self.nodes), "some operators are not kernels on request"
+
+
+def first(x: np.ndarray, axis: int, k: int, largest: bool) -> list[np.ndarray]:
+    """Values and places of the first k in order, the first of equals first."""
+    order = np.argsort(-x.astype(np.float64) if largest else x.astype(np.float64), axis, kind="stable")
+    places = np.take(order, np.arange(k), axis)
+    return [np.take_along_axis(x, places, axis), places]
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_the_first_k_are_those_of_a_stable_sort(cpu: str) -> None:
+    rng = np.random.default_rng(0)
+    made = Operators()
+    cases: Sequence[tuple[tuple[int, ...], int, int, type]] = (
+        ((5, 333), 1, 7, np.float32),
+        ((1, 700), 1, 690, np.float32),
+        ((3, 170, 5), 1, 20, np.float32),
+        ((9,), 0, 9, np.int32),
+        ((97, 3), 0, 1, np.int32),
+    )
+    for number, (shape, axis, k, dtype) in enumerate(cases):
+        x = (rng.integers(-20, 21, shape) / 4).astype(dtype)
+        if dtype == np.float32:
+            x[x == 0], x.flat[-1], x.flat[0] = -0.0, np.inf, -np.inf
+        made.add("TopK", [x], first(x, axis, k, number % 3 > 0), [k], axis=axis, largest=int(number % 3 > 0))
+    made.check(cpu)
+
+
+@pytest.mark.parametrize("cpu", runnable()[-1:])
+def test_nan_is_larger_than_all_numbers_and_zero_equals_minus_zero(cpu: str) -> None:
+    made = Operators()
+    x = np.array([0.0, np.nan, -0.0, np.inf, -np.nan, -5, np.nan], np.float32)
+    for k, largest, places in ((4, 1, [1, 4, 6, 3]), (5, 0, [5, 0, 2, 3, 1])):
+        made.add("TopK", [x], [x[places], np.array(places)], [k], axis=0, largest=largest)
+    made.check(cpu)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_running_sums_of_short_and_long_rows_agree(cpu: str) -> None:
+    rng = np.random.default_rng(1)
+    made = Operators()
+    for number, (shape, axis) in enumerate((((4, 1100), 0), ((2, 3, 2053), 1), ((5, 7, 3), 1), ((3, 2, 600), 1))):
+        for exclusive, reverse in ((0, number % 2), (1, 1 - number % 2)):
+            x = rng.integers(-4, 5, shape).astype(np.float64 if number == 3 else np.float32)
+            turned = np.flip(x, axis) if reverse else x
+            sums = np.cumsum(turned, axis) - (turned if exclusive else 0)
+            right = np.flip(sums, axis) if reverse else sums
+            made.add("CumSum", [x], [right], axis, exclusive=exclusive, reverse=reverse)
+    made.check(cpu)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_repetitions_of_short_rows_agree(cpu: str) -> None:
+    made = Operators()
+    for shape, times in (((5, 3), (4, 30)), ((3, 17), (4, 3)), ((2, 3, 2), (3, 2, 5)), ((7, 2), (1, 2)), ((33,), (3,))):
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        made.add("Tile", [x], [np.tile(x, times)], times)
+    x = np.arange(24, dtype=np.int64).reshape(2, 3, 4)
+    made.add("Tile", [x], [np.tile(x, (2, 5, 1))], (2, 5, 1))
+    made.check(cpu)
+
+
+def sampled(x: np.ndarray, grid: np.ndarray, mode: str, padding: str, aligned: bool) -> np.ndarray:
+    """GridSample pixel by pixel, in float64."""
+    batch, channels, height, width = x.shape
+    result = np.zeros((batch, channels, *grid.shape[1:3]))
+
+    def pixel(n: int, row: int, column: int) -> np.ndarray | float:
+        places = []
+        for place, size in ((row, height), (column, width)):
+            if padding == "zeros" and not 0 <= place < size:
+                return 0.0
+            mirrored = [*range(size), *(range(size - 2, 0, -1) if aligned else range(size - 1, -1, -1))]
+            clamped = min(max(place, 0), size - 1)
+            places.append(mirrored[place % len(mirrored)] if padding == "reflection" else clamped)
+        return x[n, :, places[0], places[1]].astype(np.float64)
+
+    for n, i, j in np.ndindex(batch, *grid.shape[1:3]):
+        column, row = (
+            (g + 1) / 2 * (size - 1) if aligned else ((g + 1) * size - 1) / 2
+            for g, size in zip(grid[n, i, j].astype(np.float64), (width, height), strict=True)
+        )
+        if mode == "nearest":
+            result[n, :, i, j] = pixel(n, int(np.rint(row)), int(np.rint(column)))
+            continue
+        top, left = int(np.floor(row)), int(np.floor(column))
+        for down, right in itertools.product((0, 1), repeat=2):
+            weight = abs(1 - down - (row - top)) * abs(1 - right - (column - left))
+            result[n, :, i, j] += weight * pixel(n, top + down, left + right)
+    return result
+
+
+def check_samples(cpu: str, kinds: Iterable[tuple[str, str, int]]) -> None:
+    rng = np.random.default_rng(2)
+    made = Operators()
+    sizes = (((2, 5, 7, 9), (2, 4, 5, 2)), ((1, 3, 1, 4), (1, 1, 3, 2)), ((1, 9, 6, 1), (1, 17, 3, 2)))
+    for number, (mode, padding, aligned) in enumerate(kinds):
+        image, places = sizes[number % len(sizes)]
+        x = rng.standard_normal(image).astype(np.float32)
+        grid = (rng.standard_normal(places) * 1.4).astype(np.float32)
+        right = sampled(x, grid, mode, padding, bool(aligned)).astype(np.float32)
+        options = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+        made.add("GridSample", [x, grid], [right], error=1e-5, **options)
+    made.check(cpu)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_samples_of_images_agree(cpu: str) -> None:
+    check_samples(cpu, [("linear", "reflection", 1), ("nearest", "border", 0), ("linear", "zeros", 0)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", runnable())
+def test_samples_of_images_agree_for_every_mode(cpu: str) -> None:
+    check_samples(cpu, itertools.product(("linear", "nearest"), ("zeros", "border", "reflection"), (0, 1)))
+
+
+@pytest.mark.parametrize("cpu", runnable()[-1:])
+def test_pixels_outside_the_image_count_nothing_even_beside_infinity_and_for_any_coordinate(cpu: str) -> None:
+    made = Operators()
+    x = np.full((1, 1, 2, 2), np.inf, np.float32)
+    grid = np.array([[[[-1, 0], [9, 9], [1e30, 0], [-np.inf, np.nan]]]], np.float32)
+    made.add("GridSample", [x, grid], [np.array([[[[np.inf, 0, 0, 0]]]], np.float32)], padding_mode="zeros")
+    made.check(cpu)
