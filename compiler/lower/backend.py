@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -162,4 +162,13 @@ class Lowering(Protocol):
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """The reason why the node cannot be lowered for the device, or None if it can."""
+        ...
+
+
+@runtime_checkable
+class WholeTrial(Protocol):
+    """A back end that can try all nodes of a model at once, which takes less time than a trial of each."""
+
+    def trial_whole(self, model: ImportedModel, device: TargetDevice) -> bool:
+        """Whether all nodes of the model, as one partition, can be lowered for the device."""
         ...

@@ -214,6 +214,8 @@ def query_model(
     store = open_cache() if cache is None else cache
     support = Support(model, lowering, known_wrong, store, any(d.last_resort for d in resolved))
     refusals: dict[str, dict[str, Refusal]] = {d.name: {} for d in resolved}
+    for device in resolved:
+        support.try_together(device)
     for node in model.graph.nodes:
         for device in resolved:
             refusal = support.refusal(node, device)

@@ -18,7 +18,7 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.lower.backend import Lowering
+from heterocc.compiler.lower.backend import Lowering, WholeTrial
 from heterocc.compiler.support.cache import Answer, Answers, NoCache
 from heterocc.compiler.support.sized_speed import has_generated_code, is_expected_fast
 from heterocc.passes.graph import Node, Value
@@ -27,6 +27,9 @@ from heterocc.runtime.select.ranking import GPU_BACKENDS
 Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering"]
 LoweringFor = Callable[[TargetDevice], Lowering]
 KnownWrong = Callable[[onnx.NodeProto], str | None]
+
+MANY = 8
+"""The number of trials from which on one of the whole model is tried first."""
 
 _MAX_INTEGERS = 64
 _MAX_FLOATS = 16
@@ -90,17 +93,42 @@ class Support:
 
     def refusal(self, node: Node, device: TargetDevice) -> Refusal | None:
         """The reason why `device` cannot run `node`, or None if it can. The trial comes last, after cheap rules."""
-        if node.op_type in device.refuses:
-            return Refusal("refused", f"device {device.name} is described as refusing {node.op_type}")
-        if not device.last_resort:
-            found = self._by_values(node, device)
-            if found is not None:
-                return found
-            wrong = self.known_wrong(self._protos[node.name])
-            if wrong is not None:
-                return Refusal("wrong", wrong)
+        found = self._by_rules(node, device)
+        if found is not None:
+            return found
         reason = self._trial(node, device)
         return None if reason is None else Refusal("lowering", reason)
+
+    def try_together(self, device: TargetDevice) -> None:
+        """Answer the trials of all nodes by one of the whole model, if the device can run it and many are open.
+
+        A node that lowers as a part of the model, but not alone, is found when a partition with it is lowered.
+        """
+        nodes = self.model.graph.nodes
+        if any(self._by_rules(node, device) is not None for node in nodes):
+            return
+        keys = {self.key(node, device) for node in nodes} - self._answers.keys()
+        answers = {key: self.cache.get(key) for key in keys}
+        missing = sorted(key for key, answer in answers.items() if answer is None)
+        if any(answer is not None and answer.reason is not None for answer in answers.values()):
+            return
+        lowering = self._lowering(device) if len(missing) >= MANY else None
+        if isinstance(lowering, WholeTrial) and lowering.trial_whole(self.model, device):
+            for key in missing:
+                self._answers[key] = Answer(None)
+                self.cache.put(key, self._answers[key])
+            self.asked += len(missing)
+
+    def _by_rules(self, node: Node, device: TargetDevice) -> Refusal | None:
+        if node.op_type in device.refuses:
+            return Refusal("refused", f"device {device.name} is described as refusing {node.op_type}")
+        if device.last_resort:
+            return None
+        found = self._by_values(node, device)
+        if found is not None:
+            return found
+        wrong = self.known_wrong(self._protos[node.name])
+        return None if wrong is None else Refusal("wrong", wrong)
 
     def _by_values(self, node: Node, device: TargetDevice) -> Refusal | None:
         values = self.model.graph.values
@@ -172,9 +200,7 @@ class Support:
         return answer.reason
 
     def _ask(self, node: Node, device: TargetDevice) -> str | None:
-        lowering = self._lowerings.get(device.name)
-        if lowering is None:
-            lowering = self._lowerings[device.name] = self.lowering(device)
+        lowering = self._lowering(device)
         try:
             return lowering.trial(self.model, node.name, device)
         except HeteroccError as error:
@@ -183,6 +209,12 @@ class Support:
             # A trial may lower any operator in any form, so any exception means that the device cannot run it.
             text = str(error).strip().splitlines()
             return f"{type(error).__name__}: {text[-1][:300]}" if text else type(error).__name__
+
+    def _lowering(self, device: TargetDevice) -> Lowering:
+        lowering = self._lowerings.get(device.name)
+        if lowering is None:
+            lowering = self._lowerings[device.name] = self.lowering(device)
+        return lowering
 
     def key(self, node: Node, device: TargetDevice) -> str:
         """SHA-256 of the node's signature, the device's target and precision, and the toolchain."""

@@ -21,6 +21,15 @@ from heterocc.runtime.select.select import is_multi
 
 PERCENTILES = (("min", 0.0), ("median", 50.0), ("p90", 90.0), ("p99", 99.0), ("max", 100.0))
 
+_IDLE_STEP = 0.005
+"""Seconds in which the processor time of idle threads is measured."""
+
+_IDLE_SHARE = 0.2
+"""The share of a core below which a process counts as idle."""
+
+_LONGEST_WAIT = 0.25
+"""Seconds of waiting for threads of the turn before, which may never stop."""
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -159,7 +168,10 @@ def bench(
 def interleave(
     runners: list[tuple[str, Callable[[], object]]], seconds: float, iterations: int | None
 ) -> tuple[Timing, ...]:
-    """Run each runner a few times in turn until `seconds` are over, or until each has run `iterations` times."""
+    """Run each runner a few times in turn until `seconds` are over, or until each has run `iterations` times.
+
+    A turn starts when the threads of the turn before it have stopped looking for work.
+    """
     times: list[list[float]] = [[] for _ in runners]
     start = time.perf_counter()
     turn = 5 if len(runners) > 1 else 1
@@ -171,12 +183,32 @@ def interleave(
             break
         for index, (_, run) in enumerate(runners):
             if len(runners) > 1:
+                wait_until_idle()
                 run()  # the first run of a turn warms the caches that the other runner used
             for _ in range(turn if iterations is None else min(turn, iterations - done)):
                 before = time.perf_counter()
                 run()
                 times[index].append(time.perf_counter() - before)
     return tuple(Timing(name, tuple(t), sum(t)) for (name, _), t in zip(runners, times, strict=True))
+
+
+def wait_until_idle(
+    used: Callable[[], float] = time.process_time,
+    clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Sleep until this process uses less than a fifth of a core, for a quarter of a second at most.
+
+    Threads of ONNX Runtime keep a core each for 50 ms after a run: the next runner would have the others only. `used`
+    gives the process's seconds of processor time, `clock` seconds of time.
+    """
+    start = clock()
+    while True:
+        before, spent = clock(), used()
+        sleep(_IDLE_STEP)
+        now = clock()
+        if used() - spent < _IDLE_SHARE * (now - before) or now - start >= _LONGEST_WAIT:
+            return
 
 
 def _parallel(run: Callable[[], object], seconds: float, iterations: int | None, requests: int) -> Timing:

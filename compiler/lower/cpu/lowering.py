@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import TargetDevice
@@ -62,6 +63,48 @@ class CpuLowering:
             return refusal(lambda: try_program(job, lambda part: _kernels(part, target)))
         return refusal(lambda: _kernels(job, target))
 
+    def trial_whole(self, model: ImportedModel, device: TargetDevice) -> bool:
+        """Import and legalise all nodes; the kernels are kept for the lowering that most likely follows."""
+        graph = model.graph
+        job = PartitionJob("p0", model, device, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+        if needs_program(job):
+            return False
+        try:
+            _tried.keep(job, _form(job, cpu_target(device)))
+        except Exception:  # as in `refusal`: trials of single nodes give the reasons
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The unscheduled kernels of `job`: of a partition, or of one item of a batch of the size `batch`."""
+
+    job: PartitionJob
+    module: KernelModule
+    batch: tirx.Var | None = None
+
+
+class _Tried:
+    """The kernels of the last model that was tried as a whole, until a partition takes them."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[PartitionJob, _Form] | None = None
+
+    def keep(self, job: PartitionJob, form: _Form) -> None:
+        self._kept = (job, form)
+
+    def take(self, job: PartitionJob) -> _Form | None:
+        """The kernels of this job if they are kept; those of another are dropped, because they hold a model."""
+        kept, self._kept = self._kept, None
+        if kept is None or kept[0].model is not job.model:
+            return None
+        same = dataclasses.replace(kept[0], name=job.name, tuning=job.tuning) == job
+        return kept[1] if same else None
+
+
+_tried = _Tried()
+
 
 def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
     """Lower a partition with branches, loops or sizes that it computes."""
@@ -113,11 +156,14 @@ def _scheduled(module: KernelModule, job: PartitionJob, target: Target, *, in_pl
 
 
 def _stages(job: PartitionJob, target: Target) -> Stages:
-    batched = _over_batch(job, target) if job.model.symbols is not None else None
-    if batched is not None:
-        return batched
-    module = plant_fault(_kernels(job, target), job)
-    scheduled = _scheduled(module, job, target)
+    form = _tried.take(job) or _form(job, target)
+    module = plant_fault(form.module, form.job)
+    scheduled = _scheduled(module, form.job, target, in_place=form.batch is None)
+    if form.batch is not None and can_loop(scheduled):
+        scheduled = over_batch(scheduled, form.batch)
+    elif form.batch is not None:
+        module = plant_fault(_kernels(job, target), job)
+        scheduled = _scheduled(module, job, target)
     return Stages(module, scheduled, destination_passing(scheduled))
 
 
@@ -134,18 +180,12 @@ def is_batch(model: ImportedModel, device: TargetDevice) -> bool:
     return is_separable(mod, Variables(model).variable(symbols.names[0]).name, len(graph.inputs))
 
 
-def _over_batch(job: PartitionJob, target: Target) -> Stages | None:
-    """The partition as kernels of fixed shapes in loops, if its only named dimension is a batch of separate items."""
+def _form(job: PartitionJob, target: Target) -> _Form:
+    """The kernels of one item if the partition's only named dimension is a batch of separate items, else of all."""
     symbols = job.model.symbols
-    if symbols is None or len(symbols.names) != 1:
-        return None
-    size = Variables(job.model).variable(symbols.names[0])
-    if not is_separable(import_partition(job, target).mod, size.name, len(job.inputs)):
-        return None
-    single = dataclasses.replace(job, model=job.model.at({symbols.names[0]: 1}))
-    module = plant_fault(_kernels(single, target), single)
-    scheduled = _scheduled(module, single, target, in_place=False)
-    if not can_loop(scheduled):
-        return None
-    scheduled = over_batch(scheduled, size)
-    return Stages(module, scheduled, destination_passing(scheduled))
+    if symbols is not None and len(symbols.names) == 1:
+        size = Variables(job.model).variable(symbols.names[0])
+        if is_separable(import_partition(job, target).mod, size.name, len(job.inputs)):
+            single = dataclasses.replace(job, model=job.model.at({symbols.names[0]: 1}))
+            return _Form(single, _kernels(single, target), size)
+    return _Form(job, _kernels(job, target))

@@ -209,6 +209,20 @@ def test_equal_nodes_are_asked_once_and_different_ones_each(tmp_path: Path) -> N
     assert len(bench.made["D0"].asked) == 2
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_many_different_nodes_are_tried_together_and_each_alone_only_if_that_fails(tmp_path: Path, works: bool) -> None:
+    class Whole(FakeLowering):
+        def trial_whole(self, model: ImportedModel, device: TargetDevice) -> bool:
+            return works
+
+    names = ["p", *(f"v{i}" for i in range(9))]
+    nodes = [helper.make_node("LeakyRelu", [a], [b], name=b, alpha=i / 10) for i, (a, b) in enumerate(pairwise(names))]
+    lowering = Whole(frozenset())
+    result = ask(import_model(save(tmp_path, nodes, [2, 3])), D0, bench=lambda device: lowering)
+    assert len(lowering.asked) == (0 if works else 9)
+    assert len(result) == 9
+
+
 def test_the_value_of_a_small_integer_constant_is_part_of_the_question(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Softmax", ["p"], ["q"], name="soft"),

@@ -59,6 +59,13 @@ def test_a_small_network_agrees_with_onnx_runtime() -> None:
     assert_same(run_cpu(made, {"x": X}), run_ort(made, {"x": X}))
 
 
+def test_a_model_that_was_tried_as_a_whole_gets_the_same_code() -> None:
+    made = model(NODES, {"x": X}, ["y"], WEIGHTS)
+    alone = CpuLowering().lower(job(made)).code
+    assert CpuLowering().trial_whole(made, CPU)
+    assert CpuLowering().lower(job(made)).code == alone
+
+
 def test_partitions_chained_by_hand_agree_with_the_whole() -> None:
     made = model(NODES, {"x": X}, ["y"], WEIGHTS)
     values = {"x": X}
