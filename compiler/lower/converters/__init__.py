@@ -25,6 +25,7 @@ from heterocc.compiler.lower.converters import (
     shapes,
     sorting,
     transposed,
+    windows,
 )
 from heterocc.compiler.lower.converters.registry import (
     PREPARED,
@@ -63,4 +64,5 @@ __all__ = [
     "shapes",
     "sorting",
     "transposed",
+    "windows",
 ]

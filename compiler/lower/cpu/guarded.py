@@ -10,9 +10,10 @@ from tvm import s_tir, tirx
 from heterocc.compiler.lower.cpu.blocks import leaf_blocks
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
+from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, dims_of
+from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, can_be_empty, dims_of
 
 _REDUCTION = 2
 
@@ -33,6 +34,8 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
         return code, packings
     if not packings:
         return emit.guarded(code, found.conditions, plain), ()
+    if any(isinstance(p, IntegerPanels) for p in packings):
+        return plain, ()  # sums of integers have no form for single numbers
     tall = max((run.size for p in packings if isinstance(p, Panels) for run in p.runs), default=None)
     with assuming(dims_of(function)) as narrow:
         other = generate(function, weights, replace(isa, lanes=1, tall=tall))
@@ -56,6 +59,8 @@ def in_parallel(function: tirx.PrimFunc) -> tirx.PrimFunc:
             continue
         spatial = next((n for n, kind in enumerate(kinds) if kind == _REDUCTION), len(kinds))
         outer = loops[: spatial if spatial < len(kinds) else max(spatial - 1, 0)]
+        # Indices of fused loops are quotients by all extents but the first, which must not be 0.
+        fused = 1 + next((n for n, loop in enumerate(outer[1:]) if can_be_empty(sch.get(loop).extent)), len(outer) - 1)
         if outer:
-            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
+            sch.parallel(sch.fuse(*outer[:fused]) if fused > 1 else outer[0])
     return sch.mod["main"].with_attr("global_symbol", function.attrs["global_symbol"])

@@ -26,6 +26,8 @@ _VECTOR = 16
 _SUMS = 16
 """The registers that hold sums."""
 
+_FEWEST_ROWS = 2
+
 _PARALLEL_WORK = 1 << 18
 """The fewest multiply-adds of a step that are divided among threads, about five microseconds of one."""
 
@@ -41,20 +43,26 @@ FUNCTIONS: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Layer:
-    """One direction of a layer. `linear_before_reset` is that of GRU."""
+    """One direction of a layer, for any number of steps or rows if this is None.
+
+    `linear_before_reset` is that of GRU; an LSTM may have peepholes.
+    """
 
     kind: str
-    steps: int
-    batch: int
+    steps: int | None
+    batch: int | None
     hidden: int
     reverse: bool
     activations: tuple[str, ...]
     linear_before_reset: bool
+    peepholes: bool
     dtype: str
 
     @property
     def rows(self) -> int:
-        """The rows of the batch in a tile."""
+        """The rows of the batch in a tile; fewer for any batch, as one row should fill half of the registers, too."""
+        if self.batch is None:
+            return _FEWEST_ROWS
         return min(self.batch, 4 if self.kind == "LSTM" else 8)
 
     @property
@@ -65,11 +73,12 @@ class Layer:
 
 
 def write_layer(layer: Layer) -> tirx.PrimFunc:
-    """The kernel `(projected, recurrence, *states, [bias], outputs, *last states)`.
+    """The kernel `(projected, recurrence, *states, [bias], [peepholes], outputs, *last states)`.
 
     `projected` [steps, batch, gates · hidden] has the products of the inputs and the biases. `recurrence` has the
     weights in the order [blocks, hidden, gates, width]. The bias [hidden] is that of the candidate of a GRU with
-    `linear_before_reset`. Outputs are [steps, batch, hidden].
+    `linear_before_reset`; the peepholes [3 · hidden] are those of the input, output and forget gates. Outputs are
+    [steps, batch, hidden].
     """
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name(layer.kind.lower())
@@ -81,25 +90,28 @@ def write_layer(layer: Layer) -> tirx.PrimFunc:
 class _Writer:
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
-        gates, hidden, batch = GATES[layer.kind], layer.hidden, layer.batch
+        gates, hidden = GATES[layer.kind], layer.hidden
         self.gates = gates
+        self.steps = tirx.Var("steps", "int64") if layer.steps is None else _index(layer.steps)
+        self.batch = batch = tirx.Var("batch", "int64") if layer.batch is None else _index(layer.batch)
         self.blocks = hidden // layer.width
         self.functions = [FUNCTIONS[name] for name in layer.activations]
-        self.projected = self._argument("projected", layer.steps, batch, gates * hidden)
+        self.projected = self._argument("projected", self.steps, batch, gates * hidden)
         self.weights = self._argument("recurrence", gates * hidden * hidden)
         states = STATES[layer.kind]
         self.begin = [self._argument(f"begin{n}", batch, hidden) for n in range(states)]
         self.bias = self._argument("bias", hidden) if layer.linear_before_reset else None
-        self.outputs = self._argument("outputs", layer.steps, batch, hidden)
+        self.peepholes = self._argument("peepholes", 3 * hidden) if layer.peepholes else None
+        self.outputs = self._argument("outputs", self.steps, batch, hidden)
         self.last = [self._argument(f"last{n}", batch, hidden) for n in range(states)]
 
-    def _argument(self, name: str, *shape: int) -> tirx.Buffer:
-        return build.arg(name, build.Buffer(tuple(map(_index, shape)), self.layer.dtype))
+    def _argument(self, name: str, *shape: int | tirx.Expr) -> tirx.Buffer:
+        return build.arg(name, build.Buffer(_dims(shape), self.layer.dtype))
 
     def write(self) -> None:
         layer = self.layer
         # a step reads the state that the one before wrote, while it writes its own
-        self.state = self._scratch(2, layer.batch, layer.hidden)
+        self.state = self._scratch(2, self.batch, layer.hidden)
         for source, target in zip(self.begin[1:], self.last[1:], strict=True):
             self._copy(lambda *i, s=source: s[i], lambda value, *i, t=target: build.buffer_store(t, value, [*i]))
         self._copy(
@@ -107,36 +119,40 @@ class _Writer:
         )
         two_phases = layer.kind == "GRU" and not layer.linear_before_reset
         if two_phases:
-            self.updates = self._scratch(layer.batch, layer.hidden)
-            self.kept = self._scratch(layer.batch, layer.hidden)
-        with build.serial(_index(0), _index(layer.steps)) as step:
-            time = _index(layer.steps - 1) - step if layer.reverse else step
+            self.updates = self._scratch(self.batch, layer.hidden)
+            self.kept = self._scratch(self.batch, layer.hidden)
+        with build.serial(_index(0), self.steps) as step:
+            time = self.steps - _index(1) - step if layer.reverse else step
             self.now = tirx.floormod(step, _index(2))
             if two_phases:
                 self._each_block(lambda block, row, rows: self._reset(time, block, row, rows))
             self._each_block(lambda block, row, rows: self._cell(time, block, row, rows))
-        end = _index(layer.steps % 2)
+        end = tirx.floormod(self.steps, _index(2))
         self._copy(lambda *i: self.state[(end, *i)], lambda value, *i: build.buffer_store(self.last[0], value, [*i]))
 
-    def _scratch(self, *shape: int) -> tirx.Buffer:
-        return build.alloc_buffer(tuple(map(_index, shape)), self.layer.dtype, scope="global")
+    def _scratch(self, *shape: int | tirx.Expr) -> tirx.Buffer:
+        return build.alloc_buffer(_dims(shape), self.layer.dtype, scope="global")
 
     def _copy(self, source: Callable[..., tirx.Expr], store: Callable[..., None]) -> None:
-        rows, columns = _index(self.layer.batch), _index(self.layer.hidden)
-        with build.serial(_index(0), rows) as row, build.serial(_index(0), columns) as column:
+        columns = _index(self.layer.hidden)
+        with build.serial(_index(0), self.batch) as row, build.serial(_index(0), columns) as column:
             store(source(row, column), row, column)
 
     def _each_block(self, body: Callable[[tirx.Expr, tirx.Expr, int], None]) -> None:
         """Write `body(block, first row, rows)` for all blocks and all tiles of rows."""
         layer = self.layer
-        work = layer.batch * layer.hidden * layer.hidden * self.gates
+        work = (layer.batch or 1) * layer.hidden * layer.hidden * self.gates
         kind = build.parallel if work >= _PARALLEL_WORK and self.blocks > 1 else build.serial
         with kind(_index(0), _index(self.blocks)) as block:
-            whole, rest = divmod(layer.batch, layer.rows)
-            with build.serial(_index(0), _index(whole)) as tile:
-                body(block, tile * _index(layer.rows), layer.rows)
-            if rest:
-                body(block, _index(whole * layer.rows), rest)
+            rows = _index(layer.rows)
+            whole = tirx.floordiv(self.batch, rows)
+            with build.serial(_index(0), whole) as tile:
+                body(block, tile * rows, layer.rows)
+            if layer.batch is None:
+                with build.serial(_index(0), tirx.floormod(self.batch, rows)) as row:
+                    body(block, whole * rows + row, 1)
+            elif layer.batch % layer.rows:
+                body(block, whole * rows, layer.batch % layer.rows)
 
     def _sums(
         self,
@@ -221,9 +237,10 @@ class _Writer:
         if self.layer.kind == "LSTM":
             f, g, last = self.functions
             cell = self.last[1]
-            fresh = f(sums[2]) * cell[place] + f(sums[0]) * g(sums[3])
+            taken = f(sums[0] + self._peephole(0, place))
+            fresh = f(sums[2] + self._peephole(2, place)) * cell[place] + taken * g(sums[3])
             build.buffer_store(cell, fresh, [*place])
-            return f(sums[1]) * last(cell[place])
+            return f(sums[1] + self._peephole(1, place)) * last(cell[place])
         f, g = self.functions
         if self.layer.linear_before_reset:
             update = f(sums[0])
@@ -231,6 +248,16 @@ class _Writer:
         else:
             update, candidate = self.updates[place], g(sums[2])
         return (tirx.const(1, self.layer.dtype) - update) * candidate + update * self._before(*place)
+
+    def _peephole(self, gate: int, place: tuple[tirx.Expr, tirx.Expr]) -> tirx.Expr:
+        """What a gate of an LSTM gets from the cell; 0 without peepholes."""
+        if self.peepholes is None:
+            return tirx.const(0, self.layer.dtype)
+        return self.peepholes[_index(gate * self.layer.hidden) + place[1]] * self.last[1][place]
+
+
+def _dims(shape: Sequence[int | tirx.Expr]) -> tuple[tirx.Expr, ...]:
+    return tuple(_index(n) if isinstance(n, int) else n for n in shape)
 
 
 def _index(value: int) -> tirx.Expr:

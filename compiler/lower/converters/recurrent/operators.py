@@ -12,8 +12,9 @@ from tvm import relax
 
 from heterocc.compiler.lower.converters.recurrent.kernel import FUNCTIONS, GATES, STATES, Layer, write_layer
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of, fixed, shape_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, fixed_size, shape_of
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import Extent
 
 op = relax.op
 
@@ -29,14 +30,14 @@ def recurrent(
     if ctx.backend != "cpu":
         raise NotImplementedError("recurrent layers run on CPUs only")
     bias, lengths, *states = (*rest, *(None,) * 5)[:4]
-    if len(rest) > 4 and rest[4] is not None:
-        raise NotImplementedError("peephole weights are not supported")
+    peepholes = rest[4] if len(rest) > 4 else None
     by_batch = bool(ctx.attrs.get("layout", 0))
     if by_batch:
         data = op.permute_dims(data, [1, 0, 2])
-        states = [None if s is None else op.permute_dims(s, [1, 0, 2]) for s in states]
+        states = [None if s is None else ctx.bb.emit(op.permute_dims(s, [1, 0, 2])) for s in states]
     data = ctx.bb.normalize(data)
-    steps, batch, features = shape_of(data)
+    steps, batch, _ = dims_of(data)
+    features = fixed_size(data, 2)
     _require_plain(ctx, lengths, steps)
     directions, _, hidden = shape_of(recurrence)
     flat = ctx.bb.emit(op.reshape(data, (steps * batch, features)))
@@ -47,7 +48,9 @@ def recurrent(
     for d in range(directions):
         reverse = d == 1 or ctx.text("direction", "forward") == "reverse"
         projected = op.matmul(flat, op.permute_dims(_slice_of(weight, d)))
-        layer = Layer(kind, steps, batch, hidden, reverse, names[d], resets_later, dtype_of(data))
+        count, rows = (n if isinstance(n, int) else None for n in (steps, batch))
+        peeps = peepholes is not None
+        layer = Layer(kind, count, rows, hidden, reverse, names[d], resets_later, peeps, dtype_of(data))
         half = GATES[kind] * hidden
         candidate = None
         if bias is not None:
@@ -63,6 +66,7 @@ def recurrent(
         begin = [_initial(s, d, (batch, hidden), layer.dtype) for s in states[: STATES[kind]]]
         arguments = [projected, _in_blocks(ctx, _slice_of(recurrence, d), layer), *begin]
         arguments += [] if candidate is None else [candidate]
+        arguments += [] if peepholes is None else [_slice_of(peepholes, d)]
         kernel = ctx.bb.add_func(write_layer(layer).without_attr("global_symbol"), kind.lower())
         results = [(steps, batch, hidden), *([(batch, hidden)] * STATES[kind])]
         types = [relax.TensorType(shape, layer.dtype) for shape in results]
@@ -93,20 +97,22 @@ def _joined(values: Sequence[relax.Expr], axis: int) -> relax.Expr:
 
 def _slice_of(value: relax.Expr, direction: int) -> relax.Expr:
     """The slice of a weight or state for one direction."""
-    shape = shape_of(value)
+    shape = dims_of(value)
     if shape[0] == 1:
         return op.reshape(value, shape[1:])
     part = op.strided_slice(value, axes=[0], begin=[direction], end=[direction + 1], assume_inbound=True)
     return op.reshape(part, shape[1:])
 
 
-def _initial(state: relax.Expr | None, direction: int, shape: tuple[int, int], dtype: str) -> relax.Expr:
-    return constant(np.zeros(shape, dtype)) if state is None else _slice_of(state, direction)
+def _initial(state: relax.Expr | None, direction: int, shape: Sequence[Extent], dtype: str) -> relax.Expr:
+    if state is not None:
+        return _slice_of(state, direction)
+    return constant(np.zeros(shape, dtype)) if all(isinstance(n, int) for n in shape) else op.zeros(shape, dtype)
 
 
-def _require_plain(ctx: Context, lengths: relax.Expr | None, steps: int) -> None:
+def _require_plain(ctx: Context, lengths: relax.Expr | None, steps: Extent) -> None:
     known = None if lengths is None else fixed(lengths)
-    if lengths is not None and (known is None or np.any(known != steps)):
+    if lengths is not None and (known is None or not isinstance(steps, int) or np.any(known != steps)):
         raise NotImplementedError("sequences of different lengths are not supported")
     if "clip" in ctx.attrs or ctx.attrs.get("input_forget", 0):
         raise NotImplementedError("clip and input_forget are not supported")

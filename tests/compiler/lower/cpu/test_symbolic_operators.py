@@ -82,3 +82,54 @@ def test_a_transposed_convolution_of_any_batch_agrees_with_onnx_runtime(tmp_path
     nodes = [_N("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])]
     proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, 6, 5))}, ["y"], {"w": weight})
     compare(proto, tmp_path, [{"x": rng.standard_normal((n, 4, 6, 5)).astype(np.float32)} for n in (1, 3)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes"),
+    [
+        ("LSTM", {}),
+        pytest.param("LSTM", {"direction": "bidirectional"}, marks=pytest.mark.slow),
+        pytest.param("GRU", {"direction": "reverse"}, marks=pytest.mark.slow),
+    ],
+)
+def test_recurrent_layers_take_any_batch_and_any_number_of_steps(
+    kind: str, attributes: dict[str, str], tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    both, rows = 1 + ("bidirectional" in attributes.values()), {"LSTM": 16, "GRU": 12}[kind]
+    shapes = {"w": (both, rows, 8), "r": (both, rows, 4), "b": (both, 2 * rows)}
+    weights = {name: rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    nodes = [_N(kind, ["x", "w", "r", "b"], ["every", "last"], hidden_size=4, **attributes)]
+    proto = dynamic_model(nodes, {"x": ("float32", ("steps", "batch", 8))}, ["every", "last"], weights)
+    sizes = ((5, 1), (1, 2), (4, 3))
+    compare(proto, tmp_path, [{"x": rng.standard_normal((*size, 8)).astype(np.float32)} for size in sizes])
+
+
+def test_a_slice_that_may_be_empty_beside_a_product_of_integers_agrees_with_onnx_runtime(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        _N("Slice", ["x", "one", "end", "one"], ["inner"]),
+        _N("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
+        _N("MatMulInteger", ["q", "w", "zero"], ["products"]),
+    ]
+    weights = {"one": np.array([1]), "end": np.array([-1]), "w": rng.integers(-100, 100, (8, 6)).astype(np.int8)}
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", "m", 8))}, ["inner", "products"], weights)
+    sizes = ((1, 3), (6, 4), (3, 2))
+    compare(proto, tmp_path, [{"x": rng.standard_normal((*size, 8)).astype(np.float32)} for size in sizes])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("step", [1, 2])
+def test_padding_that_depends_on_the_size_of_an_image_agrees_with_onnx_runtime(
+    mode: str, step: int, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        _N("Conv", ["x", "w"], ["c"], auto_pad=mode, strides=[step, step]),
+        _N("MaxPool", ["c"], ["y"], auto_pad=mode, kernel_shape=[3, 2], strides=[2, step]),
+    ]
+    weights = {"w": rng.standard_normal((5, 4, 3, 2)).astype(np.float32)}
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "h", "w_"))}, ["y"], weights)
+    sizes = ((1, 9, 8), (2, 6, 11), (1, 5, 5))
+    compare(proto, tmp_path, [{"x": rng.standard_normal((n, 4, h, w)).astype(np.float32)} for n, h, w in sizes])
