@@ -26,7 +26,7 @@ from heterocc.compiler.lower.converters.values import (
 )
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
-from heterocc.compiler.lower.variables import Extent
+from heterocc.compiler.lower.variables import Extent, as_int64
 
 op = relax.op
 
@@ -143,11 +143,10 @@ def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.E
 def reverse_sequence(ctx: Context, data: relax.Expr, lengths: relax.Expr) -> relax.Expr:
     """ReverseSequence. A length greater than the time axis reverses the whole axis."""
     batch, time = ctx.attrs.get("batch_axis", 1), ctx.attrs.get("time_axis", 0)
-    steps = shape_of(data)[time]
 
     def compute(x: te.Tensor, length: te.Tensor) -> te.Tensor:
         def at(*i: tirx.Var) -> tirx.Expr:
-            last = tirx.min(length[i[batch]].astype("int64"), tirx.const(steps, "int64"))
+            last = tirx.min(length[i[batch]].astype("int64"), as_int64(x.shape[time]))
             here = i[time].astype("int64")
             there = tirx.Select(here < last, last - tirx.const(1, "int64") - here, here)
             return x(*(there if d == time else v for d, v in enumerate(i)))

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, is_known_empty, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -20,10 +20,10 @@ MOST = 16
 @converter("Det")
 def det(ctx: Context, data: relax.Expr) -> relax.Expr:
     """Determinants by Gaussian elimination; the pivot is the largest element of a column, as in LAPACK."""
-    *batch, rows, columns = shape_of(data)
+    batch, rows, columns = dims_of(data)[:-2], *shape_of(data, -2)
     if rows != columns or not 0 < rows <= MOST:
         raise NotImplementedError(f"matrices of {rows} by {columns} are not supported, only square ones up to {MOST}")
-    if 0 in batch:
+    if is_known_empty(data):
         raise NotImplementedError("empty tensors are not supported")
     dtype = dtype_of(data)
     count = math.prod(batch)
