@@ -137,6 +137,19 @@ def require_bounds(request: ShapeRequest, model: ImportedModel) -> None:
                 where=model.name,
                 hint=nearest(name, known) if known else "its inputs have no named dimensions",
             )
+        same = next((dim for n in model.graph.inputs for dim in _other_names(model, n, name)), None)
+        if same is not None:
+            raise ShapeOptionError(
+                f"the model needs the dimensions '{name}' and '{same}' to be equal, and calls both '{same}'",
+                where=model.name,
+                hint=Hint(f"dims={{'{same}': …}}", f"--dim {same}=…"),
+            )
+
+
+def _other_names(model: ImportedModel, value: str, name: str) -> Iterator[str]:
+    """The names that dimensions of an input got in place of this one."""
+    dims = zip(model.names_of(value), model.graph.values[value].shape or (), strict=False)
+    return (dim for known, dim in dims if known == name and isinstance(dim, str) and dim != name)
 
 
 def require_possible(request: ShapeRequest, model: ImportedModel) -> None:

@@ -38,6 +38,7 @@ from heterocc.compiler.importer.shapes.shapes import (
     name_dimensions,
     set_input_shapes,
 )
+from heterocc.compiler.importer.shapes.unified import unify_names
 from heterocc.compiler.importer.symbols.symbols import Symbols, rule_failure
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.passes.graph import Graph, Node, Value
@@ -123,6 +124,8 @@ def _normalised(draft: Draft, stem: str, digest: str, where: str) -> ImportedMod
     know_empty_inputs(draft, namer)
     values = simplify(draft, where)
     while expand_standard(draft, namer, where) or fuse(draft):
+        values = simplify(draft, where)
+    while unify_names(draft, values):
         values = simplify(draft, where)
     if draft.symbols is None and _has_unknown_sizes(draft, values):
         draft.symbols = Symbols(())

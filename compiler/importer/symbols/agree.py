@@ -10,15 +10,14 @@ from heterocc.compiler.importer.symbols.sizes import Size, number, product_of
 Pair = tuple[Size | None, Size | None]
 
 
-def disagreement(given: Given, result: tuple[Size | None, ...] | None) -> tuple[str, str] | None:
-    """Two sizes that must be equal and are not for all sizes of the named dimensions; None if there are none.
+def disagreements(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[tuple[str, str]]:
+    """Pairs of sizes that must be equal and are not for all sizes of the named dimensions.
 
     `result` is the shape of the node's first output.
     """
     for left, right in _pairs(given, result):
         if left is not None and right is not None and left != right:
-            return left.text, right.text
-    return None
+            yield left.text, right.text
 
 
 def _pairs(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[Pair]:

@@ -26,6 +26,7 @@ from heterocc.compiler.lower.converters import (
     shapes,
     sorting,
     transposed,
+    windows,
 )
 from heterocc.compiler.lower.converters.registry import (
     PREPARED,
@@ -65,4 +66,5 @@ __all__ = [
     "shapes",
     "sorting",
     "transposed",
+    "windows",
 ]

@@ -14,7 +14,6 @@ from tvm import relax, te, tirx
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
-    as_index,
     dims_of,
     dtype_of,
     fixed,
@@ -27,7 +26,7 @@ from heterocc.compiler.lower.converters.values import (
 )
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
-from heterocc.compiler.lower.variables import Extent
+from heterocc.compiler.lower.variables import Extent, as_int64
 
 op = relax.op
 
@@ -147,7 +146,7 @@ def reverse_sequence(ctx: Context, data: relax.Expr, lengths: relax.Expr) -> rel
 
     def compute(x: te.Tensor, length: te.Tensor) -> te.Tensor:
         def at(*i: tirx.Var) -> tirx.Expr:
-            last = tirx.min(length[i[batch]].astype("int64"), as_index(x.shape[time]))
+            last = tirx.min(length[i[batch]].astype("int64"), as_int64(x.shape[time]))
             here = i[time].astype("int64")
             there = tirx.Select(here < last, last - tirx.const(1, "int64") - here, here)
             return x(*(there if d == time else v for d, v in enumerate(i)))
@@ -173,8 +172,8 @@ def tensor_scatter(ctx: Context, past: relax.Expr, update: relax.Expr, starts: r
         def at(*i: tirx.Var) -> tirx.Expr:
             place = i[axis].astype("int64") - begin[i[0]].astype("int64")
             if circular:
-                place = tirx.floormod(place, as_index(old.shape[axis]))
-            replaced = tirx.all(place >= tirx.const(0, "int64"), place < as_index(new.shape[axis]))
+                place = tirx.floormod(place, as_int64(old.shape[axis]))
+            replaced = tirx.all(place >= tirx.const(0, "int64"), place < as_int64(new.shape[axis]))
             return tirx.if_then_else(replaced, new(*i[:axis], place, *i[axis + 1 :]), old(*i))
 
         return te.compute(shape, at, name="tensor_scatter")

@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of, shape_of
+from heterocc.compiler.lower.converters.windows import keeps_size, padded_by_size
 
 op = relax.op
 
@@ -24,6 +25,8 @@ def average_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
     padding_counts = bool(ctx.attrs.get("count_include_pad", 0)) and any(ctx.attrs.get("pads", ()))
     if _covers(ctx, data) and not padding_counts:
         return op.mean(data, list(range(2, rank_of(data))), keepdims=True)
+    if keeps_size(ctx) and not all(isinstance(size, int) for size in dims_of(data)[2:]):
+        ctx, data = padded_by_size(ctx, data, ctx.attrs["kernel_shape"], None)
     return ctx.original(data)
 
 
@@ -32,27 +35,29 @@ def max_pool(ctx: Context, data: relax.Expr) -> relax.Expr | list[relax.Expr]:
     """Maxima over windows, and their indices if they are wanted."""
     if ctx.outputs == 1 and _covers(ctx, data):
         return op.max(data, list(range(2, rank_of(data))), keepdims=True)
-    ctx = _padded(ctx, data)
+    ctx, data = _padded(ctx, data, tirx.min_value(dtype_of(data)))
     if ctx.outputs > 1 and ctx.node.output[1]:
         return _with_indices(ctx, data)
     return ctx.original(data)
 
 
-def _padded(ctx: Context, data: relax.Expr) -> Context:
-    """The context with `pads` in place of an `auto_pad` that determines them."""
+def _padded(ctx: Context, data: relax.Expr, fill: tirx.Expr) -> tuple[Context, relax.Expr]:
+    """The context with `pads` in place of an `auto_pad` that determines them, and the data, padded if need be."""
+    if not keeps_size(ctx):
+        return ctx, data
     auto = ctx.text("auto_pad", "NOTSET")
-    if auto not in ("SAME_UPPER", "SAME_LOWER"):
-        return ctx
     sizes, kernel = dims_of(data)[2:], ctx.attrs["kernel_shape"]
     if not all(isinstance(size, int) for size in sizes):
-        raise NotImplementedError("padding that depends on the input's size needs an image of a fixed size")
+        if ctx.outputs > 1 and ctx.node.output[1]:
+            raise NotImplementedError("indices of maxima over padding that depends on the image's size")
+        return padded_by_size(ctx, data, kernel, fill)
     strides, dilations = (ctx.attrs.get(k, None) or [1] * len(sizes) for k in ("strides", "dilations"))
     axes = zip(sizes, kernel, strides, dilations, strict=True)
     total = [max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n) for n, k, s, d in axes]
     before = [(t + (auto == "SAME_LOWER")) // 2 for t in total]
     pads = [*before, *(t - b for t, b in zip(total, before, strict=True))]
     attrs = {k: v for k, v in ctx.attrs.items() if k not in ("auto_pad", "ceil_mode")}
-    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads})
+    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads}), data
 
 
 MOST_TAPS = 128

@@ -30,11 +30,6 @@ def dims_of(value: relax.Expr) -> tuple[Any, ...]:
     return tuple(int(d) if isinstance(d, tirx.IntImm) else d for d in value.ty.shape.values)
 
 
-def as_index(size: Any) -> tirx.Expr:
-    """A dimension of `dims_of` as an int64 expression."""
-    return tirx.const(size, "int64") if isinstance(size, int) else size
-
-
 def rank_of(value: relax.Expr) -> int:
     """The number of dimensions of a tensor."""
     return len(value.ty.shape.values)

@@ -11,9 +11,10 @@ from heterocc.compiler.lower.cpu.blocks import leaf_blocks
 from heterocc.compiler.lower.cpu.bound_sizes import with_bound_sizes
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
+from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, dims_of
+from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, can_be_empty, dims_of
 
 _REDUCTION = 2
 
@@ -35,25 +36,31 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
         return code, packings
     if not packings:
         return emit.guarded(code, found.conditions, plain), ()
+    if any(isinstance(p, IntegerPanels) for p in packings):
+        return plain, ()  # sums of integers have no form for single numbers
+    other = _narrower_code(function, weights, isa, packings)
+    return (plain, ()) if other is None else (emit.guarded(code, found.conditions, other), packings)
+
+
+def _narrower_code(
+    function: tirx.PrimFunc, weights: Collection[int], isa: Isa, packings: Packings
+) -> tirx.PrimFunc | None:
+    """The kernel in the widest vectors below those of `isa` that its sizes fill, None if some sizes have no code.
+
+    All read the weights as `packings` order them.
+    """
     tall = max((run.size for p in packings if isinstance(p, Panels) for run in p.runs), default=None)
     kernel = None
-    for lanes in reversed(_narrower(isa.lanes)):
-        with assuming(dims_of(function)) as narrow:
-            other = generate(function, weights, replace(isa, lanes=lanes, tall=tall))
-        if other is None or [p.key for p in other[1]] != [p.key for p in packings]:
-            other = None
-        if kernel is None:
-            if other is None or narrow.conditions:
-                return plain, ()
-            kernel = with_bound_sizes(other[0])
-        elif other is not None and narrow.conditions:
-            kernel = emit.guarded(with_bound_sizes(other[0]), narrow.conditions, kernel)
-    return emit.guarded(code, found.conditions, kernel), packings
-
-
-def _narrower(lanes: int) -> list[int]:
-    """The vectors for sizes that do not fill one of `lanes`, the widest first; the last is a single number."""
-    return [n for n in (8, 4) if n < lanes] + [1]
+    for lanes in (1, *(n for n in (4, 8) if n < isa.lanes)):
+        with assuming(dims_of(function)) as found:
+            done = generate(function, weights, replace(isa, lanes=lanes, tall=tall))
+        fitting = done if done is not None and [p.key for p in done[1]] == [p.key for p in packings] else None
+        if kernel is None and (fitting is None or found.conditions):
+            return None
+        if fitting is not None:
+            code = with_bound_sizes(fitting[0])
+            kernel = code if kernel is None or not found.conditions else emit.guarded(code, found.conditions, kernel)
+    return kernel
 
 
 def has_sizes(function: tirx.PrimFunc) -> bool:
@@ -71,6 +78,8 @@ def in_parallel(function: tirx.PrimFunc) -> tirx.PrimFunc:
             continue
         spatial = next((n for n, kind in enumerate(kinds) if kind == _REDUCTION), len(kinds))
         outer = loops[: spatial if spatial < len(kinds) else max(spatial - 1, 0)]
+        # Indices of fused loops are quotients by all extents but the first, which must not be 0.
+        fused = 1 + next((n for n, loop in enumerate(outer[1:]) if can_be_empty(sch.get(loop).extent)), len(outer) - 1)
         if outer:
-            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
+            sch.parallel(sch.fuse(*outer[:fused]) if fused > 1 else outer[0])
     return sch.mod["main"].with_attr("global_symbol", function.attrs["global_symbol"])

@@ -118,10 +118,15 @@ class Assumptions:
 
 def _is_bounded(dim: tirx.Expr) -> bool:
     """Whether a dimension depends on one variable, which is at least 1, and is not limited from below."""
+    variables = tirx.analysis.undefined_vars(dim)
+    return len(variables) == 1 and not can_be_empty(dim)
+
+
+def can_be_empty(dim: tirx.Expr) -> bool:
+    """Whether a dimension may be 0 in a valid run: it is limited from below, or depends on a size that may be 0."""
     limited: list[tirx.Max] = []
     tvm_ffi.structural_walk(dim, [(tirx.Max, limited.append)], order="post")
-    variables = tirx.analysis.undefined_vars(dim)
-    return len(variables) == 1 and not may_be_empty(variables[0]) and not limited
+    return bool(limited) or any(may_be_empty(var) for var in tirx.analysis.undefined_vars(dim))
 
 
 def may_be_empty(variable: tirx.Var) -> bool:

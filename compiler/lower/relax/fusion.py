@@ -56,7 +56,7 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
         function = _injective(mod, value)
         if function is not None:
             terms[binding.var] = _terms(function, [terms.get(a, 1) for a in arguments_of(value)])
-            if terms[binding.var] > MOST_TERMS or _reads_only_sizes(function):
+            if terms[binding.var] > MOST_TERMS or _reads_sizes(function):
                 terms[binding.var] = 1
                 name = value.args[0].name_hint
                 if name not in alone:
@@ -66,9 +66,12 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
     return write_main(builder.get(), main.params, bindings, outputs_of(main)) if alone else mod
 
 
-def _reads_only_sizes(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel reads sizes that no shape of its arguments shows, and no tensor."""
-    return not hasattr(function.params[0], "shape")
+def _reads_sizes(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel has arguments that are sizes.
+
+    A fused kernel would have such a size twice: as an argument, and in the shape of a tensor that its reader has.
+    """
+    return not all(hasattr(param, "shape") for param in function.params)
 
 
 def _injective(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:

@@ -18,7 +18,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.errors import HeteroccError, LoweringError
-from heterocc.compiler.importer.symbols.agree import disagreement
+from heterocc.compiler.importer.symbols.agree import disagreements
 from heterocc.compiler.importer.symbols.contents import Given
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
@@ -245,7 +245,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         shapes = [symbols.shape_of(values.get(name)) for name in node.input]
         contents = [symbols.contents.get(name) for name in node.input]
         given = Given(node, self.opset, shapes, contents)
-        found = disagreement(given, symbols.shape_of(values.get(node.output[0])))
+        found = next(disagreements(given, symbols.shape_of(values.get(node.output[0]))), None)
         if found is not None:
             raise LoweringError(
                 f"{node.op_type} needs the sizes '{found[0]}' and '{found[1]}' to be equal, which not all inputs are",

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from heterocc.artifacts.errors import DynamicShapeError, Hint, ShapeOptionError
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.shape_requests import ShapeRequest, require_bounds
 from heterocc.runtime.files.shape_options import parse_dims
 from tests.compiler.onnx_build import model, node, save, value
 
@@ -75,3 +76,16 @@ def test_the_commands_on_models_take_names(path: Path) -> None:
         assert done.exit_code == 0, done.output
     done = CliRunner().invoke(app, ["query", str(path), "--dim", "tme=5"])
     assert done.exit_code == 2 and "did you mean 'time'?" in done.output
+
+
+def test_dimensions_that_an_operator_needs_to_be_equal_get_one_name(tmp_path: Path) -> None:
+    ends = [value("a", ["rows", 3]), value("b", ["count", "width"])]
+    found = import_model(
+        save(tmp_path, model([node("Concat", "a b", "y", axis=1)], ends, [value("y")])), keep_dims=True
+    )
+    assert found.graph.values["b"].shape == ("rows", "width")
+    assert found.notes == (
+        "Concat 'Concat_0' needs the dimensions 'rows' and 'count' to be equal: both are called 'rows' in the bundle",
+    )
+    with pytest.raises(ShapeOptionError, match="needs the dimensions 'count' and 'rows' to be equal"):
+        require_bounds(ShapeRequest({}, {}, {"count": (1, 4)}, ""), found)

@@ -48,7 +48,7 @@ def recurrent(
     by_batch = bool(ctx.attrs.get("layout", 0))
     if by_batch:
         data = op.permute_dims(data, [1, 0, 2])
-        states = [None if s is None else op.permute_dims(s, [1, 0, 2]) for s in states]
+        states = [None if s is None else ctx.bb.emit(op.permute_dims(s, [1, 0, 2])) for s in states]
     data = ctx.bb.normalize(data)
     steps, batch, _ = dims_of(data)
     flat = ctx.bb.emit(op.reshape(data, (steps * batch, fixed_size(data, 2))))

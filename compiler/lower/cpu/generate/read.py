@@ -265,10 +265,12 @@ def _parts(function: tirx.PrimFunc, wide: list[tuple[Stage, tuple[int, ...]]] | 
             return None
         tiled = [buffer, *(s.buffer for s in after), *(s.buffer for s, _ in wide or ())]
         reads = [r for r in loads(stage.value) if any(r.source.same_as(t) for t in tiled)]
-        same = other.extents == extents and all(is_iters(r.indices, other.iters) for r in reads)
         if not reads:
             before.append(stage)
-        elif same and not wide:
+            continue
+        # Only here, as a comparison of sizes that are known only at run time is an assumption of the kernel.
+        same = other.extents == extents and all(is_iters(r.indices, other.iters) for r in reads)
+        if same and not wide:
             after.append(stage)
         elif wide is not None:
             wide.append((stage, other.extents))

@@ -200,22 +200,26 @@ def _store(model: ImportedModel, store: Store) -> tirx.PrimFunc:
     """A function that writes a row to its place in a tensor."""
     values = model.graph.values
     dtype = values[store.row].dtype
-    shape = [int(d) for d in values[store.target].shape or () if isinstance(d, int)]
+    names: dict[str, tirx.Var] = {}
+    shape = [
+        tirx.const(d, "int64") if isinstance(d, int) else names.setdefault(str(d), tirx.Var(f"d{len(names)}", "int64"))
+        for d in values[store.target].shape or ()
+    ]
     row = te.placeholder(shape[1:], dtype, "row")
     index = te.placeholder((), "int64", "index")
 
     def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
-        place = tirx.max(tirx.const(0, "int64"), tirx.min(ins[1][()], tirx.const(shape[0] - 1, "int64")))
-        count = math.prod(shape[1:])
+        place = tirx.max(tirx.const(0, "int64"), tirx.min(ins[1][()], shape[0] - 1))
+        count = math.prod(shape[1:], start=tirx.const(1, "int64"))
         number = tirx.Var("i", "int64")
         spots: list[tirx.Expr] = []
         rest: tirx.Expr = number
         for size in reversed(shape[1:]):
-            spots.insert(0, tirx.floormod(rest, tirx.const(size, "int64")))
-            rest = tirx.floordiv(rest, tirx.const(size, "int64"))
+            spots.insert(0, tirx.floormod(rest, size))
+            rest = tirx.floordiv(rest, size)
         store = tirx.BufferStore(outs[0], ins[0][tuple(spots)], [place, *spots])
         zero = tirx.const(0, "int64")
-        return tirx.For(number, zero, tirx.const(count, "int64"), tirx.ForKind.SERIAL, store)
+        return tirx.For(number, zero, count, tirx.ForKind.SERIAL, store)
 
     result = te.extern([tuple(shape)], [row, index], body, name="store", dtype=[dtype])
     return te.create_prim_func([row, index, result])

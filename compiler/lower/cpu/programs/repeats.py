@@ -14,10 +14,12 @@ from heterocc.compiler.importer.symbols.contents import Contents
 from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, repeat_of
 from heterocc.compiler.importer.symbols.sizes import Size
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.lower.converters import RESULTS
 from heterocc.compiler.lower.cpu.programs.steps import Again, Step, Store
 from heterocc.passes.graph import Value
 
-_SHAPED = tuple[str, tuple[int | str | None, ...]]
+Dims = tuple[int | str | None, ...]
+_SHAPED = tuple[str, Dims]
 
 
 class Builder(Protocol):
@@ -127,21 +129,14 @@ class Loops:
                 shape = b.values[rows.inner].shape if rows.inner in b.values else None
                 if shape is None or None in shape:
                     raise b.refuse(node, f"the shape of '{rows.inner}' is not known")
-                plain = trips is not None and all(isinstance(d, int) for d in shape)
+                if not all(map(self._is_known, shape)):
+                    raise b.refuse(node, f"'{rows.inner}', which it collects, has a size that the body computes")
                 dtype = b.values[rows.inner].dtype
-                if plain:
-                    whole = f"{rows.outer}.rows"
-                    dims = b.constant(f"{whole}.dims", np.array([trips, *shape], np.int64))
-                    zeros = onnx.numpy_helper.from_array(np.zeros(1, dtype))
-                    fill = helper.make_attribute("value", zeros)
-                    shaped = (dtype, (trips, *shape))
-                    b.add("ConstantOfShape", [dims], whole, value=shaped, attributes=[fill])
+                if trips is not None:
+                    whole = self._zeros(f"{rows.outer}.rows", dtype, (trips, *shape))
                     stored.append((rows, whole))
                 else:
-                    numbers = [0 if not isinstance(d, int) else d for d in shape]
-                    if numbers != list(shape):
-                        raise b.refuse(node, f"'{rows.inner}', which it collects, has no fixed size")
-                    joined.append((rows, self._none(rows, dtype, numbers, start, steps)))
+                    joined.append((rows, self._none(rows, dtype, shape, start, steps)))
         b.close(steps)
         body: list[Step] = []
         b.enter(repeat.body)
@@ -174,17 +169,27 @@ class Loops:
         steps.append(Again(go, start, body, stores, moves, results))
         self._finish(repeat, results, [*stored, *joined], node)
 
-    def _none(self, rows: Rows, dtype: str, shape: list[int], start: list[tuple[str, str]], steps: list[Step]) -> str:
+    def _is_known(self, dim: int | str | None) -> bool:
+        """Whether a dimension follows from the model's inputs, so that tensors can have it before the first trip."""
+        symbols = self.b.symbols
+        return isinstance(dim, int) or (isinstance(dim, str) and symbols.sizes[dim].names <= set(symbols.names))
+
+    def _zeros(self, name: str, dtype: str, shape: Dims) -> str:
+        """A tensor of zeros. Its sizes are those of the result; the input has only the known ones."""
+        b = self.b
+        dims = b.constant(f"{name}.dims", np.array([d if isinstance(d, int) else 0 for d in shape], np.int64))
+        fill = helper.make_attribute("value", onnx.numpy_helper.from_array(np.zeros(1, dtype)))
+        return b.add("ConstantOfShape", [dims], name, value=(dtype, shape), attributes=[fill], domain=RESULTS)
+
+    def _none(self, rows: Rows, dtype: str, shape: Dims, start: list[tuple[str, str]], steps: list[Step]) -> str:
         """The collected rows before the first trip; a tensor of no elements has no code unless its size is a name."""
         b = self.b
         grown = f"{rows.outer}.rows"
         size, *_ = b.symbols.name_unknown(grown, (None,), rows.outer) or ("",)
         b.values[grown] = Value(grown, dtype, (size, *shape))
         zero = b.held(b.constant(f"{grown}.none", np.zeros(1, np.int64)))
-        dims = b.constant(f"{grown}.dims", np.array([0, *shape], np.int64))
         b.measure(zero, (str(size),), steps)
-        fill = helper.make_attribute("value", onnx.numpy_helper.from_array(np.zeros(1, dtype)))
-        start.append((grown, b.add("ConstantOfShape", [dims], f"{grown}.empty", like=grown, attributes=[fill])))
+        start.append((grown, self._zeros(f"{grown}.empty", dtype, (size, *shape))))
         return grown
 
     def _index(self, repeat: Repeat, count: str, name: str) -> None:
@@ -207,14 +212,14 @@ class Loops:
         b.symbols.contents[f"{name}.trips"] = _contents(size)
         return b.add("Size", [rows.outer], f"{name}.trips", value=("int64", ()))
 
-    def _known_trips(self, repeat: Repeat) -> int | None:
-        """The number of trips if it is the same for all inputs."""
+    def _known_trips(self, repeat: Repeat) -> int | str | None:
+        """The number of trips if it follows from the model's inputs."""
         b = self.b
         if repeat.condition:
             return None
         if repeat.read:
             size = (b.values[repeat.read[0].outer].shape or ())[repeat.read[0].axis]
-            return size if isinstance(size, int) else None
+            return size if self._is_known(size) else None
         limit, first = b.arrays.get(repeat.limit), b.arrays.get(repeat.first)
         if limit is None or (repeat.first and (first is None or not bool(first.reshape(-1)[0]))):
             return None

@@ -31,6 +31,7 @@ Case = tuple[str, Mapping[str, Any]]
 """The input that is computed, and the attributes."""
 
 QUICK: Sequence[Case] = [
+    ("scales", {"mode": "nearest"}),
     ("scales", {"mode": "linear", "antialias": 1}),
     ("roi", {"mode": "linear", "extrapolation_value": 7.0}),
 ]

@@ -191,15 +191,16 @@ def test_a_shape_that_depends_on_data_is_refused_with_its_node(tmp_path: object)
     [
         helper.make_node("Reshape", ["x", "one_row"], ["y"]),
         helper.make_node("MatMul", ["z", "w"], ["y"]),
-        helper.make_node("Concat", ["x", "z"], ["y"], axis=1),
+        helper.make_node("Concat", ["x", "double"], ["y"], axis=1),
     ],
     ids=lambda node: node.op_type,
 )
 def test_sizes_that_only_some_inputs_make_equal_are_refused(node: onnx.NodeProto) -> None:
     inputs = {"x": ("float32", ("n", 3)), "z": ("float32", ("m", "k"))}
     constants = {"one_row": np.array([1, 3], np.int64), "w": normal(4, 2)}
+    twice = helper.make_node("Concat", ["x", "x"], ["double"], axis=0)
     with pytest.raises(LoweringError, match=f"{node.op_type} needs the sizes '.*' and '.*' to be equal"):
-        lower(dynamic_model([node], inputs, ["y"], constants))
+        lower(dynamic_model([twice, node], inputs, ["y"], constants))
 
 
 def test_a_batch_with_a_shape_that_is_computed_from_its_size_is_a_loop_over_items(tmp_path: object) -> None:

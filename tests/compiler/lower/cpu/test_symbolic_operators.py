@@ -91,3 +91,33 @@ def test_transposed_convolutions_of_any_batch_and_any_length_agree_with_onnx_run
         for n, f in ((1, 1), (3, 21))
     ]
     compare(dynamic_model(nodes, inputs, ["y", "z"], weights), tmp_path, feeds)
+
+
+def test_a_slice_that_may_be_empty_beside_a_product_of_integers_agrees_with_onnx_runtime(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        _N("Slice", ["x", "one", "end", "one"], ["inner"]),
+        _N("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
+        _N("MatMulInteger", ["q", "w", "zero"], ["products"]),
+    ]
+    weights = {"one": np.array([1]), "end": np.array([-1]), "w": rng.integers(-100, 100, (8, 6)).astype(np.int8)}
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", "m", 8))}, ["inner", "products"], weights)
+    sizes = ((1, 3), (6, 4), (3, 2))
+    compare(proto, tmp_path, [{"x": rng.standard_normal((*size, 8)).astype(np.float32)} for size in sizes])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("step", [1, 2])
+def test_padding_that_depends_on_the_size_of_an_image_agrees_with_onnx_runtime(
+    mode: str, step: int, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        _N("Conv", ["x", "w"], ["c"], auto_pad=mode, strides=[step, step]),
+        _N("MaxPool", ["c"], ["y"], auto_pad=mode, kernel_shape=[3, 2], strides=[2, step]),
+    ]
+    weights = {"w": rng.standard_normal((5, 4, 3, 2)).astype(np.float32)}
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "h", "w_"))}, ["y"], weights)
+    sizes = ((1, 9, 8), (2, 6, 11), (1, 5, 5))
+    compare(proto, tmp_path, [{"x": rng.standard_normal((n, 4, h, w)).astype(np.float32)} for n, h, w in sizes])

@@ -133,6 +133,39 @@ CASES = {
         """,
         [{}],
     ),
+    "a Scan collects rows of any size for any number of trips": (
+        """
+        agraph (float[n] h, float[k,n] x) => (float[n] last, float[k,n] y, float[n,k] z) {
+            last, y, z = Scan<num_scan_inputs = 1, scan_output_axes = [0, 1], scan_output_directions = [0, 1],
+                body = step (float[n] s, float[n] e) => (float[n] t, float[n] r, float[n] q) {
+                    t = Add(s, e)
+                    r = Mul(t, e)
+                    q = Neg(t)
+                }>(h, x)
+        }
+        """,
+        [{"h": np.ones(n, np.float32), "x": np.full((k, n), 0.5, np.float32)} for n, k in ((3, 4), (1, 1), (5, 2))],
+    ),
+    "a Loop collects rows of any size until a condition fails": (
+        """
+        agraph (float[n] x, int64 trips, bool first) => (float[n] last, float[k,n] all)
+            <float top = {20}>
+        {
+            last, all = Loop (trips, first, x) <
+                body = step (int64 i, bool go, float[n] s)
+                => (bool on, float[n] t, float[n] r) {
+                t = Add(s, s)
+                r = Identity(t)
+                m = ReduceMax<keepdims = 0>(t)
+                on = Less(m, top)
+            }>
+        }
+        """,
+        [
+            {"x": np.ones(n, np.float32), "trips": np.array(t), "first": np.array(True)}
+            for n, t in ((2, 3), (5, 50), (1, 1))
+        ],
+    ),
     "an If inside a Loop inside an If": (
         """
         agraph (float[3] x, bool c, int64 trips) => (float[3] y) <bool yes = {1}, int64 one = {1}> {
