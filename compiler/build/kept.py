@@ -37,6 +37,9 @@ MOST_BYTES = 1 << 20
 MOST_AXES = 4
 """Constants with more axes are not searched for transposed weights."""
 
+_TILE = 256
+"""Rows and columns of a large transposed matrix that are copied at a time."""
+
 _Array = np.ndarray[Any, Any]
 
 
@@ -182,7 +185,22 @@ def digest(array: _Array) -> str:
 
 
 def _same(array: _Array, flat: _Array) -> bool:
-    return bool(np.array_equal(np.ascontiguousarray(array).reshape(-1).view(np.uint8), flat.view(np.uint8)))
+    return bool(np.array_equal(in_order(array).reshape(-1).view(np.uint8), flat.view(np.uint8)))
+
+
+def in_order(array: _Array) -> _Array:
+    """The array with its elements in C order: itself, or a copy.
+
+    A large transposed matrix is copied in tiles: numpy would fetch a line of memory for each element.
+    """
+    if array.ndim != 2 or array.flags.c_contiguous or min(array.shape) < 2 * _TILE:
+        return np.ascontiguousarray(array)
+    made: _Array = np.empty(array.shape, array.dtype)
+    rows, columns = (range(0, size, _TILE) for size in array.shape)
+    for row, column in itertools.product(rows, columns):
+        place = slice(row, row + _TILE), slice(column, column + _TILE)
+        made[place] = array[place]
+    return made
 
 
 def _content(lowered: LoweredPartition, weights: _Weights) -> bytes | None:
@@ -281,7 +299,7 @@ def _made(
         source = weights[param.weight]
         if param.order is not None:
             source = source.transpose(param.order)
-        source = np.ascontiguousarray(source).reshape(param.source)
+        source = in_order(source).reshape(param.source)
         if param.layout is None:
             yield source.reshape(param.shape), None
             continue

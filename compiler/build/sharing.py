@@ -6,7 +6,8 @@ The reasons are in docs/decisions/0014-variants-share-plain-weights.md.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,12 +37,12 @@ def plain_weights(partitions: Sequence[LoweredPartition]) -> list[Stored]:
     A weight that is read in several layouts is stored once, plain; so is one that its layout makes much larger. All
     others are stored as they are read.
     """
-    digests = _Digests()
+    digests = _Digests(_source(part, number).nbytes for part in partitions for number in range(len(part.params)))
     layouts: dict[str, set[Layout | None]] = {}
     for part in partitions:
-        for number, array in enumerate(part.params):
+        for number in range(len(part.params)):
             arranged = _arranged(part, number)
-            source = array if arranged is None else arranged.source
+            source = _source(part, number)
             if source.nbytes >= LEAST:
                 layouts.setdefault(digests.of(source), set()).add(None if arranged is None else arranged.layout)
     found: list[Stored] = []
@@ -62,6 +63,11 @@ def _arranged(part: LoweredPartition, number: int) -> Arranged | None:
     return part.arranged[number] if part.arranged else None
 
 
+def _source(part: LoweredPartition, number: int) -> np.ndarray:
+    arranged = _arranged(part, number)
+    return part.params[number] if arranged is None else arranged.source
+
+
 def _gives(arranged: Arranged, array: np.ndarray) -> bool:
     """Whether a runtime gets the parameter from the plain weight; a layout may be too large for its weight."""
     source = np.ascontiguousarray(arranged.source)
@@ -76,17 +82,22 @@ def _gives(arranged: Arranged, array: np.ndarray) -> bool:
 
 
 class _Digests:
-    """SHA-256 of arrays, each hashed once."""
+    """Names of arrays by content: SHA-256, or the place of an array whose size no other has. Each is hashed once."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Iterable[int]) -> None:
+        self._sizes = Counter(sizes)
         self._known: dict[int, tuple[np.ndarray, str]] = {}
 
     def of(self, array: np.ndarray) -> str:
-        """The digest of an array's dtype and bytes."""
+        """The name of an array's dtype and bytes."""
         found = self._known.get(id(array))
         if found is None:
-            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            digest = hashlib.sha256(array.dtype.name.encode() + b" ")
-            digest.update(data)
-            found = self._known[id(array)] = (array, digest.hexdigest())
+            alone = self._sizes[array.nbytes] == 1
+            found = self._known[id(array)] = (array, f"alone {id(array)}" if alone else _digest(array))
         return found[1]
+
+
+def _digest(array: np.ndarray) -> str:
+    digest = hashlib.sha256(array.dtype.name.encode() + b" ")
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

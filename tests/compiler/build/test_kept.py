@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from heterocc.compiler.build.kept import lower_kept
+from heterocc.compiler.build.kept import in_order, lower_kept
 from heterocc.compiler.files.blobs import DiskBlobs
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
@@ -127,3 +127,11 @@ def test_a_wrong_kernel_is_neither_kept_nor_hidden_by_a_kept_partition(
     with pytest.warns(RuntimeWarning):
         lower_kept(product(), cache, lower)
     assert lower.calls == 2
+
+
+@pytest.mark.parametrize("shape", [(700, 513), (512, 512), (3, 2000), (4, 5, 6)])
+def test_a_transposed_array_is_copied_in_order(shape: tuple[int, ...]) -> None:
+    turned = np.arange(np.prod(shape), dtype=np.float32).reshape(shape).T
+    made = in_order(turned)
+    assert made.flags.c_contiguous
+    np.testing.assert_array_equal(made, turned)
