@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from heterocc.compiler.lower.cpu.blocks import leaf_blocks
@@ -82,4 +83,17 @@ def in_parallel(function: tirx.PrimFunc) -> tirx.PrimFunc:
         fused = 1 + next((n for n, loop in enumerate(outer[1:]) if can_be_empty(sch.get(loop).extent)), len(outer) - 1)
         if outer:
             sch.parallel(sch.fuse(*outer[:fused]) if fused > 1 else outer[0])
-    return sch.mod["main"].with_attr("global_symbol", function.attrs["global_symbol"])
+    made = sch.mod["main"].with_attr("global_symbol", function.attrs["global_symbol"])
+    body = tvm_ffi.structural_map(made.body, [(s_tir.SBlockRealize, _truncating)], order="post")
+    return tirx.PrimFunc(list(made.params), body, attrs=made.attrs)
+
+
+def _truncating(block: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
+    """A block whose indices of fused loops, which are not negative, are found by divisions that truncate.
+
+    Divisions that round down ask for the signs of sizes. LLVM makes a copy of the inner loop for each answer, and of
+    these for the next: with a power in the loop it does not come to an end.
+    """
+    kinds = [(tirx.FloorDiv, lambda e: tirx.truncdiv(e.a, e.b)), (tirx.FloorMod, lambda e: tirx.truncmod(e.a, e.b))]
+    values = [tvm_ffi.structural_map(value, kinds, order="post") for value in block.iter_values]
+    return s_tir.SBlockRealize(values, block.predicate, block.block, block.span)

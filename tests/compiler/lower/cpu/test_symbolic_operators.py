@@ -121,3 +121,12 @@ def test_padding_that_depends_on_the_size_of_an_image_agrees_with_onnx_runtime(
     proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "h", "w_"))}, ["y"], weights)
     sizes = ((1, 9, 8), (2, 6, 11), (1, 5, 5))
     compare(proto, tmp_path, [{"x": rng.standard_normal((n, 4, h, w)).astype(np.float32)} for n, h, w in sizes])
+
+
+def test_powers_of_images_of_any_size_compile_and_agree_with_onnx_runtime(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [_N("Pow", ["x", "e"], ["power"]), _N("LRN", ["x"], ["normal"], size=3)]
+    inputs = {"x": ("float32", ("n", 6, "height", "width"))}
+    proto = dynamic_model(nodes, inputs, ["power", "normal"], {"e": np.float32(0.75)})
+    feeds = [{"x": rng.uniform(0.1, 2, (n, 6, h, w)).astype(np.float32)} for n, h, w in ((1, 1, 2), (2, 5, 9))]
+    compare(proto, tmp_path, feeds)
