@@ -166,7 +166,7 @@ def tensor_scatter(ctx: Context, past: relax.Expr, update: relax.Expr, starts: r
         raise NotImplementedError("the axis of the cache must come after the batch and take the update")
     circular = ctx.text("mode", "linear") == "circular"
     if starts is None:
-        starts = op.zeros((shape[0],), "int64")
+        starts = ctx.bb.emit(op.zeros((shape[0],), "int64"))
 
     def compute(old: te.Tensor, new: te.Tensor, begin: te.Tensor) -> te.Tensor:
         def at(*i: tirx.Var) -> tirx.Expr:
