@@ -94,14 +94,3 @@ def test_a_layer_whose_steps_are_divided_among_threads_agrees() -> None:
     x = rng.standard_normal((4, 3, 4)).astype(np.float32)
     made = model([helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=256)], {"x": x}, ["y"], constants)
     assert_same(run_cpu(made, {"x": x}), run_ort(made, {"x": x}))
-
-
-def test_gates_that_read_the_cell_agree() -> None:
-    rng = np.random.default_rng(2)
-    shapes = {"w": (2, 32, 4), "r": (2, 32, 8), "b": (2, 64), "p": (2, 24)}
-    constants = {name: rng.uniform(-0.5, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
-    x = rng.standard_normal((4, 3, 4)).astype(np.float32)
-    given = ["x", "w", "r", "b", "", "", "", "p"]
-    node = helper.make_node("LSTM", given, ["y", "last", "cell"], hidden_size=8, direction="bidirectional")
-    made = model([node], {"x": x}, ["y", "last", "cell"], constants)
-    assert_same(run_cpu(made, {"x": x}), run_ort(made, {"x": x}))
