@@ -36,7 +36,7 @@ FAR = float(1 << 30)
 class _Tables:
     """For each place of a tile and each pixel around it: its index in the image, weight, and -1 if it is inside, or 0.
 
-    There are no weights for the nearest pixel alone, and no flags if no pixel is outside.
+    `weights` is empty if samples are the nearest pixel, `flags` if no pixel can be outside the image.
     """
 
     pixels: Sequence[tirx.Buffer]
