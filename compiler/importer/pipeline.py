@@ -16,6 +16,7 @@ from heterocc.compiler.importer.draft.names import Namer, rename_nodes, rename_v
 from heterocc.compiler.importer.estimates.work import Budget
 from heterocc.compiler.importer.folding.conv_fusion import fuse
 from heterocc.compiler.importer.folding.empty_inputs import know_empty_inputs
+from heterocc.compiler.importer.folding.pad_fusion import fuse_pads
 from heterocc.compiler.importer.folding.simplify import simplify
 from heterocc.compiler.importer.model import ImportedModel, open_shapes
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
@@ -123,7 +124,7 @@ def _normalised(draft: Draft, stem: str, digest: str, where: str) -> ImportedMod
     settle_opset(draft, where)
     know_empty_inputs(draft, namer)
     values = simplify(draft, where)
-    while expand_standard(draft, namer, where) or fuse(draft):
+    while expand_standard(draft, namer, where) or fuse(draft) or fuse_pads(draft):
         values = simplify(draft, where)
     while unify_names(draft, values):
         values = simplify(draft, where)
