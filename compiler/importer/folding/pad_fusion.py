@@ -45,7 +45,7 @@ def fuse_pads(draft: Draft) -> bool:
         for reader, pads in settled.items():
             _set_pads(reader, pads)
             reader.inputs[0] = pad.inputs[0]
-            draft.origins[reader.name] = (*draft.origins.get(pad.name, ()), *draft.origins.get(reader.name, ()))
+            draft.origins[reader.name] = (*draft.origins.get(reader.name, ()), *draft.origins.get(pad.name, ()))
         pad.inputs.clear()
         pad.outputs.clear()
         moved = True

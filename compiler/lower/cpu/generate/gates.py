@@ -25,6 +25,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, 
 from heterocc.compiler.lower.cpu.generate.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, read_gated
 from heterocc.compiler.lower.cpu.generate.tiles import runs
+from heterocc.compiler.lower.cpu.sizes import exceeds
 
 FEWEST_PIXELS = 4
 """Pixels of a channel below which this form has nothing to make vectors of."""
@@ -156,10 +157,10 @@ class _Writer:
         with emit.loop(math.prod(extents), self.kind) as task:
             row, block, part = emit.unpacked(task, extents)
             first = block * index(self.block)
-            if found.product.columns.length % self.block:
+            if exceeds(found.product.columns.length, self.block):
                 first = tirx.min(first, index(found.product.columns.length - self.block))
             start = part * index(self.size)
-            if found.pixels.length % self.size:
+            if exceeds(found.pixels.length, self.size):
                 start = tirx.min(start, index(found.pixels.length - self.size))
             gates = self._gates(arguments, row, block, first)
             with emit.loop(self.block) as number:

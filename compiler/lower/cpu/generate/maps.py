@@ -252,7 +252,7 @@ class _Writer:
             if pieces > 1:
                 piece = tirx.floormod(task, index(pieces))
                 start = piece * index(size)
-                if axis.length % size:
+                if exceeds(axis.length, size):
                     start = tirx.min(start, index(axis.length - size))
                 self._walk(arguments, fixed, start, size)
                 return

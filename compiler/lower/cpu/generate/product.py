@@ -172,7 +172,7 @@ class ProductWriter:
         number, groups = strip
         first = number * index(self.strip)
         end = first + index(self.strip)
-        end = tirx.min(end, index(groups)) if groups % self.strip else end
+        end = tirx.min(end, index(groups)) if exceeds(groups, self.strip) else end
 
         def panels(rows: Run, tile: tirx.Expr) -> None:
             self.prepare(arguments, place, rows, emit.start_of(rows, tile))

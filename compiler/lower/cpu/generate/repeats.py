@@ -18,6 +18,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, linear, loop_values, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest
+from heterocc.compiler.lower.cpu.sizes import exceeds
 
 FEWEST_LANES = 4
 MOST_TIMES = 8
@@ -93,7 +94,7 @@ def write_repeated(nest: Nest, arguments: Arguments, found: Repeated, kind: str)
         place = [(nest.axis([n]), value) for n, value in found.outer.split(row)] if found.outer.loops else []
         with emit.loop(length // lanes) as number:
             _write_vectors(nest, arguments, found, place, number * index(lanes))
-        if length % lanes:
+        if exceeds(length, lanes):
             _write_vectors(nest, arguments, found, place, index(length - lanes))
 
 

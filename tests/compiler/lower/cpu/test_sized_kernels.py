@@ -12,21 +12,25 @@ import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
+from tvm.tirx import PrimFunc
 
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
+from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.guarded import in_parallel
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.schedule import kernel_code, schedule_kernels
+from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import kernel_module
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call
 from heterocc.runtime.execute.memory import host_tensor
+from tests.compiler.lower.cpu.generate.generated import AVX2, AVX512, NEON, target_of
 from tests.compiler.lower.lowered import CPU
 from tests.few_examples import few
 from tests.guard_pages import guarded
@@ -177,3 +181,26 @@ def test_gates_of_an_image_of_any_size_have_code() -> None:
     graph, target = model.graph, cpu_target(CPU)
     job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
     assert schedule_kernels(kernel_module(job, target), target).kernels
+
+
+@pytest.mark.parametrize("mcpu", [AVX512, AVX2, NEON])
+def test_code_for_a_batch_of_any_size_has_no_other_form_for_small_batches(mcpu: str) -> None:
+    nodes = [
+        _N("Conv", ["x", "dense"], ["a"], pads=[1, 1, 1, 1]),
+        _N("Conv", ["a", "deep"], ["b"], pads=[1, 1, 1, 1], group=32),
+        _N("Conv", ["b", "deep"], ["c"], strides=[2, 2], pads=[0, 0, 1, 1], group=32),
+        _N("Conv", ["c", "single"], ["d"]),
+        _N("MaxPool", ["d"], ["e"], kernel_shape=[3, 3], strides=[2, 2]),
+        _N("Conv", ["e", "wide"], ["y"], pads=[1, 3, 1, 3]),
+    ]
+    weights = {"dense": _weight(32, 3, 3, 3), "deep": _weight(32, 1, 3, 3), "single": _weight(32, 32, 1, 1)}
+    weights["wide"] = _weight(24, 32, 3, 7)
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 3, 81, 77))}, ["y"], weights)
+    model = import_model(proto, keep_dims=True)
+    graph, isa = model.graph, isa_of(target_of(mcpu))
+    job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    kernels = [f for _, f in kernel_module(job, cpu_target(CPU)).mod.functions_items() if isinstance(f, PrimFunc)]
+    for function in kernels:
+        with assuming(dims_of(function)) as found:
+            assert generate(function, {1}, isa) is not None
+        assert not found.conditions, function.attrs["global_symbol"]

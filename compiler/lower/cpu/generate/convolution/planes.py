@@ -27,6 +27,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, Run, runs
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
 
 TASKS = 64
 """Tasks at most that planes are dealt out to."""
@@ -47,7 +48,7 @@ def generate_planes(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pane
     rows, columns = found.rows, found.columns
     reads = isa.lanes * columns.stride
     fits = columns.stride <= 2 and reads <= min(2, rows.size) * columns.size and isa.lanes <= 2 * columns.places
-    few = found.work >= emit.PARALLEL_WORK and found.batch * found.groups < emit.TASKS
+    few = typical(found.work) >= emit.PARALLEL_WORK and typical(found.batch * found.groups) < emit.TASKS
     if not fits or few:
         return None
     writer = _Writer(kernel, found, isa)
@@ -97,7 +98,9 @@ class _Writer:
         self.row_parts, self.column_parts = self._chosen()
         self.unrolled = self._unrolled(self.row_parts, self.column_parts)
         planes = found.batch * found.groups
-        self.planes = -(-planes // TASKS) if found.work >= emit.PARALLEL_WORK else planes
+        self.planes = -(-planes // TASKS) if typical(found.work) >= emit.PARALLEL_WORK else planes
+        if not is_number(planes):
+            self.planes = 1
 
     def _chosen(self) -> tuple[tuple[_Part, ...], tuple[_Part, ...]]:
         """The tiles with the least modelled time whose code is not too long."""
@@ -149,7 +152,8 @@ class _Writer:
         every = found.batch * found.groups
         with emit.shared_loop(-(-every // self.planes), found.work) as block:
             first = block * index(self.planes)
-            count = tirx.min(index(self.planes), index(every) - first) if every % self.planes else index(self.planes)
+            last = exceeds(every, self.planes) and self.planes != 1
+            count = tirx.min(index(self.planes), index(every) - first) if last else index(self.planes)
             with build.serial(index(0), count) as number:
                 self._plane(arguments, first + number)
 

@@ -11,6 +11,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import columns, rows
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.sizes import exceeds
 
 BLOCK = 32
 """The vectors of a row that a task computes in turn.
@@ -80,7 +81,7 @@ def _in_blocks(request: Request, arguments: Sequence[tirx.Buffer], sizes: tuple[
 
             with build.serial(index(0), whole) as vector:
                 piece(vector * index(lanes), lanes)
-            if inner % lanes:
+            if exceeds(inner, lanes):
                 # Only in the last block.
                 with (
                     build.If(start + index(size) >= index(inner)),

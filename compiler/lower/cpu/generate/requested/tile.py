@@ -12,6 +12,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import rows
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.sizes import exceeds
 
 
 def write_tile(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
@@ -71,7 +72,7 @@ def _copy(
 
     with emit.loop(length // lanes) as number:
         move(number * index(lanes))
-    if length % lanes:
+    if exceeds(length, lanes):
         move(index(length - lanes))
 
 
