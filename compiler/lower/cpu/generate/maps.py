@@ -83,6 +83,8 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
     extents = {s: b.extents for s, b in zip(range(len(stages)), blocks, strict=True)}
     last = blocks[-1]
     together = {n for n, found in extents.items() if found == last.extents}
+    # Conditions are computed where they are used: TVM stores booleans in vectors bitwise.
+    together -= {n for n in together if dtype_of(stages[n].value) == "bool" and not _is_result(function, stages[n])}
     while moved := {n for n in together if _read_elsewhere(n, stages, together)}:
         together -= moved
     before = tuple(s for n, s in enumerate(stages) if n not in together)
@@ -93,6 +95,10 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
         return None
     after = [replace(stages[n], value=nest.inlined(stages[n].value)) for n in sorted(together)]
     return replace(nest, before=(), after=tuple(after))
+
+
+def _is_result(function: tirx.PrimFunc, stage: Stage) -> bool:
+    return any(p.same_as(stage.buffer) for p in function.params)
 
 
 def _read_elsewhere(number: int, stages: Sequence[Stage], together: set[int]) -> bool:

@@ -101,6 +101,30 @@ def test_transposition_agrees(cpu: str, order: list[int], a: int, b: int, c: int
 
 
 @pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("uint8", (21, 37)), ("int8", (64, 16)), ("int32", (9, 33)), ("int64", (5, 18))]
+)
+def test_transposing_integers_is_generated_and_agrees(cpu: str, dtype: str, shape: tuple[int, int]) -> None:
+    x = RNG.integers(-128 if dtype != "uint8" else 0, 128, shape).astype(dtype)
+    kernel = Generated([node("Transpose", ["x"], ["y"])], {"x": x}, {}, target_of(cpu))
+    np.testing.assert_array_equal(kernel.run(dtype), x.T)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("shape", [(3, 33), (2, 5, 16), (7,)])
+def test_conditions_between_elements_are_generated_and_agree(cpu: str, shape: tuple[int, ...]) -> None:
+    x, r = floats(*shape), floats(*shape)
+    nodes = [
+        node("Greater", ["x", "r"], ["g"]),
+        node("Not", ["g"], ["n"]),
+        node("Where", ["n", "x", "r"], ["w"]),
+        node("ThresholdedRelu", ["w"], ["y"], alpha=0.25),
+    ]
+    least = np.minimum(x, r)
+    check(Generated(nodes, {"x": x, "r": r}, {}, target_of(cpu)), np.where(least > 0.25, least, 0))
+
+
+@pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize(("times", "width"), [(2, 40), (2, 5), (3, 17), (5, 33), (8, 4), (2, 3), (9, 20)])
 def test_nearest_pixels_of_a_map_enlarged_by_a_whole_factor_agree(cpu: str, times: int, width: int) -> None:
     x, r = floats(2, 3, 7, width), floats(2, 3, 7 * times, width * times)
