@@ -91,6 +91,20 @@ def test_concatenation_along_any_axis_agrees(cpu: str, shape: list[int], data: s
     check(kernel, -np.concatenate(list(parts.values()), axis))
 
 
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
+    ("shape", "lengths"), [((2, 0, 3, 7), (4, 1, 9)), ((1, 0, 18), (14, 14)), ((3, 0, 2), (1, 2, 1))]
+)
+def test_short_rows_of_a_concatenation_are_joined_to_vectors_that_agree(
+    cpu: str, shape: tuple[int, ...], lengths: tuple[int, ...]
+) -> None:
+    parts = {f"x{i}": floats(shape[0], length, *shape[2:]) for i, length in enumerate(lengths)}
+    nodes = [node("Concat", list(parts), ["c"], axis=1), node("Mul", ["c", "c"], ["y"])]
+    kernel = Generated(nodes, parts, {}, target_of(cpu))
+    assert kernel.done is not None and "if_then_else" not in kernel.done[0].script()
+    check(kernel, np.square(np.concatenate(list(parts.values()), 1).astype(np.float64)))
+
+
 @given(CPUS, st.permutations(range(3)), SIZES, SIZES, SIZES)
 @few(6, deadline=None)
 def test_transposition_agrees(cpu: str, order: list[int], a: int, b: int, c: int) -> None:
