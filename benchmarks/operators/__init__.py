@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from operators.less_common import less_common
 from operators.models import Case
 from operators.with_products import products
 from operators.without_products import others
 
-CASES: tuple[Case, ...] = (*products(), *others())
+CASES: tuple[Case, ...] = (*products(), *others(), *less_common())
 """The suite."""

@@ -16,11 +16,12 @@ Shape = tuple[int, ...]
 
 
 class Builder:
-    """A model under construction: nodes, weights and the shape of the one input."""
+    """A model under construction: nodes, weights, and the shapes and the type of the inputs."""
 
-    def __init__(self, *inputs: Shape) -> None:
+    def __init__(self, *inputs: Shape, dtype: int = TensorProto.FLOAT) -> None:
         self.inputs = [f"x{i}" for i in range(len(inputs))]
         self.shapes = inputs
+        self.dtype = dtype
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.random = np.random.default_rng(0)
@@ -45,10 +46,8 @@ class Builder:
 
     def model(self, *outputs: str) -> onnx.ModelProto:
         """The finished model; shape inference finds the types of its outputs."""
-        infos = [
-            helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
-            for n, s in zip(self.inputs, self.shapes, strict=True)
-        ]
+        inputs = zip(self.inputs, self.shapes, strict=True)
+        infos = [helper.make_tensor_value_info(name, self.dtype, shape) for name, shape in inputs]
         results = [helper.make_empty_tensor_value_info(o) for o in outputs]
         graph = helper.make_graph(self.nodes, "operator", infos, results, self.weights)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
@@ -328,5 +327,15 @@ def chosen(shape: Shape) -> Callable[[], onnx.ModelProto]:
     def build() -> onnx.ModelProto:
         net = Builder(shape, shape)
         return net.model(net.op("Where", net.op("Greater", "x0", "x1"), "x0", "x1"))
+
+    return build
+
+
+def transposed_as(shape: Shape, weight: Shape, **attributes: Any) -> Callable[[], onnx.ModelProto]:
+    """A transposed convolution without a bias, of any rank and any groups."""
+
+    def build() -> onnx.ModelProto:
+        net = Builder(shape)
+        return net.model(net.op("ConvTranspose", "x0", net.weight(*weight, scale=weight[0] ** -0.5), **attributes))
 
     return build

@@ -110,6 +110,24 @@ def _pow(ctx: Context, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
     return power if work == result else op.astype(power, result)
 
 
+_QUOTIENTS = {"int32": "float64", "int16": "float32", "uint16": "float32", "int8": "float32", "uint8": "float32"}
+"""The floating-point type whose rounded quotients of such integers have the right integral part."""
+
+
+@converter("Div")
+def _div(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """Div. CPUs have no vectors of integer quotients, so those of short integers are computed in floating point.
+
+    A quotient that is not an integer is at least 1 / |right| away from one, and its rounding error is smaller.
+    """
+    dtype = dtype_of(left)
+    known = fixed(right)
+    if ctx.backend != "cpu" or dtype not in _QUOTIENTS or (known is not None and known.size == 1):
+        return ctx.original(left, right)
+    wide = [ctx.bb.emit(as_dtype(v, _QUOTIENTS[dtype])) for v in (left, right)]
+    return as_dtype(ctx.bb.emit(op.divide(*wide)), dtype)
+
+
 @converter("Mod")
 def _mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     """Mod. The result has the sign of the divisor, or that of the dividend if `fmod` is set, as it is for floats."""

@@ -38,7 +38,34 @@ def max_pool(ctx: Context, data: relax.Expr) -> relax.Expr | list[relax.Expr]:
     ctx, data = _padded(ctx, data, tirx.min_value(dtype_of(data)))
     if ctx.outputs > 1 and ctx.node.output[1]:
         return _with_indices(ctx, data)
+    if ctx.backend == "cpu" and rank_of(data) == 5 and not ctx.attrs.get("ceil_mode") and _is_fixed(data):
+        return _by_planes(ctx, data)
     return ctx.original(data)
+
+
+def _is_fixed(data: relax.Expr) -> bool:
+    return all(isinstance(size, int) for size in dims_of(data))
+
+
+def _by_planes(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """The maxima over windows of three dimensions, as maxima over depth of those of each plane."""
+    batch, channels, depth, *sizes = shape_of(data)
+    strides, dilations = (ctx.attrs.get(k, None) or [1] * 3 for k in ("strides", "dilations"))
+    kernel, pads = ctx.attrs["kernel_shape"], ctx.attrs.get("pads", None) or [0] * 6
+    planes = op.nn.max_pool2d(
+        op.reshape(data, [batch, channels * depth, *sizes]),
+        kernel[1:],
+        strides[1:],
+        [*pads[1:3], *pads[4:]],
+        dilations[1:],
+    )
+    planes = ctx.bb.emit(planes)
+    places = shape_of(planes)[2:]
+    columns = op.reshape(planes, [batch, channels, depth, math.prod(places)])
+    ends = [pads[0], 0, pads[3], 0]
+    found = op.nn.max_pool2d(columns, [kernel[0], 1], [strides[0], 1], ends, [dilations[0], 1])
+    found = ctx.bb.emit(found)
+    return op.reshape(found, [batch, channels, shape_of(found)[2], *places])
 
 
 def _padded(ctx: Context, data: relax.Expr, fill: tirx.Expr) -> tuple[Context, relax.Expr]:

@@ -34,7 +34,8 @@ class AxisConvolution:
     """The convolution along one axis with `size` inputs, `taps` weights and a stride of `stride` outputs.
 
     The first `begin` outputs are dropped, the next `size * stride + more` are kept. The size may be an expression; all
-    other numbers of the convolution follow without it.
+    other numbers of the convolution follow without it. With a stride of one, only every `dilation`-th of the `taps` has
+    a weight.
     """
 
     size: Any
@@ -42,6 +43,7 @@ class AxisConvolution:
     stride: int
     begin: int
     more: int
+    dilation: int = 1
 
     @property
     def outputs(self) -> Any:
@@ -52,6 +54,11 @@ class AxisConvolution:
     def kernel(self) -> int:
         """The number of taps of each convolution, including zeros as padding."""
         return -(-self.taps // self.stride)
+
+    @property
+    def weights(self) -> int:
+        """The number of weights of each convolution, including zeros as padding."""
+        return (self.kernel - 1) // self.dilation + 1
 
     @property
     def first(self) -> int:
@@ -105,8 +112,8 @@ class AxisConvolution:
 
 @converter("ConvTranspose")
 def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None = None) -> relax.Expr:
-    """ConvTranspose without dilation and with strides up to the kernel's size; TVM's converter handles others."""
-    ctx = _padded(ctx, data, weight)
+    """ConvTranspose as a convolution, or as a product if each plane has one input; TVM's converter handles others."""
+    ctx, weight = _spread(_padded(ctx, data, weight), weight)
     axes = _axes(ctx, data, weight)
     if axes is None:
         return ctx.original(data, weight, bias)
@@ -114,6 +121,9 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
     groups = int(ctx.attrs.get("group", 1))
     outer = shape_of(weight)[1] * groups
     strides, rank = [a.stride for a in axes], len(axes)
+    if groups == 1 and all(a.size == 1 and a.begin + a.outputs <= a.taps and a.dilation == 1 for a in axes):
+        found = _product(ctx, data, weight, axes)
+        return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
     if _wastes_taps(ctx, axes, outer // groups):
         found = _in_parts(ctx, data, weight, axes, groups)
         return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
@@ -121,6 +131,7 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
         data,
         _rearranged(ctx, weight, axes, (groups, inner // groups, outer // groups)),
         padding=[a.padding[0] for a in axes] + [a.padding[1] for a in axes],
+        dilation=[a.dilation for a in axes],
         groups=groups,
     )
     if prod(strides) > 1:
@@ -140,7 +151,41 @@ def _interleaved(places: int, parts: int, rank: int) -> list[int]:
 
 def _wastes_taps(ctx: Context, axes: Sequence[AxisConvolution], channels: int) -> bool:
     """Whether the taps of one convolution for all outputs would be zeros in part, on a device where this costs time."""
-    return ctx.backend == "cpu" and channels >= FEWEST_CHANNELS and any(a.taps % a.stride for a in axes)
+    if ctx.backend != "cpu" or channels < FEWEST_CHANNELS or any(a.taps < a.stride for a in axes):
+        return False
+    return any(a.taps % a.stride for a in axes)
+
+
+def _product(ctx: Context, data: relax.Expr, weight: relax.Expr, axes: Sequence[AxisConvolution]) -> relax.Expr:
+    """The transposed convolution of one input for each channel, without bias: a product of vector and matrix."""
+    inner, outer, *taps = shape_of(weight)
+    batch, spatial = dims_of(data)[0], list(range(2, 2 + len(axes)))
+    columns = ctx.bb.emit(op.reshape(weight, [inner, outer * prod(taps)]))
+    found = op.reshape(op.matmul(op.reshape(data, [batch, inner]), columns), [batch, outer, *taps])
+    if all(a.outputs == a.taps for a in axes):
+        return found
+    begins = [a.begin for a in axes]
+    return op.strided_slice(found, spatial, begins, [a.begin + a.outputs for a in axes], assume_inbound=True)
+
+
+def _spread(ctx: Context, weight: relax.Expr) -> tuple[Context, relax.Expr]:
+    """The context without `dilations`, and the weights with zeros in their place, unless all strides are one."""
+    taps = shape_of(weight)[2:]
+    strides, dilations = (ctx.attrs.get(k, None) or [1] * len(taps) for k in ("strides", "dilations"))
+    if max(strides) == 1 or max(dilations) == 1:
+        return ctx, weight
+    for axis, (count, dilation) in enumerate(zip(taps, dilations, strict=True), 2):
+        shape = list(shape_of(weight))
+        weight = ctx.bb.emit(op.reshape(weight, [*shape[: axis + 1], 1, *shape[axis + 1 :]]))
+        widths = [0] * 2 * (len(shape) + 1)
+        widths[2 * (axis + 1) + 1] = 1
+        for _ in range(dilation - 1):
+            weight = ctx.bb.emit(op.nn.pad(weight, widths))
+        shape[axis] *= dilation
+        weight = ctx.bb.emit(op.reshape(weight, shape))
+        weight = ctx.bb.emit(op.strided_slice(weight, [axis], [0], [(count - 1) * dilation + 1], assume_inbound=True))
+    attrs = {k: v for k, v in ctx.attrs.items() if k not in ("dilations", "kernel_shape")}
+    return dataclasses.replace(ctx, attrs=attrs), weight
 
 
 def _in_parts(
@@ -206,15 +251,14 @@ def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[AxisConvo
     sizes, taps = dims_of(data)[2:], shape_of(weight)[2:]
     rank = len(sizes)
     strides, dilations, more = (ctx.attrs.get(k, [d] * rank) for k, d in _DEFAULTS)
-    if rank not in _CONVOLUTIONS or any(d != 1 for d in dilations):
+    if rank not in _CONVOLUTIONS:
         return None
-    if any(s > k for s, k in zip(strides, taps, strict=True)):
-        return None
+    taps = tuple((k - 1) * d + 1 for k, d in zip(taps, dilations, strict=True))
     pads = [0] * 2 * rank if ctx.text("auto_pad", "NOTSET") == "VALID" else ctx.attrs.get("pads", [0] * 2 * rank)
     found = []
     for d in range(rank):
         beyond = taps[d] - strides[d] + more[d] - pads[d] - pads[d + rank]
-        found.append(AxisConvolution(sizes[d], taps[d], strides[d], pads[d], beyond))
+        found.append(AxisConvolution(sizes[d], taps[d], strides[d], pads[d], beyond, dilations[d]))
     # An expression stands for one or more.
     fewest = [a.stride + a.more if not isinstance(a.size, int) else a.outputs for a in found]
     return tuple(found) if min(fewest) > 0 and all(a.begin >= 0 for a in found) else None
@@ -238,12 +282,12 @@ def _rearranged(
             widths = [0] * 2 * (2 + rank)
             widths[2 * (2 + d) + 1] = missing
             weight = ctx.bb.emit(op.nn.pad(weight, widths))
-    split = [groups, inner, outer, *(n for a in axes for n in (a.kernel, a.stride))]
+    split = [groups, inner, outer, *(n for a in axes for n in (a.weights, a.stride))]
     weight = ctx.bb.emit(op.reshape(weight, split))
     for d, axis in enumerate(axes):
-        if axis.kernel > 1:
+        if axis.weights > 1:
             weight = ctx.bb.emit(op.flip(weight, 3 + 2 * d))
     order = [0, 2, *(4 + 2 * d for d in range(rank)), 1, *(3 + 2 * d for d in range(rank))]
     weight = ctx.bb.emit(op.permute_dims(weight, order))
     rows = groups * outer * prod(a.stride for a in axes)
-    return ctx.bb.emit(op.reshape(weight, [rows, inner, *(a.kernel for a in axes)]))
+    return ctx.bb.emit(op.reshape(weight, [rows, inner, *(a.weights for a in axes)]))

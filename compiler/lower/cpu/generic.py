@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call
 
@@ -117,6 +118,26 @@ def _parallel(sch: s_tir.Schedule, loops: list[LoopRV], work: int, keep: int) ->
     sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
 
 
+def without_inner_threads(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel in which no short parallel loop is in a serial one, which would start the threads in each iteration.
+
+    TVM writes the updates of a scatter as such a loop for each slice.
+    """
+
+    def outer(loop: tirx.For) -> tirx.For:
+        if loop.kind != tirx.ForKind.SERIAL or (isinstance(loop.extent, tirx.IntImm) and int(loop.extent) <= 1):
+            return loop
+        return tvm_ffi.structural_map(loop, [(tirx.For, serial)], order="post")
+
+    def serial(loop: tirx.For) -> tirx.For:
+        short = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) < PARALLEL_WORK
+        if loop.kind != tirx.ForKind.PARALLEL or not short:
+            return loop
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+    return tvm_ffi.structural_map(function, [(tirx.For, outer)], order="post")
+
+
 def _lanes(block: BlockView, lanes: int) -> int:
     return max(1, lanes * 4 // max(itemsize(dtype_of(block.store.value)), 1))
 
@@ -158,4 +179,4 @@ def _stores(block: BlockView) -> list[tirx.BufferStore]:
     return [block.store]
 
 
-__all__ = ["PARALLEL_WORK", "schedule_reduction", "schedule_spatial", "view"]
+__all__ = ["PARALLEL_WORK", "schedule_reduction", "schedule_spatial", "view", "without_inner_threads"]

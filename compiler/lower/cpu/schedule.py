@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
-from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
+from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial, without_inner_threads
 from heterocc.compiler.lower.cpu.guarded import has_sizes, sized_kernel
 from heterocc.compiler.lower.cpu.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.layouts import layout_of
@@ -109,10 +109,10 @@ def schedule_kernel(
 
     Returns the kernel and the packings of its weight arguments.
     """
-    plain, hidden = known_to_schedules(function)
+    plain, hidden = known_to_schedules(without_inner_threads(function))
     sch = s_tir.Schedule(plain, debug_mask="none")
     if not leaf_blocks(sch):
-        return function, ()
+        return without_inner_threads(function), ()
     for rv in leaf_blocks(sch):
         # A block without loops (a scalar) makes `rfactor` of its neighbour fail in TVM 0.27.
         if not sch.get_loops(rv):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import (
     dtype_of,
@@ -31,7 +32,8 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, index, linear, offset, substituted
+from heterocc.compiler.lower.cpu.generate.pieces import bare, cuts_along, with_value
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.repeats import find_repeated, write_repeated
 from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
@@ -46,6 +48,9 @@ TASKS = 16
 
 MOST_PIECES = 8
 """The limit on pieces of an axis, because each has separate code."""
+
+SHORT_ROW = 64
+"""The length of rows below which several are joined even if conditions change between them."""
 
 SHORT = 8
 """The length of an axis of bytes below which vectors along it do not pay."""
@@ -83,6 +88,8 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
     extents = {s: b.extents for s, b in zip(range(len(stages)), blocks, strict=True)}
     last = blocks[-1]
     together = {n for n, found in extents.items() if found == last.extents}
+    # Conditions are computed where they are used: TVM stores booleans in vectors bitwise.
+    together -= {n for n in together if dtype_of(stages[n].value) == "bool" and not _is_result(function, stages[n])}
     while moved := {n for n in together if _read_elsewhere(n, stages, together)}:
         together -= moved
     before = tuple(s for n, s in enumerate(stages) if n not in together)
@@ -93,6 +100,10 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
         return None
     after = [replace(stages[n], value=nest.inlined(stages[n].value)) for n in sorted(together)]
     return replace(nest, before=(), after=tuple(after))
+
+
+def _is_result(function: tirx.PrimFunc, stage: Stage) -> bool:
+    return any(p.same_as(stage.buffer) for p in function.params)
 
 
 def _read_elsewhere(number: int, stages: Sequence[Stage], together: set[int]) -> bool:
@@ -138,11 +149,15 @@ def _types(value: tirx.Expr) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The order of a nest: `outer` loops, then `axis` in the pieces between `cuts`."""
+    """The order of a nest: `outer` loops, then `axis` in the pieces between `cuts`.
+
+    `nests` are the nest in each piece, if conditions are replaced by their values there.
+    """
 
     outer: Axis
     axis: Axis
     cuts: tuple[int, ...]
+    nests: tuple[Nest, ...] = ()
 
 
 def _shape(nest: Nest) -> _Shape | None:
@@ -171,45 +186,36 @@ def _shape(nest: Nest) -> _Shape | None:
     axis = nest.axis(numbers[first:])
     cuts: tuple[int, ...] = (0, axis.length)
     if len(axis.loops) == 1 and not plain[axis.loops[0]]:
-        found = _cuts(nest, axis.loops[0])
+        found = cuts_along(nest, axis.loops[0])
         cuts = tuple(sorted({*cuts, *(c for c in found if 0 < c < axis.length)}))
+    elif first and axis.length < SHORT_ROW and plain[numbers[first]] and len(forms) == len(_loads(nest)):
+        pieces = _in_pieces(nest, nest.axis(numbers[: first - 1]), nest.axis(numbers[first - 1 :]), forms)
+        if pieces is not None:
+            return pieces
     return _Shape(nest.axis(numbers[:first]), axis, cuts) if len(cuts) <= MOST_PIECES + 1 else None
 
 
-def _cuts(nest: Nest, number: int) -> set[int]:
-    """Values of a loop at which a comparison with it alone changes, or a limit of an index takes effect."""
-    found: set[int] = set()
-    for stage in nest.after:
-        var = stage.iters[number]
-        places = [node for load in loads(stage.value) for place in load.indices for node in nodes(place)]
-        for part in (*outside_loads(stage.value), *places):
-            if not isinstance(part, tirx.LT | tirx.LE | tirx.GT | tirx.GE):
-                continue
-            zero = _zero(part.a - part.b, var)
-            if zero is None:
-                continue
-            # Inclusive comparisons change one further.
-            inclusive = isinstance(part, tirx.LE | tirx.GT)
-            found.add(zero[0] + int(inclusive == (zero[1] == 1)))
-        for part in places:
-            if isinstance(part, tirx.Min | tirx.Max):
-                given = _operands(part)
-                zeros = (_zero(a - b, var) for a in given for b in given if isinstance(b, tirx.IntImm))
-                found |= {zero[0] for zero in zeros if zero is not None}
-    return found
+def _loads(nest: Nest) -> list[TensorLoad]:
+    return [load for stage in nest.after for load in loads(stage.value)]
 
 
-def _operands(expr: tirx.Expr) -> list[tirx.Expr]:
-    """The operands of a tree of minima and maxima."""
-    return [*_operands(expr.a), *_operands(expr.b)] if isinstance(expr, tirx.Min | tirx.Max) else [expr]
+def _in_pieces(nest: Nest, outer: Axis, axis: Axis, forms: Sequence[Linear]) -> _Shape | None:
+    """Short rows joined to pieces between the values of their loop at which conditions change, as in concatenations.
 
-
-def _zero(difference: tirx.Expr, var: tirx.Var) -> tuple[int, int] | None:
-    """The value of a variable at which a difference is zero, and its step, 1 or -1; None for another difference."""
-    form = linear(difference, [var])
-    if form is None or abs(form.steps[0]) != 1:
+    None if more than comparisons depends on that loop, or if too few threads would find work.
+    """
+    number, row = axis.loops[0], math.prod(axis.extents[1:])
+    if not is_number(axis.length) or any(axis.step(form) is None for form in forms):
         return None
-    return -form.constant * form.steps[0], form.steps[0]
+    if typical(math.prod(nest.extents)) >= PARALLEL_ELEMENTS and typical(outer.length) < TASKS:
+        return None
+    places = sorted({0, axis.extents[0], *(c for c in cuts_along(nest, number) if 0 < c < axis.extents[0])})
+    if not 2 < len(places) <= MOST_PIECES + 1:
+        return None
+    nests = tuple(with_value(nest, number, place) for place in places[:-1])
+    if any(n.loops[number].same_as(part) for n in nests for s in n.after for part in bare(s, n)):
+        return None
+    return _Shape(outer, axis, tuple(place * row for place in places), nests)
 
 
 class _Writer:
@@ -256,8 +262,9 @@ class _Writer:
                     start = tirx.min(start, index(axis.length - size))
                 self._walk(arguments, fixed, start, size)
                 return
-            for begin, end in pairwise(cuts):
-                self._walk(arguments, fixed, index(begin), end - begin)
+            nests = self.shape.nests or (self.nest,) * (len(cuts) - 1)
+            for (begin, end), nest in zip(pairwise(cuts), nests, strict=True):
+                self._walk(arguments, fixed, index(begin), end - begin, nest)
 
     def _share(self, arguments: Arguments, kind: str) -> None:
         """An axis of a length that is known only at run time, in pieces of about the same number of vectors."""
@@ -274,19 +281,34 @@ class _Writer:
                     arguments, fixed, emit.bound(tirx.min(vector * index(lanes), index(axis.length - lanes))), lanes
                 )
 
-    def _vector(self, arguments: Arguments, fixed: list[tuple[Axis, tirx.Expr]], start: tirx.Expr, lanes: int) -> None:
-        kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(self.nest)}
+    def _vector(
+        self,
+        arguments: Arguments,
+        fixed: list[tuple[Axis, tirx.Expr]],
+        start: tirx.Expr,
+        lanes: int,
+        nest: Nest | None = None,
+    ) -> None:
+        nest = nest or self.nest
+        kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
         with emit.loop(lanes, "vectorized") as lane:
             place = [*fixed, (self.shape.axis, start + lane)]
-            Element(self.nest, arguments, None, kept, place, lane).store()
+            Element(nest, arguments, None, kept, place, lane).store()
 
-    def _walk(self, arguments: Arguments, fixed: list[tuple[Axis, tirx.Expr]], start: tirx.Expr, size: int) -> None:
-        """`size` elements of the axis from `start`."""
+    def _walk(
+        self,
+        arguments: Arguments,
+        fixed: list[tuple[Axis, tirx.Expr]],
+        start: tirx.Expr,
+        size: int,
+        nest: Nest | None = None,
+    ) -> None:
+        """`size` elements of the axis from `start`, in a nest that differs from the map's if given."""
         lanes = self.lanes
         while lanes > size:
             lanes //= 2
 
         with emit.loop(size // lanes) as number:
-            self._vector(arguments, fixed, start + number * index(lanes), lanes)
+            self._vector(arguments, fixed, start + number * index(lanes), lanes, nest)
         if exceeds(size, lanes):
-            self._vector(arguments, fixed, start + index(size - lanes), lanes)
+            self._vector(arguments, fixed, start + index(size - lanes), lanes, nest)

@@ -21,6 +21,9 @@ from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.sizes import exceeds
 
 FEWEST_LANES = 4
+MOST_LANES = 16
+"""The limit on rows of a block: vectors of bytes have more lanes than there are registers."""
+
 MOST_TURNED = 2
 """The limit on transposed arrays of a map: each needs as many registers as a vector has lanes."""
 
@@ -50,13 +53,14 @@ def find_turned(nest: Nest, along: Axis, lanes: int) -> Turned | None:
         if any(form == known and load.source.same_as(other.source) for other, known in reads):
             continue
         reads.append((load, form))
-    if not reads or len(reads) > MOST_TURNED or any(dtype_of(load) != "float32" for load, _ in reads):
+    if not reads or len(reads) > MOST_TURNED:
         return None
     rest = [n for n, extent in enumerate(nest.extents) if extent > 1 and n not in along.loops]
     last = next((n for n in rest if all(form.steps[n] == 1 for _, form in reads)), None)
     if last is None:
         return None
     across = _longest(nest, rest, last, [form for _, form in every if form is not None])
+    lanes = min(lanes, MOST_LANES)
     while lanes > along.length or lanes > across.length:
         lanes //= 2
     if lanes < FEWEST_LANES:
@@ -105,13 +109,13 @@ def _write_block(
     lanes = found.lanes
     turned = []
     for load, form in found.reads:
-        flat = arguments.flat(load.source)
-        rows = [emit.registers(1, lanes) for _ in range(lanes)]
+        flat, dtype = arguments.flat(load.source), dtype_of(load)
+        rows = [emit.registers(1, lanes, dtype) for _ in range(lanes)]
         for i, register in enumerate(rows):
             where = at(form, [*place, (found.along, column + index(i)), (found.across, row)])
             assert where is not None
             emit.put(register, emit.vector(flat, where, lanes), index(0), lanes)
-        turned.append((form, load, transposed(rows, lanes)))
+        turned.append((form, load, transposed(rows, lanes, dtype)))
     for i in range(lanes):
         kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
         with emit.loop(lanes, "vectorized") as lane:
@@ -134,13 +138,13 @@ def _with_registers(nest: Nest, values: Sequence[tuple[Linear, TensorLoad, tirx.
     return replace(nest, after=tuple(stages))
 
 
-def transposed(rows: Sequence[tirx.Buffer], lanes: int) -> Sequence[tirx.Buffer]:
+def transposed(rows: Sequence[tirx.Buffer], lanes: int, dtype: str = "float32") -> Sequence[tirx.Buffer]:
     """The columns of a square block whose rows are in registers, in registers."""
     distance = 1
     while distance < lanes:
         low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
         high = [j + distance if not j & distance else lanes + j for j in range(lanes)]
-        fresh = [emit.registers(1, lanes) for _ in rows]
+        fresh = [emit.registers(1, lanes, dtype) for _ in rows]
         for i in range(lanes):
             if i & distance:
                 continue

@@ -38,3 +38,18 @@ def test_padding_that_a_huge_window_takes_is_not_added_up() -> None:
     node = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[1280] * 2, strides=[1280] * 2, ceil_mode=1)
     module = kernel_module(job(model([node], {"x": X}, ["y"])), target_of(runnable()[0]))
     assert "1280" not in module.mod.script()
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [3, 2, 3], "strides": [2, 1, 2], "pads": [1, 0, 1, 0, 1, 1]},
+        {"kernel_shape": [2, 3, 2], "dilations": [2, 1, 3], "pads": [0, 1, 0, 1, 0, 0]},
+        {"kernel_shape": [3, 3, 3], "strides": [2, 2, 2], "ceil_mode": 1},
+    ],
+    ids=str,
+)
+def test_maxima_over_windows_of_three_dimensions_agree(attributes: dict[str, object]) -> None:
+    x = np.random.default_rng(2).standard_normal((2, 3, 6, 7, 9)).astype(np.float32)
+    made = model([helper.make_node("MaxPool", ["x"], ["y"], **attributes)], {"x": x}, ["y"], opset=19)
+    assert_same(run_cpu(made, {"x": x}), run_ort(made, {"x": x}))

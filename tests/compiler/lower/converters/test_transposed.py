@@ -1,4 +1,4 @@
-"""Transposed convolutions whose stride does not divide the taps, against ONNX Runtime."""
+"""Transposed convolutions against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -33,3 +33,29 @@ def test_transposed_convolutions_in_parts_agree_with_onnx_runtime(
     lowered = CpuLowering().lower(work)
     np.testing.assert_allclose(execute(work, lowered, {"x": x})["y"], run_ort(made, {"x": x})["y"], atol=2e-5)
     assert sum(a.size for a in lowered.params) <= sum(a.size for a in weights.values()), "weights of zero"
+
+
+SPARSE: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((5, 7), (3, 3), {"dilations": [2, 1], "pads": [5, 2, 0, 2], "group": 3}),
+    ((4, 6), (3, 2), {"dilations": [2, 3], "strides": [2, 3], "pads": [1, 2, 0, 1], "output_padding": [1, 1]}),
+    ((6,), (2,), {"dilations": [3], "strides": [2], "auto_pad": "SAME_UPPER"}),
+    ((4, 5), (2, 3), {"strides": [4, 5], "output_padding": [1, 3]}),
+    ((1, 1), (4, 5), {"pads": [1, 0, 0, 2], "strides": [2, 3]}),
+    ((1, 1), (3, 3), {"output_padding": [1, 0], "strides": [2, 2]}),
+]
+
+
+@pytest.mark.parametrize(("sizes", "taps", "attributes"), SPARSE, ids=str)
+def test_dilations_large_strides_and_single_inputs_agree_with_onnx_runtime(
+    sizes: tuple[int, ...], taps: tuple[int, ...], attributes: dict[str, Any]
+) -> None:
+    rng, groups = np.random.default_rng(0), attributes.get("group", 1)
+    x = rng.standard_normal((2, 6, *sizes)).astype(np.float32)
+    weights = {
+        "w": rng.standard_normal((6, 3, *taps)).astype(np.float32),
+        "b": rng.standard_normal(3 * groups).astype(np.float32),
+    }
+    made = model([helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], **attributes)], {"x": x}, ["y"], weights)
+    work = job(made)
+    found = execute(work, CpuLowering().lower(work), {"x": x})["y"]
+    np.testing.assert_allclose(found, run_ort(made, {"x": x})["y"], atol=2e-5)

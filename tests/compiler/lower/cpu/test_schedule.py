@@ -226,3 +226,13 @@ def test_sorting_keeps_its_place_and_its_order() -> None:
     x = floats(4, 300)
     nodes = [node("TopK", ["x", "k"], ["v", "i"]), node("Exp", ["v"], ["e"])]
     check(nodes, {"x": x}, ["v", "i", "e"], {"k": np.array([7], np.int64)})
+
+
+def test_a_scatter_starts_no_threads_for_each_of_its_slices() -> None:
+    inputs = {"x": floats(9, 5), "u": floats(4, 5)}
+    indices = np.array([[3], [8], [0], [5]], np.int64)
+    scatter = [node("ScatterND", ["x", "i", "u"], ["y"])]
+    module = compiled(scatter, inputs, {"i": indices})
+    assert "T.parallel" in module.mod.script()
+    assert "T.parallel" not in schedule_kernels(module, LLVM).mod.script()
+    check(scatter, inputs, ["y"], {"i": indices})

@@ -91,6 +91,20 @@ def test_concatenation_along_any_axis_agrees(cpu: str, shape: list[int], data: s
     check(kernel, -np.concatenate(list(parts.values()), axis))
 
 
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
+    ("shape", "lengths"), [((2, 0, 3, 7), (4, 1, 9)), ((1, 0, 18), (14, 14)), ((3, 0, 2), (1, 2, 1))]
+)
+def test_short_rows_of_a_concatenation_are_joined_to_vectors_that_agree(
+    cpu: str, shape: tuple[int, ...], lengths: tuple[int, ...]
+) -> None:
+    parts = {f"x{i}": floats(shape[0], length, *shape[2:]) for i, length in enumerate(lengths)}
+    nodes = [node("Concat", list(parts), ["c"], axis=1), node("Mul", ["c", "c"], ["y"])]
+    kernel = Generated(nodes, parts, {}, target_of(cpu))
+    assert kernel.done is not None and "if_then_else" not in kernel.done[0].script()
+    check(kernel, np.square(np.concatenate(list(parts.values()), 1).astype(np.float64)))
+
+
 @given(CPUS, st.permutations(range(3)), SIZES, SIZES, SIZES)
 @few(6, deadline=None)
 def test_transposition_agrees(cpu: str, order: list[int], a: int, b: int, c: int) -> None:
@@ -98,6 +112,30 @@ def test_transposition_agrees(cpu: str, order: list[int], a: int, b: int, c: int
     nodes = [node("Transpose", ["x"], ["t"], perm=order), node("Abs", ["t"], ["y"])]
     kernel = Generated(nodes, {"x": x}, {}, target_of(cpu))
     check(kernel, np.abs(x.transpose(order)))
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("uint8", (21, 37)), ("int8", (64, 16)), ("int32", (9, 33)), ("int64", (5, 18))]
+)
+def test_transposing_integers_is_generated_and_agrees(cpu: str, dtype: str, shape: tuple[int, int]) -> None:
+    x = RNG.integers(-128 if dtype != "uint8" else 0, 128, shape).astype(dtype)
+    kernel = Generated([node("Transpose", ["x"], ["y"])], {"x": x}, {}, target_of(cpu))
+    np.testing.assert_array_equal(kernel.run(dtype), x.T)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("shape", [(3, 33), (2, 5, 16), (7,)])
+def test_conditions_between_elements_are_generated_and_agree(cpu: str, shape: tuple[int, ...]) -> None:
+    x, r = floats(*shape), floats(*shape)
+    nodes = [
+        node("Greater", ["x", "r"], ["g"]),
+        node("Not", ["g"], ["n"]),
+        node("Where", ["n", "x", "r"], ["w"]),
+        node("ThresholdedRelu", ["w"], ["y"], alpha=0.25),
+    ]
+    least = np.minimum(x, r)
+    check(Generated(nodes, {"x": x, "r": r}, {}, target_of(cpu)), np.where(least > 0.25, least, 0))
 
 
 @pytest.mark.parametrize("cpu", runnable())
