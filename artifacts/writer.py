@@ -92,11 +92,12 @@ class BundleWriter:
         if error is None and not self._finished:
             raise InternalError("a bundle was begun but not finished")
 
-    def add_weight(self, array: npt.NDArray[np.generic], dtype: str | None = None) -> int:
+    def add_weight(self, array: npt.NDArray[np.generic], dtype: str | None = None, sha256: str | None = None) -> int:
         """Store a tensor once by content and return its index in `Manifest.weights`.
 
         Any shape is allowed, including `()` and empty ones. Only arrays that are not C-contiguous or not little endian
-        are copied. `dtype` names the stored type if numpy lacks it: `bfloat16` for an array of uint16.
+        are copied. `dtype` names the stored type if numpy lacks it: `bfloat16` for an array of uint16. `sha256` is the
+        digest of the stored bytes, if it is known.
         Raises InternalError (HC902) for a dtype that the format lacks (strings, objects).
         """
         name = dtype or array.dtype.name
@@ -105,7 +106,7 @@ class BundleWriter:
             raise InternalError(f"a weight of dtype {array.dtype} cannot be stored as '{name}'")
         shape = tuple(int(d) for d in array.shape)
         data = _raw(array)
-        digest = hashlib.sha256(data).hexdigest()
+        digest = sha256 or hashlib.sha256(data).hexdigest()
         key = (name, shape, digest)
         known = self._index.get(key)
         if known is not None:

@@ -47,6 +47,7 @@ class Job:
     `policy` is the name of the policy, and `passes_of` has the passes of variants that the policy `measured` chose.
     `requested` are all variants that the user asked for, `specs` those with code of their own.
     `assumed` are notes on default bounds of dynamic dimensions, which apply if a GPU runs nodes.
+    `known` are all outputs of ONNX Runtime for `feed`, and `outputs` those of the golden vectors.
     `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
     `unchecked` is the same for the report, or the reason why nothing is compared.
     """
@@ -69,6 +70,7 @@ class Job:
     requested: tuple[VariantSpec, ...] = ()
     feed: Mapping[str, Any] | None = None
     outputs: Mapping[str, Any] | None = None
+    known: Mapping[str, Any] | None = None
     builder: Builder | None = None
     checker: Checker | None = None
     inputs: Path | None = None
@@ -152,7 +154,7 @@ class Job:
         """Lower and check the placed variants."""
         self.builder = Builder(self.model, all_devices(spec.devices for spec in self.specs), self.reporter)
         if self.feed is not None and self.options.check:
-            self.checker = Checker(self.model, self.feed, self.reporter)
+            self.checker = Checker(self.model, self.feed, self.reporter, known=self.known)
         for spec, variant in zip(self.specs, self.placed, strict=True):
             with self.request.naming():
                 if self.policy == MEASURED:
@@ -258,6 +260,7 @@ class Job:
         if self._uses_gpu:
             require_within(self.model, found.inputs)
         self._report_unseen(found)
+        self.known = found.outputs
         tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
         golden = {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}
         narrow = [self.model.sources.get(n, n) for n, v in found.inputs.items() if is_narrow(v)]

@@ -202,7 +202,11 @@ def _variant(
         params = []
         for number, array in enumerate(lowered.params):
             found = plain[lowered].get(number)
-            params.append(writer.add_weight(array if found is None else found.source))
+            if found is None:
+                params.append(writer.add_weight(array, sha256=lowered.digests.get(number)))
+                lowered.digests[number] = writer.weight(params[-1]).sha256
+            else:
+                params.append(writer.add_weight(found.source))
             progress.step()
         partitions.append(
             m.Partition(

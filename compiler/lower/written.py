@@ -1,4 +1,4 @@
-"""Attributes of kernels that are complete when they enter a module, and are not scheduled."""
+"""Attributes of kernels: marks of those that enter a module complete, and the source of generated ones."""
 
 WRITTEN = "heterocc.written"
 """The attribute of kernels that are not to be scheduled."""
@@ -8,3 +8,6 @@ ROWS = "heterocc.rows"
 
 REQUEST = "heterocc.request"
 """The attribute of kernels without a body: the kind and the options of the one that the CPU back end writes there."""
+
+SOURCE = "heterocc.source"
+"""The attribute of kernels for CPUs with the digest of all that they were generated from."""

@@ -2,7 +2,8 @@
 
 A kernel's object depends on nothing but its signature: it is compiled alone, under a name made of its content. So the
 same kernel has the same object in every network. LLVM works in threads while the calling thread runs TVM's passes,
-which call back into Python: two threads that both do so wait for the interpreter's lock most of the time.
+which call back into Python: two threads that both do so wait for the interpreter's lock most of the time. It begins
+with the first kernel that is scheduled, while others are not.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import tvm
 import tvm_ffi
@@ -22,6 +23,7 @@ from heterocc.compiler.files.blobs import open_blobs
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.lower.progress import counted
+from heterocc.compiler.lower.written import SOURCE
 from heterocc.runtime.execute.tvm_api import available_cores
 
 if TYPE_CHECKING:
@@ -31,47 +33,71 @@ _ENTRY = "tirx.is_entry_func"
 """TVM's mark of a module's only function, which would be exported once more, as the module's main function."""
 
 
-def kernel_objects(
-    functions: Mapping[str, tirx.PrimFunc], target: Target, pipeline: str
-) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Compile scheduled kernels, each to an object file, from the cache on disk if they were compiled before.
+class KernelObjects:
+    """The object files of scheduled kernels, compiled in threads, or from the cache on disk if they were before.
 
-    Returns the objects by the name of the function that each defines, and this name by that of the kernel. Kernels that
-    are equal have one object.
+    A context manager: its end discards what was begun and not finished. Not for use by several threads.
     """
-    cache = open_blobs()
-    names: dict[str, str] = {}
-    keys: dict[str, str] = {}
-    found: dict[str, bytes] = {}
-    pending: dict[str, Future[bytes]] = {}
-    with ThreadPoolExecutor(available_cores()) as pool:
-        for symbol, function in counted("generating code", sorted(functions.items())):
-            plain = function.with_attr("global_symbol", "kernel")
-            name = names[symbol] = _name(plain)
-            if name in keys:
-                continue
-            key = keys[name] = _key(name, target, pipeline)
-            known = cache.read(key) if cache is not None else None
-            if known is not None:
-                found[name] = known
-            else:
-                lowered = _lowered(name, plain.with_attr("global_symbol", name), target, pipeline)
-                pending[name] = pool.submit(_object, lowered, target, checked=_needs_checks(plain))
-        made = {name: future.result() for name, future in pending.items()}
-    if cache is not None:
-        cache.write({keys[name]: content for name, content in made.items()})
-    return {name: made.get(name) or found[name] for name in keys}, names
+
+    def __init__(self, target: Target, pipeline: str) -> None:
+        self._target = target
+        self._pipeline = pipeline
+        self._pool = ThreadPoolExecutor(available_cores())
+        self._cache = open_blobs()
+        self._origin = f"kernel\n{toolchain_digest()}\n{target}\n{pipeline}"
+        self._found: dict[str, bytes] = {}
+        self._pending: dict[str, Future[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def begin(self, function: tirx.PrimFunc) -> str:
+        """Begin to compile a kernel, unless it is known, and return the name of the function that its object defines.
+
+        Kernels that are equal have one object.
+        """
+        source = function.attrs.get(SOURCE)
+        plain = function.with_attr("global_symbol", "kernel").without_attr(SOURCE)
+        name = _name(plain, None if source is None else str(source))
+        if name in self._found or name in self._pending:
+            return name
+        known = self._cache.read(self._key(name)) if self._cache is not None else None
+        if known is not None:
+            self._found[name] = known
+        else:
+            lowered = _lowered(name, plain.with_attr("global_symbol", name), self._target, self._pipeline)
+            self._pending[name] = self._pool.submit(_object, lowered, self._target, checked=_needs_checks(plain))
+        return name
+
+    def finish(self, functions: Mapping[str, tirx.PrimFunc]) -> tuple[dict[str, bytes], dict[str, str]]:
+        """Compile the kernels that were not begun, and wait for the objects of all these.
+
+        Returns the objects by the name of the function that each defines, and this name by that of the kernel.
+        """
+        items = sorted(functions.items())
+        names = {symbol: self.begin(function) for symbol, function in counted("generating code", items)}
+        used = sorted(set(names.values()))
+        made = {name: self._pending[name].result() for name in used if name in self._pending}
+        if self._cache is not None:
+            self._cache.write({self._key(name): content for name, content in made.items()})
+        return {name: made.get(name) or self._found[name] for name in used}, names
+
+    def _key(self, name: str) -> str:
+        return hashlib.sha256(f"{self._origin}\n{name}".encode()).hexdigest()
 
 
-def _name(kernel: tirx.PrimFunc) -> str:
-    """A name that is equal for equal kernels: of the text, and of TVM's hash, which sees the exact value of numbers."""
-    digest = hashlib.sha256(kernel.script(show_meta=True).encode())
+def _name(kernel: tirx.PrimFunc, source: str | None) -> str:
+    """A name that is equal for equal kernels: of the source or the text, and of TVM's hash.
+
+    The hash sees the exact value of numbers, which a text does not have, and differences that a source does not have.
+    It has too few bits to be enough. The text of a generated kernel takes as long as a tenth of its compilation.
+    """
+    digest = hashlib.sha256((kernel.script(show_meta=True) if source is None else source).encode())
     digest.update(b"\n%d" % tvm_ffi.structural_hash(kernel))
     return f"k{digest.hexdigest()[:32]}"
-
-
-def _key(name: str, target: Target, pipeline: str) -> str:
-    return hashlib.sha256(f"kernel\n{toolchain_digest()}\n{target}\n{pipeline}\n{name}".encode()).hexdigest()
 
 
 def _lowered(name: str, kernel: tirx.PrimFunc, target: Target, pipeline: str) -> tvm.IRModule:

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import vm_build
 
 from heterocc.compiler.files.scratch import scratch_folder
-from heterocc.compiler.lower.codegen.kernel_objects import kernel_objects
+from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.codegen.link import link
+from heterocc.compiler.lower.codegen.scopes import without_scopes
 from heterocc.compiler.lower.pipeline import call_by_symbol, memory_passes
 from heterocc.compiler.lower.progress import phase
+from heterocc.compiler.lower.written import SOURCE
 
 if TYPE_CHECKING:
     from tvm.ir.transform import PassContext
@@ -44,17 +45,22 @@ class Executable:
 
 
 def build_executable(
-    entry: tvm.IRModule, target: Target, config: Mapping[str, Any] | None = None, pipeline: str = "default"
+    entry: tvm.IRModule,
+    target: Target,
+    config: Mapping[str, Any] | None = None,
+    pipeline: str = "default",
+    objects: KernelObjects | None = None,
 ) -> Executable:
     """Generate code for an entry module whose kernels are scheduled. CPU code is generated in several threads.
 
-    `pipeline` is the name of the pass pipeline from scheduled kernels to code.
+    `pipeline` is the name of the pass pipeline from scheduled kernels to code. `objects` compiles the kernels of
+    CPUs, apart from the entry.
     """
     phase("generating code")
     shared: dict[str, str] = {}
     passes = tvm.transform.Sequential(memory_passes())
     entry = _without_scopes(entry)
-    apart, objects, names = _kernels(entry, target, pipeline)
+    apart, made, names = _kernels(entry, objects)
 
     def memory(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
         mod, found = call_by_symbol(passes(mod), apart)
@@ -67,7 +73,7 @@ def build_executable(
     with tvm.transform.PassContext(opt_level=3, config=dict(config or {})):
         vm = tvm.relax.build(entry, target=target, relax_pipeline=last, tir_pipeline=pipeline)
     aliases = {symbol: names.get(function, function) for symbol, function in {**names, **shared}.items()}
-    return Executable(vm, aliases, tuple(objects[name] for name in sorted(objects)))
+    return Executable(vm, aliases, tuple(made[name] for name in sorted(made)))
 
 
 def build_entries(
@@ -76,17 +82,18 @@ def build_entries(
     write: Callable[[relax.ExecBuilder], None],
     target: Target,
     pipeline: str,
+    objects: KernelObjects,
 ) -> Executable:
     """Generate code for several entry modules and other functions, all with distinct names.
 
-    `write` adds the instructions that call them.
+    `write` adds the instructions that call them. The other arguments are as in `build_executable`.
     """
     phase("generating code")
     modules = [_without_scopes(entry) for entry in entries.values()]
     everything = tvm.IRModule({gv: f for module in modules for gv, f in module.functions_items()})
     for name, function in functions.items():
         everything.update_func(relax.GlobalVar(name), function)
-    apart, objects, names = _kernels(everything, target, pipeline)
+    apart, made, names = _kernels(everything, objects)
     with tvm.transform.PassContext(opt_level=3), target:
         planned = tvm.transform.Sequential(memory_passes())(everything)
         planned, shared = call_by_symbol(planned, apart, tuple(entries))
@@ -98,17 +105,17 @@ def build_entries(
         code = tvm.IRModule({gv: f for gv, f in left.functions_items() if isinstance(f, tirx.PrimFunc)})
         vm = vm_build._vmlink(builder, target, code, pipeline, params=dict(constants))
     aliases = {symbol: names.get(function, function) for symbol, function in {**names, **shared}.items()}
-    return Executable(vm, aliases, tuple(objects[name] for name in sorted(objects)))
+    return Executable(vm, aliases, tuple(made[name] for name in sorted(made)))
 
 
 def _kernels(
-    entry: tvm.IRModule, target: Target, pipeline: str
+    entry: tvm.IRModule, objects: KernelObjects | None
 ) -> tuple[frozenset[str], dict[str, bytes], dict[str, str]]:
-    """The kernels that are compiled apart from the entry, on a CPU all of them, and their `kernel_objects`."""
-    if target.kind.name != "llvm":
+    """The kernels that are compiled apart from the entry, all or none, their objects and the names in these."""
+    if objects is None:
         return frozenset(), {}, {}
     kernels = {gvar.name_hint: f for gvar, f in entry.functions_items() if isinstance(f, tirx.PrimFunc)}
-    return frozenset(kernels), *kernel_objects(kernels, target, pipeline)
+    return frozenset(kernels), *objects.finish(kernels)
 
 
 def kernels_executable(functions: Mapping[str, tirx.PrimFunc], target: Target) -> Executable:
@@ -122,13 +129,9 @@ def _nothing() -> tirx.PrimFunc:
 
 def _without_scopes(mod: tvm.IRModule) -> tvm.IRModule:
     """The module without the attributes of TVM's script builder on statements, which code generation warns about."""
-
-    def unwrapped(mark: tirx.AttrStmt) -> tirx.Stmt:
-        return mark.body if mark.attr_key == "pragma_scope" else mark
-
     functions = {
-        gvar: tvm_ffi.structural_map(function, [(tirx.AttrStmt, unwrapped)])
-        if isinstance(function, tirx.PrimFunc)
+        gvar: without_scopes(function)
+        if isinstance(function, tirx.PrimFunc) and SOURCE not in function.attrs
         else function
         for gvar, function in mod.functions_items()
     }

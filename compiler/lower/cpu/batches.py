@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
+from heterocc.compiler.lower.cpu.sources import with_derived_source
 from heterocc.compiler.lower.itemwise import carries_items, for_items
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.written import ROWS
@@ -24,7 +25,9 @@ def over_batch(module: KernelModule, size: tirx.Var) -> KernelModule:
 
     Items lie one after the other in every value that depends on an input.
     """
-    found = for_items(module, size, _looped)
+    found = for_items(
+        module, size, lambda f, pattern, results: with_derived_source(_looped(f, pattern, results), f, pattern, results)
+    )
     assert found is not None  # every kernel runs in a loop
     return found
 

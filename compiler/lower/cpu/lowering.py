@@ -14,6 +14,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import Dumps, LoweredPartition, PartitionJob
+from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.codegen.shared_object import build_entries, build_executable, shared_object
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.batches import can_loop, over_batch
@@ -46,9 +47,9 @@ class CpuLowering:
         target = cpu_target(job.device)
         if needs_program(job):
             return _lower_program(job, target)
-        with lowering(job, _ADVICE):
-            stages = _stages(job, target)
-            executable = build_executable(stages.entry, target, pipeline=PIPELINE)
+        with lowering(job, _ADVICE), KernelObjects(target, PIPELINE) as objects:
+            stages = _stages(job, target, objects)
+            executable = build_executable(stages.entry, target, pipeline=PIPELINE, objects=objects)
         return stages.lowered(
             shared_object(executable, triple_of(target)),
             cpu_features=code_features(job.device.target or host_cpu().target),
@@ -108,11 +109,11 @@ _tried = _Tried()
 
 def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
     """Lower a partition with branches, loops or sizes that it computes."""
-    with lowering(job, _ADVICE):
+    with lowering(job, _ADVICE), KernelObjects(target, PIPELINE) as objects:
         built = build_program(
             job,
             lambda part: plant_fault(_kernels(part, target), part),
-            lambda module: _scheduled(module, job, target, in_place=False),
+            lambda module: _scheduled(module, job, target, objects, in_place=False),
         )
         entries = {part.name: part.entry for part in built.parts}
         forms = {
@@ -121,7 +122,7 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
             for file, mod in (("kernels", part.module.mod), ("scheduled", part.scheduled.mod), ("entry", part.entry))
         }
         executable = build_entries(
-            entries, built.stores, lambda builder: built.bytecode.write(builder, "main"), target, PIPELINE
+            entries, built.stores, lambda builder: built.bytecode.write(builder, "main"), target, PIPELINE, objects
         )
     return LoweredPartition(
         kind="tvm",
@@ -150,20 +151,25 @@ def _isa(job: PartitionJob, target: Target) -> Isa:
     return dataclasses.replace(isa, bfloat=True) if job.device.rounds_products and has_pairs(target) else isa
 
 
-def _scheduled(module: KernelModule, job: PartitionJob, target: Target, *, in_place: bool = True) -> KernelModule:
+def _scheduled(
+    module: KernelModule, job: PartitionJob, target: Target, objects: KernelObjects | None, *, in_place: bool = True
+) -> KernelModule:
+    """The scheduled kernels; their compilation begins in `objects`."""
     rounded = product_nodes(job.model, job.nodes) if _isa(job, target).bfloat else ()
-    return schedule_kernels(module, target, in_place=in_place, rounded=rounded)
+    on_kernel = None if objects is None else objects.begin
+    return schedule_kernels(module, target, in_place=in_place, rounded=rounded, on_kernel=on_kernel)
 
 
-def _stages(job: PartitionJob, target: Target) -> Stages:
+def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages:
     form = _tried.take(job) or _form(job, target)
     module = plant_fault(form.module, form.job)
-    scheduled = _scheduled(module, form.job, target, in_place=form.batch is None)
+    single = form.batch is not None  # kernels for one item change when a loop over all items is added
+    scheduled = _scheduled(module, form.job, target, None if single else objects, in_place=not single)
     if form.batch is not None and can_loop(scheduled):
         scheduled = over_batch(scheduled, form.batch)
     elif form.batch is not None:
         module = plant_fault(_kernels(job, target), job)
-        scheduled = _scheduled(module, job, target)
+        scheduled = _scheduled(module, job, target, objects)
     return Stages(module, scheduled, destination_passing(scheduled))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 from heterocc.compiler.lower.arranged import Arranged
+from heterocc.compiler.lower.codegen.scopes import without_scopes
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_arithmetic, leaf_blocks, loads, view
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
@@ -27,6 +28,7 @@ from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spa
 from heterocc.compiler.lower.cpu.guarded import has_sizes, sized_kernel
 from heterocc.compiler.lower.cpu.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.layouts import layout_of
+from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax.kernels import always_among, kernel_calls
@@ -40,7 +42,7 @@ from heterocc.compiler.lower.straight import (
     write_main,
 )
 from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
-from heterocc.compiler.lower.written import REQUEST, WRITTEN
+from heterocc.compiler.lower.written import REQUEST, SOURCE, WRITTEN
 
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
@@ -50,12 +52,17 @@ Packed = Packing | Panels | FilteredPanels | IntegerPanels | PairPanels
 
 
 def schedule_kernels(
-    module: KernelModule, target: Target, *, in_place: bool = True, rounded: Collection[str] = ()
+    module: KernelModule,
+    target: Target,
+    *,
+    in_place: bool = True,
+    rounded: Collection[str] = (),
+    on_kernel: Callable[[tirx.PrimFunc], object] | None = None,
 ) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
 
     `in_place` lets kernels write their results into a concatenation. `rounded` are the nodes whose products have
-    factors rounded to bfloat16.
+    factors rounded to bfloat16. `on_kernel` is called with each kernel when its code is complete.
     """
     isa = isa_of(target)
     module = joined_products(joined_rows(module), isa)
@@ -70,8 +77,13 @@ def schedule_kernels(
             if gvar.name_hint == "main":
                 continue
             here = dataclasses.replace(isa, bfloat=True) if gvar.name_hint in paired else isa
-            scheduled, wanted = kernel_code(function, weights.get(gvar.name_hint, frozenset()), here)
-            functions[gvar.name_hint] = at_any_address(scheduled, parts.get(gvar.name_hint, ()))
+            constant, inside = weights.get(gvar.name_hint, frozenset()), parts.get(gvar.name_hint, ())
+            scheduled, wanted = kernel_code(function, constant, here)
+            made = without_scopes(at_any_address(scheduled, inside))
+            made = made.with_attr(SOURCE, source(function, sorted(constant), sorted(inside), here))
+            functions[gvar.name_hint] = made
+            if on_kernel is not None:
+                on_kernel(made)
             if wanted:
                 packings[gvar.name_hint] = wanted
     return _with_kernels(module, functions, packings)

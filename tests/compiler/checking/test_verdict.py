@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from heterocc.compiler.build.build import Builder, BuiltPlan
+from heterocc.compiler.checking import check
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.feed import feed_for
+from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.checking.verdict import CheckResult, Fault, Right, Unchecked, Wrong
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.model import ImportedModel
@@ -53,3 +55,15 @@ def test_the_same_code_is_run_once_and_other_code_again(
     assert runs == ["p0"]
     again = Builder(model, [built.jobs[0].device], Reporter()).build(built.plan)
     assert checker.check(again).checked == (True,) and len(runs) == 2
+
+
+def test_values_that_are_known_are_not_computed_again(
+    model: ImportedModel, built: BuiltPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = feed_for(model, None, 1)
+    known = Reference(model, model.graph.outputs).run(feed)
+    monkeypatch.setattr(check, "Reference", None)
+    assert Checker(model, feed, Reporter(), known=known).check(built).verdicts == (Right(),)
+    wrong = {name: value + 1 for name, value in known.items()}
+    monkeypatch.setattr(Checker, "_blame", lambda *_: Wrong(()))
+    assert Checker(model, feed, Reporter(), known=wrong).check(built).verdicts == (Wrong(()),)

@@ -1,0 +1,31 @@
+"""Digests of all that kernels are generated from: shorter texts than the kernels, which are equal for equal kernels."""
+
+from __future__ import annotations
+
+import hashlib
+
+import tvm_ffi
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.alignment import at_any_address
+from heterocc.compiler.lower.written import SOURCE
+
+
+def source(function: tirx.PrimFunc, *facts: object) -> str:
+    """The digest of an unscheduled kernel, apart from names that differ from network to network, and of other
+    facts that its code depends on.
+
+    The text of a kernel leaves out digits of numbers, which TVM's hash sees.
+    """
+    plain = at_any_address(function).with_attr("global_symbol", "kernel")
+    digest = hashlib.sha256(plain.script(show_meta=True).encode())
+    digest.update(f"\n{tvm_ffi.structural_hash(plain)}\n{facts!r}".encode())
+    return digest.hexdigest()
+
+
+def with_derived_source(function: tirx.PrimFunc, before: tirx.PrimFunc, *facts: object) -> tirx.PrimFunc:
+    """A kernel that was made from another one and these facts, with a digest if the other has one."""
+    known = before.attrs.get(SOURCE)
+    if known is None:
+        return function
+    return function.with_attr(SOURCE, hashlib.sha256(f"{known}\n{facts!r}".encode()).hexdigest())
