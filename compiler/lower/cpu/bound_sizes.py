@@ -13,12 +13,32 @@ _OPERATIONS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.
 
 
 def with_bound_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel with a variable in place of each expression of its sizes that has more than one operation."""
+    """The kernel with a variable in place of each expression of its sizes that has more than one operation.
+
+    A kernel with a buffer outside shared loops whose length is a size stays as it is: TVM moves such a buffer to the
+    beginning, where the variables have no values yet.
+    """
+    if _sized_buffers(function.body) > sum(_sized_buffers(loop.body) for loop in _shared_loops(function.body)):
+        return function
     sizes = _Sizes(function)
     body = tvm_ffi.structural_map(function.body, [(_OPERATIONS, sizes.bound)], order="pre")
     if not sizes.known:
         return function
     return tirx.PrimFunc(list(function.params), tirx.SeqStmt([*sizes.statements, body]), attrs=function.attrs)
+
+
+def _sized_buffers(body: tirx.Stmt) -> int:
+    """The number of buffers whose lengths are not numbers."""
+    found: list[tirx.AllocBuffer] = []
+    tvm_ffi.structural_walk(body, [(tirx.AllocBuffer, found.append)], order="pre")
+    return sum(not all(isinstance(dim, tirx.IntImm) for dim in alloc.buffer.shape) for alloc in found)
+
+
+def _shared_loops(body: tirx.Stmt) -> list[tirx.For]:
+    """The loops that threads share, which do not contain each other."""
+    found: list[tirx.For] = []
+    tvm_ffi.structural_walk(body, [(tirx.For, found.append)], order="pre")
+    return [loop for loop in found if loop.kind == tirx.ForKind.PARALLEL]
 
 
 class _Sizes:

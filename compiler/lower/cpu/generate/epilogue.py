@@ -12,7 +12,7 @@ from heterocc.compiler.lower.cpu.blocks import dtype_of, is_rounding, loads, nod
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, registers, vector
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_values, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
-from heterocc.compiler.lower.cpu.sizes import exceeds
+from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 
 _KEPT = ("float32", "int32")
 """Types of values that are kept in a vector register; others are computed again for each use."""
@@ -73,17 +73,13 @@ def store_vectors(
     lanes: int,
 ) -> None:
     """Store `length` outputs in a row: `total(number)` is a sum, `place(number)` its place in the output."""
-    width = min(lanes, length)
+    kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
 
-    def store(start: tirx.Expr) -> None:
+    def store(start: tirx.Expr, width: int) -> None:
         with loop(width, "vectorized") as lane:
             Element(kernel, arguments, total(start + lane), kept, place(start + lane), lane).store()
 
-    kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
-    with loop(length // width) as number:
-        store(number * index(width))
-    if exceeds(length, width):
-        store(index(length - width))
+    in_vectors(length, lanes, store, few=is_heavy(kernel))
 
 
 def kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:

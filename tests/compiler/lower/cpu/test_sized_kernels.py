@@ -19,8 +19,10 @@ from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.guarded import in_parallel
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
@@ -75,6 +77,16 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         [_N("Conv", ["x", "w"], ["c"], pads=[1] * 4, strides=[2, 2]), _N("Relu", ["c"], ["y"])],
         {"x": ("n", 3, "m", "k")},
         {"w": _weight(8, 3, 3, 3)},
+    ),
+    "filtered convolution": (
+        [_N("Conv", ["x", "w"], ["y"], pads=[2, 1, 1, 1])],
+        {"x": ("n", 16, "m", "k")},
+        {"w": _weight(24, 16, 3, 3)},
+    ),
+    "convolution of one dimension": (
+        [_N("Conv", ["x", "w"], ["y"], strides=[2], pads=[1, 1])],
+        {"x": ("n", 8, "m")},
+        {"w": _weight(16, 8, 3)},
     ),
     "pointwise convolution": ([_N("Conv", ["x", "w"], ["y"])], {"x": ("n", 5, "m", "k")}, {"w": _weight(7, 5, 1, 1)}),
     "depthwise convolution": (
@@ -150,6 +162,21 @@ def test_a_kernel_of_any_size_is_right_and_stays_in_its_arguments(name: str, n: 
 @given(n=st.integers(1, 20), m=SIZES, k=SIZES)
 def test_a_kernel_of_many_sizes_is_right_and_stays_in_its_arguments(name: str, n: int, m: int, k: int) -> None:
     kernel(name)({"n": n, "m": m, "k": k})
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_of_images_of_any_size_have_one_form(stride: int) -> None:
+    nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[stride] * 2)]
+    proto = dynamic_model(nodes, {"x": ("float32", (1, 32, "m", "k"))}, ["y"], {"w": _weight(64, 32, 3, 3)})
+    model = import_model(proto, keep_dims=True)
+    graph, target = model.graph, cpu_target(CPU)
+    job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    module = kernel_module(job, target)
+    (function,) = [f for g, f in module.mod.functions_items() if g.name_hint != "main"]
+    with assuming(dims_of(function)) as found:
+        done = generate(function, {1}, isa_of(target))
+    assert done is not None and not found.conditions
+    assert isinstance(done[1][0], FilteredPanels if stride == 1 else Panels)
 
 
 def test_convolutions_of_an_image_that_was_halved_several_times_are_generated() -> None:

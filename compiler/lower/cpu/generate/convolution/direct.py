@@ -27,7 +27,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, choose_tile, runs, vector_runs
-from heterocc.compiler.lower.cpu.sizes import assume, exceeds, is_number, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
 
 COPY_BYTES = 256 << 10
 """The limit in bytes on copied rows, which are to stay in a second-level cache with the weights."""
@@ -114,7 +114,8 @@ class DirectWriter:
         # Chunks of few rows suit images of all sizes; of one row, all.
         sized = SIZED_ROWS if isa.lanes > 1 else 1
         most = found.rows.places if is_number(found.rows.places) else sized
-        self.rows = min(range(1, most + 1), key=self._cycles)
+        self.usual_rows = min(range(1, most + 1), key=self._cycles)
+        self.rows = smaller(self.usual_rows, found.rows.places)
         self.chunks = -(-found.rows.places // self.rows)
         self.vectors = self._vectors(1 if self.whole else self.rows)
         registers = self.isa.registers - (SPARE if self.isa.registers > 16 else 0)
@@ -186,14 +187,13 @@ class DirectWriter:
         found, lanes = self.found, self.isa.lanes
         tiles = sum(r.count for r in self.channel_runs)
         tasks = found.batch * found.groups * self.chunks
-        parts = smaller(emit.shares(found.work, tasks, tiles), self._most_parts(self.rows))
+        parts = smaller(emit.shares(found.work, tasks, tiles), self._most_parts(self.usual_rows))
         with emit.shared_loop(tasks * parts, found.work) as task:
             image, group, chunk, part = emit.unpacked(task, (found.batch, found.groups, self.chunks, parts))
             top = chunk * index(self.rows)
             if exceeds(found.rows.places, self.rows):
                 top = tirx.min(top, index(found.rows.places - self.rows))
             if not is_number(found.rows.places):
-                assume(found.rows.places >= self.rows)
                 top = emit.bound(top)
             phases = len(found.rows.phases) * len(found.columns.phases)
             overrun = self._vectors(self.rows) * lanes + (self.lines - self.rows) * self.pitch + self.pitch

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import PLANES
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, step_cycles
+from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, step_cycles, vector_runs
+from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 
 SPARE = 3
 """The number of 32 registers that a tile leaves free for LLVM."""
@@ -41,6 +42,21 @@ THREADS = ((1, 0.45), (2, 0.45), (4, 0.1))
 FORMS = tuple((parts, together) for parts in (1, 2, 4, 8) for together in (False, True))
 """Numbers of parts that the output channels of a block may be cut into, and whether threads share a block."""
 
+SIDES = (14, 28, 56, 112)
+"""Heights and widths of maps for which blocks of maps of any size should be good."""
+
+TILES = (32, 64, 96, 128, 192, 256, 384)
+"""Numbers of tiles that a block of a map of any size may have at most, unless a row has more."""
+
+CHANNELS_HELD = 16
+"""The number of output channels whose products are in the cache with a block's inputs."""
+
+CHANNELS_A_PART = 64
+"""The smallest number of output channels for which a block's inputs are transformed apart, if sizes are not known."""
+
+FEW_TASKS = 4
+"""The number of tasks for the sake of which they are."""
+
 GAIN = 1.1
 """The smallest modelled speed-up for which filtering is used; transformed weights need 16/9 of the memory."""
 
@@ -69,6 +85,9 @@ class Blocks:
 
 def filtering_pays(found: Convolution, isa: Isa) -> bool:
     """Whether minimal filtering is faster than direct convolution according to the model."""
+    found = replace(found, batch=found.batch if is_number(found.batch) else 1)
+    if not is_fixed(found):
+        return sum(filtering_pays(at_side(found, side), isa) for side in SIDES) >= len(SIDES) - 1
     places = found.rows.places * found.columns.places
     tile = choose_tile(found.outputs, max(1, places // isa.lanes), _spared(isa))
     step = step_cycles(*tile) / (tile[0] * tile[1])
@@ -79,10 +98,48 @@ def filtering_pays(found: Convolution, isa: Isa) -> bool:
 
 def choose_blocks(found: Convolution, isa: Isa) -> Blocks:
     """The blocks with the least modelled time."""
+    if not is_fixed(found):
+        return _sized_blocks(found, isa)
+    found = replace(found, batch=found.batch if is_number(found.batch) else 1)
     tall = -(-found.rows.places // 2)
     heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
     forms = FORMS if found.work >= PARALLEL_WORK else ((1, False),)
     return min((_blocks(found, isa, height, *form) for height in heights for form in forms), key=lambda b: b.cycles)
+
+
+def is_fixed(found: Convolution) -> bool:
+    """Whether the sizes of the map are known."""
+    return is_number(found.rows.size) and is_number(found.columns.size)
+
+
+def at_side(found: Convolution, side: int) -> Convolution:
+    """The convolution for one image with `side` rows and columns of outputs."""
+    windows = (Window(side, w.before, w.taps, w.stride, w.dilation, side) for w in (found.rows, found.columns))
+    rows, columns = windows
+    return replace(found, batch=1, rows=rows, columns=columns)
+
+
+def _sized_blocks(found: Convolution, isa: Isa) -> Blocks:
+    """Blocks for maps of any size: as many whole rows of tiles as a number of tiles allows, chosen at run time."""
+    sides = [at_side(found, side) for side in SIDES]
+
+    def cost(tiles: int) -> float:
+        heights = [max(1, min(side, tiles // side)) for side in (s // 2 for s in SIDES)]
+        found_ = (_blocks(s, isa, h, 1, False).alone for s, h in zip(sides, heights, strict=True))
+        return sum(time / s.work for time, s in zip(found_, sides, strict=True))
+
+    most = min(TILES, key=cost)
+    tall, wide = -(-found.rows.places // 2), -(-found.columns.places // 2)
+    # Two rows of tiles share half of the rows that they copy; a wide image has them if they stay in the cache.
+    held = CACHE // (4 * PLANES * (found.inputs + CHANNELS_HELD))
+    rows = larger(most // wide, smaller(2, held // wide))
+    count = -(-tall // larger(1, smaller(tall, rows)))
+    height = -(-tall // count)
+    vectors = -(-height * wide // isa.lanes)
+    tile = choose_tile(found.outputs, most // isa.lanes, _spared(isa))
+    channels, columns = runs(found.outputs, tile[0]), vector_runs(vectors, tile[1])
+    parts = larger(1, smaller(found.outputs // CHANNELS_A_PART, -(-FEW_TASKS // (found.batch * count))))
+    return Blocks(isa, count, height, wide, vectors, channels, columns, parts, False, 0.0, 0.0)
 
 
 def _blocks(found: Convolution, isa: Isa, height: int, parts: int, together: bool) -> Blocks:

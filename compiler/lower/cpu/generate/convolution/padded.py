@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from tvm import tirx
@@ -11,7 +10,8 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller
+from heterocc.compiler.lower.cpu.generate.spans import in_vectors
+from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 
 
 def padded_row(
@@ -122,11 +122,14 @@ def _take(
         return
     source, to = source + index(begin), to + index(first)
     if window.stride == 1:
-        _in_vectors(
+        in_vectors(
             count,
             lanes,
             lambda start, width: emit.put(copied, emit.vector(flat, source + start, width), to + start, width),
         )
+        return
+    if window.stride == 2 and not is_number(count):
+        _take_every_other(flat, source, copied, to, (count, begin), lanes)
         return
     # Two vectors hold one of every other column; they have to end, or to begin, inside the row.
     earlier = 0 if is_number(count) and begin + 2 * count <= window.size else 1
@@ -140,19 +143,41 @@ def _take(
             pair = [emit.vector(flat, from_, width), emit.vector(flat, from_ + index(width), width)]
             emit.put(copied, tirx.Shuffle(pair, list(every_other)), to + start, width)
 
-        _in_vectors(count, lanes, take)
+        in_vectors(count, lanes, take)
         return
     with emit.loop(count) as place:
         build.buffer_store(copied, flat[source + place * index(window.stride)], [to + place])
 
 
-def _in_vectors(count: int, lanes: int, move: Callable[[tirx.Expr, int], None]) -> None:
-    """`move(start, width)` for vectors that cover `count` numbers, the last overlapping the one before."""
-    width = min(lanes, count)
-    with emit.loop(count // width) as number:
-        move(number * index(width), width)
-    if exceeds(count, width):
-        move(index(count - width), width)
+def _take_every_other(
+    flat: tirx.Buffer, source: tirx.Expr, copied: tirx.Buffer, to: tirx.Expr, columns: tuple[int, int], lanes: int
+) -> None:
+    """Copy every other number of a row, from column `begin`: their count is known only at run time.
+
+    Vectors are halves of two. The last one may end with the row: it begins one number earlier.
+    """
+    count, begin = columns
+
+    def pair(start: tirx.Expr, width: int, earlier: int) -> None:
+        from_ = source + start * index(2) - index(earlier)
+        both = [emit.vector(flat, from_, width), emit.vector(flat, from_ + index(width), width)]
+        emit.put(copied, tirx.Shuffle(both, list(range(earlier, 2 * width, 2))), to + start, width)
+
+    def level(width: int) -> None:
+        if width < 4:
+            with emit.loop(count) as place:
+                build.buffer_store(copied, flat[source + place * index(2)], [to + place])
+            return
+
+        def vectors() -> None:
+            with build.serial(index(0), tirx.floordiv(index(count - 1), index(width))) as number:
+                pair(number * index(width), width, 0)
+            pair(index(count - width), width, 1)
+
+        # A first vector that begins with the row cannot begin earlier.
+        emit.either(index(count) >= index(width + (begin == 0)), vectors, lambda: level(width // 2))
+
+    level(lanes)
 
 
 def _clear(copied: tirx.Buffer, to: tirx.Expr, count: int) -> None:

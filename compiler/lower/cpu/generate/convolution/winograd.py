@@ -26,7 +26,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, smaller
 
 SIDE = 4
 """The inputs along a side of a tile; the next tile starts two further."""
@@ -48,7 +48,7 @@ def generate_winograd(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Fi
     found = find_convolution(kernel)
     if (
         found is None
-        or not all(map(is_number, kernel.extents))
+        or not is_number(kernel.extents[found.loops[1]])
         or not can_store(kernel)
         or not can_filter(found)
         or not filtering_pays(found, isa)
@@ -74,8 +74,8 @@ class _Writer:
         columns = found.columns
         self.wide = self.blocks.wide
         self.across = Window(columns.size, columns.before, SIDE, 2, 1, self.wide)
-        self.narrow = isa.narrowed(self.wide).lanes
-        self.rows = min(2 * self.blocks.tall, found.rows.places)
+        self.narrow = isa.narrowed(self.wide).lanes if is_number(self.wide) else isa.lanes
+        self.rows = smaller(2 * self.blocks.tall, found.rows.places)
         self.pitch = self.blocks.vectors * self.isa.lanes
         self.packing = FilteredPanels(
             Panels(
@@ -97,8 +97,11 @@ class _Writer:
 
     @property
     def plane(self) -> int:
-        """The distance in elements between planes of transformed inputs."""
-        return emit.spread(self.found.inputs * self.pitch)
+        """The distance in elements between planes of transformed inputs.
+
+        The last vector of a channel may exceed it: the next channel is written later, but the next plane is not.
+        """
+        return emit.spread(self.found.inputs * self.pitch + (0 if is_number(self.pitch) else self.narrow))
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body: threads share blocks and parts of their channels, or work on each block together."""
@@ -130,7 +133,7 @@ class _Writer:
         """A block's image and first row of outputs: the last block may cover rows of the one before, see `_overlap`."""
         image, block = emit.unpacked(task, (self.found.batch, self.blocks.count))
         first = block * index(self.rows)
-        if self.found.rows.places % self.rows:
+        if exceeds(self.found.rows.places, self.rows):
             first = tirx.min(first, index(self.found.rows.places - self.rows))
         return image, first
 
@@ -148,6 +151,8 @@ class _Writer:
         if self.steps == 1:
             return index(0)
         start = step * index(self.narrow)
+        if not is_number(self.wide):
+            return emit.bound(tirx.max(index(0), tirx.min(start, index(self.wide - self.narrow))))
         return tirx.min(start, index(self.wide - self.narrow)) if self.wide % self.narrow else start
 
     def _transform(
@@ -170,7 +175,8 @@ class _Writer:
                 source = ((image * index(found.inputs) + channel) * index(found.rows.size) + row) * index(
                     found.columns.size
                 )
-                inside = found.rows.before == 0 and self._last_row(lines) < found.rows.size
+                fixed = is_number(found.rows.size)
+                inside = fixed and found.rows.before == 0 and self._last_row(lines) < found.rows.size
                 padded = (found.rows, row, inside)
                 to = line * index(2 * half)
                 padded_row(flat, source, copied, to, (self.across, half, half), padded, self.isa.lanes)
@@ -291,8 +297,11 @@ class _Writer:
                 length = (self.rows - skipped) * width
                 store_vectors(self.kernel, arguments, lambda n: image_rows[left_out + n], place, length, self.isa.lanes)
 
-            if self._overlap:
-                last = first == index(self.found.rows.places - self.rows)
+            last = first == index(self.found.rows.places - self.rows)
+            if not is_number(self._overlap):
+                skipped = tirx.Select(last, index(self._overlap), index(0))
+                store(Size(0, emit.bound(skipped)))
+            elif self._overlap:
                 emit.either(last, lambda: store(self._overlap), lambda: store(0))
             else:
                 store(0)

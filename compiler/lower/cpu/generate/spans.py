@@ -1,0 +1,54 @@
+"""Numbers in a row as vectors, also if their count is known only at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number
+
+Move = Callable[[tirx.Expr, int], None]
+"""A function that is called with the start of a vector and its number of lanes."""
+
+
+def widths(lanes: int, *, few: bool = False) -> tuple[int, ...]:
+    """Numbers of lanes for rows of any length: `lanes` and its halves down to 4, or only 4 of these for `few`."""
+    found = [lanes]
+    while found[-1] > 4 and not few:
+        found.append(found[-1] // 2)
+    return (*found, 4) if few and lanes > 4 else tuple(found)
+
+
+def in_vectors(count: int, lanes: int, move: Move, *, few: bool = False) -> None:
+    """Call `move` for vectors that cover `count` numbers; the last one overlaps the one before.
+
+    A count that is known only at run time may be less than `lanes`: narrower vectors cover it then, or single numbers.
+    `few` widths make for shorter code.
+    """
+    if is_number(count):
+        _covered(count, min(lanes, count), move)
+    else:
+        _narrowing(count, widths(lanes, few=few), move)
+
+
+def _covered(count: int, width: int, move: Move) -> None:
+    """Vectors of `width`, which `count` is not less than."""
+    with emit.loop(count // width) as number:
+        move(number * index(width), width)
+    if exceeds(count, width):
+        move(index(count - width), width)
+
+
+def _narrowing(count: int, lanes: Sequence[int], move: Move) -> None:
+    if not lanes or lanes[0] == 1:
+        with emit.loop(count) as number:
+            move(number, 1)
+        return
+    emit.either(
+        index(count) >= index(lanes[0]),
+        lambda: _covered(count, lanes[0], move),
+        lambda: _narrowing(count, lanes[1:], move),
+    )
