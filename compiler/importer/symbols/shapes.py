@@ -106,6 +106,8 @@ def _slice(given: Given) -> list[Shape] | None:
             dims[axis] = _backwards(size, start, end, -step)
             continue
         bounds = slice_bounds(given, size, start, end, step) if size is not None else None
+        if bounds is not None and (end.least is None or end.least < 0) and not _is_back(end):
+            given.assume_positive(bounds[1] - bounds[0] - number(1))  # as its end is assumed not to be negative
         if bounds is not None:
             length = bounds[1] if bounds[0].number == 0 else larger(bounds[1] - bounds[0], number(0))
             dims[axis] = quotient(length + number(step - 1), number(step))

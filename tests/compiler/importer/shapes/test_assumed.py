@@ -84,7 +84,7 @@ def test_a_slice_to_a_computed_end_gets_a_least_size() -> None:
     ]
     model = imported(nodes, ("n",), rest=[400], hop=[160], start=[240], axis=[0], rows=[-1, 160])
     assert model.graph.values[model.graph.outputs[0]].shape == ("max((n + 80)//160 - 2, 0)", 160)
-    assert model.bounds["n"] == (80, None)
+    assert model.bounds["n"] == (400, None)
 
 
 def test_a_range_that_counts_down_through_floats_has_a_known_length() -> None:
