@@ -20,6 +20,7 @@ SIZES: Mapping[str, Sequence[Shapes]] = {
     "mtcnn_onet.onnx": [{"input_3": (n, 48, 48, 3)} for n in (1, 3, 16)],
     "mtcnn_pnet.onnx": [{"input_1": shape} for shape in ((1, 48, 48, 3), (2, 31, 77, 3), (3, 120, 40, 3))],
     "magika_v3_3.onnx": [{"bytes": (n, 2048)} for n in (1, 2, 7)],
+    "ppocrv4_det.onnx": [{"x": shape} for shape in ((1, 3, 192, 320), (2, 3, 96, 64), (1, 3, 32, 416))],
     "ppocrv4_rec.onnx": [{"x": shape} for shape in ((1, 3, 48, 320), (2, 3, 48, 101), (3, 3, 64, 50))],
     "onnx_asr_kaldi_conv.onnx": [
         {"waveforms": shape, "waveforms_lens": shape[:1]} for shape in ((1, 8000), (3, 12345), (2, 500))
