@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from heterocc.artifacts.dtypes import CARRIED
-from heterocc.artifacts.manifest import ARRANGED, Manifest, TensorSpec, Variant
+from heterocc.artifacts.manifest import ARRANGED, STEPPED, Manifest, TensorSpec, Variant
 
 
 def is_static(value: TensorSpec) -> bool:
@@ -48,6 +48,8 @@ def check_dynamic(manifest: Manifest) -> str | None:
         for name, bounds in variant.bounds.items():
             if name not in names:
                 return f"{where} has bounds for {name[:80]!r}, which is not a dimension of it"
+            if bounds.step > 1 and manifest.version.major < STEPPED[0]:
+                return f"{where} has a step for {name[:80]!r}, which the bundle's version does not allow"
             if bounds.max is not None and bounds.max < bounds.min:
                 return f"the bounds of {name[:80]!r} in {where} are {bounds.min} and {bounds.max}"
     for choice in manifest.choices:

@@ -9,14 +9,18 @@ from typing import Annotated, Any, Literal
 from heterocc.artifacts.records import Limit, Record, compact
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
-FORMAT_MAJOR = 3
-FORMAT_MINOR = 1
+FORMAT_MAJOR = 4
+FORMAT_MINOR = 0
 PLAIN = (1, 2)
 """The version of bundles without layouts and dynamic dimensions, which earlier readers can read, too."""
 ARRANGED = (2, 0)
 """The version of bundles with layouts, without dynamic dimensions."""
 DYNAMIC = (3, 0)
 """The version of bundles with dynamic dimensions in code for CPUs alone."""
+STEPPED = (4, 0)
+"""The version of bundles with dynamic dimensions whose sizes are multiples of a number."""
+ROOMY = (3, 1)
+"""The version of bundles with dynamic dimensions in code for other devices, too."""
 
 MANIFEST_NAME = "manifest.json"
 DIGEST_NAME = "manifest.sha256"
@@ -38,6 +42,7 @@ Index = Annotated[int, Limit(ge=0, le=2**31 - 1)]
 Name = Annotated[str, Limit(min_length=1, max_length=MAX_NAME)]
 Opset = Annotated[int, Limit(ge=-(2**63), le=2**63 - 1)]
 StaticDim = Annotated[int, Limit(ge=0, le=MAX_DIM)]
+PositiveDim = Annotated[int, Limit(ge=1, le=MAX_DIM)]
 DimName = Annotated[str, Limit(min_length=1, max_length=MAX_NAME)]
 Dim = StaticDim | DimName | None
 """A dimension: its size, its name, or None for one that has neither."""
@@ -195,10 +200,11 @@ class Partition(Record):
 
 
 class Bounds(Record):
-    """The least and the largest size of a dimension; `max` None: any size."""
+    """The least and the largest size of a dimension; `max` None: any size. Sizes are multiples of `step`."""
 
     min: StaticDim = 0
     max: StaticDim | None = None
+    step: PositiveDim = 1
 
 
 class Variant(Record):
@@ -288,6 +294,9 @@ class Manifest(Record):
         _leave_out(data, "faults", "goldens")
         _leave_out(data["model"], "classes")
         for variant in data["variants"]:
+            for bounds in variant["bounds"].values():
+                if bounds["step"] == 1:
+                    del bounds["step"]
             _leave_out(variant, "bounds", "shapes_of", "rooms")
             for part in variant["partitions"]:
                 _leave_out(part, "layouts")

@@ -36,6 +36,7 @@ from heterocc.artifacts.manifest import (
     MANIFEST_NAME,
     PLAIN,
     RESERVED_NAMES,
+    ROOMY,
     SIGNATURE_NAME,
     WEIGHTS_NAME,
     Golden,
@@ -232,8 +233,10 @@ class BundleWriter:
 
 def _version(manifest: Manifest) -> Version:
     """The first version that has what the manifest uses."""
-    if any(variant.rooms for variant in manifest.variants):
+    if any(bounds.step > 1 for variant in manifest.variants for bounds in variant.bounds.values()):
         return Version(major=FORMAT_MAJOR, minor=FORMAT_MINOR)
+    if any(variant.rooms for variant in manifest.variants):
+        return Version(major=ROOMY[0], minor=ROOMY[1])
     later = 1 if manifest.model.classes else 0
     if is_dynamic(manifest):
         return Version(major=DYNAMIC[0], minor=DYNAMIC[1] + later)

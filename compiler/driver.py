@@ -200,6 +200,7 @@ def prepare(
     affinity = affinity_from(given.pins() if isinstance(given, QueryResult) else given)
     policy, passes = pipeline_of(options, measures=measures)
     trace = Trace(options.dump_dir, options.pass_limit)
+    without_ort = only_numbers((tuple(options.devices), *options.variants))
     importing = reporter.stage(f"importing {source.path.name}{request.at}")
     with importing, timed(seconds, "import"), request.naming():
         model = import_model(
@@ -207,7 +208,8 @@ def prepare(
             shapes=request.shapes,
             dims=request.dims,
             keep_dims=request.keep_dims,
-            only_numbers=only_numbers((tuple(options.devices), *options.variants)),
+            only_numbers=without_ort,
+            assume=without_ort,
         )
     require_bounds(request, model)
     model = with_samples_in_bounds(model, request.bounds)

@@ -267,6 +267,9 @@ def another_size(info: TensorInfo, place: int, size: int) -> Hint | str:
     name = (info.shape or ())[place]
     sizes = info.sizes[place] if info.sizes else None
     if isinstance(name, str) and sizes is not None and sizes.minimum is not None:
+        if size % sizes.step:
+            near = max(size // sizes.step * sizes.step, sizes.minimum)
+            return f"give a size such as {near} or {near + sizes.step}"
         if size == 0 or sizes.maximum is None:
             return f"give a size of {sizes.minimum} or more"
         low, high = min(size, sizes.minimum), max(size, sizes.maximum)

@@ -156,6 +156,8 @@ def _fits(variant: Variant, shapes: Sequence[Shape | None]) -> bool:
                 bounds = variant.bounds.get(dim)
                 if sizes.setdefault(dim, size) != size:
                     return False
-                if bounds is not None and not (bounds.min <= size and (bounds.max is None or size <= bounds.max)):
+                if bounds is None:
+                    continue
+                if size % bounds.step or size < bounds.min or (bounds.max is not None and size > bounds.max):
                     return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from heterocc.artifacts.frozen import frozen
@@ -12,7 +13,7 @@ Shape = tuple[int | str | None, ...] | None
 
 @frozen
 class Sizes:
-    """The sizes of a dynamic dimension: those in `values`, and any from `minimum` to `maximum`.
+    """The sizes of a dynamic dimension: those in `values`, and any multiple of `step` from `minimum` to `maximum`.
 
     `values` are the sizes with code of their own. `minimum` is None if only these are allowed, `maximum` None if there
     is no limit.
@@ -21,16 +22,24 @@ class Sizes:
     values: tuple[int, ...] = ()
     minimum: int | None = None
     maximum: int | None = None
+    step: int = 1
 
     def __contains__(self, size: int) -> bool:
         if size in self.values:
             return True
+        if size % self.step:
+            return False
         return self.minimum is not None and self.minimum <= size and (self.maximum is None or size <= self.maximum)
 
     def __str__(self) -> str:
-        """`1 or 8`, `1 to 64`, `any size`."""
+        """`1 or 8`, `1 to 64`, `any size`, `a multiple of 32`."""
         listed = [str(value) for value in self.values if self.minimum is None]
-        if self.minimum is not None and self.maximum is None:
+        if self.minimum is not None and self.step > 1:
+            low = self.minimum > self.step
+            most = "" if self.maximum is None else f" to {self.maximum}" if low else f" up to {self.maximum}"
+            least = f" from {self.minimum}" if low else ""
+            listed.append(f"a multiple of {self.step}{least}{most}")
+        elif self.minimum is not None and self.maximum is None:
             listed.append("any size" if self.minimum == 0 else f"{self.minimum} or more")
         elif self.minimum is not None:
             listed.append(f"{self.minimum} to {self.maximum}")
@@ -73,11 +82,12 @@ def _place(found: Sequence[tuple[Variant, int | str | None]], name: int | str | 
     label = own if own is not None else name if isinstance(name, str) else None
     if not ranges:
         return Place(label, Sizes(values))
-    least, ends = min(low for low, _ in ranges), [high for _, high in ranges if high is not None]
+    least, ends = min(low for low, _, _ in ranges), [high for _, high, _ in ranges if high is not None]
     most = max(ends) if len(ends) == len(ranges) else None
-    return Place(label, None if (least, most) == (0, None) else Sizes(values, least, most))
+    step = math.gcd(*(step for _, _, step in ranges))
+    return Place(label, None if (least, most, step) == (0, None, 1) else Sizes(values, least, most, step))
 
 
-def _range(variant: Variant, dim: str | None) -> tuple[int, int | None]:
+def _range(variant: Variant, dim: str | None) -> tuple[int, int | None, int]:
     bounds = None if dim is None else variant.bounds.get(dim)
-    return (0, None) if bounds is None else (bounds.min, bounds.max)
+    return (0, None, 1) if bounds is None else (bounds.min, bounds.max, bounds.step)

@@ -258,7 +258,8 @@ def _bounds(model: ImportedModel, parts: VariantParts) -> dict[str, m.Bounds]:
         least, most = model.bounds[name]
         low, high = found.get(name, (0, None))
         found[name] = max(low, least), min((n for n in (high, most) if n is not None), default=None)
-    return {name: m.Bounds(min=low, max=high) for name, (low, high) in found.items()}
+    steps = {} if model.symbols is None else model.symbols.steps
+    return {name: m.Bounds(min=low, max=high, step=steps.get(name, 1)) for name, (low, high) in found.items()}
 
 
 def _rooms(model: ImportedModel, parts: VariantParts, index: Mapping[str, int]) -> dict[str, int]:

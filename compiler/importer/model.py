@@ -124,23 +124,49 @@ class ImportedModel:
         """
         if self.symbols is None:
             return {}
-        most = {limit.size.name: limit.most for limit in self.symbols.limits.values()}
+        most = {limit.size.name or "": limit.most for limit in self.symbols.limits.values()}
+        for name, (_, largest) in self.symbols.ranges.items():
+            if largest is not None:
+                most[name] = min(largest, most.get(name, largest))
         shapes = [v.shape for v in self.graph.values.values() if v.shape is not None]
         sizes = {d: self.symbols.sizes[d] for shape in shapes for d in shape if isinstance(d, str)}
         empty = self.may_be_empty
-        least = {n: 0 if n in empty else least_size(n, sizes.values()) for n in self.symbols.names}
-        return {name: (least[name], most.get(name)) for name in self.symbols.names}
+        ranges = self.symbols.ranges
+        found: dict[str, tuple[int, int | None]] = {}
+        for name in self.symbols.names:
+            least = 0 if name in empty else least_size(name, sizes.values())
+            step = self.symbols.steps.get(name, 1)
+            least = max(least, ranges.get(name, (0, None))[0], self.symbols.floors.get(name, 0))
+            least = -(-least // step) * step
+            found[name] = (least, most.get(name))
+        return found
+
+    def allowed(self, samples: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the model's inputs, by their names in the model, with the nearest sizes that nodes allow."""
+        if self.symbols is None:
+            return dict(samples)
+        found = {}
+        for name in self.graph.inputs:
+            source, dims = self.sources.get(name, name), self.graph.values[name].shape or ()
+            if source in samples and len(dims) == len(samples[source]):
+                found[source] = tuple(self._nearest(d, n) for d, n in zip(dims, samples[source], strict=True))
+        return {**samples, **found}
+
+    def _nearest(self, dim: int | str | None, size: int) -> int:
+        if not isinstance(dim, str) or self.symbols is None:
+            return size if dim is None or isinstance(dim, str) else dim
+        least, most = self.bounds.get(dim, (0, None))
+        step = self.symbols.steps.get(dim, 1)
+        size = max(-(-size // step) * step, least)
+        return size if most is None else min(size, most)
 
     @cached_property
     def may_be_empty(self) -> frozenset[str]:
         """The named dimensions of which a size of 0 leaves no result empty: the length of past keys, say."""
         if self.symbols is None:
             return frozenset()
-        names, known = self.symbols.names, self.symbols.sizes
-        dims = {d for n in self.graph.nodes for o in n.outputs for d in self.graph.values[o].shape or ()}
-        sizes = [known[d] for d in dims if isinstance(d, str) and d in known]
-        every = dict.fromkeys((*names, *self.symbols.fresh, *(n for s in sizes for n in s.names)), 1)
-        return frozenset(name for name in names if all(s.at({**every, name: 0}) > 0 for s in sizes if name in s.names))
+        values = self.graph.values
+        return self.symbols.may_be_empty(d for n in self.graph.nodes for o in n.outputs for d in values[o].shape or ())
 
     def most_bytes(self, name: str) -> int | None:
         """The most bytes of a value at the planned sizes; None if they are not known."""

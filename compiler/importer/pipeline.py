@@ -28,6 +28,7 @@ from heterocc.compiler.importer.operators.functions import expand_local, expand_
 from heterocc.compiler.importer.operators.opset import drop_unused_domains, lower_opset, settle_opset
 from heterocc.compiler.importer.reading.read import read_model
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
+from heterocc.compiler.importer.shapes.assumed import assume_sizes
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
 from heterocc.compiler.importer.shapes.propose import propose_shapes
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
@@ -54,6 +55,7 @@ def import_model(
     base_dir: str | Path | None = None,
     keep_dims: bool = False,
     only_numbers: bool = False,
+    assume: bool = False,
 ) -> ImportedModel:
     """Read, check and normalise an ONNX model: a path, a ModelProto, or the bytes of one.
 
@@ -61,13 +63,14 @@ def import_model(
     inputs have them. With `keep_dims` others stay dynamic: shapes have their names, and expressions of these.
     `base_dir` is the folder of the external data of a model without a file; without it such data is refused.
     With `only_numbers` outputs that are names of classes, or maps from these, become numbers, with the names in the
-    result's `classes`.
+    result's `classes`. With `assume` sizes of dynamic dimensions with which nodes cannot run are excluded, such as
+    those that are not multiples of 32, so that shapes are known for all others.
 
     Raises an InputError (HC1xx) for any error in the model, its external data or the shapes.
     """
     source = as_source(model, base_dir)
     try:
-        return _import(source, shapes or {}, dims or {}, keep_dims=keep_dims, only_numbers=only_numbers)
+        return _import(source, shapes or {}, dims or {}, keep_dims=keep_dims, only_numbers=only_numbers, assume=assume)
     except MemoryError as error:
         raise InputError(
             "the model needs more memory than is available",
@@ -83,6 +86,7 @@ def _import(
     *,
     keep_dims: bool,
     only_numbers: bool,
+    assume: bool,
 ) -> ImportedModel:
     path = source.path
     draft, digest = read_model(source)
@@ -103,8 +107,8 @@ def _import(
     # A name that is not UTF-8 has lone surrogates in Python, which cannot be written to text files.
     stem = os.fsencode(path.stem).decode("utf-8", "replace")
     try:
-        model = _normalised(draft, stem, digest, where)
-        tried = {name: tuple(shape) for name, shape in (samples or {}).items()}
+        model = _normalised(draft, stem, digest, where, assume=assume)
+        tried = model.allowed({name: tuple(shape) for name, shape in (samples or {}).items()})
         return replace(
             model,
             dimensions=MappingProxyType(names),
@@ -118,7 +122,7 @@ def _import(
         raise empty from error
 
 
-def _normalised(draft: Draft, stem: str, digest: str, where: str) -> ImportedModel:
+def _normalised(draft: Draft, stem: str, digest: str, where: str, *, assume: bool) -> ImportedModel:
     sources, namer = _rename(draft)
     expand_local(draft, namer, where)
     settle_opset(draft, where)
@@ -128,11 +132,33 @@ def _normalised(draft: Draft, stem: str, digest: str, where: str) -> ImportedMod
         values = simplify(draft, where)
     while unify_names(draft, values):
         values = simplify(draft, where)
+    while assume and assume_sizes(draft, values, namer):
+        values = simplify(draft, where)
+    if draft.symbols is not None and draft.symbols.fresh:
+        values = _with_filled_dimensions(draft, values, where)
+    while assume and assume_sizes(draft, values, namer):
+        values = simplify(draft, where)
     if draft.symbols is None and _has_unknown_sizes(draft, values):
         draft.symbols = Symbols(())
         simplify(draft, where)
     lower_opset(draft)
     return _finish(draft, stem, digest, sources, where)
+
+
+def _with_filled_dimensions(draft: Draft, values: Mapping[str, Value], where: str) -> Mapping[str, Value]:
+    """Derive shapes again with the knowledge which dimensions are at least 1, if that makes more sizes known."""
+    before = draft.symbols
+    assert before is not None
+    written = [o for n in draft.graph.node for o in n.output if o in values]
+    dims = {d for o in written for d in values[o].shape or ()}
+    seen = {name for d in dims if isinstance(d, str) for name in before.sizes[d].names}
+    empty = before.may_be_empty(dims) & seen
+    draft.symbols = replace(before.copy(), filled=frozenset(before.names) - empty)
+    found = simplify(draft, where)
+    if len(draft.symbols.fresh) < len(before.fresh):
+        return found
+    draft.symbols = before
+    return simplify(draft, where)
 
 
 def _has_unknown_sizes(draft: Draft, values: Mapping[str, Value]) -> bool:

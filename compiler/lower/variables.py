@@ -24,7 +24,7 @@ class Variables:
     """A variable for each named size of a model, and expressions of them for sizes and shapes."""
 
     def __init__(self, model: ImportedModel) -> None:
-        symbols = model.symbols
+        symbols = self._symbols = model.symbols
         self._sizes = {} if symbols is None else symbols.sizes
         self._contents = model.contents if symbols is None else symbols.contents
         names = () if symbols is None else (*symbols.names, *symbols.fresh)
@@ -50,6 +50,16 @@ class Variables:
         if value.shape is None or None in value.shape:
             return None
         return tuple(d if isinstance(d, int) else self.extent(self._sizes[d]) for d in value.shape if d is not None)
+
+    def agree(self, one: Value, other: Value) -> bool:
+        """Whether two values have equal shapes in each run, because of assumptions about sizes."""
+        if self._symbols is None:
+            return False
+        left, right = self._symbols.shape_of(one), self._symbols.shape_of(other)
+        if left is None or right is None or len(left) != len(right):
+            return False
+        known = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
+        return len(known) == len(left) and all(self._symbols.agree(a, b) for a, b in known)
 
     def contents(self, name: str) -> tuple[tuple[Extent, ...], tuple[int, ...]] | None:
         """The elements of an integer value that follow from sizes, and its shape; None if they do not."""

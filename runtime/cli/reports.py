@@ -169,6 +169,7 @@ def _shapes_of(manifest: Manifest, variant: Variant) -> str:
     text = shapes_text(variant, [spec.name for spec in manifest.model.inputs])
     bounds = [
         f"{name} {found.min} to {'any size' if found.max is None else found.max}"
+        + (f" by {found.step}" if found.step > 1 else "")
         for name, found in variant.bounds.items()
     ]
     return f"{text} ({', '.join(bounds)})" if bounds else text

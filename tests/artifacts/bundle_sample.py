@@ -55,11 +55,12 @@ def write_sample(
     arranged: bool = False,
     dynamic: bool = False,
     rooms: bool = False,
+    step: int = 1,
 ) -> Manifest:
     """Write the sample: three partitions in the first variant, one in the second.
 
     The code of the first reads its weight in another layout if `arranged`. A third variant has any batch from 1 to 64
-    if `dynamic`, and with `rooms` a fourth one, too, whose GPU reads the input.
+    if `dynamic`, a multiple of `step`, and with `rooms` a fourth one, too, whose GPU reads the input.
     """
     with BundleWriter(path) as writer:
         index = [writer.add_weight(array) for array in weights()]
@@ -133,7 +134,7 @@ def write_sample(
             update={
                 "name": "cpu@batch",
                 "values": (spec("x", "batch", 4), spec("y", "batch", 3)),
-                "bounds": {"batch": Bounds(min=1, max=64)},
+                "bounds": {"batch": Bounds(min=1, max=64, step=step)},
                 "shapes_of": "cpu",
             }
         )

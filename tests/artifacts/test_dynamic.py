@@ -129,3 +129,17 @@ def test_a_gpu_reads_a_dynamic_value_only_with_a_plausible_room(tmp_path: Path, 
     pack(tmp_path / "x.hcb", edited(tmp_path / "m.hcb", edit))
     with pytest.raises(BundleManifestError, match=words):
         open_bundle(tmp_path / "x.hcb")
+
+
+def test_a_step_needs_version_4(tmp_path: Path) -> None:
+    write_sample(tmp_path / "m.hcb", dynamic=True, step=8)
+    with open_bundle(tmp_path / "m.hcb") as bundle:
+        assert (bundle.manifest.version.major, bundle.manifest.version.minor) == (4, 0)
+        assert bundle.manifest.variants[2].bounds["batch"].step == 8
+
+    def older(content: Any) -> None:
+        content["version"]["major"] = 3
+
+    pack(tmp_path / "x.hcb", edited(tmp_path / "m.hcb", older))
+    with pytest.raises(BundleManifestError, match="has a step for 'batch', which the bundle's version does not allow"):
+        open_bundle(tmp_path / "x.hcb").close()

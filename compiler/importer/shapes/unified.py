@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol, names_of
-from heterocc.compiler.importer.symbols.agree import disagreements
+from heterocc.compiler.importer.symbols.agree import needed_equal
 from heterocc.compiler.importer.symbols.contents import Given
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Value
@@ -30,8 +30,8 @@ def unify_names(draft: Draft, values: Mapping[str, Value]) -> bool:
     for node in draft.graph.node:
         shapes = [symbols.shape_of(values.get(name)) for name in node.input]
         given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
-        for left, right in disagreements(given, symbols.shape_of(values.get(node.output[0]))):
-            one, other = (root(size) if size in symbols.names else None for size in (left, right))
+        for sizes in needed_equal(given, symbols.shape_of(values.get(node.output[0]))):
+            one, other = (root(size.name) if size.name in symbols.names else None for size in sizes)
             if one is None or other is None or one == other:
                 continue
             kept, renamed = sorted((one, other), key=symbols.names.index)

@@ -10,14 +10,31 @@ from heterocc.compiler.importer.symbols.sizes import Size, number, product_of
 Pair = tuple[Size | None, Size | None]
 
 
-def disagreements(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[tuple[str, str]]:
+def needed_equal(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[tuple[Size, Size]]:
     """Pairs of sizes that must be equal and are not for all sizes of the named dimensions.
 
     `result` is the shape of the node's first output.
     """
     for left, right in _pairs(given, result):
         if left is not None and right is not None and left != right:
-            yield left.text, right.text
+            yield left, right
+
+
+def broadcast_pairs(given: Given) -> Iterator[tuple[Size, Size]]:
+    """Pairs of sizes that are broadcast with each other, of which none is 1 for all sizes of the named dimensions."""
+    if given.node.domain or given.node.op_type not in _BROADCASTING:
+        return
+    known = [shape for shape in given.shapes if shape is not None]
+    for place in range(1, 1 + max((len(shape) for shape in known), default=0)):
+        sizes = [shape[-place] for shape in known if len(shape) >= place]
+        wide = [size for size in sizes if size is not None and size.number != 1]
+        yield from ((wide[0], other) for other in wide[1:] if other != wide[0])
+
+
+_BROADCASTING = frozenset(
+    "Add Sub Mul Div Mod Pow Where And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Min Max Sum Mean PRelu "
+    "BitShift BitwiseAnd BitwiseOr BitwiseXor".split()
+)
 
 
 def _pairs(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[Pair]:

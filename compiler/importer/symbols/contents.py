@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,15 @@ from heterocc.compiler.importer.symbols.sizes import (
 MOST_ELEMENTS = 64
 """The most elements of a value whose contents are followed; shapes and indices have fewer."""
 
-_INTEGERS = tuple(TensorProto.DataType.Value(f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64))
+_NUMBERS = tuple(
+    TensorProto.DataType.Value(name)
+    for name in "INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64 FLOAT16 FLOAT DOUBLE".split()
+)
+_TRIED = 2048
+_LARGE = (2048, 9973, 50_021, 400_009)
+"""Sizes of a name with which a size is tried."""
+_ROUNDED = frozenset(("Div", "Mod"))
+"""Operators that divide integers in another way than floating-point numbers."""
 
 Contents = np.ndarray
 """An array of objects: a Size for each element, None for one that is not known. Truth values are 0 and 1."""
@@ -45,7 +53,8 @@ class Given:
     """A node, and what is known of its inputs: their shapes and contents, None for absent and unknown ones.
 
     `constants` are the arrays of inputs that are constant. `limits` collects what shapes are computed under, by the
-    texts of the sizes.
+    texts of the sizes. `dims` has the texts of sizes that are dimensions of a value, and so not negative.
+    If a size may only be assumed not to be negative, `floors` collects the least sizes of names with which it is not.
     """
 
     node: onnx.NodeProto
@@ -54,12 +63,25 @@ class Given:
     contents: Sequence[Contents | None]
     limits: dict[str, Limit] = field(default_factory=dict)
     constants: Sequence[np.ndarray | None] = ()
+    dims: Container[str] = frozenset()
+    floors: dict[str, int] | None = None
 
     def limit(self, size: Size, most: int) -> None:
         """Record that the model is only valid if `size` is at most `most`."""
         known = self.limits.get(size.text)
         if known is None or known.most > most:
             self.limits[size.text] = Limit(size, most)
+
+    def assume_positive(self, size: Size) -> bool:
+        """Assume that a size is 0 or more, if it depends on one name and is from some size of it on."""
+        if self.floors is None or len(size.names) != 1:
+            return False
+        (name,) = size.names
+        negative = [n for n in (*range(1, _TRIED), *_LARGE) if size.at({name: n}) < 0]
+        if negative and negative[-1] >= _TRIED - 1:
+            return False
+        self.floors[name] = max(self.floors.get(name, 1), negative[-1] + 1 if negative else 1)
+        return True
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The value of an attribute."""
@@ -105,10 +127,15 @@ def as_contents(array: np.ndarray) -> Contents | None:
     return _array([number(int(e)) for e in array.flat], array.shape)
 
 
-def contents_of(given: Given, result: Shape) -> Contents | None:
-    """The contents of a node's first output, whose shape is `result`; None if they are not known."""
+def contents_of(given: Given, result: Shape, dtype: str = "int64") -> Contents | None:
+    """The contents of a node's first output, whose shape is `result`; None if they are not known.
+
+    A float may hold a size too, on its way to an integer.
+    """
     rule = _RULES.get(given.node.op_type) if not given.node.domain else None
     dims = known_numbers(result)
+    if "float" in dtype and given.node.op_type in _ROUNDED:
+        return None
     if rule is None or dims is None or int(np.prod(dims, dtype=np.int64)) > MOST_ELEMENTS:
         return None
     found = rule(given)
@@ -146,7 +173,7 @@ def _cast(given: Given) -> Contents | None:
     found, dtype = given.contents[0], given.attribute("to", TensorProto.UNDEFINED)
     if found is not None and dtype == TensorProto.BOOL:
         return _each(lambda e: _truth(differ(e, number(0))), found)
-    return found if dtype in _INTEGERS else None
+    return found if dtype in _NUMBERS else None
 
 
 def _concat(given: Given) -> Contents | None:
@@ -269,9 +296,15 @@ def _divided(left: Size, right: Size) -> Size | None:
     return quotient(left, right) if left.least is not None and left.least >= 0 else None
 
 
-def _modulo(left: Size, right: Size) -> Size | None:
-    whole = _divided(left, right)
-    return None if whole is None else left - whole * right
+def _modulo(given: Given) -> Contents | None:
+    """Mod has the sign of the divisor, as quotients that are rounded down do; with `fmod` that of the dividend."""
+    divided = _divided if given.attribute("fmod", 0) else quotient
+
+    def rest(left: Size, right: Size) -> Size | None:
+        whole = divided(left, right)
+        return None if whole is None else left - whole * right
+
+    return _by_element(rest)(given)
 
 
 def _truth(value: bool | None) -> Size | None:
@@ -313,7 +346,7 @@ _RULES: Mapping[str, Callable[[Given], Contents | None]] = {
     "Sub": _by_element(lambda a, b: a - b),
     "Mul": _by_element(lambda a, b: a * b),
     "Div": _by_element(_divided),
-    "Mod": _by_element(_modulo),
+    "Mod": _modulo,
     "Neg": _by_element(lambda a: -a),
     "Min": _fold(smaller),
     "Max": _fold(larger),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ class Inside:
     """A walk through the bodies of a model's nodes.
 
     `derive` adds the values of a body to the table. `shape_of` and `dims` convert shapes between those of values and
-    sizes; `contents` has the known integers by value, `fresh` the sizes known only at run time.
+    sizes; `contents` has the known integers by value, `fresh` the sizes known only at run time. The states of
+    a Scan, unlike those of a Loop, keep their shapes: `equal` collects sizes that must be equal for this.
     """
 
     def __init__(
@@ -32,9 +33,10 @@ class Inside:
         contents: MutableMapping[str, Contents],
         fresh: MutableMapping[str, str],
         sizes: MutableMapping[str, Size],
+        equal: MutableSequence[tuple[Size, Size, str]],
     ) -> None:
         self._derive, self._shape_of, self._dims = derive, shape_of, dims
-        self._contents, self._fresh, self._sizes = contents, fresh, sizes
+        self._contents, self._fresh, self._sizes, self._equal = contents, fresh, sizes, equal
 
     def results(self, node: onnx.NodeProto, table: Table, constants: Arrays) -> list[Shape]:
         """The shapes of the node's outputs, None for unknown ones; adds the values inside to the table."""
@@ -95,6 +97,9 @@ class Inside:
                     return []
                 for axis, size in enumerate(after):
                     name = f"{state.given}.{axis}"
+                    first = before[axis]
+                    if node.op_type == "Scan" and size is not None and first is not None and size != first:
+                        self._equal.append((first, size, f"Scan '{node.name}'"))
                     if size != before[axis] and before[axis] != named(name):
                         self._fresh[name] = node.name
                         self._sizes[name] = before[axis] = named(name)

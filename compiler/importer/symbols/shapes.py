@@ -56,15 +56,20 @@ def _place(given: Given, size: Size, index: Size) -> Size | None:
         return size
     if index.number is not None and index.number <= -_FAR:
         return number(0)
-    if index.least is not None and index.least >= 0:
+    if (index.least is not None and index.least >= 0) or (not _is_back(index) and given.assume_positive(index)):
         if size.number is not None and index.names:
             given.limit(index, size.number)
             return index
         return smaller(index, size)
     if index.number == -1 and is_positive_dimension(size):
         return size + index
+    return larger(size + index, number(0)) if _is_back(index) else None
+
+
+def _is_back(index: Size) -> bool:
+    """Whether an index counts from the end for all sizes."""
     back = (-index).least
-    return larger(size + index, number(0)) if back is not None and back > 0 else None
+    return back is not None and back > 0
 
 
 def slice_axes(given: Given) -> list[tuple[int, Size, Size, int]] | None:
@@ -96,12 +101,28 @@ def _slice(given: Given) -> list[Shape] | None:
     dims = list(shape)
     for axis, start, end, step in parts:
         size = dims[axis]
-        bounds = slice_bounds(given, size, start, end, step) if size is not None else None
         dims[axis] = None
+        if size is not None and step < 0:
+            dims[axis] = _backwards(size, start, end, -step)
+            continue
+        bounds = slice_bounds(given, size, start, end, step) if size is not None else None
+        if bounds is not None and (end.least is None or end.least < 0) and not _is_back(end):
+            given.assume_positive(bounds[1] - bounds[0] - number(1))  # as its end is assumed not to be negative
         if bounds is not None:
             length = bounds[1] if bounds[0].number == 0 else larger(bounds[1] - bounds[0], number(0))
             dims[axis] = quotient(length + number(step - 1), number(step))
     return [tuple(dims)]
+
+
+def _backwards(size: Size, start: Size, end: Size, step: int) -> Size | None:
+    """The length of a slice that runs backwards to the first element; None for other ends."""
+    if end.number is None or end.number > -_FAR or start.number is None:
+        return None
+    if start.number >= 0:
+        length = size if start.number >= _FAR else smaller(start + number(1), size)
+    else:
+        length = size if start.number == -1 else larger(size + start + number(1), number(0))
+    return quotient(length + number(step - 1), number(step))
 
 
 def _reshape(given: Given) -> list[Shape] | None:
@@ -156,10 +177,13 @@ def _range(given: Given) -> list[Shape] | None:
     if any(end is None for end in ends):
         return None
     start, limit, delta = (end[0] for end in ends if end is not None)
-    if delta.number is None or delta.number < 1:
+    if delta.number is None or delta.number == 0:
         return None
-    length = larger(limit - start, number(0))
-    return [(quotient(length + number(delta.number - 1), delta),)]
+    if delta.number < 0:
+        start, limit, delta = limit, start, -delta
+    whole = start.number == 0 and limit.text in given.dims
+    length = limit if whole else larger(limit - start, number(0))
+    return [(quotient(length + delta - number(1), delta),)]
 
 
 def _tile(given: Given) -> list[Shape] | None:
@@ -318,6 +342,22 @@ def _stft(given: Given) -> list[Shape] | None:
     return [(data[0], frames, bins, number(2))]
 
 
+def _dft(given: Given) -> list[Shape] | None:
+    """DFT along a known axis, whose length becomes that of the transform, or half of it; complex numbers."""
+    shape = given.shape()
+    axes = given.numbers(2) if given.has(2) else [given.attribute("axis", 1 if given.opset < 20 else -2)]
+    length = given.sizes(1) if given.has(1) else None
+    if shape is None or axes is None or (given.has(1) and length is None):
+        return None
+    halved, inverse = given.attribute("onesided", 0), given.attribute("inverse", 0)
+    axis = axes[0] % len(shape)
+    size = shape[axis] if length is None else length[0]
+    if size is None or (halved and inverse):
+        return None
+    half = quotient(size, number(2)) if halved else None
+    return [(*shape[:axis], half + number(1) if half is not None else size, *shape[axis + 1 : -1], number(2))]
+
+
 _REDUCTIONS = "Sum Mean Max Min Prod L1 L2 LogSum LogSumExp SumSquare".split()
 
 _RULES: Mapping[str, Rule] = {
@@ -326,6 +366,7 @@ _RULES: Mapping[str, Rule] = {
     "AffineGrid": _affine_grid,
     "Col2Im": _col2im,
     "STFT": _stft,
+    "DFT": _dft,
     "Unsqueeze": _axes_added,
     "Squeeze": _axes_added,
     "Slice": _slice,

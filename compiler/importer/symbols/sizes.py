@@ -42,6 +42,12 @@ class Compound:
         return left // right if self.kind == "//" else min(left, right) if self.kind == "min" else max(left, right)
 
 
+class Filled(str):
+    """The name of a dimension that is at least 1 in every run. It equals the plain name."""
+
+    __slots__ = ()
+
+
 Atom = str | Compound
 Product = tuple[Atom, ...]
 
@@ -103,15 +109,28 @@ class Size:
 
     @cached_property
     def least(self) -> int | None:
-        """A lower bound for names of 0 or more; None if none is known."""
+        """A lower bound for names of 0 or more, and of 1 or more for those that are Filled; None if none is known."""
+        lower = self._without_quotients()
         total = 0
-        for product, count in self.terms:
+        for product, count in lower.terms:
             if not product:
                 total += count
             elif count < 0 or any(_least(a) is None for a in product):
                 return None
             else:
                 total += count * math.prod(_least(a) or 0 for a in product)
+        return total
+
+    def _without_quotients(self) -> Size:
+        """A size that is not larger: a quotient that is subtracted becomes the fraction, if that is whole."""
+        total = Size(())
+        for product, count in self.terms:
+            atom = product[0] if len(product) == 1 else None
+            divisor = atom.right.number if isinstance(atom, Compound) and atom.kind == "//" else None
+            if count < 0 and isinstance(atom, Compound) and divisor and divisor > 0 and count % divisor == 0:
+                total = total + atom.left * number(count // divisor)
+            else:
+                total = total + Size(((product, count),))
         return total
 
     def at(self, sizes: Mapping[str, int]) -> int:
@@ -150,7 +169,7 @@ class Size:
 
 def _least(atom: Atom) -> int | None:
     if isinstance(atom, str):
-        return 0
+        return int(isinstance(atom, Filled))
     left, right = atom.left.least, atom.right.least
     if atom.kind == "//":
         positive = atom.right.number
@@ -233,8 +252,11 @@ def _chosen(kind: Kind, left: Size, right: Size) -> Size:
         gap = (one - other).least
         if gap is not None and gap >= 0:
             return one if kind == "max" else other
+    common = math.gcd(*(count for _, count in (*left.terms, *right.terms)))
+    if common > 1:
+        left, right = (Size(tuple((p, c // common) for p, c in s.terms)) for s in (left, right))
     left, right = sorted((left, right), key=lambda s: s.text)
-    return Size((((Compound(kind, left, right),), 1),))
+    return Size((((Compound(kind, left, right),), max(common, 1)),))
 
 
 def broadcast(one: Size | None, other: Size | None) -> Size | None:

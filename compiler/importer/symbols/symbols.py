@@ -22,7 +22,7 @@ from heterocc.compiler.importer.symbols.contents import (
 from heterocc.compiler.importer.symbols.control import Arrays, Inside
 from heterocc.compiler.importer.symbols.repeats import is_control
 from heterocc.compiler.importer.symbols.shapes import shapes_of
-from heterocc.compiler.importer.symbols.sizes import Size, named, number
+from heterocc.compiler.importer.symbols.sizes import Filled, Size, named, number, product_of, quotient
 from heterocc.passes.graph import Value
 
 _T = TypeVar("_T")
@@ -39,6 +39,10 @@ class Symbols:
     `contents` are the integers that nodes compute from shapes, by value. `limits` are assumptions of the shapes, by the
     text of the size that is limited. `fresh` are the names of sizes that are known only at run time, each with the node
     that computes it. `failed` are the nodes whose rules raised an error: either the node is not valid, or the rule.
+    `filled` are names of dimensions that are at least 1 in every run, which the shapes assume. `pins` are sizes that
+    are assumed to be a number, by their texts, and `ranges` the least and largest sizes of the names with which they
+    are; `steps` are names whose sizes are multiples of a number (`shapes/assumed.py`). `equal` collects sizes that
+    must be equal, each pair with a text for its node, and `floors` least sizes that the shapes assume.
     """
 
     names: tuple[str, ...]
@@ -47,17 +51,60 @@ class Symbols:
     limits: dict[str, Limit] = field(default_factory=dict)
     fresh: dict[str, str] = field(default_factory=dict)
     failed: list[tuple[onnx.NodeProto, Exception]] = field(default_factory=list)
+    filled: frozenset[str] = frozenset()
+    pins: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    steps: Mapping[str, int] = field(default_factory=dict)
+    equal: list[tuple[Size, Size, str]] = field(default_factory=list)
+    floors: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.sizes.update((name, named(name)) for name in self.names)
+        self.sizes.update((name, named(Filled(name) if name in self.filled else name)) for name in self.names)
 
     def copy(self) -> Symbols:
         """A copy that can be changed."""
-        return Symbols(self.names, dict(self.sizes), dict(self.contents), dict(self.limits), dict(self.fresh))
+        return Symbols(
+            self.names,
+            dict(self.sizes),
+            dict(self.contents),
+            dict(self.limits),
+            dict(self.fresh),
+            filled=self.filled,
+            pins=self.pins,
+            ranges=self.ranges,
+            steps=self.steps,
+            floors=dict(self.floors),
+        )
+
+    def may_be_empty(self, dims: Iterable[int | str | None]) -> frozenset[str]:
+        """The names of which a size of 0 makes none of these dimensions 0: the length of past keys, say."""
+        sizes = [self.sizes[d] for d in dict.fromkeys(dims) if isinstance(d, str) and d in self.sizes]
+        every = dict.fromkeys((*self.names, *self.fresh, *(n for s in sizes for n in s.names)), 1)
+        return frozenset(
+            name
+            for name in self.names
+            if name not in self.filled and all(s.at({**every, name: 0}) > 0 for s in sizes if name in s.names)
+        )
 
     def is_fresh(self, dim: int | str | None) -> bool:
         """Whether a dimension depends on a size that is known only at run time."""
         return isinstance(dim, str) and not self.fresh.keys().isdisjoint(self.sizes[dim].names)
+
+    def agree(self, left: Size, right: Size) -> bool:
+        """Whether two sizes are equal in each run, because of the assumptions."""
+        pinned = [number(self.pins[s.text]) if s.text in self.pins else s for s in (left, right)]
+        return self._whole(pinned[0]) == self._whole(pinned[1])
+
+    def _whole(self, size: Size) -> Size:
+        """The size with multiples of quotients in place of the names that have a step."""
+        total = number(0)
+        for product, count in size.terms:
+            factors = [named(a) if isinstance(a, str) else Size((((a,), 1),)) for a in product]
+            for index, factor in enumerate(factors):
+                step = number(self.steps.get(factor.name or "", 1))
+                factors[index] = (quotient(factor, step) or factor) * step
+            total = total + product_of(factors) * number(count)
+        return total
 
     def name_unknown(self, value: str, shape: Dims, node: str) -> Dims:
         """The shape with a new name for each unknown dimension: that of the value, and the axis."""
@@ -86,6 +133,8 @@ class Symbols:
     def _dim(self, size: Size | None) -> int | str | None:
         if size is None or size.number is not None:
             return None if size is None or (size.number or 0) < 0 else size.number
+        if size.text in self.pins:
+            return self.pins[size.text]
         known = self.sizes.setdefault(size.text, size)
         return size.text if known == size else None  # a dimension whose name reads like an expression
 
@@ -106,6 +155,7 @@ def derive(
     symbols.contents = {n: c for n, a in weights.items() if (c := as_contents(a)) is not None}
     symbols.fresh = {}
     symbols.failed = []
+    symbols.equal = []
     _derive(nodes, found, weights, opset, symbols)
     return {name: found[name] for name in found if name in table}
 
@@ -142,7 +192,8 @@ def _inside(opset: int, symbols: Symbols) -> Inside:
             table[name] = Value(name, table[name].dtype, None)
         _derive(body.node, table, weights, opset, symbols)
 
-    return Inside(body_values, symbols.shape_of, symbols.dims, symbols.contents, symbols.fresh, symbols.sizes)
+    tables = symbols.contents, symbols.fresh, symbols.sizes, symbols.equal
+    return Inside(body_values, symbols.shape_of, symbols.dims, *tables)
 
 
 def _derive(
@@ -159,7 +210,9 @@ def _derive(
         shapes = [symbols.shape_of(found.get(name)) for name in node.input]
         contents = [symbols.contents.get(name) if name else None for name in node.input]
         limits = dict(symbols.limits)
-        given = Given(node, opset, shapes, contents, limits, [weights.get(name) for name in node.input])
+        constants = [weights.get(name) for name in node.input]
+        floors = symbols.floors if symbols.filled else None
+        given = Given(node, opset, shapes, contents, limits, constants, symbols.sizes.keys(), floors)
         kinds: list[str | None] = []
         if is_control(node):
             results = _applied(symbols, node, _inside(opset, symbols).results, node, found, weights) or []
@@ -181,11 +234,13 @@ def _derive(
             if not name or known is None or known.is_opaque:
                 continue
             shape = results[index] if index < len(results) else None
+            symbols.equal += _contradictions(known.shape, shape, node)
             dims = symbols.name_unknown(name, _merged(known.shape, symbols.dims(shape)), node.name)
             found[name] = Value(name, known.dtype, dims)
         if node.output and node.output[0]:
-            shape = symbols.shape_of(found.get(node.output[0]))
-            elements = _applied(symbols, node, contents_of, given, shape)
+            value = found.get(node.output[0])
+            dtype = "int64" if value is None else value.dtype
+            elements = _applied(symbols, node, contents_of, given, symbols.shape_of(value), dtype)
             if elements is not None:
                 symbols.contents[node.output[0]] = elements
 
@@ -223,6 +278,15 @@ def _merged(
     if known is None or derived is None or len(known) != len(derived):
         return derived if known is None else known
     return tuple(a if isinstance(a, int) else b if b is not None else a for a, b in zip(known, derived, strict=True))
+
+
+def _contradictions(known: Dims, derived: Shape, node: onnx.NodeProto) -> list[tuple[Size, Size, str]]:
+    """Dimensions that ONNX's tools infer as numbers, and the rules as sizes that are these numbers for some names."""
+    if known is None or derived is None or len(known) != len(derived):
+        return []
+    label = f"{node.op_type} '{node.name}'"
+    pairs = [(number(a), b, label) for a, b in zip(known, derived, strict=True) if isinstance(a, int) and b is not None]
+    return [(a, b, label) for a, b, label in pairs if b.number is None]
 
 
 def _inferred(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 from tvm import relax, te, tirx
@@ -21,7 +23,18 @@ def _reshape(ctx: Context, data: relax.Expr, shape: relax.Expr | None = None) ->
     """Reshape and Flatten. TVM's converters infer no product of several sizes."""
     if not ctx.is_symbolic(0):
         return ctx.original(data) if shape is None else ctx.original(data, shape)
+    if ctx.is_assumed():
+        return reshaped(ctx.bb, data, ctx.result())
     return op.reshape(data, [as_int64(n) for n in ctx.result()])
+
+
+def reshaped(bb: relax.BlockBuilder, data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
+    """The data with another shape, whose dimensions are equal to its own in each run."""
+
+    def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        return te.compute(shape, lambda *i: given[0](*i), name="reshaped")
+
+    return emit_sized(bb, compute, [data], [], tuple(shape), dtype_of(data), "reshaped")
 
 
 @converter("Expand")
@@ -76,13 +89,13 @@ def _slice(ctx: Context, data: relax.Expr, *ends: relax.Expr | None) -> relax.Ex
     begin: dict[int, Extent] = {}
     for index, (axis, start) in enumerate(zip(places, starts, strict=True)):
         step = int(steps[index]) if steps is not None else 1
-        if step < 1:
-            raise NotImplementedError("a slice that runs backwards needs dimensions of a fixed size")
         axis %= len(sizes)
         if step == 1 and same([result[axis]], [sizes[axis]]):
             continue  # all of the axis
         from_back = isinstance(start, int) and start < 0
         begin[axis] = tirx.max(tirx.const(0, "int64"), as_int64(sizes[axis]) + start) if from_back else start
+        if step < 0 and not from_back:
+            begin[axis] = tirx.min(as_int64(start), as_int64(sizes[axis]) - 1)
         stride[axis] = step
 
     def compute(given: list[te.Tensor], starts: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:

@@ -73,6 +73,13 @@ class Context:
         value = self.values.get(self.node.output[index])
         return value is not None and not value.is_static and bool(self.variables)
 
+    def is_assumed(self) -> bool:
+        """Return whether the output has the input's shape, because of assumptions about sizes."""
+        one, other = self.values.get(self.node.input[0]), self.values.get(self.node.output[0])
+        if one is None or other is None or self.variables is None or one.shape == other.shape:
+            return False
+        return self.variables.agree(one, other)
+
     def is_symbolic_data(self, value: relax.Expr) -> bool:
         """Return whether a dimension of a tensor is not a number."""
         return not all(isinstance(d, tvm.tirx.IntImm) for d in value.ty.shape.values)

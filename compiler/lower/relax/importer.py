@@ -18,11 +18,11 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.errors import HeteroccError, LoweringError
-from heterocc.compiler.importer.symbols.agree import disagreements
+from heterocc.compiler.importer.symbols.agree import needed_equal
 from heterocc.compiler.importer.symbols.contents import Given
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
-from heterocc.compiler.lower.converters.computed_shapes import from_sizes
+from heterocc.compiler.lower.converters.computed_shapes import from_sizes, reshaped
 from heterocc.compiler.lower.converters.narrow import carried_name
 from heterocc.compiler.lower.converters.narrow import convert as convert_narrow
 from heterocc.compiler.lower.converters.narrow import is_touched as is_narrow
@@ -170,6 +170,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         for name, value in zip(node.output, outputs, strict=False):
             if not name:
                 continue
+            value = self._assumed(name, value)
             self._check(node, name, value)
             self._nodes[name] = value
             if isinstance(value, relax.Var):
@@ -245,13 +246,26 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         shapes = [symbols.shape_of(values.get(name)) for name in node.input]
         contents = [symbols.contents.get(name) for name in node.input]
         given = Given(node, self.opset, shapes, contents)
-        found = next(disagreements(given, symbols.shape_of(values.get(node.output[0]))), None)
+        pairs = needed_equal(given, symbols.shape_of(values.get(node.output[0])))
+        found = next(((a.text, b.text) for a, b in pairs if not symbols.agree(a, b)), None)
         if found is not None:
             raise LoweringError(
                 f"{node.op_type} needs the sizes '{found[0]}' and '{found[1]}' to be equal, which not all inputs are",
                 where=self._where(node),
                 hint="fix the dimension with --dim, or list ORT after this device",
             )
+
+    def _assumed(self, name: str, value: relax.Expr) -> relax.Expr:
+        """The value with its known dimensions, if these are equal to its own because of assumptions about sizes."""
+        symbols, known = self.job.model.symbols, self.job.model.graph.values[name]
+        if symbols is None or not (symbols.pins or symbols.steps) or not isinstance(value.ty, relax.TensorType):
+            return value
+        wanted, shape = self.variables.shape(known), value.ty.shape
+        if wanted is None or not isinstance(shape, relax.ShapeExpr) or len(wanted) != len(shape.values):
+            return value
+        if same(list(shape.values), wanted):
+            return value
+        return self.bb.emit(reshaped(self.bb, value, wanted))
 
     def _check(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
         """Compare a converted value with the shape and dtype that ONNX's shape inference found."""

@@ -86,15 +86,27 @@ def written(
 
 
 def guarded(generated: tirx.PrimFunc, conditions: Sequence[tirx.Expr], other: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The generated kernel if all conditions hold, else the other one, which has the same arguments."""
+    """The generated kernel if all conditions hold, else the other one, which has the same arguments.
+
+    An element in memory holds whether they do: otherwise TVM simplifies the other kernel for sizes that do not meet
+    them, and fails if one of these is 0 there and divides an index.
+    """
     pairs = list(zip(other.params, generated.params, strict=True))
 
     def variable(var: tirx.Var) -> tirx.Expr:
         return next((new for old, new in pairs if old.same_as(var)), var)
 
     body = tvm_ffi.structural_map(other.body, [(tirx.Var, variable)], order="post")
-    either = tirx.IfThenElse(tirx.all(*conditions), generated.body, body)
-    return tirx.PrimFunc(list(generated.params), either, attrs=generated.attrs)
+    held, zero = tirx.decl_buffer((1,), "int32", "assumed"), tirx.const(0, "int64")
+    one, none = tirx.const(1, "int32"), tirx.const(0, "int32")
+    whole = tirx.SeqStmt(
+        [
+            tirx.AllocBuffer(held),
+            tirx.BufferStore(held, tirx.Select(tirx.all(*conditions), one, none), [zero]),
+            tirx.IfThenElse(tirx.BufferLoad(held, [zero]) > none, generated.body, body),
+        ]
+    )
+    return tirx.PrimFunc(list(generated.params), whole, attrs=generated.attrs)
 
 
 @contextmanager

@@ -1,0 +1,180 @@
+"""Sizes of named dimensions that nodes need: multiples of a number, or ranges in which a computed size is a number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import helper
+
+from heterocc.compiler.importer.draft.draft import Draft
+from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.shapes.named import dims_of
+from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
+from heterocc.compiler.importer.symbols.contents import Given
+from heterocc.compiler.importer.symbols.sizes import Compound, Size, named, number, product_of, quotient
+from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.passes.graph import Value
+
+_MOST_TRIED = 4096
+"""The largest size that is tried, and the largest number whose multiples are."""
+
+
+@dataclass
+class _Found:
+    """Assumptions about sizes: see `Symbols.pins`, `ranges` and `steps`. `fixed` are names that have one size."""
+
+    pins: dict[str, int] = field(default_factory=dict)
+    ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
+    fixed: dict[str, int] = field(default_factory=dict)
+
+
+def assume_sizes(draft: Draft, values: Mapping[str, Value], namer: Namer) -> bool:
+    """Assume of named dimensions what the nodes need them to be; return whether there was anything new.
+
+    ONNX Runtime finds out when it runs a node, such as an Add of two maps of which one was halved and doubled. Compiled
+    code needs to know it before: sizes that do not meet an assumption are errors of the run. A dimension of one size
+    becomes a number, and an input whose dimension is a multiple of a number is given another shape.
+    """
+    symbols = draft.symbols
+    if symbols is None:
+        return False
+    found = _Found(dict(symbols.pins), dict(symbols.ranges), dict(symbols.steps))
+    known = len(found.pins), dict(found.steps)
+    for left, right, node in _pairs(draft, symbols, values):
+        text = _assumption(left, right, found)
+        if text:
+            draft.notes.append(f"{node} needs the sizes '{left.text}' and '{right.text}' to be equal: {text}")
+    if (len(found.pins), found.steps) == known and not found.fixed:
+        return False
+    for info in draft.graph.input:
+        for dim in dims_of(info):
+            if dim.dim_param in found.fixed:
+                dim.dim_value = found.fixed[dim.dim_param]
+    names = tuple(name for name in symbols.names if name not in found.fixed)
+    draft.symbols = Symbols(names, filled=symbols.filled, pins=found.pins, ranges=found.ranges, steps=found.steps)
+    _reshape_inputs(draft, {n: s for n, s in found.steps.items() if symbols.steps.get(n) != s}, namer)
+    return True
+
+
+def _pairs(draft: Draft, symbols: Symbols, values: Mapping[str, Value]) -> Iterator[tuple[Size, Size, str]]:
+    """Sizes that must be equal and are not for all sizes of the named dimensions, each with a text for the node."""
+    yield from symbols.equal
+    for node in draft.graph.node:
+        shapes = [symbols.shape_of(values.get(name)) for name in node.input]
+        given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
+        result = symbols.shape_of(values.get(node.output[0]))
+        for left, right in (*needed_equal(given, result), *broadcast_pairs(given)):
+            yield left, right, f"{node.op_type} '{node.name}'"
+
+
+def _assumption(left: Size, right: Size, found: _Found) -> str | None:
+    """Add the assumption under which two sizes are equal; returns it as text, None if there is none or a known one."""
+    names = left.names | right.names
+    if len(names) != 1:
+        return None
+    (name,) = names
+    left, right = (number(found.pins[s.text]) if s.text in found.pins else s for s in (left, right))
+    if left == right:
+        return None
+    if name in found.fixed:
+        return None  # it is a number when the shapes are derived again
+    if left.number is not None or right.number is not None:
+        size, value = (right, left.number) if left.number is not None else (left, right.number)
+        return None if value is None else _pinned(name, size, value, found)
+    step = _step(name, left, right, found.steps.get(name, 1))
+    if step is None or step == found.steps.get(name, 1):
+        return None
+    found.steps[name] = step
+    return f"'{name}' must be a multiple of {step}"
+
+
+def _pinned(name: str, size: Size, value: int, found: _Found) -> str | None:
+    """Assume that a size that depends on one name is `value`, for the first range of sizes in which it is."""
+    known = found.ranges.get(name, (1, None))
+    sizes = range(max(known[0], 1), min(known[1] or _MOST_TRIED, _MOST_TRIED) + 1)
+    least = next((n for n in sizes if size.at({name: n}) == value), None)
+    if least is None:
+        return None
+    largest = next((n - 1 for n in range(least + 1, sizes.stop) if size.at({name: n}) != value), known[1])
+    if least == largest:
+        found.fixed[name] = least
+        return f"'{name}' must be {least}"
+    found.pins[size.text] = value
+    found.ranges[name] = least, largest
+    if (least, largest) == known:
+        return ""
+    return f"'{name}' must be {f'{least} to {largest}' if largest is not None else f'{least} or more'}"
+
+
+def _step(name: str, left: Size, right: Size, known: int) -> int | None:
+    """The smallest number that divides the name's size whenever the sizes are equal by that; None if there is none."""
+    most = math.lcm(*_divisors(left), *_divisors(right))
+    for step in range(1, most + 1) if most <= _MOST_TRIED else ():
+        whole = math.lcm(step, known)
+        if most % step == 0 and _replaced(left, name, whole) == _replaced(right, name, whole):
+            return whole
+    return None
+
+
+def _divisors(size: Size) -> Iterator[int]:
+    for product, _ in size.terms:
+        for atom in product:
+            if isinstance(atom, Compound):
+                if atom.kind == "//":
+                    yield max(atom.right.number or 1, 1)
+                    yield from (d * max(atom.right.number or 1, 1) for d in _divisors(atom.left))
+                else:
+                    yield from _divisors(atom.left)
+                    yield from _divisors(atom.right)
+
+
+def _replaced(size: Size, name: str, step: int) -> Size | None:
+    """The size for `step` times the name in place of the name; None if it cannot be expressed."""
+    total = number(0)
+    for product, count in size.terms:
+        factors = [number(count)]
+        for atom in product:
+            if isinstance(atom, str):
+                factors.append(named(atom) * number(step if atom == name else 1))
+                continue
+            left, right = _replaced(atom.left, name, step), _replaced(atom.right, name, step)
+            if left is None or right is None:
+                return None
+            part = quotient(left, right) if atom.kind == "//" else Size((((Compound(atom.kind, left, right),), 1),))
+            if part is None:
+                return None
+            factors.append(part)
+        total = total + product_of(factors)
+    return total
+
+
+def _reshape_inputs(draft: Draft, steps: Mapping[str, int], namer: Namer) -> None:
+    """Let nodes read each input with such a dimension as a tensor whose dimension is the multiple of a quotient."""
+    nodes = []
+    for info in draft.graph.input:
+        dims = dims_of(info)
+        if not any(dim.dim_param in steps for dim in dims):
+            continue
+        name = info.name
+        fresh = {kind: namer.give(f"{name}_{kind}", "v") for kind in ("sizes", "steps", "parts", "whole", "stepped")}
+        for node in draft.graph.node:
+            for index, read in enumerate(node.input):
+                if read == name:
+                    node.input[index] = fresh["stepped"]
+        draft.weights[fresh["steps"]] = np.array([steps.get(dim.dim_param, 1) for dim in dims], np.int64)
+        for kind, inputs, output in (
+            ("Shape", [name], "sizes"),
+            ("Div", [fresh["sizes"], fresh["steps"]], "parts"),
+            ("Mul", [fresh["parts"], fresh["steps"]], "whole"),
+            ("Reshape", [name, fresh["whole"]], "stepped"),
+        ):
+            node = helper.make_node(kind, inputs, [fresh[output]], name=namer.give(f"{name}_{output}_node", "n"))
+            draft.origins[node.name] = ()
+            nodes.append(node)
+    old = list(draft.graph.node)
+    del draft.graph.node[:]
+    draft.graph.node.extend([*nodes, *old])

@@ -1,0 +1,116 @@
+"""Sizes that nodes need, of models without ONNX Runtime as a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
+from tests.symbolic_models import dynamic_model
+
+N = helper.make_node
+IMAGE = {"x": ("float32", (1, 4, "side", 8))}
+
+
+def pyramid() -> onnx.ModelProto:
+    """A map that is halved three times, doubled, and added to the one before."""
+    rng = np.random.default_rng(0)
+    arrays = {"w": rng.standard_normal((4, 4, 3, 3), dtype=np.float32), "s": np.array([1, 1, 2, 2], np.float32)}
+    halved = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
+    nodes = [
+        N("Conv", ["x", "w"], ["a"], **halved),
+        N("Conv", ["a", "w"], ["b"], **halved),
+        N("Conv", ["b", "w"], ["c"], **halved),
+        N("Resize", ["c", "", "s"], ["d"], mode="nearest"),
+        N("Add", ["b", "d"], ["y"]),
+    ]
+    return dynamic_model(nodes, IMAGE, ["y"], arrays)
+
+
+def imported(nodes: list[onnx.NodeProto], shape: tuple[int | str, ...], **arrays: object) -> ImportedModel:
+    constants = {name: np.array(value) for name, value in arrays.items()}
+    model = dynamic_model(nodes, {"x": ("float32", shape)}, ["y"], constants)  # type: ignore[arg-type]
+    return import_model(model, keep_dims=True, assume=True)
+
+
+def test_maps_that_are_halved_and_doubled_need_a_multiple() -> None:
+    model = import_model(pyramid(), keep_dims=True, assume=True)
+    assert model.symbols is not None and model.symbols.steps == {"side": 8}
+    assert model.bounds["side"] == (8, None)
+    assert model.graph.values[model.graph.outputs[0]].shape == (1, 4, "2*(side)//8", 2)
+    assert any("'side' must be a multiple of 8" in note for note in model.notes)
+    assert model.samples["x"][2] % 8 == 0
+
+
+def test_nothing_is_assumed_if_another_device_takes_all_sizes() -> None:
+    model = import_model(pyramid(), keep_dims=True)
+    assert model.symbols is not None and not model.symbols.steps and not model.notes
+
+
+def test_a_computed_size_that_must_be_a_number_bounds_the_dimension() -> None:
+    nodes = [
+        N("AveragePool", ["x"], ["p"], kernel_shape=[3, 1], strides=[3, 1]),
+        N("Concat", ["p", "one"], ["y"], axis=3),
+    ]
+    model = imported(nodes, (1, 4, "high", "wide"), one=np.ones((1, 4, 1, 2), np.float32))
+    assert model.bounds["high"] == (3, 5)
+    assert model.graph.values[model.graph.outputs[0]].shape == (1, 4, 1, "wide + 2")
+
+
+def test_a_dimension_that_must_be_one_size_becomes_this_number() -> None:
+    model = imported([N("Add", ["x", "t"], ["y"])], ("batch", "steps"), t=np.ones((1, 16), np.float32))
+    assert model.graph.values[model.graph.inputs[0]].shape == ("batch", 16)
+    assert "'steps' must be 16" in model.notes[0]
+
+
+@pytest.mark.parametrize(("start", "step", "expected"), [(9, -1, "min(10, n)"), (-1, -2, "(n + 1)//2")])
+def test_slices_that_run_backwards(start: int, step: int, expected: str) -> None:
+    node = N("Slice", ["x", "start", "end", "axis", "step"], ["y"])
+    model = imported([node], ("n",), start=[start], end=[-(2**60)], axis=[0], step=[step])
+    assert model.graph.values[model.graph.outputs[0]].shape == (expected,)
+
+
+def test_a_slice_to_a_computed_end_gets_a_least_size() -> None:
+    nodes = [
+        N("Shape", ["x"], ["n"]),
+        N("Sub", ["n", "rest"], ["short"]),
+        N("Mod", ["short", "hop"], ["over"]),
+        N("Sub", ["n", "over"], ["end"]),
+        N("Slice", ["x", "start", "end", "axis"], ["part"]),
+        N("Reshape", ["part", "rows"], ["y"]),
+    ]
+    model = imported(nodes, ("n",), rest=[400], hop=[160], start=[240], axis=[0], rows=[-1, 160])
+    assert model.graph.values[model.graph.outputs[0]].shape == ("max((n + 80)//160 - 2, 0)", 160)
+    assert model.bounds["n"] == (400, None)
+
+
+def test_a_range_that_counts_down_through_floats_has_a_known_length() -> None:
+    nodes = [
+        N("Shape", ["x"], ["n"]),
+        N("Cast", ["n"], ["f"], to=1),
+        N("Neg", ["f"], ["g"]),
+        N("Squeeze", ["f"], ["first"]),
+        N("Squeeze", ["g"], ["last"]),
+        N("Cast", ["first"], ["one"], to=7),
+        N("Cast", ["last"], ["other"], to=7),
+        N("Range", ["one", "other", "step"], ["y"]),
+    ]
+    model = imported(nodes, ("n",), step=-1)
+    assert model.graph.values[model.graph.outputs[0]].shape == ("2*n",)
+
+
+def test_a_float_quotient_is_not_taken_for_that_of_integers() -> None:
+    nodes = [
+        N("Shape", ["x"], ["n"]),
+        N("Cast", ["n"], ["f"], to=1),
+        N("Div", ["f", "two"], ["half"]),
+        N("Add", ["half", "half"], ["twice"]),
+        N("Cast", ["twice"], ["s"], to=7),
+        N("Expand", ["one", "s"], ["y"]),
+    ]
+    model = imported(nodes, ("n",), two=np.array([2], np.float32), one=np.ones(1, np.float32))
+    shape = model.graph.values[model.graph.outputs[0]].shape
+    assert shape is not None and model.symbols is not None and model.symbols.is_fresh(shape[0])
