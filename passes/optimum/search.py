@@ -11,6 +11,7 @@ from heterocc.passes.optimum import exact
 from heterocc.passes.optimum.cuts import swap, swap_all
 from heterocc.passes.optimum.descent import descend
 from heterocc.passes.optimum.problem import Labels, Problem
+from heterocc.passes.optimum.restarts import restarted
 
 CROSSINGS = (0.0, 0.5, 1.0, 2.0)
 """Shares of a partition's overhead that are charged to each transfer, one cut for each."""
@@ -38,7 +39,8 @@ def find(problem: Problem, start: Labels, work: float) -> Placement:
     """The placement of least cost, as far as it was found; never worse than `start`, which must fit.
 
     Exact with two devices, no limit on memory and no overhead of partitions, by a minimum cut. Otherwise cuts are
-    improved by descent, and small graphs by an integer programme, with `work` as its limit.
+    improved by descent, and small graphs by an integer programme, with `work` as its limit; if it ends without a proof,
+    by further descents.
     """
     if problem.devices == 1:
         cost = problem.total(start)
@@ -53,6 +55,9 @@ def find(problem: Problem, start: Labels, work: float) -> Placement:
         if solution is not None:
             bound = solution.bound
             best = _least(problem, best, [solution.labels])
+            cost = problem.total(best)
+        if problem.overhead.any() and bound < cost * (1 - 1e-9) < np.inf:
+            best = restarted(problem, start, best)
             cost = problem.total(best)
     return Placement(best, cost, min(bound, cost))
 
