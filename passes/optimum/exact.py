@@ -47,7 +47,7 @@ def solve(
     upper = problem.total(known) if slowest is None else slowest
     if math.isinf(upper):  # a value of the labels at hand has no link
         upper = _most(problem)
-    slots = _slots(problem, upper, bound) if slowest is None else _slots_of_each(problem, slowest)
+    slots = _slots(problem, upper, bound) if slowest is None else _slots_of_each(problem, upper)
     if len(problem.graph.nodes) * len(slots) + len(problem.sent.producer) * problem.devices**2 > MOST_VARIABLES:
         return None
     return _Programme(problem, slots, upper, slowest=slowest is not None).solve(known, bound, work)

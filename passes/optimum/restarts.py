@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from heterocc.passes.optimum.borders import improved
 from heterocc.passes.optimum.cuts import swap_all
-from heterocc.passes.optimum.descent import descend
 from heterocc.passes.optimum.problem import Labels, Problem
 
-CROSSINGS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
+CROSSINGS = (0.1, 0.2, 0.3)
 """Shares of a partition's overhead that are charged to each transfer, beside those of `search`."""
 
-CHANGES, WORK = 48, 600_000
+CHANGES, WORK = 16, 300_000
 """Parts of the best plan that are put on one device; fewer if the work, nodes by nodes for each, exceeds the limit."""
 
 LONGEST = 24
@@ -39,7 +39,7 @@ def restarted(problem: Problem, start: Labels, best: Labels) -> Labels:
 
 
 def _better(problem: Problem, labels: Labels, best: Labels, least: float) -> tuple[Labels, float]:
-    found = descend(problem, labels)
+    found = improved(problem, labels)
     cost = problem.total(found)
     return (found, cost) if cost < least * (1 - 1e-12) else (best, least)
 
