@@ -63,6 +63,7 @@ class Machine:
     `refusals[device][node]` is the reason why a device cannot run a node; without an entry it can.
     `work[node]` is the node's number of floating-point operations, `seconds[device][node]` a time that replaces the
     estimate from it. `links[(from, to)]` overrides `default_link`; None is a link that cannot be used.
+    `kept` has tables that `estimate.node_times` computed from these, with the graph that they are for.
     """
 
     devices: tuple[PlacementDevice, ...]
@@ -71,6 +72,7 @@ class Machine:
     links: Mapping[tuple[str, str], Link | None] = field(default_factory=dict)
     default_link: Link | None = Link()
     seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    kept: dict[str, tuple[object, object]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         names = [d.name for d in self.devices]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,19 +24,39 @@ def node_seconds(graph: Graph, machine: Machine, device: str, node: Node) -> flo
     return model.launch + max(machine.work.get(node.name, 0.0) / model.flops, moved / model.bandwidth)
 
 
-def node_times(graph: Graph, machine: Machine) -> npt.NDArray[np.float64]:
-    """Seconds as of `node_seconds` for each node, in graph order, on each device."""
-    rows = np.empty((len(graph.nodes), len(machine.devices)))
+@dataclass(frozen=True, slots=True)
+class Times:
+    """For each node, in graph order, and each device: seconds as of `node_seconds`, and `knows_time`.
+
+    The arrays are shared, and must not be changed.
+    """
+
+    seconds: npt.NDArray[np.float64]
+    known: npt.NDArray[np.bool_]
+
+
+def node_times(graph: Graph, machine: Machine) -> Times:
+    """Times of all nodes on all devices, computed once for a machine and the graph that it is used with."""
+    kept = machine.kept.get("times")
+    if kept is not None and kept[0] is graph:
+        return cast(Times, kept[1])
+    seconds = np.empty((len(graph.nodes), len(machine.devices)))
+    known = np.ones(seconds.shape, bool)
     for column, device in enumerate(machine.devices):
         times = list(map(machine.seconds.get(device.name, {}).get, graph.names))
         if None in times:
-            rows[:, column] = [
-                node_seconds(graph, machine, device.name, node) if seconds is None else seconds
-                for seconds, node in zip(times, graph.nodes, strict=True)
+            known[:, column] = [
+                time is not None or name in machine.work for time, name in zip(times, graph.names, strict=True)
+            ]
+            seconds[:, column] = [
+                node_seconds(graph, machine, device.name, node) if time is None else time
+                for time, node in zip(times, graph.nodes, strict=True)
             ]
         else:
-            rows[:, column] = times
-    return rows
+            seconds[:, column] = times
+    found = Times(seconds, known)
+    machine.kept["times"] = graph, found
+    return found
 
 
 def transfer_seconds(machine: Machine, source: str, target: str, nbytes: int) -> float:
@@ -46,13 +67,15 @@ def transfer_seconds(machine: Machine, source: str, target: str, nbytes: int) ->
 
 def is_costed(plan: Plan) -> bool:
     """Return whether the time or the work of every node is known, so that estimates are meaningful."""
-    work = plan.machine.work
-    for part in plan.partitions:
-        stated = plan.machine.seconds.get(part.device, {})
-        left = [name for name in part.nodes if name not in stated]
-        if left and not all(name in work for name in left):
-            return False
-    return bool(plan.graph.nodes)
+    if not plan.graph.nodes:
+        return False
+    labels, known = plan.labels, node_times(plan.graph, plan.machine).known
+    placed = np.flatnonzero(labels < known.shape[1])
+    if not known[placed, labels[placed]].all():
+        return False
+    return len(placed) == len(labels) or all(
+        plan.graph.names[node] in plan.machine.work for node in np.flatnonzero(labels == known.shape[1]).tolist()
+    )
 
 
 def knows_time(machine: Machine, node: Node, device: str) -> bool:
@@ -64,9 +87,10 @@ def plan_seconds(plan: Plan) -> float | None:
     """Seconds of one run with devices one after the other; None if work is unknown or a node is not placed."""
     if any(p.device == UNPLACED for p in plan.partitions) or not is_costed(plan):
         return None
+    times = node_times(plan.graph, plan.machine).seconds
     transfers = sum(transfer_seconds(plan.machine, t.source, t.target, t.nbytes) for t in plan.transfers)
     overhead = sum(plan.machine.device(p.device).overhead for p in plan.partitions)
-    return _seconds(plan.graph, plan.machine, plan.device_of) + transfers + overhead
+    return math.fsum(times[np.arange(len(times)), plan.labels].tolist()) + transfers + overhead
 
 
 def device_seconds(plan: Plan) -> dict[str, float]:
@@ -80,11 +104,3 @@ def device_seconds(plan: Plan) -> dict[str, float]:
     for sent in plan.transfers:
         found[sent.target] += transfer_seconds(machine, sent.source, sent.target, sent.nbytes)
     return found
-
-
-def _seconds(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> float:
-    stated = {d.name: machine.seconds.get(d.name, {}) for d in machine.devices}
-    times = [stated[device_of[name]].get(name) for name in graph.names]
-    known = [seconds for seconds in times if seconds is not None]
-    left = [node for seconds, node in zip(times, graph.nodes, strict=True) if seconds is None]
-    return math.fsum([*known, *(node_seconds(graph, machine, device_of[node.name], node) for node in left)])

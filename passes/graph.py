@@ -36,6 +36,8 @@ DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
 )
 """Bytes per element of the dtypes that devices can store; any other dtype is opaque (string, sequence, map …)."""
 
+Numbers = npt.NDArray[np.int64]
+
 Dim = int | str | None
 
 
@@ -103,6 +105,20 @@ class Node:
     def label(self) -> str:
         """The name for messages."""
         return self.original[0] if self.original and self.original[0] else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The values that nodes write and nodes read, in the order in which they are first read.
+
+    `names[i]` is the name of value i and `producers[i]` the position of the node that writes it. For each reading node,
+    `readers` has its position and `values` the number of the value, sorted by value, then by reader.
+    """
+
+    names: list[str]
+    producers: Numbers
+    readers: Numbers
+    values: Numbers
 
 
 @dataclass(frozen=True)
@@ -198,11 +214,31 @@ class Graph:
         return MappingProxyType({k: tuple(v) for k, v in found.items()})
 
     @cached_property
-    def edges(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def edges(self) -> tuple[Numbers, Numbers]:
         """The entries of `sources` as arrays: positions of nodes whose results are read, and of the nodes that read."""
         counts = np.fromiter(map(len, self.sources), np.int64, len(self.sources))
         flat = np.fromiter(chain.from_iterable(self.sources), np.int64, int(counts.sum()))
         return flat, np.repeat(np.arange(len(counts)), counts)
+
+    @cached_property
+    def reads(self) -> Reads:
+        """The values that nodes write and nodes read."""
+        number: dict[str, int] = {}
+        counts = np.fromiter([len(node.inputs) for node in self.nodes], np.int64, len(self.nodes))
+        flat = [number.setdefault(v, len(number)) for v in chain.from_iterable([node.inputs for node in self.nodes])]
+        writers = np.fromiter(map(self.writers.__getitem__, number), np.int64, len(number))
+        values, readers = np.array(flat, np.int64), np.repeat(np.arange(len(counts)), counts)
+        written = writers >= 0
+        if not written.all():
+            values, readers = values[written[values]], readers[written[values]]
+            values = (np.cumsum(written) - 1)[values]
+        order = np.argsort(values, kind="stable")
+        values, readers = values[order], readers[order]
+        if len(values):
+            first = np.append(True, (values[1:] != values[:-1]) | (readers[1:] != readers[:-1]))
+            values, readers = values[first], readers[first]  # a node may read a value several times
+        names = [name for name, found in zip(number, written.tolist(), strict=True) if found]
+        return Reads(names, writers[written], readers, values)
 
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:

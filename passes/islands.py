@@ -10,9 +10,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from heterocc.passes.blocks import Blocks, contract
 from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.estimate import node_times
-from heterocc.passes.graph import Graph
+from heterocc.passes.graph import Graph, Numbers
 from heterocc.passes.placement import Budget
 from heterocc.passes.plan import UNPLACED
 from heterocc.passes.schedule import turn_numbers
@@ -23,23 +24,22 @@ WORTH = 1e-9
 """Minimum seconds that a move must save, so that rounding has no influence."""
 
 
-def pull_islands(
-    graph: Graph, machine: Machine, pins: Mapping[str, str], device_of: Mapping[str, str]
-) -> dict[str, str]:
-    """The device of each node after all profitable moves.
+def pull_islands(graph: Graph, machine: Machine, pins: Mapping[str, str], labels: Numbers) -> Numbers:
+    """The device of each node, as its number in the machine's list, after all profitable moves.
 
-    An island is a connected part of a partition of `fewest_runs`. It is moved as a whole to a device with which it
+    An island is a connected part of a partition of `fewest_turns`. It is moved as a whole to a device with which it
     exchanges values, if that lowers the estimated time of the plan without more transfers or partitions, and the device
     can run it: no refusal, no pin to another device, not a last resort, enough memory, and known work of every node.
     Nodes that compute shapes stay on the CPU. Sweeps are repeated until nothing moves; within a sweep, the move that
-    saves most comes first.
+    saves most comes first. The number after those of the devices is that of UNPLACED, which nothing is moved from.
     """
-    if len(set(device_of.values())) <= 1:
-        return dict(device_of)
-    search = _Search(graph, machine, pins, device_of)
+    if not len(labels) or (labels == labels[0]).all():
+        return labels
+    search = _Search(graph, machine, pins, labels)
     while search.sweep():
         pass
-    return {name: search.names[search.labels[b]] for name, b in zip(graph.names, search.blocks.block_of, strict=True)}
+    found: Numbers = np.array(search.labels, np.int64)[search.blocks.block_of]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,54 +57,24 @@ class _Groups:
         return cls(np.bincount(turn_of).tolist(), devices)
 
 
-@dataclass(frozen=True, slots=True)
-class _Blocks:
-    """The graph after contraction of nodes that only read from one block of their device, and so share its islands.
-
-    `block_of` has the block of each node, `firsts` the first node of each block, which alone reads from others,
-    `sources` the blocks that it reads from, `labels` their devices. Blocks are numbered by their first nodes, which is
-    an order in which they can run.
-    """
-
-    block_of: list[int]
-    firsts: list[int]
-    sources: list[tuple[int, ...]]
-    labels: list[int]
-
-    @classmethod
-    def of(cls, graph: Graph, devices: Sequence[int]) -> _Blocks:
-        block_of: list[int] = []
-        sources: list[tuple[int, ...]] = []
-        labels: list[int] = []
-        firsts: list[int] = []
-        for node, (device, reads) in enumerate(zip(devices, graph.sources, strict=True)):
-            before = {block_of[r] for r in reads} if len(reads) > 1 else (block_of[reads[0]],) if reads else ()
-            if len(before) == 1:
-                (block,) = before
-                if labels[block] == device:
-                    block_of.append(block)
-                    continue
-            block_of.append(len(labels))
-            labels.append(device)
-            firsts.append(node)
-            sources.append(tuple(sorted(before)))
-        return cls(block_of, firsts, sources, labels)
-
-    def sent(self, graph: Graph) -> Sent:
-        """The values that blocks exchange, with blocks in place of nodes."""
-        readers: dict[str, list[int]] = {}
-        for block, first in enumerate(self.firsts):
-            for value in dict.fromkeys(graph.nodes[first].inputs):
-                if graph.writers[value] >= 0:
-                    readers.setdefault(value, []).append(block)
-        counts = [len(found) for found in readers.values()]
-        return Sent(
-            np.array([self.block_of[graph.writers[v]] for v in readers], np.int64),
-            np.array([graph.values[v].nbytes for v in readers], float),
-            np.append(0, np.cumsum(counts)).astype(np.int64),
-            np.array([block for found in readers.values() for block in found], np.int64),
-            np.repeat(np.arange(len(counts)), counts),
-        )
+def _sent(graph: Graph, blocks: Blocks) -> Sent:
+    """The values that blocks exchange, with blocks in place of nodes."""
+    reads = graph.reads
+    enters = blocks.firsts[blocks.block_of[reads.readers]] == reads.readers
+    values, readers = reads.values[enters], blocks.block_of[reads.readers[enters]]
+    starts = np.flatnonzero(np.diff(values, prepend=-1))
+    order = np.argsort(readers[starts], kind="stable")  # by first reader
+    found = values[starts[order]]
+    number = np.empty(len(reads.names), np.int64)
+    number[found] = np.arange(len(found))
+    entries = np.argsort(number[values], kind="stable")
+    return Sent.between(
+        graph,
+        [reads.names[value] for value in found.tolist()],
+        blocks.block_of[reads.producers[found]],
+        readers[entries],
+        number[values][entries],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,27 +97,25 @@ class _Move:
 class _Search:
     """Devices are numbers, those of the machine's list and one for UNPLACED; `labels` has that of each block."""
 
-    def __init__(self, graph: Graph, machine: Machine, pins: Mapping[str, str], device_of: Mapping[str, str]) -> None:
+    def __init__(self, graph: Graph, machine: Machine, pins: Mapping[str, str], labels: Numbers) -> None:
         self._graph, self._machine = graph, machine
         self.names = [*(d.name for d in machine.devices), UNPLACED]
         self._unplaced = len(machine.devices)
-        number = {name: i for i, name in enumerate(self.names)}
-        self.blocks = _Blocks.of(graph, [number[device_of[name]] for name in graph.names])
-        self.labels = self.blocks.labels
+        self.blocks = contract(graph, labels)
+        self.labels = list(self.blocks.labels)
         self._bounded = any(d.memory is not None for d in machine.devices)
-        block_of = np.array(self.blocks.block_of)
+        block_of = self.blocks.block_of
         times = node_times(graph, machine)
-        columns = range(len(machine.devices))
-        self._seconds: list[list[float]] = [np.bincount(block_of, times[:, column]).tolist() for column in columns]
+        self._seconds: list[list[float]] = [np.bincount(block_of, column).tolist() for column in times.seconds.T]
         able = np.ones((len(machine.devices), len(self.labels)), bool)
-        for row, device in zip(able, machine.devices, strict=True):
-            row[block_of[~self._may_move(device, pins)]] = False
+        for row, known, device in zip(able, times.known.T, machine.devices, strict=True):
+            row[block_of[~self._may_move(known, device, pins)]] = False
         self._able: list[list[bool]] = able.tolist()
         self._options: dict[tuple[int, ...], dict[int, float | None]] = {}
         self._touched: set[int] = set()
         links = [[machine.link(a, b) for b in self.names] for a in self.names]
         self._links = [[(math.inf, 1.0) if k is None else (k.latency, k.bandwidth) for k in row] for row in links]
-        self._sent = self.blocks.sent(graph)
+        self._sent = _sent(graph, self.blocks)
         readers, first = self._sent.readers.tolist(), self._sent.first.tolist()
         self._ends = [
             (source, nbytes, readers[start:end])
@@ -156,18 +124,18 @@ class _Search:
             )
         ]
 
-    def _may_move(self, device: PlacementDevice, pins: Mapping[str, str]) -> npt.NDArray[np.bool_]:
-        """For each node whether an island with it may move to a device."""
-        graph, machine, name = self._graph, self._machine, device.name
+    def _may_move(
+        self, known: npt.NDArray[np.bool_], device: PlacementDevice, pins: Mapping[str, str]
+    ) -> npt.NDArray[np.bool_]:
+        """For each node whether an island with it may move to a device; `known` says for which its time is."""
+        name = device.name
         if device.last_resort:
-            return np.zeros(len(graph.nodes), bool)
-        known, position = {*machine.work, *machine.seconds.get(name, {})}, graph.position
-        able = np.array([n.name in known for n in graph.nodes], bool)
+            return np.zeros(len(known), bool)
+        able, position = known.copy(), self._graph.position
         bound = [node for node, pinned in pins.items() if pinned != name]
         shapes = self._shapes if device.kind != "cpu" else frozenset()
-        able[[position[node] for node in (*machine.refusals.get(name, {}), *shapes, *bound) if node in position]] = (
-            False
-        )
+        left = (*self._machine.refusals.get(name, {}), *shapes, *bound)
+        able[[position[node] for node in left if node in position]] = False
         return able
 
     @cached_property
@@ -305,10 +273,11 @@ class _Search:
             return True
         budget = Budget(self._graph, self._machine)
         moving = set(island.blocks)
-        for block, node in zip(self.blocks.block_of, self._graph.nodes, strict=True):
+        block_of = self.blocks.block_of.tolist()
+        for block, node in zip(block_of, self._graph.nodes, strict=True):
             if self.labels[block] == target:
                 budget.add(self.names[target], node)
-        own = [n for b, n in zip(self.blocks.block_of, self._graph.nodes, strict=True) if b in moving]
+        own = [n for b, n in zip(block_of, self._graph.nodes, strict=True) if b in moving]
         return budget.fits(self.names[target], *own)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from heterocc.passes.estimate import plan_seconds
+from heterocc.passes.graph import Numbers
 from heterocc.passes.islands import WORTH, pull_islands
-from heterocc.passes.plan import Partition, Plan
-from heterocc.passes.schedule import fewest_runs, settled
+from heterocc.passes.plan import UNPLACED, Partition, Plan
+from heterocc.passes.schedule import fewest_turns
+from heterocc.passes.settling import settled
 from heterocc.passes.spec import SpecPass
 
 
@@ -38,38 +42,50 @@ class Merge(SpecPass):
     def run(self, plan: Plan) -> Plan:
         """The plan with fewer partitions."""
         before = plan_seconds(plan)
-        moved = placed = dict(plan.device_of)
+        moved = placed = plan.labels
         if self.islands:
             moved = pull_islands(plan.graph, plan.machine, plan.pins, placed)
         joined = self._joined(plan, moved)
         after = plan_seconds(joined)
-        if before is not None and after is not None and after > before + WORTH and moved != placed:
-            moved = placed
+        stays = np.array_equal(moved, placed)
+        if before is not None and after is not None and after > before + WORTH and not stays:
+            stays = True
             joined = self._joined(plan, placed)  # islands count no overhead of partitions
             after = plan_seconds(joined)
-        if moved == placed:
+        if stays:
             longer = len(joined.partitions) > len(plan.partitions)
             if self._allows(plan) and (longer or (before or 0.0) + WORTH < (after or 0.0)):
                 return plan
         return joined
 
-    def _joined(self, plan: Plan, device_of: Mapping[str, str]) -> Plan:
-        graph = plan.graph
-        groups = settled(graph, device_of, fewest_runs(graph, device_of, _weights(plan)))
-        return plan.with_partitions(tuple(Partition(device_of[part[0]], part) for g in groups for part in self._cut(g)))
+    def _joined(self, plan: Plan, labels: Numbers) -> Plan:
+        graph, names = plan.graph, plan.graph.names
+        devices = [*(d.name for d in plan.machine.devices), UNPLACED]
+        used, first = np.unique(labels, return_index=True)
+        order = used[np.argsort(first)]  # devices in order of first use: of equally good beginnings the first one
+        number = np.empty(len(devices), np.int64)
+        number[order] = np.arange(len(order))
+        weights = _weights(plan)
+        turns = fewest_turns(graph, number[labels], [weights.get(devices[d], 1) for d in order.tolist()])
+        partitions = [
+            Partition(devices[labels[turn[0]]], part)
+            for turn in settled(graph, labels, turns)
+            for part in self._cut(tuple([names[node] for node in turn]))
+        ]
+        return plan.with_partitions(tuple(partitions))
 
-    def _cut(self, group: Sequence[str]) -> list[tuple[str, ...]]:
+    def _cut(self, group: tuple[str, ...]) -> list[tuple[str, ...]]:
         size = self.max_nodes or len(group)
-        return [tuple(group[i : i + size]) for i in range(0, len(group), size)]
+        return [group] if len(group) <= size else [group[i : i + size] for i in range(0, len(group), size)]
 
     def _allows(self, plan: Plan) -> bool:
         return self.max_nodes is None or all(len(p.nodes) <= self.max_nodes for p in plan.partitions)
 
 
-def _weights(plan: Plan) -> Mapping[str, float] | None:
+def _weights(plan: Plan) -> Mapping[str, float]:
     """Costs of a partition by which fewer ones are better first, then those of less overhead."""
     devices = plan.machine.devices
     most = max(d.overhead for d in devices)
     if not most:
-        return None
+        return {}
     return {d.name: 1 + d.overhead / most / (2 * len(plan.graph.nodes) + 2) for d in devices}

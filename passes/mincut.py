@@ -17,9 +17,9 @@ from heterocc.passes.optimum.pipeline import find_pipeline
 from heterocc.passes.optimum.problem import Labels, Problem
 from heterocc.passes.optimum.room import find_room
 from heterocc.passes.optimum.search import find
-from heterocc.passes.placement import overfull, place
-from heterocc.passes.plan import UNPLACED, Partition, Plan
-from heterocc.passes.schedule import settled
+from heterocc.passes.placement import place
+from heterocc.passes.plan import Partition, Plan
+from heterocc.passes.settling import settled
 from heterocc.passes.spec import SpecPass
 
 
@@ -60,12 +60,13 @@ class MinCut(SpecPass):
                 where=plan.graph.name,
                 hint="add the missing links, or let one device run more nodes",
             )
-        device_of = problem.device_of(found.labels)
-        names = plan.graph.names
-        groups = tuple(tuple(names[node] for node in turn) for turn in found.turns)
+        names, devices = plan.graph.names, [d.name for d in plan.machine.devices]
+        groups = found.turns
         if self.objective != "overlap":  # whose partitions are cut on purpose
-            groups = settled(plan.graph, device_of, groups)
-        partitions = tuple(Partition(device_of[group[0]], group) for group in groups)
+            groups = settled(plan.graph, found.labels, groups)
+        partitions = tuple(
+            Partition(devices[found.labels[group[0]]], tuple([names[node] for node in group])) for group in groups
+        )
         placed = plan.with_partitions(partitions, bound=found.bound, goal=found.goal)
         return placed if is_costed(placed) else replace(placed, bound=None, goal=None)
 
@@ -110,11 +111,10 @@ class _Found:
 
 def _start(plan: Plan, problem: Problem) -> Labels:
     """The placement so far, or that by first fit if it is not complete or may not be kept."""
-    device_of = plan.device_of
-    if UNPLACED not in device_of.values():
-        labels = problem.labels_of(device_of)
+    labels = plan.labels
+    if (labels < problem.devices).all():
         allowed = bool(np.isfinite(problem.seconds[np.arange(len(labels)), labels]).all())
-        if allowed and not overfull(plan.graph, plan.machine, device_of):
+        if allowed and problem.fits(labels):
             return labels
     try:
         placed = place(plan.graph, plan.machine, plan.pins)

@@ -83,7 +83,8 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
     if not (partial or bounded or pins or shapes):  # many models: only what the first device refuses takes time
         first = ranked[0].name
         device_of = dict.fromkeys(graph.names, first)
-        left = [graph.node_by_name[name] for name in graph.names if name in refusals[first]] if refusals[first] else []
+        refused = sorted([graph.position[name] for name in refusals[first] if name in graph.position])
+        left = [graph.nodes[place] for place in refused]
         ranked = ranked[1:]
     for node in left:
         if node.name in pins:

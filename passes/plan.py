@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, pairwise
 from types import MappingProxyType
 
 import numpy as np
 
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.cost import Machine
-from heterocc.passes.graph import Graph, Node
+from heterocc.passes.graph import Graph, Node, Numbers
 from heterocc.passes.objective import Goal
 
 UNPLACED = "?"
@@ -96,16 +96,21 @@ class Plan:
         position = graph.position
         if sum(counts) != len(position) or not min(counts):
             return False
-        try:
-            places = np.array([position[name] for part in parts for name in part.nodes], np.int64)
-        except KeyError:
-            return False
+        named = tuple(chain.from_iterable([part.nodes for part in parts]))
+        if named == graph.names:  # partitions of consecutive nodes
+            places = np.arange(len(named))
+        else:
+            try:
+                places = np.fromiter(map(position.__getitem__, named), np.int64, len(named))
+            except KeyError:
+                return False
         index = np.repeat(np.arange(len(parts)), counts)
         owner = np.full(len(position), -1, np.int64)
         owner[places] = index
         if (owner < 0).any() or ((places[1:] < places[:-1]) & (index[1:] == index[:-1])).any():
             return False
         sources, readers = graph.edges
+        self.__dict__["owners"] = owner
         return bool((owner[sources] <= owner[readers]).all())
 
     def _check(self) -> None:
@@ -177,6 +182,20 @@ class Plan:
         """The device of every node."""
         return MappingProxyType({n: p.device for p in self.partitions for n in p.nodes})
 
+    @cached_property
+    def owners(self) -> Numbers:
+        """The number of the partition of every node, in graph order."""
+        found = np.empty(len(self.graph.nodes), np.int64)
+        for index, part in enumerate(self.partitions):
+            found[[self.graph.position[name] for name in part.nodes]] = index
+        return found
+
+    @cached_property
+    def labels(self) -> Numbers:
+        """The number of the device of every node, in graph order; that of UNPLACED follows those of the machine."""
+        number = {name: i for i, name in enumerate((*(d.name for d in self.machine.devices), UNPLACED))}
+        return np.array([number[part.device] for part in self.partitions], np.int64)[self.owners]
+
     def nodes_of(self, index: int) -> tuple[Node, ...]:
         """The nodes of partition `index`."""
         return tuple(self.graph.node_by_name[n] for n in self.partitions[index].nodes)
@@ -202,23 +221,24 @@ class Plan:
         found: dict[tuple[str, str], Transfer] = {}
         if len({part.device for part in self.partitions}) < 2:
             return ()
-        graph = self.graph
-        devices = list(map(self.device_of.__getitem__, graph.names))
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(devices))}
-        number = np.array(list(map(numbers.__getitem__, devices)), np.int64)
+        graph, labels, owners = self.graph, self.labels, self.owners
         sources, readers = graph.edges
-        crossing = {graph.names[place] for place in readers[number[sources] != number[readers]].tolist()}  # few
-        for name in [name for part in self.partitions for name in part.nodes if name in crossing]:
-            place = graph.position[name]
-            target = devices[place]
+        crossing = np.unique(readers[labels[sources] != labels[readers]])
+        for place in crossing[np.argsort(owners[crossing], kind="stable")].tolist():
+            target = self.partitions[owners[place]].device
             for value in graph.nodes[place].inputs:
                 writer = graph.writers[value]
-                if writer < 0 or devices[writer] == target or (value, target) in found:
+                if writer < 0 or labels[writer] == labels[place] or (value, target) in found:
                     continue
-                found[value, target] = Transfer(value, devices[writer], target, graph.values[value].nbytes)
+                source = self.partitions[owners[writer]].device
+                found[value, target] = Transfer(value, source, target, graph.values[value].nbytes)
         return tuple(found.values())
 
 
 def consecutive(graph: Graph, device_of: Mapping[str, str]) -> tuple[Partition, ...]:
     """Partitions of consecutive nodes (graph order) on one device: acyclic, because graph order is a run order."""
-    return tuple(Partition(device, tuple(run)) for device, run in groupby(graph.names, device_of.__getitem__))
+    names = graph.names
+    devices = [device_of[name] for name in names]
+    ends = [place for place, pair in enumerate(pairwise(devices), 1) if pair[0] != pair[1]]
+    runs = zip([0, *ends], [*ends, len(names)], strict=True) if names else ()
+    return tuple([Partition(devices[start], names[start:end]) for start, end in runs])

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from heterocc.passes.graph import Graph
+from heterocc.passes.blocks import contract
+from heterocc.passes.graph import Graph, Numbers
 
 EXACT_WORK = 400_000
 """Maximum block visits of the exact search, after which the beam search is used."""
@@ -27,29 +28,28 @@ BEAM_WIDTH = 48
 """States that the beam search keeps after each turn."""
 
 
-def fewest_runs(
-    graph: Graph, device_of: Mapping[str, str], weights: Mapping[str, float] | None = None
-) -> tuple[tuple[str, ...], ...]:
-    """Node names in groups, each on one device, in run order, and as few as found.
+_FEW_NODES = 2_000
+"""Nodes of a graph that is not worth arrays: `optimum.descent` looks at many plans of such graphs."""
 
-    The number of groups is minimal with up to two devices, and if the exact search ends within its limit. Nodes of a
-    group are in graph order. `weights` are positive costs of a group by its device: then their sum is minimised, in
-    place of the number of groups.
+
+def fewest_turns(graph: Graph, labels: Numbers, weights: Sequence[float]) -> list[list[int]]:
+    """Nodes by position in groups, each on one device, in run order, and as few as found.
+
+    `labels` has the device of each node, as a number. The number of groups is minimal with up to two devices, and if
+    the exact search ends within its limit. Nodes of a group are in graph order. `weights` are positive costs of a group
+    by its device: their sum is minimised, so equal ones lead to the fewest groups.
     """
-    numbers: dict[str, int] = {}
-    labels = [numbers.setdefault(device_of[name], len(numbers)) for name in graph.names]
-    turns = fewest_turns(graph, labels, [(weights or {}).get(d, 1) for d in numbers])
-    names = graph.names
-    return tuple(tuple([names[i] for i in turn]) for turn in turns)
+    if len(labels) <= _FEW_NODES:
+        return grouped(np.array(turn_numbers(graph.sources, labels.tolist(), weights), np.int64))
+    blocks = contract(graph, labels)
+    return grouped(np.array(turn_numbers(blocks.sources, blocks.labels, weights), np.int64)[blocks.block_of])
 
 
-def fewest_turns(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> list[list[int]]:
-    """As `fewest_runs`, by numbers: the device of each node, the weight of each device, and nodes by position."""
-    turn_of = turn_numbers(graph.sources, labels, weights)
-    turns: list[list[int]] = [[] for _ in range(max(turn_of, default=-1) + 1)]
-    for position, turn in enumerate(turn_of):
-        turns[turn].append(position)
-    return turns
+def grouped(turn_of: Numbers) -> list[list[int]]:
+    """The nodes of each group, by the group of each node; no group is empty."""
+    order = np.argsort(turn_of, kind="stable").tolist()
+    ends = np.cumsum(np.bincount(turn_of)).tolist()
+    return [order[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def turn_numbers(sources: Sequence[Sequence[int]], labels: Sequence[int], weights: Sequence[float]) -> list[int]:
@@ -102,67 +102,6 @@ def _alternating(
             cost, best = spent, turn_of
     found_turns: list[int] = best.tolist()
     return found_turns
-
-
-def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """The groups after moves of nodes to the group of their first reader on the same device, if fewer bytes cross then.
-
-    `fewest_runs` runs every node as early as possible; a node that only a later group reads should run there.
-    """
-    if len(groups) <= 1:
-        return tuple(map(tuple, groups))
-    position, names = graph.position, graph.names
-    turn_of = [0] * len(names)
-    for turn, group in enumerate(groups):
-        for name in group:
-            turn_of[position[name]] = turn
-    device_at = [device_of[group[0]] for group in groups]
-    left = [len(g) for g in groups]
-
-    def crossing(value: str) -> int:
-        writer = graph.writers[value]
-        crosses = any(turn_of[r] != turn_of[writer] for r in graph.readers[writer] if value in graph.nodes[r].inputs)
-        return max(graph.values[value].nbytes, 1) if crosses else 0
-
-    moved = False
-    late = _read_late(graph, turn_of, device_at)
-    heapq.heapify(late)
-    while late:
-        index = -heapq.heappop(late)  # the last node first: readers before the nodes that they read
-        turn = turn_of[index]
-        later = min([turn_of[reader] for reader in graph.readers[index]])
-        if later == turn or left[turn] == 1 or device_at[later] != device_at[turn]:
-            continue
-        node = graph.nodes[index]
-        values = [v for v in dict.fromkeys((*node.inputs, *node.outputs)) if graph.writers[v] >= 0]
-        before = sum(map(crossing, values))
-        turn_of[index] = later
-        if sum(map(crossing, values)) < before:
-            left[turn] -= 1
-            left[later] += 1
-            moved = True
-            for source in graph.sources[index]:
-                heapq.heappush(late, -source)
-        else:
-            turn_of[index] = turn
-    if not moved:
-        return tuple(map(tuple, groups))
-    found: list[list[str]] = [[] for _ in groups]
-    for name, turn in zip(names, turn_of, strict=True):
-        found[turn].append(name)
-    return tuple(map(tuple, found))
-
-
-def _read_late(graph: Graph, turn_of: Sequence[int], device_at: Sequence[str]) -> list[int]:
-    """Negative positions of the nodes that are first read by a later group on their device."""
-    sources, readers = graph.edges
-    turns = np.array(turn_of)
-    first = np.full(len(turns), len(device_at), np.int64)
-    np.minimum.at(first, sources, turns[readers])
-    numbers: dict[str, int] = {}
-    devices = np.array([*(numbers.setdefault(d, len(numbers)) for d in device_at), -1])
-    found: list[int] = np.flatnonzero((first > turns) & (devices[first] == devices[turns])).tolist()
-    return [-index for index in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from heterocc.passes.graph import Graph
-
-Numbers = npt.NDArray[np.int64]
+from heterocc.passes.graph import Graph, Numbers
 
 
 @dataclass(frozen=True)
@@ -30,29 +29,23 @@ class Sent:
     @classmethod
     def of(cls, graph: Graph) -> Sent:
         """The values of a graph, in the order in which they are first read."""
-        writers = graph.writers
-        number: dict[str, int] = {}
-        read: list[int] = []
-        by: list[int] = []
-        for place, node in enumerate(graph.nodes):
-            for value in node.inputs:
-                if writers[value] >= 0:
-                    read.append(number.setdefault(value, len(number)))
-                    by.append(place)
-        order = np.argsort(np.array(read, np.int64), kind="stable")
-        values, readers = np.array(read, np.int64)[order], np.array(by, np.int64)[order]
-        if len(values):
-            first = np.append(True, (values[1:] != values[:-1]) | (readers[1:] != readers[:-1]))
-            values, readers = values[first], readers[first]  # a node may read a value several times
-        counts = np.bincount(values, minlength=len(number))
+        reads = graph.reads
+        return cls.between(graph, reads.names, reads.producers, reads.readers, reads.values)
+
+    @classmethod
+    def between(cls, graph: Graph, names: Sequence[str], producer: Numbers, readers: Numbers, value: Numbers) -> Sent:
+        """The named values; `value` is sorted, and has each of their numbers at least once."""
         known = graph.values
-        return cls(
-            np.array([writers[v] for v in number], np.int64),
-            np.array([known[v].nbytes for v in number], float),
-            np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64),
-            readers,
-            values,
-        )
+        sizes: dict[tuple[str, object], int] = {}  # many values have one shape
+        nbytes = []
+        for name in names:
+            tensor = known[name]
+            size = sizes.get((tensor.dtype, tensor.shape))
+            if size is None:
+                size = sizes[tensor.dtype, tensor.shape] = tensor.nbytes
+            nbytes.append(size)
+        first = np.searchsorted(value, np.arange(len(producer) + 1)).astype(np.int64)
+        return cls(producer, np.array(nbytes, float), first, readers, value)
 
     def any_reader(self, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """For each value whether `which`, given for each entry of `readers`, holds for any of its readers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 
 from heterocc.passes.graph import Graph, Node
 
@@ -26,7 +27,7 @@ def shape_nodes(graph: Graph) -> frozenset[str]:
 
     Such a node has too little work for a launch on an accelerator, and its result is needed on the host.
     """
-    if not [1 for value in graph.values.values() if value.dtype in ("int32", "int64")]:
+    if {"int32", "int64"}.isdisjoint(map(attrgetter("dtype"), graph.values.values())):
         return frozenset()  # many models: this takes no time
     found: set[str] = set()
     outputs = set(graph.outputs)

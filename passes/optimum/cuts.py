@@ -56,16 +56,37 @@ def swap(problem: Problem, labels: Labels, first: int, second: int, crossing: fl
     Counts nodes, transfers, one overhead for each of the two devices that is used, and `crossing` times the overhead of
     the receiving device for every transfer: transfers are where partitions end.
     """
-    return _Cut(problem, labels, first, second, crossing).solved()
+    cut = _Cut(problem, labels, first, second, crossing, (labels == first) | (labels == second))
+    cut.add_overheads()
+    return cut.solved()
+
+
+def shift(problem: Problem, labels: Labels, earlier: list[int], later: list[int]) -> Labels:
+    """The best labels in which nodes of a partition and of the next one, on another device, may change to the other.
+
+    Counts nodes and transfers. No node that then runs in the first one reads from one that runs in the second.
+    """
+    moves = np.zeros(len(labels), bool)
+    moves[earlier] = moves[later] = True
+    cut = _Cut(problem, labels, int(labels[earlier[0]]), int(labels[later[0]]), 0.0, moves)
+    cut.add_order()
+    return cut.solved()
 
 
 class _Cut:
-    """The network of a swap: vertices 0 and 1 are the source and the sink."""
+    """The network of a swap among the nodes that may move: vertices 0 and 1 are the source and the sink."""
 
-    def __init__(self, problem: Problem, labels: Labels, first: int, second: int, crossing: float) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        labels: Labels,
+        first: int,
+        second: int,
+        crossing: float,
+        moves: npt.NDArray[np.bool_],
+    ) -> None:
         self.problem, self.labels = problem, labels
-        self.first, self.second, self.crossing = first, second, crossing
-        self.moves = (labels == first) | (labels == second)
+        self.first, self.second, self.crossing, self.moves = first, second, crossing, moves
         self.free = self.moves & np.isfinite(problem.seconds[:, [first, second]]).all(axis=1)
         self.vertex = np.full(len(labels), -1, np.int64)
         self.vertex[self.moves] = np.where(np.isinf(problem.seconds[self.moves, first]), _SINK, _SOURCE)
@@ -74,7 +95,6 @@ class _Cut:
         self.arcs: list[tuple[Numbers, Numbers, Floats]] = []
         self._add_values()
         self._add_nodes()
-        self._add_overheads()
 
     def solved(self) -> Labels:
         """The labels on both sides of the cut."""
@@ -135,6 +155,8 @@ class _Cut:
         middle = np.zeros(len(producer), np.int64)
         for target, other, end in ((self.second, self.first, _SOURCE), (self.first, self.second, _SINK)):
             costs = self._to(target, other)
+            # A reader that stays on the target is counted with the node that writes the value.
+            costs[sent.any_reader((reader < 0) & (self.labels[sent.readers] == target))] = 0.0
             start = np.where(producer < 0, end, producer)
             middle[moving > 1] = self._new(int(np.count_nonzero(moving > 1)))
             for near, far, cost in (
@@ -160,7 +182,13 @@ class _Cut:
         self._arc(self.vertex[self.free], _SINK, first - both)
         self._arc(_SOURCE, self.vertex[self.free], second - both)
 
-    def _add_overheads(self) -> None:
+    def add_order(self) -> None:
+        """No node on the first device reads from one on the second."""
+        sources, readers = self.problem.graph.edges
+        both = (self.vertex[sources] >= 0) & (self.vertex[readers] >= 0)
+        self._arc(self.vertex[readers[both]], self.vertex[sources[both]], np.inf)
+
+    def add_overheads(self) -> None:
         """One overhead of each side that any node is on."""
         vertices = np.flatnonzero(np.bincount(self.vertex[self.moves], minlength=1))
         first, second = (float(self.problem.overhead[side]) for side in (self.first, self.second))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.passes.optimum.problem import Labels, Problem
+from heterocc.passes.optimum.problem import Floats, Labels, Problem
 
 MOST_VARIABLES = 20_000
 """Size of a programme beyond which it is not worth a try."""
@@ -45,7 +45,9 @@ def solve(
     `known`, these are minimised, and `bound` is one of them, in place of the seconds of a run.
     """
     upper = problem.total(known) if slowest is None else slowest
-    slots = _slots(problem, upper, bound) if slowest is None else _slots_of_each(problem, slowest)
+    if math.isinf(upper):  # a value of the labels at hand has no link
+        upper = _most(problem)
+    slots = _slots(problem, upper, bound) if slowest is None else _slots_of_each(problem, upper)
     if len(problem.graph.nodes) * len(slots) + len(problem.sent.producer) * problem.devices**2 > MOST_VARIABLES:
         return None
     return _Programme(problem, slots, upper, slowest=slowest is not None).solve(known, bound, work)
@@ -57,6 +59,18 @@ def fitting(problem: Problem, work: float) -> tuple[Labels | None, bool]:
     None with certainty means that there are none. The programme is as large as the graph: a limit is the caller's part.
     """
     return _Programme(problem, [], 1.0, free=True).fitting(work)
+
+
+def _most(problem: Problem) -> float:
+    """Seconds that no plan exceeds which needs no missing link, and more than 0."""
+
+    def largest(costs: Floats) -> float:
+        return float(np.where(np.isfinite(costs), costs, 0.0).max(initial=0.0))
+
+    pairs = permutations(range(problem.devices), 2)
+    sent = sum(largest(problem.transfers(source, target)) for source, target in pairs) * len(problem.sent.producer)
+    nodes = sum(largest(row) for row in problem.seconds)
+    return max(nodes + sent + largest(problem.overhead) * len(problem.seconds), 1e-12) * 2
 
 
 def _slots(problem: Problem, upper: float, bound: float) -> list[int]:

@@ -90,7 +90,7 @@ def stages(problem: Problem, labels: Labels) -> list[list[int]]:
     while (slowest := int(busy.argmax())) not in tried:
         tried.add(slowest)
         weights = [1.0 if d == slowest else 1e-3 for d in range(problem.devices)]
-        found = fewest_turns(problem.graph, labels.tolist(), weights)
+        found = fewest_turns(problem.graph, labels, weights)
         other = loads(problem, labels, found)
         if other.max() < busy.max():
             best, busy = found, other

@@ -94,7 +94,7 @@ class Problem:
         if key not in self._last_turns:
             positive = self.overhead[self.overhead > 0]
             least = float(positive.min()) * 1e-9 if len(positive) else 1.0  # without any overhead, fewer are better
-            turns = fewest_turns(self.graph, labels.tolist(), [float(o) or least for o in self.overhead])
+            turns = fewest_turns(self.graph, labels, [float(o) or least for o in self.overhead])
             if len(self._last_turns) >= _MEMORISED:
                 self._last_turns.pop(next(iter(self._last_turns)))
             self._last_turns[key] = turns
@@ -157,7 +157,7 @@ class Problem:
 def _seconds(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> Floats:
     hosts = [i for i, d in enumerate(machine.devices) if d.kind == "cpu" and not d.last_resort]
     last = [i for i, d in enumerate(machine.devices) if d.last_resort]
-    rows = node_times(graph, machine)
+    rows = node_times(graph, machine).seconds.copy()
     for column, device in enumerate(machine.devices):
         refusals = machine.refusals.get(device.name)
         if refusals:

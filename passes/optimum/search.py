@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from heterocc.passes.optimum import exact
+from heterocc.passes.optimum.borders import improved
 from heterocc.passes.optimum.cuts import swap, swap_all
-from heterocc.passes.optimum.descent import descend
 from heterocc.passes.optimum.problem import Labels, Problem
+from heterocc.passes.optimum.restarts import restarted
 
 CROSSINGS = (0.0, 0.5, 1.0, 2.0)
 """Shares of a partition's overhead that are charged to each transfer, one cut for each."""
@@ -38,7 +39,8 @@ def find(problem: Problem, start: Labels, work: float) -> Placement:
     """The placement of least cost, as far as it was found; never worse than `start`, which must fit.
 
     Exact with two devices, no limit on memory and no overhead of partitions, by a minimum cut. Otherwise cuts are
-    improved by descent, and small graphs by an integer programme, with `work` as its limit.
+    improved by descent and moved borders, and small graphs by an integer programme, with `work` as its limit; if it
+    ends without a proof, by further descents.
     """
     if problem.devices == 1:
         cost = problem.total(start)
@@ -46,13 +48,16 @@ def find(problem: Problem, start: Labels, work: float) -> Placement:
     bound, cut = lower_bound(problem, start)
     best = _least(problem, start, _candidates(problem, start, cut))
     if problem.overhead.any() and len(start) <= MOST_NODES_DESCENT:
-        best = descend(problem, best)
+        best = improved(problem, best)
     cost = problem.total(best)
     if work > 0 and len(start) <= MOST_NODES_EXACT and bound < cost * (1 - 1e-9):
         solution = exact.solve(problem, best, bound, work)
         if solution is not None:
             bound = solution.bound
             best = _least(problem, best, [solution.labels])
+            cost = problem.total(best)
+        if problem.overhead.any() and bound < cost * (1 - 1e-9) < np.inf:
+            best = restarted(problem, start, best)
             cost = problem.total(best)
     return Placement(best, cost, min(bound, cost))
 

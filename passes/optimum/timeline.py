@@ -122,7 +122,8 @@ def engines(machine: Machine) -> list[int]:
 
 def timeline(plan: Plan) -> Timeline:
     """The times of a plan's partitions if its devices work at the same time; every node must be placed."""
-    problem = replace(Problem.of(plan.graph, plan.machine, plan.pins), seconds=node_times(plan.graph, plan.machine))
+    seconds = node_times(plan.graph, plan.machine).seconds
+    problem = replace(Problem.of(plan.graph, plan.machine, plan.pins), seconds=seconds)
     position = {n.name: i for i, n in enumerate(plan.graph.nodes)}
     groups = [[position[name] for name in part.nodes] for part in plan.partitions]
     return Simulator(problem).run(problem.labels_of(plan.device_of), groups)

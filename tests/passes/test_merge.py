@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 
@@ -12,7 +13,7 @@ from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
 from heterocc.passes.placement import overfull
 from heterocc.passes.plan import Partition, Plan
-from heterocc.passes.schedule import fewest_runs
+from heterocc.passes.schedule import fewest_turns
 from tests.passes.graphs import LETTERS, arrows, chain, chain_graph, fewest_partitions, placed, plans, tensors
 
 JOIN = Merge(islands=False)
@@ -162,14 +163,15 @@ def test_the_bound_never_exceeds_the_answer(plan: Plan) -> None:
 def test_the_search_falls_back_when_its_work_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = arrows("p1->a1->b1->c1->a2->b2; p2->c2->a3->b3->c3; p3->b4->c4->a4")
     devices = {n.name: n.name[0].upper() for n in graph.nodes}
-    exact = fewest_runs(graph, devices)
+    labels = np.array(["ABC".index(devices[name]) for name in graph.names])
+    exact = fewest_turns(graph, labels, [1, 1, 1])
     monkeypatch.setattr(schedule, "EXACT_WORK", 0)
-    assert len(exact) <= len(fewest_runs(graph, devices)) <= len(exact) + 1
+    assert len(exact) <= len(fewest_turns(graph, labels, [1, 1, 1])) <= len(exact) + 1
 
 
 def test_a_worse_heuristic_answer_leaves_the_plan_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = chain("cc")
-    monkeypatch.setattr("heterocc.passes.merge.fewest_runs", lambda graph, devices, weights: (("n0",), ("n1",)))
+    monkeypatch.setattr("heterocc.passes.merge.fewest_turns", lambda graph, labels, weights: [[0], [1]])
     assert JOIN.run(plan) is plan
 
 

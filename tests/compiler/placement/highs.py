@@ -1,0 +1,118 @@
+"""Plans of graphs of 200 nodes against an integer programme of our own definition of cost, solved by HiGHS.
+
+Usage: python -m tests.compiler.placement.highs [--graphs 6] [--seconds 60] [--nodes 200]
+
+HiGHS is the one in OR-Tools. Prints the cost of `optimal`, its lower bound, and HiGHS's best plan and bound for each
+graph; it finds none within a minute if launches are cheap, because there are many partitions then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import random
+from typing import Any
+
+from ortools.linear_solver import pywraplp
+
+from heterocc.compiler.placement.cost_table import CostTable, place_by_table
+from heterocc.passes.base import policy_pipeline
+from heterocc.passes.graph import Graph, Node, Value
+
+
+def problem(seed: int, count: int, launch: float) -> tuple[Graph, dict[str, Any]]:
+    """A graph of chains with joins, and a table for two devices."""
+    rng = random.Random(seed)
+    values = {"x": Value("x", "float32", (8,))}
+    nodes = []
+    for i in range(count):
+        reads = [f"v{i - 1}"] if i and rng.random() < 0.8 else []
+        reads += [f"v{rng.randrange(max(0, i - 12), i)}" for _ in range(rng.choice([0, 0, 1, 2])) if i]
+        values[f"v{i}"] = Value(f"v{i}", "float32", (rng.choice([100, 2_000, 10_000, 40_000]),))
+        nodes.append(Node(f"n{i}", "Op", tuple(dict.fromkeys(reads)) or ("x",), (f"v{i}",)))
+    read = {v for node in nodes for v in node.inputs}
+    graph = Graph("large", tuple(nodes), values, ("x",), tuple(v for v in values if v not in read and v != "x"))
+    rows: dict[str, dict[str, float]] = {n.name: {"A": rng.randint(1, 60), "B": rng.randint(1, 60)} for n in nodes}
+    for row in rows.values():
+        if rng.random() < 0.1:
+            row.pop(rng.choice("AB"))
+    table = {
+        "devices": ["A", "B"],
+        "node_us": {name: {d: float(t) for d, t in row.items()} for name, row in rows.items()},
+        "link": {k: {"latency_us": rng.choice([1.0, 5.0, 10.0]), "gb_per_s": 8.0} for k in ("A->B", "B->A")},
+        "launch_us": {"A": launch, "B": 0.5 * launch},
+    }
+    return graph, table
+
+
+class Programme:
+    """Nodes on devices; values sent; with launches also slots, alternately for A and B, in which nodes run."""
+
+    def __init__(self, graph: Graph, table: dict[str, Any], slots: int) -> None:
+        self.solver: Any = pywraplp.Solver.CreateSolver("HIGHS")
+        self.costs: list[Any] = []
+        devices, position = table["devices"], graph.position
+        on = [[self._chosen(table["node_us"][n.name].get(d)) for d in devices] for n in graph.nodes]
+        for row in on:
+            self.solver.Add(sum(row) == 1)
+        for value in sorted({v for n in graph.nodes for v in n.inputs if graph.writers[v] >= 0}):
+            for a, b in itertools.permutations(range(len(devices)), 2):
+                link = table["link"][f"{devices[a]}->{devices[b]}"]
+                sent = self.solver.NumVar(0, 1, "")
+                self.costs.append((link["latency_us"] + graph.values[value].nbytes / link["gb_per_s"] / 1e3) * sent)
+                for reader in graph.consumers[value]:
+                    self.solver.Add(sent >= on[graph.writers[value]][a] + on[position[reader]][b] - 1)
+        used = [self._chosen(table["launch_us"][devices[slot % 2]]) for slot in range(slots)]
+        runs = [[self._chosen(0.0) for _ in range(slots)] for _ in graph.nodes] if slots else []
+        for node, row in enumerate(runs):
+            for device in range(2):
+                self.solver.Add(sum(row[device::2]) == on[node][device])
+            for slot, variable in enumerate(row):
+                self.solver.Add(variable <= used[slot])
+            for source, slot in itertools.product(graph.sources[node], range(slots - 1)):
+                self.solver.Add(sum(row[: slot + 1]) <= sum(runs[source][: slot + 1]))
+
+    def _chosen(self, cost: float | None) -> Any:
+        """A variable of 0 or 1 with a cost; always 0 without one."""
+        variable = self.solver.IntVar(0, 0 if cost is None else 1, "")
+        if cost:
+            self.costs.append(cost * variable)
+        return variable
+
+    def solve(self, seconds: float) -> tuple[float, float]:
+        """The cost of the best plan found (infinite if none was), and a lower bound."""
+        self.solver.Minimize(sum(self.costs))
+        self.solver.SetTimeLimit(int(seconds * 1000))
+        status = self.solver.Solve()
+        if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
+            return math.inf, 0.0
+        return self.solver.Objective().Value(), self.solver.Objective().BestBound()
+
+
+def compare(seed: int, count: int, launch: float, seconds: float) -> tuple[float, float, float, float]:
+    """Cost and lower bound of `optimal`, and of the programme, in microseconds."""
+    graph, data = problem(seed, count, launch)
+    found = place_by_table(graph, CostTable.model_validate(data), policy_pipeline("optimal"), "optimal")
+    slots = len(found["partitions"]) + 3 if launch else 0
+    best, bound = Programme(graph, data, slots).solve(seconds)
+    return found["cost_us"], found["lower_bound_us"], best, bound
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--nodes", type=int, default=200)
+    options = parser.parse_args()
+    print(f"{'seed':>5}{'launch':>8}{'optimal':>11}{'bound':>11}{'HiGHS':>11}{'its bound':>11}{'over HiGHS':>12}")
+    for launch, seed in itertools.product((0.0, 100.0, 300.0), range(options.graphs)):
+        cost, bound, best, proven = compare(seed, options.nodes, launch, options.seconds)
+        over = 100 * (cost / best - 1)
+        print(
+            f"{seed:>5}{launch:>8.0f}{cost:>11.2f}{bound:>11.2f}{best:>11.2f}{proven:>11.2f}{over:>11.2f}%", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
