@@ -17,7 +17,7 @@ help:
 	@echo 'make test-search  every hypothesis test with fresh seeds for an hour (MINUTES=60); prints what to pin'
 	@echo 'make test-native  the native plug-ins under AddressSanitizer, valgrind and the Vulkan layer; kernels on Oclgrind'
 	@echo 'make fuzz         coverage-guided fuzzing of every reader of files, a minute each (SECONDS=60)'
-	@echo 'make operators    all of onnx'"'"'s node tests on each device; writes docs/operators.md (an hour)'
+	@echo 'make operators    all of onnx'"'"'s node tests on each device; writes docs/operators.md (an hour; goes on where it was stopped)'
 	@echo 'make wheels       build heterocc and heterocc-runtime, install each in a fresh environment, run a bundle there'
 	@echo 'make wheel-aarch64  cross-build heterocc-runtime for ARM, and run a bundle with it in qemu'
 	@echo 'make container-check  the steps of packaging/Dockerfile in a fresh environment, without a container tool'
@@ -62,11 +62,12 @@ site: setup
 
 operators: setup
 	mkdir -p build/operators
-	$(VENV)/python -m heterocc.compiler.conformance --devices CPU --output build/operators/1.json
-	$(VENV)/python -m heterocc.compiler.conformance --devices CPU,ORT --rest build/operators/1.json --output build/operators/2.json
-	$(VENV)/python -m heterocc.compiler.conformance --devices OPENCL,CPU --output build/operators/3.json
-	$(VENV)/python -m heterocc.compiler.conformance --devices VULKAN,CPU --output build/operators/4.json
+	$(VENV)/python -m heterocc.compiler.conformance --devices CPU --resume --output build/operators/1.json
+	$(VENV)/python -m heterocc.compiler.conformance --devices CPU,ORT --rest build/operators/1.json --resume --output build/operators/2.json
+	$(VENV)/python -m heterocc.compiler.conformance --devices OPENCL,CPU --resume --output build/operators/3.json
+	$(VENV)/python -m heterocc.compiler.conformance --devices VULKAN,CPU --resume --output build/operators/4.json
 	$(VENV)/python -m heterocc.compiler.conformance.page docs/operators.md build/operators/*.json
+	rm -r build/operators
 
 bench: setup
 	$(VENV)/python benchmarks/load.py

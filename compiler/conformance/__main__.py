@@ -2,9 +2,10 @@
 
     python -m heterocc.compiler.conformance --devices CPU --output cpu.json
 
-`--part 2/4` runs the second quarter of the cases; a file that exists keeps its other cases. `--only` selects cases by
-a regular expression. `--rest cpu.json` is for a list with a further device at its end, on which the cases that pass
-without it have the same code: their outcomes are copied.
+`--part 2/4` runs the second quarter of the cases; a file that exists keeps its other cases. `--resume` leaves out the
+cases that the file has, to continue a run that ended early. `--only` selects cases by a regular expression.
+`--rest cpu.json` is for a list with a further device at its end, on which the cases that pass without it have the same
+code: their outcomes are copied.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from heterocc.artifacts.files.writing import atomic_write
 from heterocc.compiler.conformance.cases import node_cases
 from heterocc.compiler.conformance.outcome import outcome, reference_outcome
 
+_CASES_A_WRITE = 20
+"""The file is written after so many cases, and at the end."""
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
@@ -28,6 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--part", default="1/1", help="the part of the cases to run, such as 2/4")
     parser.add_argument("--only", default="", help="a regular expression that names of cases contain")
     parser.add_argument("--rest", type=Path, help="a file of outcomes: run only the cases that do not pass there")
+    parser.add_argument("--resume", action="store_true", help="run only the cases that the file of --output lacks")
     parser.add_argument("--output", type=Path, help="the file to write; without it the outcomes are printed")
     options = parser.parse_args(arguments)
     number, parts = map(int, options.part.split("/"))
@@ -35,6 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
     found: dict[str, Any] = {}
     if options.output is not None and options.output.exists():
         found = json.loads(options.output.read_text(encoding="utf-8"))["cases"]
+    if options.resume:
+        cases = [case for case in cases if case.name not in found]
     if options.rest is not None:
         before = json.loads(options.rest.read_text(encoding="utf-8"))["cases"]
         passed = {name: case for name, case in before.items() if case["outcome"] == "passed"}
@@ -53,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
         }
         if options.output is None:
             print(case.name, ours.kind, ours.code, ours.reason)
-        elif index % 50 == 0 or index == len(cases):
+        elif index % _CASES_A_WRITE == 0 or index == len(cases):
             text = json.dumps({"devices": options.devices, "cases": dict(sorted(found.items()))}, indent=1)
             atomic_write(options.output, text + "\n")
     print(summary(found))

@@ -1,8 +1,8 @@
 """Generate docs/operators.md from outcomes of ONNX's node tests.
 
 `python -m heterocc.compiler.conformance.page docs/operators.md cpu.json opencl.json` writes the page from files that
-`python -m heterocc.compiler.conformance` wrote, one for each list of devices, in this order. A file may have some of
-the cases.
+`python -m heterocc.compiler.conformance` wrote, one for each list of devices. A file may have some of the cases. The
+page keeps its columns of other lists of devices, in their order; new ones follow.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -50,36 +50,83 @@ def read_results(paths: Sequence[Path]) -> tuple[Results, ...]:
     return tuple(Results(item["devices"], item["cases"]) for item in found)
 
 
-def operators_page(results: Sequence[Results]) -> str:
-    """The text of the page."""
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The parts of the page for one list of devices: its row of totals, its cells by operator, its section."""
+
+    devices: str
+    totals: str
+    cells: Mapping[str, str]
+    section: str
+
+
+def operators_page(results: Sequence[Results], before: str = "") -> str:
+    """The text of the page. Columns of the page before for which there are no results are kept."""
+    columns = {column.devices: column for column in columns_of(before)} | {r.devices: _column(r) for r in results}
+    kept = columns.pop(_REFERENCE, None)
+    known = {name: case for r in reversed(results) for name, case in r.cases.items()}
+    reference = _larger(kept.cells if kept else {}, _cells(known.values(), "onnxruntime"))
     versions = f"ONNX {version('onnx')}, ONNX Runtime {version('onnxruntime')}."
-    lines = [_HEAD.format(versions=versions, totals="\n".join(_totals(results)))]
-    lines.append(f"| operator | {_REFERENCE} | {' | '.join(f'`{r.devices}`' for r in results)} |\n")
-    lines.append("|---" * (len(results) + 2) + "|\n")
-    reference = {name: case for r in reversed(results) for name, case in r.cases.items()}
-    columns = [_counts(reference, "onnxruntime"), *(_counts(r.cases, "outcome") for r in results)]
-    for operator in sorted({case["operator"] for case in reference.values()}, key=str.lower):
-        cells = [f"{c['passed']}/{c.total()}" if (c := column.get(operator)) else "" for column in columns]
+    totals = "\n".join([*_TOTALS, *(column.totals for column in columns.values())])
+    lines = [_HEAD.format(versions=versions, totals=totals)]
+    lines.append(f"| operator | {_REFERENCE} | {' | '.join(f'`{devices}`' for devices in columns)} |\n")
+    lines.append("|---" * (len(columns) + 2) + "|\n")
+    for operator in sorted(reference, key=str.lower):
+        cells = [reference[operator], *(column.cells.get(operator, "") for column in columns.values())]
         lines.append(f"| {operator} | {' | '.join(cells)} |\n")
-    for r in results:
-        lines += _failures(r)
-    return "".join(lines)
+    return "".join([*lines, *(column.section for column in columns.values())])
 
 
-def _totals(results: Sequence[Results]) -> list[str]:
-    rows = [
-        "| devices | cases | pass | of cases that ONNX Runtime passes | of these, of tensors of numbers | wrong |",
-        "|---|---|---|---|---|---|",
-    ]
-    for r in results:
-        every = [case["outcome"] for case in r.cases.values()]
-        shared = [case for case in r.cases.values() if case["onnxruntime"] == "passed"]
-        plain = [case["outcome"] for case in shared if not is_opaque(case)]
-        rows.append(
-            f"| `{r.devices}` | {len(every)} | {every.count('passed')} | {_share([c['outcome'] for c in shared])} | "
-            f"{_share(plain)} | {every.count('wrong') + every.count('failed')} |"
+def columns_of(page: str) -> tuple[Column, ...]:
+    """The columns of a page, with ONNX Runtime's first; none of an empty text."""
+    if not page:
+        return ()
+    heads, *rows = [line.strip("| ").split(" | ") for line in re.findall(r"^\| [a-zA-Z].*", _table(page), re.MULTILINE)]
+    devices = [head.strip("`") for head in heads[1:]]
+    totals = dict(re.findall(r"^(?=\| `([^`]+)`)(.*)$", page.split("## Cases by operator")[0], re.MULTILINE))
+    sections = {
+        found[1]: found[0]
+        for found in re.finditer(r"^\n## Refused on `([^`]+)`\n.*?(?=^\n## |\Z)", page, re.MULTILINE | re.DOTALL)
+    }
+    return tuple(
+        Column(
+            name,
+            totals.get(name, ""),
+            {row[0]: row[index].strip() for row in rows if index < len(row) and row[index].strip()},
+            sections.get(name, ""),
         )
-    return rows
+        for index, name in enumerate(devices, 1)
+    )
+
+
+def _column(results: Results) -> Column:
+    cells = _cells(results.cases.values(), "outcome")
+    return Column(results.devices, _totals(results), cells, "".join(_failures(results)))
+
+
+def _larger(kept: Mapping[str, str], found: Mapping[str, str]) -> Mapping[str, str]:
+    """For each operator the cell of more cases, of equal ones the found one."""
+    return {**kept, **{name: c for name, c in found.items() if name not in kept or _cases(c) >= _cases(kept[name])}}
+
+
+def _cases(cell: str) -> int:
+    return int(cell.split("/")[1])
+
+
+_TOTALS = (
+    "| devices | cases | pass | of cases that ONNX Runtime passes | of these, of tensors of numbers | wrong |",
+    "|---|---|---|---|---|---|",
+)
+
+
+def _totals(results: Results) -> str:
+    every = [case["outcome"] for case in results.cases.values()]
+    shared = [case for case in results.cases.values() if case["onnxruntime"] == "passed"]
+    plain = [case["outcome"] for case in shared if not is_opaque(case)]
+    return (
+        f"| `{results.devices}` | {len(every)} | {every.count('passed')} | {_share([c['outcome'] for c in shared])} | "
+        f"{_share(plain)} | {every.count('wrong') + every.count('failed')} |"
+    )
 
 
 def is_opaque(case: Mapping[str, Any]) -> bool:
@@ -93,11 +140,12 @@ def _share(outcomes: Sequence[str]) -> str:
     return f"{passed}/{len(outcomes)}{percent}"
 
 
-def _counts(cases: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {}
-    for case in cases.values():
-        found.setdefault(case["operator"], Counter())[case[key]] += 1
-    return found
+def _cells(cases: Iterable[Mapping[str, Any]], key: str) -> dict[str, str]:
+    """By operator: the number of cases that pass, of how many."""
+    counts: dict[str, Counter[str]] = {}
+    for case in cases:
+        counts.setdefault(case["operator"], Counter())[case[key]] += 1
+    return {operator: f"{count['passed']}/{count.total()}" for operator, count in counts.items()}
 
 
 def _failures(results: Results) -> list[str]:
@@ -132,8 +180,11 @@ def not_passed(page: str, devices: str) -> frozenset[str]:
 
 def operators_in(page: str) -> tuple[str, ...]:
     """The operators of a page's table, in order."""
-    table = page.split("## Cases by operator")[1].split("\n## ")[0]
-    return tuple(re.findall(r"^\| ([\w.:]+) \| \d", table, re.MULTILINE))
+    return tuple(re.findall(r"^\| ([\w.:]+) \| \d", _table(page), re.MULTILINE))
+
+
+def _table(page: str) -> str:
+    return page.split("## Cases by operator")[1].split("\n## ")[0]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -142,7 +193,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("page", type=Path)
     parser.add_argument("results", type=Path, nargs="+")
     options = parser.parse_args(arguments)
-    options.page.write_text(operators_page(read_results(options.results)), encoding="utf-8")
+    before = options.page.read_text(encoding="utf-8") if options.page.exists() else ""
+    options.page.write_text(operators_page(read_results(options.results), before), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,20 @@ def products() -> onnx.ModelProto:
     return dynamic_model(nodes, inputs, ["y"], {"w": noise(6, 8), "v": noise(8, 3)})
 
 
+def tiles() -> onnx.ModelProto:
+    """A strided convolution to images of any size, and products of its rows by weights and with each other."""
+    n = helper.make_node
+    nodes = [
+        n("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1], strides=[2, 2]),
+        n("Relu", ["c"], ["r"], name="relu"),
+        n("MatMul", ["r", "p"], ["left"], name="dense"),
+        n("Transpose", ["r"], ["t"], name="turned", perm=[0, 1, 3, 2]),
+        n("MatMul", ["t", "r"], ["y"], name="scores"),
+    ]
+    weights = {"w": noise(19, 8, 3, 3), "b": noise(19), "p": noise(6, 21)}
+    return dynamic_model(nodes, {"x": ("float32", ("batch", 8, "height", 12))}, ["left", "y"], weights)
+
+
 def reference(path: Path, feed: Mapping[str, np.ndarray]) -> list[Any]:
     return list(onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, dict(feed)))
 
@@ -104,6 +118,22 @@ def test_one_bundle_runs_at_all_sizes_within_default_bounds_and_larger_ones_on_t
         assert used[0][1] == used[2][1] >= 16 * 512 * 6 * 4  # planned for the bounds, whatever the first size
         with pytest.raises(FeedError, match="'batch' of input 'x' must be 1 or more"):
             session.run({"x": noise(0, 2, 6)})
+
+
+@pytest.mark.slow
+@on_each_gpu
+def test_products_and_convolutions_in_tiles_are_right_at_sizes_that_tiles_do_not_divide(
+    gpu: str, tmp_path: Path
+) -> None:
+    path = saved(tmp_path, tiles())
+    options = {"dims": {"batch": (1, 5), "height": (1, 40)}, "policy": "greedy", "cpu_variant": False, "check": False}
+    report = compile_model(path, tmp_path / "m.hcb", devices=f"{gpu},CPU", **options)
+    assert set(report.plan.device_of.values()) == {gpu}
+    with load(tmp_path / "m.hcb") as session:
+        for batch, height in ((1, 1), (5, 40), (3, 7), (2, 26), (1, 2)):
+            x = noise(batch, 8, height, 12)
+            for found, expected in zip(session.run({"x": x}).values(), reference(path, {"x": x}), strict=True):
+                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @on_each_gpu

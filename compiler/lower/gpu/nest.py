@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -11,22 +12,33 @@ from tvm.ir import TensorLoad
 Replace = Callable[[tirx.Expr], tirx.Expr]
 
 
-def index(value: int) -> tirx.Expr:
-    """A constant index."""
-    return tirx.const(value, "int64")
+Size = Any
+"""A number (int), or an expression (tirx.Expr) of sizes that are known only at run time."""
+
+
+def index(value: Size) -> tirx.Expr:
+    """A size as an index."""
+    return tirx.const(value, "int64") if isinstance(value, int) else value.astype("int64")
+
+
+def divided_up(size: Size, step: int) -> Size:
+    """The number of parts of `step` that cover a size."""
+    if step == 1:
+        return size
+    return -(-size // step) if isinstance(size, int) else tirx.floordiv(size + (step - 1), index(step))
 
 
 def loop(
-    name: str, extent: int, body: Callable[[tirx.Expr], tirx.Stmt], kind: tirx.ForKind = tirx.ForKind.SERIAL
+    name: str, extent: Size, body: Callable[[tirx.Expr], tirx.Stmt], kind: tirx.ForKind = tirx.ForKind.SERIAL
 ) -> tirx.Stmt:
     """`body(i)` for i below `extent`, without a loop if `extent` is 1."""
-    if extent == 1:
+    if isinstance(extent, int) and extent == 1:
         return body(index(0))
     var = tirx.Var(name, "int64")
     return tirx.For(var, index(0), index(extent), kind, body(var))
 
 
-def launch(tag: str, extent: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
+def launch(tag: str, extent: Size, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
     """`body(i)` for each work group or item along an axis of the launch."""
     var = tirx.Var(tag.replace(".", "_"), "int64")
     bound = tirx.IterVar(None, tirx.Var(tag, "int64"), tirx.IterVar.ThreadIndex, tag)
@@ -100,20 +112,21 @@ def substituted(
     return tvm_ffi.structural_map(expr, rules, order="post")
 
 
-def split_index(linear: tirx.Expr, extents: Sequence[int]) -> list[tirx.Expr]:
+def split_index(linear: tirx.Expr, extents: Sequence[Size]) -> list[tirx.Expr]:
     """The index along each axis for a linear index over all axes, with the last axis fastest."""
     found: list[tirx.Expr] = []
-    step = 1
+    step: Size = 1
     for place in range(len(extents) - 1, -1, -1):
-        part = linear if step == 1 else tirx.floordiv(linear, index(step))
+        part = linear if isinstance(step, int) and step == 1 else tirx.floordiv(linear, index(step))
         found.append(part if place == 0 else tirx.floormod(part, index(extents[place])))
-        step *= extents[place]
+        step = step * extents[place]
     return found[::-1]
 
 
 __all__ = [
     "add_part",
     "barrier",
+    "divided_up",
     "index",
     "kernel",
     "launch",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from heterocc.compiler.lower.gpu.contraction.contraction import schedule_contraction
+from heterocc.compiler.lower.gpu.contraction.sized import schedule_sized
 from heterocc.compiler.lower.gpu.contraction.tiled import schedule_tiled
 from heterocc.compiler.lower.gpu.contraction.winograd import schedule_winograd
 from heterocc.compiler.lower.gpu.limits import Limits
@@ -49,6 +50,9 @@ RULES: tuple[Rule, ...] = (
 )
 """The rules by priority: the first that applies to a kernel schedules it. The last applies to every kernel with plain
 loops, and raises LoweringError for others."""
+
+SIZED_RULES: tuple[Rule, ...] = (Rule("tile of sizes", schedule_sized), RULES[-1])
+"""The rules for kernels with sizes that are known only at run time, by priority."""
 
 RULE = "heterocc.rule"
 """The attribute of a kernel that names its rule."""

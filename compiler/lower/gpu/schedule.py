@@ -14,9 +14,10 @@ from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.gpu.layouts import layout_of
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.gpu.quotients import truncating
 from heterocc.compiler.lower.gpu.reduction.one_term import without_single_terms
 from heterocc.compiler.lower.gpu.reduction.rows import joins_rows
-from heterocc.compiler.lower.gpu.rules import RULES, scheduled_by
+from heterocc.compiler.lower.gpu.rules import RULES, SIZED_RULES, scheduled_by
 from heterocc.compiler.lower.gpu.tuning.tune import Kernel, Tuner
 from heterocc.compiler.lower.launches import launches
 from heterocc.compiler.lower.pipeline import KernelModule, first_line
@@ -87,8 +88,8 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packa
         )
     if ready and not others:
         return Packed(function)
-    problem = ""
-    for rule in RULES[-1:] if is_sized(function) else RULES:
+    problem, sized = "", is_sized(function)
+    for rule in SIZED_RULES if sized else RULES:
         try:
             packed = scheduled_by(rule, function, limits, packable)
         except s_tir.ScheduleError as error:
@@ -97,7 +98,7 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packa
         except LoweringError as error:
             raise LoweringError(error.message, where=where, hint=error.hint) from None
         if packed is not None:
-            return packed
+            return dataclasses.replace(packed, function=truncating(packed.function)) if sized else packed
     raise LoweringError(
         f"a kernel cannot be bound to work items: {problem}",
         where=where,

@@ -9,7 +9,14 @@ import pytest
 
 from heterocc.compiler.conformance.cases import as_case, node_cases
 from heterocc.compiler.conformance.outcome import outcome, reference_outcome
-from heterocc.compiler.conformance.page import Results, not_passed, operators_in, operators_page, short_reason
+from heterocc.compiler.conformance.page import (
+    Results,
+    columns_of,
+    not_passed,
+    operators_in,
+    operators_page,
+    short_reason,
+)
 from tests.compiler.conformance.sample import onnx_cases
 
 PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
@@ -63,6 +70,18 @@ def test_the_page_counts_cases_and_names_those_that_do_not_pass() -> None:
     assert "| Abs | an input is \\| | `test_b` |" in text and "| Celu | **wrong**: an output 0: differs" not in text
     assert not_passed(text, "CPU") == {"test_b", "test_c"} and not_passed(text, "CPU,ORT") == set()
     assert operators_in(text) == ("Abs", "Celu")
+
+
+def test_a_page_keeps_the_columns_of_devices_for_which_there_are_no_results() -> None:
+    before = page()
+    one, *others = columns_of(before)
+    assert one.devices == "ONNX Runtime"
+    case = {"operator": "Abs", "numbers": True, "outcome": "wrong", "code": "", "reason": "no", "onnxruntime": "passed"}
+    text = operators_page([Results(others[1].devices, {"test_abs": case})], before)
+    now = columns_of(text)
+    assert [c.devices for c in now] == [c.devices for c in columns_of(before)]
+    assert now[0] == one and now[1] == others[0] and now[3:] == tuple(others[2:])
+    assert now[2].cells == {"Abs": "0/1"} and not_passed(text, now[2].devices) == {"test_abs"}
 
 
 @pytest.mark.parametrize(

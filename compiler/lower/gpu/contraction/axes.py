@@ -55,7 +55,8 @@ def split_groups(schedule: s_tir.Schedule, block: SBlockRV) -> None:
             tvm_ffi.structural_walk(axis.min, [(tirx.FloorDiv, visit)], order="post")
     for place, var in enumerate(node.iter_vars):
         size = next((k for v, k in found if v.same_as(var.var)), 0)
-        if size > 1 and int(var.dom.extent) % size == 0 and var.iter_type == tirx.IterVar.DataPar:
+        fixed = isinstance(var.dom.extent, tirx.IntImm)
+        if size > 1 and fixed and int(var.dom.extent) % size == 0 and var.iter_type == tirx.IterVar.DataPar:
             schedule.transform_block_layout(block, _grouped(place, size, len(node.iter_vars)))
             return
 

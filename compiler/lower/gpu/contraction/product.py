@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
 from tvm import s_tir, sym, tirx
@@ -29,10 +29,10 @@ class Axis:
     """Iterators of a block that are treated as one axis, the last fastest."""
 
     iterators: tuple[tirx.Var, ...]
-    extents: tuple[int, ...]
+    extents: tuple[Any, ...]
 
     @property
-    def length(self) -> int:
+    def length(self) -> Any:
         """The product of the extents; 1 without iterators."""
         return prod(self.extents)
 
@@ -92,14 +92,20 @@ def last_index(expr: tirx.Expr) -> tirx.Expr:
     return found[-1].indices[-1] if found else expr
 
 
-def product_of(function: tirx.PrimFunc) -> Product | None:
-    """The kernel as a matrix product of floats; None if it has another form or a shape that is not constant."""
+def product_of(function: tirx.PrimFunc, *, sized: bool = False) -> Product | None:
+    """The kernel as a matrix product of floats; None if it has another form.
+
+    Extents are numbers; with `sized` those that are known only at run time are expressions, otherwise the result is
+    None.
+    """
     schedule = s_tir.Schedule(function)
     blocks = normalize_prim_func(schedule)
     if blocks is None:
         return None
     sums = [b for b in blocks if "R" in b.dom_kind()]
-    if len(sums) != 1 or any("O" in b.dom_kind() or not all(isinstance(n, int) for n in b.dom()) for b in blocks):
+    if len(sums) != 1 or any("O" in b.dom_kind() for b in blocks):
+        return None
+    if not sized and not all(isinstance(n, int) for b in blocks for n in b.dom()):
         return None
     block = sums[0].block_rv
     split_groups(schedule, block)
@@ -132,7 +138,7 @@ def _product(node: s_tir.SBlock, after: s_tir.SBlock | None) -> Product | None:
             kinds["batch" if mine[0] == mine[1] else "rows" if mine[0] else "columns"].append(iterator)
     if not kinds["rows"] or not kinds["columns"]:
         return None
-    axes = {k: Axis(tuple(i.var for i in v), tuple(int(i.dom.extent) for i in v)) for k, v in kinds.items()}
+    axes = {k: Axis(tuple(i.var for i in v), tuple(_size(i.dom.extent) for i in v)) for k, v in kinds.items()}
     place = tuple(node.body.indices)
     stored = _stored(node.body.buffer, after)
     if stored is None:
@@ -140,6 +146,10 @@ def _product(node: s_tir.SBlock, after: s_tir.SBlock | None) -> Product | None:
     store = None if after is None else after.body
     left, right = factors
     return Product(**axes, left=left, right=right, sum_=node.body.buffer, place=place, store=store, stored=stored)
+
+
+def _size(extent: tirx.Expr) -> int | tirx.Expr:
+    return int(extent) if isinstance(extent, tirx.IntImm) else extent
 
 
 def _factors(node: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr] | None:
@@ -177,8 +187,9 @@ def _stored(sum_: tirx.Buffer, after: s_tir.SBlock | None) -> tuple[tuple[tirx.V
     found: list[tuple[tirx.Var, int]] = []
     for iterator in after.iter_vars:
         axes = [d for d, index in enumerate(places[0]) if index.same_as(iterator.var)] if places else []
-        if len(axes) != 1 or int(iterator.dom.extent) != int(sum_.shape[axes[0]]):
-            if int(iterator.dom.extent) == 1:
+        extent = iterator.dom.extent
+        if len(axes) != 1 or not sym.Analyzer().can_prove_equal(extent, sum_.shape[axes[0]]):
+            if isinstance(extent, tirx.IntImm) and int(extent) == 1:
                 continue
             return None
         found.append((iterator.var, axes[0]))

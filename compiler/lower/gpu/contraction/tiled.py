@@ -68,7 +68,7 @@ class GroupTile:
     def groups(self, product: Product) -> int:
         """The number of work groups of the kernel."""
         across = -(-product.rows.length // self.rows) * -(-product.columns.length // self.columns)
-        return product.batch.length * across
+        return int(product.batch.length * across)
 
 
 TILES = (

@@ -1,0 +1,61 @@
+"""Divisions of indices by sizes of the run, without tests of signs.
+
+Division that rounds down tests the signs of both operands if it is not known that they are positive. A kernel whose
+sizes are known only at run time has such divisions for each element, most of them several times.
+"""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import ir, s_tir, sym, tirx
+
+_MOST = 2**40
+"""More than any index or size."""
+
+
+def truncating(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with divisions that truncate, where both operands are indices or sizes and so not negative."""
+    analyzer = _bounds(function)
+
+    def positive(*operands: tirx.Expr) -> bool:
+        return all(analyzer.const_int_bound(operand).min_value >= 0 for operand in operands)
+
+    rules = [
+        (tirx.FloorDiv, lambda e: tirx.truncdiv(e.a, e.b) if positive(e.a, e.b) else e),
+        (tirx.FloorMod, lambda e: tirx.truncmod(e.a, e.b) if positive(e.a, e.b) else e),
+    ]
+    body = tvm_ffi.structural_map(function.body, rules, order="post")
+    return tirx.PrimFunc(list(function.params), body, attrs=function.attrs)
+
+
+def _bounds(function: tirx.PrimFunc) -> sym.Analyzer:
+    """An analyzer that knows the sizes and indices of a kernel. A size may be 0."""
+    analyzer = sym.Analyzer()
+    known: set[tirx.Var] = set()
+
+    def bind(var: tirx.Var, least: tirx.Expr | int) -> None:
+        low = analyzer.const_int_bound(least).min_value if isinstance(least, tirx.Expr) else least
+        if low >= 0 and var not in known:
+            known.add(var)
+            analyzer.bind(var, ir.Range(tirx.const(0, var.ty.dtype), tirx.const(_MOST, var.ty.dtype)))
+
+    def loop(found: tirx.For) -> None:
+        bind(found.loop_var, found.min)
+
+    def block(found: s_tir.SBlock) -> None:
+        for var in found.iter_vars:
+            bind(var.var, var.dom.min)
+
+    shapes = [dim for p in function.params if isinstance(p.ty, tirx.BufferType) for dim in p.ty.shape]
+    for var in {v for dim in shapes for v in tirx.analysis.undefined_vars(dim)}:
+        bind(var, 0)
+    tvm_ffi.structural_walk(function.body, [(tirx.For, loop), (s_tir.SBlock, block)], order="pre")
+    bound: list[tirx.Bind] = []
+    tvm_ffi.structural_walk(function.body, [(tirx.Bind, bound.append)], order="pre")
+    for found in bound:
+        if "int" in str(found.var.ty.dtype):
+            bind(found.var, found.value)
+    return analyzer
+
+
+__all__ = ["truncating"]
