@@ -16,6 +16,7 @@ from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, can_be_empty, dims_of
+from heterocc.compiler.lower.quotients import truncating
 
 _REDUCTION = 2
 
@@ -32,7 +33,7 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
         done = generate(function, weights, isa)
     if done is None or done[0].same_as(function):
         return plain, ()
-    code, packings = with_bound_sizes(done[0]), done[1]
+    code, packings = with_bound_sizes(truncating(done[0])), done[1]
     if not found.conditions:
         return code, packings
     if not packings:
@@ -59,7 +60,7 @@ def _narrower_code(
         if kernel is None and (fitting is None or found.conditions):
             return None
         if fitting is not None:
-            code = with_bound_sizes(fitting[0])
+            code = with_bound_sizes(truncating(fitting[0]))
             kernel = code if kernel is None or not found.conditions else emit.guarded(code, found.conditions, kernel)
     return kernel
 

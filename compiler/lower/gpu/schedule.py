@@ -14,7 +14,6 @@ from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.gpu.layouts import layout_of
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
-from heterocc.compiler.lower.gpu.quotients import truncating
 from heterocc.compiler.lower.gpu.reduction.one_term import without_single_terms
 from heterocc.compiler.lower.gpu.reduction.rows import joins_rows
 from heterocc.compiler.lower.gpu.rules import RULES, SIZED_RULES, scheduled_by
@@ -22,6 +21,7 @@ from heterocc.compiler.lower.gpu.tuning.tune import Kernel, Tuner
 from heterocc.compiler.lower.launches import launches
 from heterocc.compiler.lower.pipeline import KernelModule, first_line
 from heterocc.compiler.lower.progress import counted
+from heterocc.compiler.lower.quotients import truncating
 from heterocc.compiler.lower.relax.kernels import always_among, kernel_calls
 from heterocc.compiler.lower.relax.merge import merge_rows
 from heterocc.compiler.lower.straight import (

@@ -1,7 +1,8 @@
 """Divisions of indices by sizes of the run, without tests of signs.
 
 Division that rounds down tests the signs of both operands if it is not known that they are positive. A kernel whose
-sizes are known only at run time has such divisions for each element, most of them several times.
+sizes are known only at run time has such divisions for each element, most of them several times. In vectors each test
+is a selection, and a chain of them takes TVM minutes to simplify.
 """
 
 from __future__ import annotations
@@ -47,15 +48,23 @@ def _bounds(function: tirx.PrimFunc) -> sym.Analyzer:
             bind(var.var, var.dom.min)
 
     shapes = [dim for p in function.params if isinstance(p.ty, tirx.BufferType) for dim in p.ty.shape]
-    for var in {v for dim in shapes for v in tirx.analysis.undefined_vars(dim)}:
+    sizes = {v for dim in shapes for v in tirx.analysis.undefined_vars(dim)}
+    for var in sizes:
         bind(var, 0)
     tvm_ffi.structural_walk(function.body, [(tirx.For, loop), (s_tir.SBlock, block)], order="pre")
-    bound: list[tirx.Bind] = []
-    tvm_ffi.structural_walk(function.body, [(tirx.Bind, bound.append)], order="pre")
-    for found in bound:
-        if "int" in str(found.var.ty.dtype):
-            bind(found.var, found.value)
+    stored: dict[tirx.Var, tirx.Expr] = {}
+
+    def store(found: tirx.BufferStore) -> None:
+        stored[found.buffer] = found.value
+
+    def bound(found: tirx.Bind) -> None:
+        if "int" not in str(found.var.ty.dtype):
+            return
+        value = stored.get(found.value.source) if isinstance(found.value, ir.TensorLoad) else found.value
+        if isinstance(value, tirx.Min) and sizes.issuperset(tirx.analysis.undefined_vars(value.b)):
+            value = value.a  # the start of the last vector of a row, which is as long as a vector
+        if value is not None:
+            bind(found.var, value)
+
+    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, store), (tirx.Bind, bound)], order="pre")
     return analyzer
-
-
-__all__ = ["truncating"]
