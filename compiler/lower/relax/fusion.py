@@ -5,6 +5,7 @@ contains the expression of the fused argument twice, so a chain of twenty such k
 cuts the chain before it has too many.
 
 TVM cannot fuse a kernel whose only arguments are sizes with one that has the same sizes as arguments beside tensors.
+Sizes that are computed from data make long expressions of their own.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
     """
     main = mod["main"]
     builder = relax.BlockBuilder(mod)
+    named = frozenset(v for p in main.params for dim in _dims(p.ty) for v in tirx.analysis.undefined_vars(dim))
     terms: dict[relax.Var, int] = {}
     alone: dict[str, relax.GlobalVar] = {}
     bindings = []
@@ -56,7 +58,7 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
         function = _injective(mod, value)
         if function is not None:
             terms[binding.var] = _terms(function, [terms.get(a, 1) for a in arguments_of(value)])
-            if terms[binding.var] > MOST_TERMS or _reads_sizes(function):
+            if terms[binding.var] > MOST_TERMS or _reads_other_sizes(value, function, named):
                 terms[binding.var] = 1
                 name = value.args[0].name_hint
                 if name not in alone:
@@ -66,12 +68,23 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
     return write_main(builder.get(), main.params, bindings, outputs_of(main)) if alone else mod
 
 
-def _reads_sizes(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel has arguments that are sizes.
+def _reads_other_sizes(value: relax.Call, function: tirx.PrimFunc, named: frozenset[tirx.Var]) -> bool:
+    """Whether a kernel has arguments that are sizes, and no tensor, or sizes that are not dimensions of an input.
 
-    A fused kernel would have such a size twice: as an argument, and in the shape of a tensor that its reader has.
+    TVM leaves the other sizes out of a fused kernel, which finds them in the shapes of its tensors.
     """
-    return not all(hasattr(param, "shape") for param in function.params)
+    sizes = [a for a in arguments_of(value) if isinstance(a.ty, tvm.ir.PrimType)]
+    if not sizes:
+        return False
+    return not hasattr(function.params[0], "shape") or not named.issuperset(
+        v for size in sizes for v in tirx.analysis.undefined_vars(size)
+    )
+
+
+def _dims(ty: relax.TensorType | relax.ShapeType) -> list[tirx.Expr]:
+    """The dimensions of a parameter, none of one that is itself a shape: sizes that were computed from data."""
+    shape = ty.shape if isinstance(ty, relax.TensorType) else None
+    return list(shape.values) if isinstance(shape, relax.ShapeExpr) else []
 
 
 def _injective(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:
