@@ -61,7 +61,7 @@ class Column:
 
 
 def operators_page(results: Sequence[Results], before: str = "") -> str:
-    """The text of the page. Columns of the page before for which there are no results are kept."""
+    """Return the new text of the page. A column without new results keeps its old text."""
     columns = {column.devices: column for column in columns_of(before)} | {r.devices: _column(r) for r in results}
     kept = columns.pop(_REFERENCE, None)
     known = {name: case for r in reversed(results) for name, case in r.cases.items()}

@@ -52,10 +52,10 @@ def _bounds(function: tirx.PrimFunc) -> sym.Analyzer:
     for var in sizes:
         bind(var, 0)
     tvm_ffi.structural_walk(function.body, [(tirx.For, loop), (s_tir.SBlock, block)], order="pre")
-    stored: dict[tirx.Var, tirx.Expr] = {}
+    stored: dict[tirx.Var, tirx.Expr | None] = {}
 
     def store(found: tirx.BufferStore) -> None:
-        stored[found.buffer] = found.value
+        stored[found.buffer] = None if found.buffer in stored else found.value
 
     def bound(found: tirx.Bind) -> None:
         if "int" not in str(found.var.ty.dtype):
@@ -66,5 +66,6 @@ def _bounds(function: tirx.PrimFunc) -> sym.Analyzer:
         if value is not None:
             bind(found.var, value)
 
-    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, store), (tirx.Bind, bound)], order="pre")
+    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, store)], order="pre")
+    tvm_ffi.structural_walk(function.body, [(tirx.Bind, bound)], order="pre")
     return analyzer

@@ -106,7 +106,7 @@ class Everything:
         return float(link["latency_us"] + self.graph.values[value].nbytes / link["gb_per_s"] / 1e3)
 
     def least(self) -> float:
-        """The least cost of all placements and partitions; infinite if there is no plan."""
+        """The cost of the cheapest plan, by trying all; infinite if the graph cannot be placed."""
         able = [
             [
                 i
