@@ -77,6 +77,16 @@ def trial_job(model: ImportedModel, node: str, device: TargetDevice, *, trial: b
     return PartitionJob("trial", model, device, (node,), inputs, found.outputs, trial=trial)
 
 
+def whole_job(model: ImportedModel, device: TargetDevice) -> PartitionJob:
+    """The job for a plan's only partition: inputs in order of their first use, outputs in order of their writing."""
+    graph = model.graph
+    names, wanted = tuple(node.name for node in graph.nodes), set(graph.outputs)
+    reads = dict.fromkeys(v for node in graph.nodes for v in node.inputs)
+    inputs = tuple(v for v in reads if v not in graph.constants and v not in graph.producer)
+    outputs = tuple(v for node in graph.nodes for v in node.outputs if v in wanted)
+    return PartitionJob("p0", model, device, names, with_names(model, names, inputs), outputs)
+
+
 def refusal(attempt: Callable[[], Any]) -> str | None:
     """The reason why an attempt to lower a node fails, in one sentence; None if it succeeds."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 
 _SPATIAL, _REDUCTION = 0, 2
+
+# TVM's checks of their arguments' types take several times as long as these methods themselves.
+_get = inspect.unwrap(s_tir.Schedule.get)
+_get_loops = inspect.unwrap(s_tir.Schedule.get_loops)
+_get_sblock = inspect.unwrap(s_tir.Schedule.get_sblock)
+_get_child_blocks = inspect.unwrap(s_tir.Schedule.get_child_blocks)
+_add_unit_loop = inspect.unwrap(s_tir.Schedule.add_unit_loop)
 
 
 @dataclass(frozen=True)
@@ -57,8 +65,8 @@ class BlockView:
 
 def view(sch: s_tir.Schedule, rv: SBlockRV) -> BlockView | None:
     """The block as a BlockView, or None if it has another form (nested, opaque, several stores) or unknown extents."""
-    block = sch.get(rv)
-    loops = [sch.get(loop) for loop in sch.get_loops(rv)]
+    block = _get(sch, rv)
+    loops = [_get(sch, loop) for loop in _get_loops(sch, rv)]
     kinds = "".join({_SPATIAL: "S", _REDUCTION: "R"}.get(int(i.iter_type), "O") for i in block.iter_vars)
     found = [size_of(i.dom.extent) for i in block.iter_vars]
     if "O" in kinds or len(loops) != len(found) or not isinstance(block.body, tirx.BufferStore):
@@ -72,10 +80,19 @@ def view(sch: s_tir.Schedule, rv: SBlockRV) -> BlockView | None:
 def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
     """The kernel's blocks in order, without the root; empty if there is no root block."""
     try:
-        root = sch.get_sblock("root")
+        root = _get_sblock(sch, "root")
     except Exception:  # a kernel without blocks is already lowered code; TVM raises ScheduleError or ValueError
         return []
-    return list(sch.get_child_blocks(root))
+    return list(_get_child_blocks(sch, root))
+
+
+def with_loops(sch: s_tir.Schedule) -> list[SBlockRV]:
+    """The leaf blocks, each with a loop: a block without one, of a scalar, gets one that runs once."""
+    found = leaf_blocks(sch)
+    for rv in found:
+        if not _get_loops(sch, rv):
+            _add_unit_loop(sch, rv)
+    return leaf_blocks(sch)
 
 
 _FIELDS = ("a", "b", "value", "indices", "args", "condition", "true_value", "false_value", "body")

@@ -29,7 +29,7 @@ from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.half.products import product_nodes
 from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, import_partition, kernel_module
 from heterocc.compiler.lower.relax.separable import is_separable
-from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job
+from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job, whole_job
 from heterocc.compiler.lower.variables import Variables
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ class CpuLowering:
 
     def trial_whole(self, model: ImportedModel, device: TargetDevice) -> bool:
         """Import and legalise all nodes; the kernels are kept for the lowering that most likely follows."""
-        graph = model.graph
-        job = PartitionJob("p0", model, device, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+        job = whole_job(model, device)
         if needs_program(job):
             return False
         try:
@@ -175,15 +174,15 @@ def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages
 
 def is_batch(model: ImportedModel, device: TargetDevice) -> bool:
     """Whether the model is a batch of separate items, which the CPU runs at the speed of code of fixed shapes."""
-    symbols, graph = model.symbols, model.graph
+    symbols = model.symbols
     if symbols is None or len(symbols.names) != 1:
         return False
-    job = PartitionJob("p0", model, device, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    job = whole_job(model, device)
     try:
         mod = import_partition(job, cpu_target(device)).mod
     except HeteroccError:
         return False
-    return is_separable(mod, Variables(model).variable(symbols.names[0]).name, len(graph.inputs))
+    return is_separable(mod, Variables(model).variable(symbols.names[0]).name, len(job.inputs))
 
 
 def _form(job: PartitionJob, target: Target) -> _Form:

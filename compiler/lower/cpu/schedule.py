@@ -13,7 +13,15 @@ from tvm import relax, s_tir, tirx
 from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.codegen.scopes import without_scopes
 from heterocc.compiler.lower.cpu.alignment import at_any_address
-from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_arithmetic, leaf_blocks, loads, view
+from heterocc.compiler.lower.cpu.blocks import (
+    BlockView,
+    is_iters,
+    is_plain_arithmetic,
+    leaf_blocks,
+    loads,
+    view,
+    with_loops,
+)
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
 from heterocc.compiler.lower.cpu.generate.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
@@ -125,10 +133,7 @@ def schedule_kernel(
     sch = s_tir.Schedule(plain, debug_mask="none")
     if not leaf_blocks(sch):
         return without_inner_threads(function), ()
-    for rv in leaf_blocks(sch):
-        # A block without loops (a scalar) makes `rfactor` of its neighbour fail in TVM 0.27.
-        if not sch.get_loops(rv):
-            sch.add_unit_loop(rv)
+    with_loops(sch)  # a block without loops makes `rfactor` of its neighbour fail in TVM 0.27
     _inline(sch)
     packings: list[Packing] = []
     done: set[str] = set()

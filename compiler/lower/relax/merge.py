@@ -70,7 +70,7 @@ def merge_rows(
     uses = Counter(v for b in bindings for v in vars_of(b.value))
     uses.update(v for o in outputs_of(main) for v in vars_of(o))
     calls = _calls(bindings, module.kernels)
-    reduces = {c.symbol: reduces_rows(module.mod[c.symbol]) for c in calls}
+    reduces = {symbol: reduces_rows(module.mod[symbol]) for symbol in {c.symbol for c in calls}}
     groups: list[tuple[list[_Call], tirx.PrimFunc]] = []
     index = 0
     while index < len(calls):

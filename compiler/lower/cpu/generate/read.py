@@ -10,7 +10,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, leaf_blocks, loads, view
+from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, loads, view, with_loops
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, shape_of, substituted
 from heterocc.compiler.lower.cpu.sizes import size_of
 
@@ -243,10 +243,7 @@ def _parts(function: tirx.PrimFunc, wide: list[tuple[Stage, tuple[int, ...]]] | 
     Stages of another shape that read it, and their extents, are added to `wide` if it is given.
     """
     schedule = s_tir.Schedule(function, debug_mask="none")
-    for rv in leaf_blocks(schedule):
-        if not schedule.get_loops(rv):
-            schedule.add_unit_loop(rv)
-    views = [view(schedule, rv) for rv in leaf_blocks(schedule)]
+    views = [view(schedule, rv) for rv in with_loops(schedule)]
     blocks = [b for b in views if b is not None]
     sums = [b for b in blocks if b.is_reduction]
     if len(blocks) != len(views) or len(sums) != 1 or not all(is_constant(p) for p in function.params):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tvm
-from tvm import tirx
+import tvm_ffi
+from tvm import s_tir, tirx
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
@@ -24,7 +25,8 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
 
     def lowered(mod: tvm.IRModule) -> tvm.IRModule:
         context = tvm.transform.PassContext.current()
-        without = [*LEFT_TO_LLVM, *FOR_GPUS, *(SLOW_WITH_SIZES if _has_sizes(mod) else ())]
+        generated = _has_sizes(mod) or not _has_blocks(mod)
+        without = [*LEFT_TO_LLVM, *FOR_GPUS, *(FOR_SCHEDULES if generated else ())]
         with tvm.transform.PassContext(context.opt_level, disabled_pass=without, config=context.config):
             return kernels(mod)
 
@@ -53,8 +55,17 @@ FOR_GPUS = [
 ]
 """Passes that change nothing in code for a CPU, and take a tenth of the time of all."""
 
-SLOW_WITH_SIZES = ["s_tir.CompactBufferAllocation"]
-"""A pass that takes up to 30 s for a kernel of dynamic sizes, and narrows no buffer of a generated one."""
+FOR_SCHEDULES = ["s_tir.CompactBufferAllocation"]
+"""A pass that narrows no buffer of a generated kernel. It takes a third of the time of all for one that has indices in
+memory, and up to 30 s for one of dynamic sizes."""
+
+
+def _has_blocks(mod: tvm.IRModule) -> bool:
+    """Whether a kernel has blocks, as scheduled ones have and generated ones have not."""
+    found: list[s_tir.SBlockRealize] = []
+    for _, function in mod.functions_items():
+        tvm_ffi.structural_walk(function.body, [(s_tir.SBlockRealize, found.append)], order="pre")
+    return bool(found)
 
 
 def _has_sizes(mod: tvm.IRModule) -> bool:

@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from heterocc.compiler.build.build import jobs_of
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.cpu import lowering
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from heterocc.compiler.placement.machine import build_machine
+from heterocc.passes.greedy import Greedy
+from heterocc.passes.plan import Plan
 from heterocc.runtime.fault_variables import WRONG_KERNEL
 from tests.compiler.lower.codegen.test_link import machine_of
 from tests.compiler.lower.lowered import CPU, assert_same, execute, job, load, model, run_cpu, run_ort
@@ -59,11 +64,16 @@ def test_a_small_network_agrees_with_onnx_runtime() -> None:
     assert_same(run_cpu(made, {"x": X}), run_ort(made, {"x": X}))
 
 
-def test_a_model_that_was_tried_as_a_whole_gets_the_same_code() -> None:
-    made = model(NODES, {"x": X}, ["y"], WEIGHTS)
-    alone = CpuLowering().lower(job(made)).code
+def test_a_model_that_was_tried_as_a_whole_gets_the_same_code_without_being_imported_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    last, earlier = NODES[-1].output[0], NODES[0].output[0]
+    made = model(NODES, {"x": X}, [last, earlier], WEIGHTS)  # not in the order in which they are written
+    (whole,) = jobs_of(Greedy().run(Plan.initial(made.graph, build_machine(made, [CPU], {CPU.name: {}}))), made, [CPU])
+    alone = CpuLowering().lower(whole).code
     assert CpuLowering().trial_whole(made, CPU)
-    assert CpuLowering().lower(job(made)).code == alone
+    monkeypatch.setattr(lowering, "_form", None)
+    assert CpuLowering().lower(whole).code == alone
 
 
 def test_partitions_chained_by_hand_agree_with_the_whole() -> None:

@@ -163,9 +163,9 @@ class _Writer:
         image, group = emit.unpacked(number, (found.batch, found.groups))
         size = index(found.rows.size * found.columns.size)
         flat = arguments.flat(found.data)
-        plane = Plane(flat, number * size, found.rows.size, found.columns, self.isa.lanes)
+        plane = Plane(flat, emit.bound(number * size), found.rows.size, found.columns, self.isa.lanes)
         with emit.loop(found.outputs) as output:
-            channel = group * index(found.outputs) + output
+            channel = emit.bound(group * index(found.outputs) + output)
             for rows in self.row_parts:
                 with rows.at() as row:
                     for columns in self.column_parts:
@@ -194,6 +194,7 @@ class _Writer:
                 with emit.loop(count, "unroll") as row:
                     emit.put(buffer, emit.zeros(lanes), row * index(lanes), lanes)
         weights = arguments.flat(self.kernel.function.params[found.weight])
+        weight = emit.bound(channel * index(found.taps))
         for line in range((tall - 1) * rows.stride + rows.reach + 1):
             meets = [
                 (row, (line - row * rows.stride) // rows.dilation)
@@ -207,17 +208,20 @@ class _Writer:
                     continue
             else:
                 source = top * index(rows.stride) + index(line - rows.before)
-            for tap in range(columns.taps if meets else 0):
+            if not meets:
+                continue
+            inputs = plane.row(source)
+            for tap in range(columns.taps):
                 for column, start in enumerate(starts):
-                    loaded = plane.vector(source, start, tap)
+                    loaded = inputs.vector(start, tap)
                     if loaded is None:
                         continue
                     for row, tap_row in meets:
-                        weight = weights[channel * index(found.taps) + index(tap_row * columns.taps + tap)]
+                        factor = emit.broadcast(weights[weight + index(tap_row * columns.taps + tap)], lanes)
                         group = next(n for n, (first, count) in enumerate(groups) if first <= row < first + count)
                         place = index((row - groups[group][0]) * lanes)
                         buffer = sums[group][column]
-                        total = emit.vector(buffer, place, lanes) + emit.broadcast(weight, lanes) * loaded
+                        total = emit.vector(buffer, place, lanes) + factor * loaded
                         emit.put(buffer, total, place, lanes)
         extents = self.kernel.extents
         axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]

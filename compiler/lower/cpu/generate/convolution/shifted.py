@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from tvm import tirx
+from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
@@ -21,36 +23,50 @@ class Plane:
     columns: Window
     lanes: int
 
-    @property
-    def reads(self) -> int:
-        """The number of consecutive inputs that a vector is taken from."""
-        return self.lanes * self.columns.stride
+    def row(self, number: tirx.Expr | int) -> Row:
+        """A row of inputs; a `number` that is not an int is one for which all that is read is inside the plane."""
+        line = index(number) if isinstance(number, int) else number
+        left = None
+        if isinstance(number, int):
+            left = (self.height - number) * self.columns.size
+        return Row(self, emit.bound(self.first + line * index(self.columns.size)), left)
 
-    def vector(self, row: tirx.Expr | int, start: tirx.Expr | int, tap: int) -> tirx.Expr | None:
+
+@dataclass(frozen=True)
+class Row:
+    """The inputs of a row, which begins at `first`; `left` numbers of its plane follow from there, None if enough.
+
+    What several taps or rows of outputs read is written once, as a variable: TVM's passes visit each occurrence.
+    """
+
+    plane: Plane
+    first: tirx.Expr
+    left: int | None
+    _known: dict[tuple[Any, ...], tirx.Expr] = field(default_factory=dict)
+
+    def vector(self, start: tirx.Expr | int, tap: int) -> tirx.Expr | None:
         """The inputs that the outputs from column `start` read at a tap of the row; None if they are all zeros.
 
-        An input outside the row is zero. Lanes after the last output are undefined. A `row` or a `start` that is not
-        an int is one for which all that is read is inside the plane, or inside the row.
+        An input outside the row is zero. Lanes after the last output are undefined. A `start` that is not an int is
+        one for which all that is read is inside the row.
         """
-        columns, lanes, stride = self.columns, self.lanes, self.columns.stride
+        columns, lanes, stride = self.plane.columns, self.plane.lanes, self.plane.columns.stride
         shift = tap * columns.dilation - columns.before
         if not isinstance(start, int):
-            begin = start * index(stride) + index(shift - shift % stride)
-            return self._every(self._line(row) + begin, shift % stride)
+            return self._every(start, shift - shift % stride, shift % stride)
         needed = [(start + lane) * stride + shift for lane in range(min(lanes, columns.places - start))]
         inside = [0 <= column < columns.size for column in needed]
         if not any(inside):
             return None
+        reads = lanes * stride
         begin = start * stride + shift - shift % stride
         if not all(inside):
             # The place from which other taps load, too.
-            last = -(-(columns.size - self.reads) // stride) * stride
+            last = -(-(columns.size - reads) // stride) * stride
             begin = min(max(begin, 0), max(last, 0))
-        before = 0
-        if isinstance(row, int):
-            before = max(0, row * columns.size + begin + self.reads - self.height * columns.size)
+        before = 0 if self.left is None else max(0, begin + reads - self.left)
         distance = needed[0] - begin + before
-        taken = self._every(self._line(row) + index(begin - before), distance % stride)
+        taken = self._every(None, begin - before, distance % stride)
         steps = distance // stride
         order = [
             lane + steps if 0 <= lane + steps < lanes and (lane >= len(inside) or inside[lane]) else lanes + lane
@@ -58,16 +74,22 @@ class Plane:
         ]
         if order == list(range(lanes)):
             return taken
-        return tirx.Shuffle([taken, emit.zeros(lanes)], order)
+        return self._once((begin - before, distance % stride, *order), tirx.Shuffle([taken, emit.zeros(lanes)], order))
 
-    def _line(self, row: tirx.Expr | int) -> tirx.Expr:
-        number = index(row) if isinstance(row, int) else row
-        return self.first + number * index(self.columns.size)
+    def _every(self, start: tirx.Expr | None, shift: int, phase: int) -> tirx.Expr:
+        """Every `stride`th number that outputs from `start` on read, `shift` and `phase` further."""
+        lanes = self.plane.lanes
+        if self.plane.columns.stride == 1:
+            return self._loaded(start, shift)
+        pair = [self._loaded(start, shift), self._loaded(start, shift + lanes)]
+        return self._once((start, shift, phase), tirx.Shuffle(pair, list(range(phase, 2 * lanes, 2))))
 
-    def _every(self, begin: tirx.Expr, phase: int) -> tirx.Expr:
-        """Every `stride`th number from `begin`, `phase` further."""
-        lanes = self.lanes
-        if self.columns.stride == 1:
-            return emit.vector(self.flat, begin, lanes)
-        pair = [emit.vector(self.flat, begin, lanes), emit.vector(self.flat, begin + index(lanes), lanes)]
-        return tirx.Shuffle(pair, list(range(phase, 2 * lanes, 2)))
+    def _loaded(self, start: tirx.Expr | None, shift: int) -> tirx.Expr:
+        place = self.first if start is None else self.first + start * index(self.plane.columns.stride)
+        return self._once((start, shift), emit.vector(self.plane.flat, place + index(shift), self.plane.lanes))
+
+    def _once(self, key: tuple[Any, ...], value: tirx.Expr) -> tirx.Expr:
+        """The variable of a value, which is bound when it is first needed."""
+        if key not in self._known:
+            self._known[key] = build.bind(value)
+        return self._known[key]
