@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from heterocc.artifacts.errors import PackageMissingError
+from heterocc.runtime.serve.errors import PackageMissingError
 from heterocc.runtime.serve.options import ServeOptions
 
 _PACKAGES = {

@@ -14,10 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heterocc.artifacts.errors import HeteroccError, PackageMissingError, UsageError
+from heterocc.artifacts.errors import HeteroccError, UsageError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime.feeds import nearest
 from heterocc.runtime.select.matching import match_variants
+from heterocc.runtime.serve.errors import PackageMissingError
 from heterocc.runtime.serve.options import ServeOptions
 from heterocc.runtime.serve.repository import Repository
 from heterocc.runtime.serve.rest import application

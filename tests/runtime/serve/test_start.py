@@ -17,12 +17,13 @@ from geventhttpclient.response import HTTPConnectionClosed
 from tritonclient.utils import InferenceServerException
 from typer.testing import CliRunner
 
-from heterocc.artifacts.errors import FileMissingError, ServiceError, UsageError
+from heterocc.artifacts.errors import FileMissingError, UsageError
 from heterocc.artifacts.sign import sign_bundle
 from heterocc.artifacts.signing.keys import create_key_pair
 from heterocc.compiler.cli.main import app
 from heterocc.runtime import serve
 from heterocc.runtime.serve import ServeOptions
+from heterocc.runtime.serve.errors import ServiceError
 from heterocc.runtime.serve.options import Tls
 from heterocc.runtime.serve.repository import Repository, latest
 from tests.runtime import standin
