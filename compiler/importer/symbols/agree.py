@@ -47,7 +47,7 @@ _LEAST_RANKS = {
     "InstanceNormalization": (2, 1),
     "GroupNormalization": (2, 1),
 }
-"""The least numbers of dimensions of the first two inputs; a model with fewer is malformed, which is found elsewhere."""
+"""The least numbers of dimensions of the first two inputs; other checks refuse a model with fewer."""
 
 
 def _pairs(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[Pair]:

@@ -420,6 +420,14 @@ def test_a_shape_beyond_all_memory_is_refused(tmp_path: Path) -> None:
     assert "too large" in refusal(tmp_path, made).message
 
 
+def test_a_named_dimension_beyond_all_memory_is_refused(tmp_path: Path) -> None:
+    made = model(
+        [node("Tile", "x k", "y")], [value("x", ["n", 2**40])], [value("y")], {"k": np.array([1, 2**40], np.int64)}
+    )
+    with pytest.raises(InputError, match="too large"):
+        import_model(save(tmp_path, made), keep_dims=True)
+
+
 def test_two_sparse_initializers_of_one_name_are_refused(tmp_path: Path) -> None:
     made = model([node("Relu", "x", "y")], INPUTS, OUTPUTS)
     twice = sparse(np.array([1], np.int64), [4])
