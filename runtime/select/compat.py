@@ -6,11 +6,11 @@ import functools
 import platform
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 from types import MappingProxyType
 
+from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Device, Producer, Variant
 from heterocc.runtime.execute.ort import OLDEST_TEXT, too_old
 from heterocc.runtime.native.tvm_libraries import tvm_version
@@ -103,7 +103,7 @@ _VECTOR = ("avx", "amx-", "apx", "sve", "sme", "ssve")
 """Prefixes of instruction sets: such a feature that is not in the table counts as missing, not as a hint."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostInfo:
     """This machine: `cpu_features` in LLVM's names; `tvm` is the version of the TVM runtime, None without one.
 
