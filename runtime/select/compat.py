@@ -99,6 +99,8 @@ _IMPLIED: Mapping[str, Mapping[str, str]] = {
 }
 """Features without a flag, by the feature that implies them."""
 
+_INSTALL = "pip install 'heterocc-runtime[ort]'"
+
 _VECTOR = ("avx", "amx-", "apx", "sve", "sme", "ssve")
 """Prefixes of instruction sets: such a feature that is not in the table counts as missing, not as a hint."""
 
@@ -167,7 +169,8 @@ def why_not(variant: Variant, producer: Producer, machine: HostInfo, drivers: Dr
     for device in (variant.devices[index] for index in used):
         if device.backend == "ort":
             if not (has_onnxruntime() if machine.onnxruntime is None else machine.onnxruntime):
-                reasons.append(f"device {device.name} needs onnxruntime {OLDEST_TEXT} or later, which is not installed")
+                missing = f"onnxruntime {OLDEST_TEXT} or later, which is not installed ({_INSTALL})"
+                reasons.append(f"device {device.name} needs {missing}")
             continue
         reasons += _cpu_reasons(device, machine)
         if device.backend != "cpu":
