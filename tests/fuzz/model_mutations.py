@@ -317,6 +317,8 @@ def try_all(first: int, count: int, kept: Path) -> tuple[int, int, list[Failure]
         while left:
             ended = _try(left[:TOGETHER], folder)
             for number, (result, how) in zip(left, ended, strict=False):
+                if how and number > left[0]:  # alone, because those before it may have left too little memory
+                    ((result, how),) = _try(range(number, number + 1), folder)
                 results += result
                 if how:
                     seed, data = mutant(number)
