@@ -75,7 +75,7 @@ def load(
     the bundle, which is verified before the manifest is parsed: files of public keys, as `heterocc keygen` writes them,
     directories of `.pub` files, or texts `ed25519:…`. A service sets `require_signature=True`: without `trusted_keys`
     the file or directory in the environment variable `HETEROCC_TRUSTED_KEYS` is used, and without both nothing is
-    loaded. Signatures need the package cryptography (`pip install 'heterocc[sign]'`).
+    loaded. Signatures need the package cryptography (`pip install 'heterocc-runtime[sign]'`).
 
     `load` checks the manifest and all code. Background threads hash the weights, and then make those that code reads in
     another layout. The first run waits for them; `verify="load"` waits for the hashes here.

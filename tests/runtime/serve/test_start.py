@@ -131,7 +131,7 @@ def test_missing_packages_are_named_with_the_extra_that_has_them(
     monkeypatch.setattr(serve, "_PACKAGES", {"no_such_module.part": "no-such-package"})
     text = refused(bundle_of(standin.chain(1)))
     assert "error[HC502]: the service needs packages that are not installed: no-such-package" in text
-    assert "hint: pip install 'heterocc[serve]'" in text
+    assert "hint: pip install 'heterocc-runtime[serve]'" in text
 
 
 @pytest.fixture(scope="module")
