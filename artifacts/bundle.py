@@ -8,7 +8,6 @@ import mmap
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from heterocc.artifacts.container import Entry
 from heterocc.artifacts.dtypes import STORAGE
@@ -22,6 +21,8 @@ from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, is_settled, remember, wrong_hash
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from heterocc.artifacts.signing.signatures import Signature
 
 

@@ -34,18 +34,25 @@ def frozen(kind: type[T]) -> type[T]:
     return kind
 
 
+def replaced(record: T, **changes: Any) -> T:
+    """The record with some fields changed."""
+    return type(record)(**{**record.__dict__, **changes})
+
+
 def _init(self: Any, *values: Any, **named: Any) -> None:
     kind, own = type(self), self.__dict__
     names = kind.__match_args__
-    own.update(zip(names, values, strict=False))
-    if len(values) > len(names) or not own.keys().isdisjoint(named) or not named.keys() <= set(names):
+    given = len(values)
+    if given > len(names) or not named.keys() <= set(names[given:]):
         raise TypeError(f"{kind.__name__} has the fields {', '.join(names)}, each to be given once")
-    own.update(named)
-    for name in names:
-        if name not in own:
-            if name not in kind.__dict__:
-                raise TypeError(f"{kind.__name__} needs a value for '{name}'")
+    own.update(zip(names, values, strict=False))
+    for name in names[given:]:  # in this order, in which a hash reads them
+        if name in named:
+            own[name] = named[name]
+        elif name in kind.__dict__:
             own[name] = kind.__dict__[name]
+        else:
+            raise TypeError(f"{kind.__name__} needs a value for '{name}'")
     if hasattr(kind, "__post_init__"):
         self.__post_init__()
 
@@ -54,18 +61,14 @@ def _refuse(self: Any, name: str, value: Any = None) -> None:
     raise AttributeError(f"{type(self).__name__} cannot be changed")
 
 
-def _values(self: Any) -> tuple[Any, ...]:
-    return tuple([self.__dict__[name] for name in type(self).__match_args__])
-
-
 def _equal(self: Any, other: object) -> bool:
-    return _values(self) == _values(other) if type(self) is type(other) else NotImplemented
+    return self.__dict__ == other.__dict__ if type(self) is type(other) else NotImplemented
 
 
 def _hash(self: Any) -> int:
-    return hash(_values(self))
+    return hash(tuple(self.__dict__.values()))
 
 
 def _text(self: Any) -> str:
-    fields = zip(type(self).__match_args__, _values(self), strict=True)
-    return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in fields)})"
+    fields = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+    return f"{type(self).__qualname__}({fields})"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.manifest import Block, Layout, Weight
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 GROUP = 9
 """Elements of a group that a matrix transforms: 3 x 3 taps of a convolution."""

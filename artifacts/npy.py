@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import re
 import struct
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from heterocc.artifacts.errors import BundleError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _MAGIC = b"\x93NUMPY\x01\x00"
 _HEADER = (

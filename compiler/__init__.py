@@ -79,7 +79,8 @@ if TYPE_CHECKING:
     from heterocc.compiler.importer.pipeline import import_model
     from heterocc.compiler.options import CompileOptions
     from heterocc.compiler.progress import Reporter
-    from heterocc.compiler.regression.bundle_diff import BundleDiff, diff_bundles
+    from heterocc.compiler.regression.bundle_diff import diff_bundles
+    from heterocc.compiler.regression.differences import BundleDiff
     from heterocc.compiler.regression.reduction.reduce import ReduceReport, reduce_model
     from heterocc.compiler.report import CompileReport
     from heterocc.compiler.support.query import QueryResult, query_model
@@ -90,7 +91,7 @@ _ERRORS = "heterocc.artifacts.errors"
 _KEYS = "heterocc.artifacts.signing.keys"
 
 _HOMES = {
-    "BundleDiff": "heterocc.compiler.regression.bundle_diff",
+    "BundleDiff": "heterocc.compiler.regression.differences",
     "BundleError": _ERRORS,
     "CompileOptions": "heterocc.compiler.options",
     "CompileReport": "heterocc.compiler.report",

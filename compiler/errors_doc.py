@@ -11,20 +11,22 @@ from pathlib import Path
 
 from heterocc.artifacts import errors
 from heterocc.artifacts.errors import HeteroccError
+from heterocc.runtime.serve import errors as service_errors
 
 _SECTIONS = (
     (errors.InputError, "HC1xx: the input", "The model, another input file, an option or an output path is at fault."),
     (errors.UnsupportedOpError, "HC2xx: operators", "No device can run a part of the model, or computes it correctly."),
     (errors.BundleError, "HC3xx: bundles", "A bundle is damaged, or has another version or target machine."),
     (errors.DeviceError, "HC4xx: devices", "A device is unknown, missing, or failed."),
-    (errors.ServiceError, "HC5xx: the service", "`heterocc serve` cannot start, or cannot answer a request."),
+    (service_errors.ServiceError, "HC5xx: the service", "`heterocc serve` cannot start, or cannot answer a request."),
     (errors.HeteroccError, "HC9xx: bugs in heterocc", "Please report these, with the file that the hint names."),
 )
 
 _HEAD = """\
 # Errors
 
-Generated from `artifacts/errors.py` by `python -m heterocc.compiler.errors_doc docs/errors.md`; do not edit.
+Generated from `artifacts/errors.py` and `runtime/serve/errors.py` by
+`python -m heterocc.compiler.errors_doc docs/errors.md`; do not edit.
 
 Errors that users can meet. Each is printed with its code, one sentence, the place in the input, and a hint:
 
@@ -39,11 +41,12 @@ fault, 2 wrong usage. A Python traceback is a bug in heterocc.
 
 def error_classes() -> tuple[type[HeteroccError], ...]:
     """All subclasses of HeteroccError, sorted by code."""
-    found = [
+    found = {
         item
-        for item in vars(errors).values()
+        for module in (errors, service_errors)
+        for item in vars(module).values()
         if inspect.isclass(item) and issubclass(item, HeteroccError) and item is not HeteroccError
-    ]
+    }
     return tuple(sorted(found, key=lambda item: item.code))
 
 

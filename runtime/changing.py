@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import DeviceLostError, HeteroccError, UsageError
+from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime import forks
 from heterocc.runtime.feeds import Array
@@ -184,7 +184,7 @@ def open_changing(
         names = [v.name for v in wish.variants]
         above = wish.variants[: names.index(opened.variant.name)] if opened.variant.name in names else wish.variants
         if above:
-            better = replace(wish, variants=above)
+            better = replaced(wish, variants=above)
             notes = (*notes, f"{shown(opened.variant)} runs until {shown(above[0])} is loaded")
         else:
             notes = (*notes, f"AUTO would choose {shown(opened.variant)} too")

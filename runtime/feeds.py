@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
 from heterocc.artifacts.dtypes import NARROW, is_text
 from heterocc.artifacts.errors import FeedError, Hint
+from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.runtime.plan.schedule import numpy_dtype, static_shape
 from heterocc.runtime.sizes import Place, Sizes
@@ -17,7 +17,7 @@ from heterocc.runtime.sizes import Place, Sizes
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorInfo:
     """A model input or output: `dtype` is numpy's name, or ONNX's type text.
 

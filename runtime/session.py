@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from heterocc.artifacts.bundle import Bundle
-from heterocc.artifacts.errors import HeteroccError, UsageError
-from heterocc.artifacts.files.closing import Closing
+from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.files.source import Source
 from heterocc.artifacts.manifest import Variant
 from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.verify import Verification
 from heterocc.runtime import forks
+from heterocc.runtime.asynchronous import Asynchronous
 from heterocc.runtime.binding import Binding, StatefulBinding
 from heterocc.runtime.changing import Changing
-from heterocc.runtime.execute.chain import Context
-from heterocc.runtime.feeds import Array, TensorInfo, nearest
-from heterocc.runtime.loaded import Feed, Loaded, Results
+from heterocc.runtime.feeds import Array, TensorInfo
+from heterocc.runtime.inspected import Inspected
+from heterocc.runtime.loaded import Feed, Results
 from heterocc.runtime.requests.limits import Aim, check_aim, check_requests, request_limit, threads_for
 from heterocc.runtime.runners import Notes, open_runner
 from heterocc.runtime.select.opening import LoadOptions
-from heterocc.runtime.several import Spread
-from heterocc.runtime.shapes import Ready
 
-if TYPE_CHECKING:  # imported when they are used: most sessions neither profile nor trace, and many only call `run`
-    from concurrent.futures import Future
+if TYPE_CHECKING:
     from types import TracebackType
 
     from heterocc.artifacts.signing.keys import AnyKey
-    from heterocc.runtime.profile.profile import Profile
-    from heterocc.runtime.profile.trace import TraceCallback
-    from heterocc.runtime.requests.astream import AsyncStream, Feeds
-    from heterocc.runtime.requests.queue import Requests
-    from heterocc.runtime.requests.stream import Stream
-
-T = TypeVar("T")
 
 
 def load(
@@ -85,7 +75,7 @@ def load(
     the bundle, which is verified before the manifest is parsed: files of public keys, as `heterocc keygen` writes them,
     directories of `.pub` files, or texts `ed25519:…`. A service sets `require_signature=True`: without `trusted_keys`
     the file or directory in the environment variable `HETEROCC_TRUSTED_KEYS` is used, and without both nothing is
-    loaded. Signatures need the package cryptography (`pip install 'heterocc[sign]'`).
+    loaded. Signatures need the package cryptography (`pip install 'heterocc-runtime[sign]'`).
 
     `load` checks the manifest and all code. Background threads hash the weights, and then make those that code reads in
     another layout. The first run waits for them; `verify="load"` waits for the hashes here.
@@ -129,7 +119,7 @@ def load(
     return session
 
 
-class Session(Closing):
+class Session(Asynchronous, Inspected):
     """A loaded bundle. Any number of threads may call `run` at the same time; each call uses its own context.
 
     Contexts (VM instances and buffers) are created on demand, one for each concurrent call, and reused. Further runs
@@ -172,7 +162,7 @@ class Session(Closing):
         options = LoadOptions(threads_for(hint, threads), profile, allow_native)
         self._bundle = bundle
         self._said = Notes(bundle.path)
-        self._queues: dict[int, Requests] = {}
+        self._queues = {}
         self._runner, notes = open_runner(bundle, devices, options, self._said.add, start=start, fallback=fallback)
         self._said.put_first(notes)
         self._limits = tuple(
@@ -237,11 +227,6 @@ class Session(Closing):
         return self._alive().pool.chain.options.threads
 
     @property
-    def requests(self) -> int:
-        """The number of requests of `run_async`, `stream` and `astream` that run at the same time."""
-        return sum(self._limits)
-
-    @property
     def allocations(self) -> int:
         """The number of allocations of tensor memory so far (arenas, device buffers, copied weights)."""
         return sum(member.allocations.count for member in self._members)
@@ -283,46 +268,6 @@ class Session(Closing):
         if second is not None:
             return self._runner.run_list(first, second)
         return self._runner.run(first, out)
-
-    def run_async(self, feed: Feed, *, out: Mapping[str, Array] | None = None) -> Future[Results]:
-        """Queue a request and return its future, whose `result()` returns what `run` returns and raises what it raises.
-
-        At most `requests` run at the same time, on threads that are started when needed and end 0.2 s after their last
-        request. Others wait in a queue without limit (`stream` has one), and start in the order of the calls. The
-        arrays of `feed` and `out` must not be changed before the future is done. `cancel()` succeeds as long as the
-        request waits. Callbacks of `add_done_callback` run on the thread that ran the request, and must not wait for
-        other requests.
-
-        Raises UsageError if the session is closed, and DeviceError in a forked child that cannot use it.
-        """
-        return self._queue().submit(feed, out)
-
-    async def arun(self, feed: Feed, *, out: Mapping[str, Array] | None = None) -> Results:
-        """`run` for asyncio: the event loop goes on meanwhile. A task that is cancelled cancels a waiting request.
-
-        Raises UsageError if the session is closed before the request starts.
-        """
-        from heterocc.runtime.requests.astream import answer
-
-        return await answer(self._queue().submit(feed, out))
-
-    def stream(self, feeds: Iterable[Feed], *, depth: int | None = None) -> Stream:
-        """Return an iterator over the results of `feeds`, in their order; `depth` requests are in flight.
-
-        A feed is taken when there is room for it, so `feeds` may be endless. By default `depth` is twice `requests`;
-        with MULTI it is eight times `requests`, so that a fast device does not wait for a slow one. The class Stream
-        says how errors are raised.
-        """
-        from heterocc.runtime.requests.stream import Stream, check_depth, check_feeds
-
-        return Stream(self._queue().submit, check_feeds(feeds), check_depth(depth, self._default_depth()))
-
-    def astream(self, feeds: Feeds, *, depth: int | None = None) -> AsyncStream:
-        """`stream` for asyncio: `async for result in session.astream(feeds)`. `feeds` may be asynchronous too."""
-        from heterocc.runtime.requests.astream import AsyncStream
-        from heterocc.runtime.requests.stream import check_depth, check_feeds
-
-        return AsyncStream(self._queue().submit, check_feeds(feeds), check_depth(depth, self._default_depth()))
 
     def wait_verified(self) -> None:
         """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""
@@ -371,73 +316,6 @@ class Session(Closing):
             outputs = zip(loaded.outputs, ready.variant.outputs, strict=True)
             return Binding(ready.pool.new(), inputs, outputs, self._alive, ready.runs.run_on)
 
-    # ---- looking inside -------------------------------------------------------------------------------------------
-
-    def profile(self) -> Profile:
-        """The times of partitions, kernels and transfers, averaged over all runs so far.
-
-        Of a bundle for several shapes, it covers the variant of the last run; with MULTI, that of the first device.
-        Raises UsageError unless the bundle was loaded with `profile=True`.
-        """
-        ready = self._using(Loaded.last)
-        pool = ready.pool
-        if pool.timestamps is None:
-            raise UsageError(
-                "this session does not profile", hint="load the bundle with profile=True: load(path, profile=True)"
-            )
-        from heterocc.runtime.profile.profile import build_profile
-
-        return build_profile(ready.variant, pool.chain.schedule, pool.recorders, pool.timestamps)
-
-    def clear_profile(self) -> None:
-        """Discard the times of all runs so far, such as a warm-up. No run may be in progress."""
-        self._alive()
-        for member in self._members:
-            for ready in member.all_ready():
-                for recorder in ready.pool.recorders:
-                    recorder.clear()
-
-    def run_traced(self, feed: Feed) -> Results:
-        """Run once and return every value at a partition's boundary, by the variant's value names.
-
-        Inputs, outputs, constants and values between partitions are all copies.
-        """
-        ready, arrays = self._using(lambda loaded: loaded.fitting(feed))
-        with forks.working(self._bundle.path):
-            context = Context(ready.pool.chain, reuse=False)
-        ready.runs.run_on(context, arrays)
-        return {ready.variant.values[v].name: value for v, value in context.values().items()}
-
-    def trace_kernels(self, feed: Feed, callback: TraceCallback, partition: int | str | None = None) -> None:
-        """Run once and call `callback` after every kernel of `partition` (name or number; None: all), in run order."""
-        ready, arrays = self._using(lambda loaded: loaded.fitting(feed))
-        chain = ready.pool.chain
-        names = [p.name for p in ready.variant.partitions]
-        if isinstance(partition, str):
-            if partition not in names:
-                raise UsageError(f"the variant has no partition '{partition}'", hint=nearest(partition, names))
-            partition = names.index(partition)
-        from heterocc.runtime.profile.trace import Tap
-
-        tap = Tap(ready.variant, chain.schedule, partition, callback)
-        try:
-            ready.runs.run_on(Context(chain, observer=tap), arrays)
-        except HeteroccError:
-            if tap.error is not None:
-                raise tap.error from None
-            raise
-
-    def kernel_binaries(self) -> dict[str, bytes]:
-        """The drivers' binaries of the kernels, by partition, which a bundle may hold beside the code (OpenCL only).
-
-        They are complete after a run, because some drivers compile for the sizes of a launch. May take as long as
-        compiling.
-        """
-        chain = self._alive().pool.chain
-        with forks.working(self._bundle.path):
-            found = {e.name: e.binaries() for e in chain.compiled.values()}
-        return {name: data for name, data in found.items() if data}
-
     # ---- closing --------------------------------------------------------------------------------------------------
 
     def close(self, *, cancel: bool = False) -> None:
@@ -459,44 +337,3 @@ class Session(Closing):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(cancel=kind is not None)
-
-    # ---- steps of a run -------------------------------------------------------------------------------------------
-
-    @property
-    def _loaded(self) -> Loaded:
-        return self._runner.current
-
-    @property
-    def _members(self) -> tuple[Loaded, ...]:
-        return self._runner.members
-
-    def _alive(self) -> Ready:
-        """The first variant of what runs. Raises UsageError if the session is closed."""
-        return self._using(Loaded.alive)
-
-    def _using(self, call: Callable[[Loaded], T]) -> T:
-        """Call with what runs, the first of several; again if it was replaced and closed meanwhile."""
-        while True:
-            loaded = self._loaded
-            try:
-                return call(loaded)
-            except UsageError:
-                if loaded is self._loaded:
-                    raise
-
-    def _default_depth(self) -> int:
-        return self.requests * (2 if len(self._members) == 1 else 8)
-
-    def _queue(self) -> Requests:
-        if isinstance(self._runner, Spread):
-            for member in self._members:
-                member.alive()
-        self._alive()
-        queue = self._queues.get(forks.generation)
-        if queue is None:
-            from heterocc.runtime.requests.queue import Requests
-
-            lanes = self._runner.lanes() if isinstance(self._runner, Spread) else (self._runner,)
-            queue = Requests(tuple(zip(lanes, self._limits, strict=True)), self._bundle.path)
-        # `setdefault` is atomic; a lock could be held by another thread at a fork.
-        return self._queues.setdefault(forks.generation, queue)

@@ -2,8 +2,8 @@
 
 Usage: python scripts/wheels.py [--output build/wheels] [--python PYTHON …] [--quick]
 The wheel of heterocc-runtime belongs to no Python version; PYTHON are interpreters to test it with (default: this one
-and python3.11 to python3.13 where they are). `--quick` tests heterocc-runtime only. Environments are left in
-OUTPUT/env-*, for benchmarks/start.py. A tag `manylinux_…` comes from auditwheel, which is installed into
+and python3.11 to python3.13 where they are, pyenv's too). `--quick` tests heterocc-runtime only. Environments are left
+in OUTPUT/env-*, for benchmarks/start.py. A tag `manylinux_…` comes from auditwheel, which is installed into
 build/tools for that; without it the tag stays `linux_…`, with a line that says so.
 """
 
@@ -137,11 +137,16 @@ def sample(folder: Path) -> tuple[Path, Path, Path]:
 def interpreters() -> list[str]:
     """This interpreter, and the others of supported versions that can create environments."""
     found = [sys.executable]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for minor in (11, 12, 13):
-        path = shutil.which(f"python3.{minor}")
-        if path and minor != sys.version_info.minor:
-            trial = subprocess.run([path, "-c", "import ensurepip, venv"], capture_output=True, check=False)
-            found += [path] if trial.returncode == 0 else []  # a shim without the version, Debian without python3-venv
+        if minor == sys.version_info.minor:
+            continue
+        for path in (shutil.which(f"python3.{minor}"), *sorted(pyenv.glob(f"3.{minor}.*/bin/python3.{minor}"))):
+            # Not a shim of pyenv for a version that is not chosen, nor Debian's without python3-venv.
+            test = [str(path), "-c", "import ensurepip, venv"]
+            if path and subprocess.run(test, capture_output=True, check=False).returncode == 0:
+                found.append(str(path))
+                break
     return found
 
 

@@ -43,7 +43,8 @@ def diff(
     of the bundles runs.
     """
     with errors(json):
-        from heterocc.compiler.regression.bundle_diff import DEFAULT_KINDS, diff_bundles, parse_kinds
+        from heterocc.compiler.regression.bundle_diff import diff_bundles
+        from heterocc.compiler.regression.differences import DEFAULT_KINDS, parse_kinds
 
         kinds = DEFAULT_KINDS if fail_on is None else parse_kinds(fail_on)
         found = diff_bundles(first, second)

@@ -2,108 +2,30 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from heterocc.artifacts.bundle import Bundle
-from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.manifest import Device, Partition, Variant
 from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler.regression.data_diff import golden, weights
+from heterocc.compiler.regression.differences import (
+    BundleDiff,
+    Difference,
+    changed,
+    changed_lines,
+    comma_list,
+    in_percent,
+    shortened,
+)
 from heterocc.passes.show.printer import count, human_bytes
 
-KINDS = ("versions", "model", "plan", "kernels", "code", "weights", "golden", "other", "size", "estimate", "time")
-"""The kinds of differences, in the order of the report. `other` are notes and members, `time` needs a measurement."""
-
-DEFAULT_KINDS = tuple(kind for kind in KINDS if kind not in ("size", "estimate"))
-"""The kinds that count as a difference by default; the others follow from them."""
-
-MAX_LINES = 60
-"""Maximum number of lines of one text's differences."""
-_NAMED = 20
 _ESTIMATE = re.compile(r"\best\. ([0-9.]+) (us|ms|s)\b")
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One difference: its place (`variant main, p0`), one sentence, and details such as the lines of a text."""
-
-    where: str
-    text: str
-    details: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, object]:
-        """As `heterocc diff --json` prints it."""
-        return {"where": self.where, "text": self.text, "details": list(self.details)}
-
-
-@dataclass(frozen=True)
-class BundleDiff:
-    """The differences of two bundles by kind; a kind without any is left out.
-
-    `digests` and `sizes` (bytes) are of the two files, `estimates` their estimated seconds by variant, None if unknown.
-    """
-
-    paths: tuple[str, str]
-    digests: tuple[str, str]
-    sizes: tuple[int, int]
-    estimates: Mapping[str, tuple[float | None, float | None]]
-    differences: Mapping[str, tuple[Difference, ...]] = field(default_factory=dict)
-
-    @property
-    def same(self) -> bool:
-        """Return whether the two bundles have the same content."""
-        return self.digests[0] == self.digests[1]
-
-    def failed(self, kinds: Sequence[str] = DEFAULT_KINDS) -> tuple[str, ...]:
-        """The kinds of these that differ."""
-        return tuple(kind for kind in KINDS if kind in kinds and self.differences.get(kind))
-
-    def __repr__(self) -> str:
-        found = ", ".join(self.differences) or "no difference"
-        return f"<BundleDiff of {self.paths[0]} and {self.paths[1]}: {found}>"
-
-    def lines(self) -> Iterator[str]:
-        """The differences as text, a line for each and indented lines for details."""
-        if not self.differences:
-            yield "the bundles have the same content"
-        for kind, found in self.differences.items():
-            for difference in found:
-                place = f"{difference.where}: " if difference.where else ""
-                yield f"{kind:<9} {place}{difference.text}"
-                yield from (f"            {line}" for line in difference.details)
-
-    def to_json(self) -> dict[str, object]:
-        """As `heterocc diff --json` prints it."""
-        return {
-            "bundles": list(self.paths),
-            "digests": list(self.digests),
-            "bytes": list(self.sizes),
-            "estimated_seconds": {name: list(pair) for name, pair in self.estimates.items()},
-            "same": self.same,
-            "differences": {kind: [d.to_json() for d in found] for kind, found in self.differences.items()},
-        }
-
-
-def parse_kinds(text: str) -> tuple[str, ...]:
-    """Parse `--fail-on`: kinds with commas between, `all` or `none`. Raises UsageError (HC120)."""
-    if text == "all":
-        return KINDS
-    names = () if text == "none" else tuple(name.strip() for name in text.split(","))
-    for name in names:
-        if name not in KINDS:
-            raise UsageError(
-                f"'{name}' is not a kind of difference", where=f"--fail-on {text}", hint=f"kinds: {', '.join(KINDS)}"
-            )
-    return names
 
 
 def diff_bundles(first: str | Path, second: str | Path) -> BundleDiff:
@@ -124,8 +46,8 @@ def diff_bundles(first: str | Path, second: str | Path) -> BundleDiff:
                 "plan": tuple(_plans(a, b, pairs)),
                 "kernels": tuple(_each_partition(pairs, _kernels)),
                 "code": tuple(_each_partition(pairs, lambda p, q: _code(a, b, p, q))),
-                "weights": tuple(_weights(a, b)),
-                "golden": tuple(_golden(a, b)),
+                "weights": tuple(weights(a, b)),
+                "golden": tuple(golden(a, b)),
                 "other": tuple(_others(a, b, pairs)),
                 "size": tuple(_sizes(a, b, sizes)),
                 "estimate": tuple(_estimates(estimates)),
@@ -144,34 +66,25 @@ def _pairs(a: Bundle, b: Bundle) -> Pairs:
     return {name: (ours.get(name), theirs.get(name)) for name in dict.fromkeys((*ours, *theirs))}
 
 
-def _changed(what: str, one: object, other: object) -> Iterator[Difference]:
-    if one != other:
-        yield Difference("", f"{what}: {_shown(one)} → {_shown(other)}")
-
-
-def _shown(value: object) -> str:
-    return "none" if value is None else one_line(str(value))[:200]
-
-
 def _versions(a: Bundle, b: Bundle) -> Iterator[Difference]:
     ours, theirs = (bundle.manifest.producer.model_dump() for bundle in (a, b))
     for name in ours:
-        yield from _changed(name, ours[name], theirs[name])
+        yield from changed(name, ours[name], theirs[name])
     formats = [f"{m.manifest.version.major}.{m.manifest.version.minor}" for m in (a, b)]
-    yield from _changed("format", *formats)
+    yield from changed("format", *formats)
 
 
 def _model(a: Bundle, b: Bundle) -> Iterator[Difference]:
     ours, theirs = a.manifest.model, b.manifest.model
-    yield from _changed("name", ours.name, theirs.name)
-    yield from _changed("SHA-256", ours.sha256, theirs.sha256)
-    yield from _changed("operator sets", dict(sorted(ours.opsets.items())), dict(sorted(theirs.opsets.items())))
+    yield from changed("name", ours.name, theirs.name)
+    yield from changed("SHA-256", ours.sha256, theirs.sha256)
+    yield from changed("operator sets", dict(sorted(ours.opsets.items())), dict(sorted(theirs.opsets.items())))
     for what in ("inputs", "outputs"):
         shown = [
             ", ".join(f"{t.name}: {t.dtype}{'' if t.shape is None else list(t.shape)}" for t in getattr(model, what))
             for model in (ours, theirs)
         ]
-        yield from _changed(what, *shown)
+        yield from changed(what, *shown)
 
 
 def _device(device: Device) -> str:
@@ -185,19 +98,19 @@ def _plans(a: Bundle, b: Bundle, pairs: Pairs) -> Iterator[Difference]:
         if one is None or other is None:
             yield Difference(where, "only in the second bundle" if one is None else "only in the first bundle")
             continue
-        devices = _unified(*([_device(d) for d in v.devices] for v in (one, other)))
+        devices = changed_lines(*([_device(d) for d in v.devices] for v in (one, other)))
         if devices:
             yield Difference(where, "the devices differ", devices)
         moved = _moved(one, other)
         if moved:
-            yield Difference(where, f"{count(len(moved), 'node')} moved", _first(moved))
-        lines = _unified(a.text(one.plan).splitlines(), b.text(other.plan).splitlines())
+            yield Difference(where, f"{count(len(moved), 'node')} moved", shortened(moved))
+        lines = changed_lines(a.text(one.plan).splitlines(), b.text(other.plan).splitlines())
         if lines:
             yield Difference(where, "the plan differs", lines)
         unchecked = [[p.name for p in v.partitions if not p.checked] for v in (one, other)]
         if unchecked[0] != unchecked[1]:
             yield Difference(
-                where, f"partitions that were not checked: {_listed(unchecked[0])} → {_listed(unchecked[1])}"
+                where, f"partitions that were not checked: {comma_list(unchecked[0])} → {comma_list(unchecked[1])}"
             )
 
 
@@ -229,7 +142,7 @@ def _kernels(one: Partition, other: Partition) -> Iterator[tuple[str, tuple[str,
         [one_line(f"{k.symbol}: {', '.join(k.nodes)} -> {', '.join(k.outputs)}") for k in part.kernels]
         for part in (one, other)
     )
-    lines = _unified(ours, theirs)
+    lines = changed_lines(ours, theirs)
     if lines:
         gone, new = (sum(line.startswith(sign) for line in lines) for sign in "-+")
         yield f"{len(ours)} → {count(len(theirs), 'kernel')} ({gone} removed, {new} added)", lines
@@ -244,85 +157,9 @@ def _code(a: Bundle, b: Bundle, one: Partition, other: Partition) -> Iterator[tu
         yield f"kind, alignment or layouts: {one.kind}, {one.alignment} → {other.kind}, {other.alignment}", ()
 
 
-def _weights(a: Bundle, b: Bundle) -> Iterator[Difference]:
-    """Weights that only one bundle has; those of one name, dtype and shape with their largest difference."""
-    named = [_names_of_weights(bundle) for bundle in (a, b)]
-    hashes = [{w.sha256 for w in bundle.manifest.weights} for bundle in (a, b)]
-    paired: set[str] = set()
-    lines = []
-    for name, index in named[0].items():
-        ours = a.manifest.weights[index]
-        place = named[1].get(name)
-        if place is None or ours.sha256 == b.manifest.weights[place].sha256:
-            continue
-        theirs = b.manifest.weights[place]
-        paired |= {ours.sha256, theirs.sha256}
-        if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
-            lines.append(one_line(f"{name}: {ours.dtype}{list(ours.shape)} → {theirs.dtype}{list(theirs.shape)}"))
-        else:
-            # Only now, because most comparisons need no weight's content.
-            a.verify_weights()
-            b.verify_weights()
-            lines.append(one_line(f"{name}: {_distance(a.weights_view(index), b.weights_view(place))}"))
-    if lines:
-        yield Difference("", f"{count(len(lines), 'weight')} changed", _first(lines))
-    for bundle, here, there, label in ((a, 0, 1, "first"), (b, 1, 0, "second")):
-        only = {w.sha256: w for w in bundle.manifest.weights if w.sha256 not in hashes[there] | paired}
-        if only:
-            total = sum(w.nbytes for w in only.values())
-            names = {bundle.manifest.weights[i].sha256: n for n, i in named[here].items()}
-            shown = [one_line(f"{names.get(h, '')}: {w.dtype}{list(w.shape)}") for h, w in only.items()]
-            text = f"{count(len(only), 'weight')}, {human_bytes(total)}, only in the {label} bundle"
-            yield Difference("", text, _first(shown))
-
-
-def _names_of_weights(bundle: Bundle) -> dict[str, int]:
-    """The weights by variant, partition and name, the names that code and models have for them."""
-    return {
-        f"{variant.name}, {part.name}, {name}": index
-        for variant in bundle.manifest.variants
-        for part in variant.partitions
-        for name, index in zip(part.param_names, part.params, strict=False)
-    }
-
-
-def _distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> str:
-    differ = int(np.count_nonzero(one != other))
-    text = f"{differ} of {one.size} elements differ"
-    if one.dtype.kind in "fiu" and one.dtype.itemsize > 1 and one.size:
-        with np.errstate(invalid="ignore", over="ignore"):
-            text += f", at most by {float(np.nanmax(np.abs(one.astype(np.float64) - other.astype(np.float64)))):.3g}"
-    return text
-
-
-def _golden(a: Bundle, b: Bundle) -> Iterator[Difference]:
-    ours, theirs = a.manifest.golden, b.manifest.golden
-    if ours is None or theirs is None:
-        if ours is not theirs:
-            yield Difference("", "only in the second bundle" if ours is None else "only in the first bundle")
-        return
-    for what in ("seed", "rtol", "atol", "steps", "snr"):
-        yield from _changed(what, getattr(ours, what), getattr(theirs, what))
-    for kind in ("inputs", "outputs"):
-        here, there = getattr(ours, kind), getattr(theirs, kind)
-        for name in dict.fromkeys((*here, *there)):
-            if name not in here or name not in there:
-                side = "second" if name not in here else "first"
-                yield Difference("", one_line(f"{kind[:-1]} {name!r} only in the {side} bundle"))
-                continue
-            one, other = a.array(here[name]), b.array(there[name])
-            if (one.dtype, one.shape) != (other.dtype, other.shape):
-                text = f"{one.dtype}{list(one.shape)} → {other.dtype}{list(other.shape)}"
-            elif one.tobytes() != other.tobytes():
-                text = _distance(one, other)
-            else:
-                continue
-            yield Difference("", one_line(f"{kind[:-1]} {name!r}: {text}"))
-
-
 def _others(a: Bundle, b: Bundle, pairs: Pairs) -> Iterator[Difference]:
     for name, (one, other) in pairs.items():
-        lines = _unified(one.notes, other.notes) if one and other else ()
+        lines = changed_lines(one.notes, other.notes) if one and other else ()
         if lines:
             yield Difference(f"variant {one_line(name)}", "the notes differ", tuple(map(one_line, lines)))
     kept = [{m.name: m.sha256 for m in bundle.manifest.members if m.name.startswith("graphs/")} for bundle in (a, b)]
@@ -330,7 +167,7 @@ def _others(a: Bundle, b: Bundle, pairs: Pairs) -> Iterator[Difference]:
     if differing:
         yield Difference("", f"members that differ: {', '.join(differing)}")
     if a.manifest.faults != b.manifest.faults:
-        yield Difference("", f"simulated failures: {_listed(a.manifest.faults)} → {_listed(b.manifest.faults)}")
+        yield Difference("", f"simulated failures: {comma_list(a.manifest.faults)} → {comma_list(b.manifest.faults)}")
 
 
 def _sizes(a: Bundle, b: Bundle, sizes: tuple[int, int]) -> Iterator[Difference]:
@@ -345,7 +182,7 @@ def _sizes(a: Bundle, b: Bundle, sizes: tuple[int, int]) -> Iterator[Difference]
     rows = {"file": sizes, **{name: (of(a)[name], of(b)[name]) for name in ("code", "weights")}}
     for name, (one, other) in rows.items():
         if one != other:
-            yield Difference("", f"{name}: {human_bytes(one)} → {human_bytes(other)}{_percent(one, other)}")
+            yield Difference("", f"{name}: {human_bytes(one)} → {human_bytes(other)}{in_percent(one, other)}")
 
 
 def _estimate(variant: Variant) -> float | None:
@@ -357,25 +194,5 @@ def _estimates(estimates: Mapping[str, tuple[float | None, float | None]]) -> It
     for name, (one, other) in estimates.items():
         if one != other:
             shown = ["unknown" if e is None else f"{e * 1e3:.4g} ms" for e in (one, other)]
-            percent = "" if one is None or other is None else _percent(one, other)
+            percent = "" if one is None or other is None else in_percent(one, other)
             yield Difference(f"variant {one_line(name)}", f"{shown[0]} → {shown[1]}{percent}")
-
-
-def _percent(one: float, other: float) -> str:
-    return f" ({(other - one) / one:+.1%})" if one else ""
-
-
-def _unified(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
-    """The lines that differ, with a sign in front; context where it shows the place."""
-    lines = list(difflib.unified_diff(one, other, lineterm="", n=1))[2:]
-    return _first(lines, MAX_LINES)
-
-
-def _first(lines: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
-    listed = list(lines)
-    more = len(listed) - most
-    return (*listed[:most], f"… {more} more") if more > 0 else tuple(listed)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none"

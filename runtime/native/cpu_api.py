@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from heterocc.artifacts import layouts
 from heterocc.artifacts.errors import InternalError, NativePluginError
@@ -30,7 +29,7 @@ PLUGIN = Plugin(
     plugin_hint="install g++ (Debian: g++), then reinstall heterocc",
 )
 
-Array = npt.NDArray[Any]
+Array = np.ndarray[Any, Any]
 
 _POINTER = "__TVMBackendParallelLaunch"
 _LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)

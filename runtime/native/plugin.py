@@ -8,7 +8,6 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from heterocc.artifacts.errors import (
     HeteroccError,
     NativePluginError,
 )
+from heterocc.artifacts.frozen import frozen
 from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.fault_variables import honour, native_variable
 from heterocc.runtime.forks import open_driver
@@ -30,8 +30,10 @@ BUILD_NOTE = "native_build.txt"
 
 Record = TypeVar("Record")
 
+_loading = threading.Lock()
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Plugin:
     """A plug-in that registers `heterocc.<name>.*` with TVM when it is loaded.
 
@@ -45,14 +47,13 @@ class Plugin:
     driver_hint: str
     plugin_hint: str
     build_hint: str
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def load(self) -> None:
         """Load the library, unless this process has it; safe to call from any thread.
 
         Raises NativePluginError if it was not built or does not fit the installed TVM.
         """
-        with self._lock:
+        with _loading:
             if not has_global(f"heterocc.{self.name}.problem"):
                 path = self.find_library()  # first: without a plug-in nothing needs TVM
                 load_tvm_runtime()
@@ -87,6 +88,8 @@ class Plugin:
 
     def devices(self, record: type[Record]) -> tuple[Record, ...]:
         """The devices as instances of a dataclass with a field for each property; raises as `require_device` does."""
+        from dataclasses import fields  # not at the top: a program on the CPU needs it nowhere
+
         names = [field.name for field in fields(record)]  # type: ignore[arg-type]
         return tuple(record(**{name: _frozen(entry[name]) for name in names}) for entry in self.require_device())
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from heterocc.artifacts.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@frozen
 class Space:
     """A memory for values: the host's, or that of a device (`backend` and `index` as in the manifest)."""
 
     backend: str
     index: int = 0
+
+    def __lt__(self, other: Space) -> bool:
+        return (self.backend, self.index) < (other.backend, other.index)
 
     def __str__(self) -> str:
         return "host" if self == HOST else f"{self.backend}:{self.index}"
@@ -19,7 +22,7 @@ class Space:
 HOST = Space("cpu")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Copy:
     """Start a copy of a value from one memory to another, without waiting for it."""
 
@@ -36,7 +39,7 @@ class Copy:
         return f"copy v{self.value} {self.source} -> {self.target}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """Run a partition; on a device the call returns when its kernels are queued."""
 
@@ -46,7 +49,7 @@ class Call:
         return f"call p{self.partition}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wait:
     """Wait on the host until a copy or partition, and all earlier work of its device, is finished."""
 

@@ -6,11 +6,11 @@ import functools
 import platform
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 from types import MappingProxyType
 
+from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Device, Producer, Variant
 from heterocc.runtime.execute.ort import OLDEST_TEXT, too_old
 from heterocc.runtime.native.tvm_libraries import tvm_version
@@ -99,11 +99,13 @@ _IMPLIED: Mapping[str, Mapping[str, str]] = {
 }
 """Features without a flag, by the feature that implies them."""
 
+_INSTALL = "pip install 'heterocc-runtime[ort]'"
+
 _VECTOR = ("avx", "amx-", "apx", "sve", "sme", "ssve")
 """Prefixes of instruction sets: such a feature that is not in the table counts as missing, not as a hint."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostInfo:
     """This machine: `cpu_features` in LLVM's names; `tvm` is the version of the TVM runtime, None without one.
 
@@ -167,7 +169,8 @@ def why_not(variant: Variant, producer: Producer, machine: HostInfo, drivers: Dr
     for device in (variant.devices[index] for index in used):
         if device.backend == "ort":
             if not (has_onnxruntime() if machine.onnxruntime is None else machine.onnxruntime):
-                reasons.append(f"device {device.name} needs onnxruntime {OLDEST_TEXT} or later, which is not installed")
+                missing = f"onnxruntime {OLDEST_TEXT} or later, which is not installed ({_INSTALL})"
+                reasons.append(f"device {device.name} needs {missing}")
             continue
         reasons += _cpu_reasons(device, machine)
         if device.backend != "cpu":

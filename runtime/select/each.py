@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from heterocc.artifacts.errors import HeteroccError, IncompatibleBundleError, NativeCodeError, UnknownDeviceError
+from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.manifest import Manifest
 from heterocc.runtime.select.matching import answers, match_variants
 from heterocc.runtime.select.request import parse_request
@@ -41,7 +41,7 @@ def select_each(
             notes.append(f"MULTI skipped {name}: {refusal.message}")
         else:
             if all(one.variants[0] is not other.variants[0] for other in found):
-                found.append(replace(one, how="multi", remark=None))
+                found.append(replaced(one, how="multi", remark=None))
     if found:
         return tuple(found), tuple(notes)
     raise error or no_variant(manifest, ",".join(asked.names), where)

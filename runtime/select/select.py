@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from heterocc.artifacts.errors import (
@@ -15,6 +14,7 @@ from heterocc.artifacts.errors import (
     UnknownDeviceError,
     UsageError,
 )
+from heterocc.artifacts.frozen import frozen, replaced
 from heterocc.artifacts.manifest import Device, Manifest, Variant
 from heterocc.artifacts.threads import parse_threads
 from heterocc.runtime.execute.chain import Options
@@ -50,7 +50,7 @@ def device_here(device: Device) -> FoundDevice:
     return devices.device_here(device)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Selection:
     """The variants to try, at least one and the best first; `passed` has the reasons why others were excluded.
 
@@ -172,7 +172,7 @@ def _without_native(manifest: Manifest, devices: str | Sequence[str] | None, whe
         if harmless:
             found = select_variants(manifest.model_copy(update={"variants": harmless}), devices, where)
             passed = tuple(f"the variant for {name} holds native code, which is not allowed" for name in native)
-            return replace(found, passed=(*passed, *found.passed) if found.how != "asked" else ())
+            return replaced(found, passed=(*passed, *found.passed) if found.how != "asked" else ())
         refused: HeteroccError | None = None
     except UnknownDeviceError as error:
         select_variants(manifest, devices, where)  # raises if no variant matches, with native code or without

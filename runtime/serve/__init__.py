@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from heterocc.artifacts.errors import PackageMissingError
+from heterocc.runtime.serve.errors import PackageMissingError
 from heterocc.runtime.serve.options import ServeOptions
 
 _PACKAGES = {
@@ -33,7 +33,7 @@ def serve(options: ServeOptions) -> None:
     if missing:
         raise PackageMissingError(
             f"the service needs packages that are not installed: {', '.join(missing)}",
-            hint="pip install 'heterocc[serve]'",
+            hint="pip install 'heterocc-runtime[serve]'",
         )
     from heterocc.runtime.serve.server import run
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from heterocc.artifacts.errors import (
-    BundleError,
+from heterocc.artifacts.errors import BundleError, DeviceMemoryError, FileMissingError, HeteroccError, InputError
+from heterocc.artifacts.one_line import one_line
+from heterocc.runtime.serve.errors import (
     DeadlineError,
-    DeviceMemoryError,
-    FileMissingError,
-    HeteroccError,
-    InputError,
     ModelNotServedError,
     QueueFullError,
     RequestError,
     RequestSizeError,
     ServiceEndingError,
 )
-from heterocc.artifacts.one_line import one_line
 
 _ANSWERS: tuple[tuple[type[HeteroccError], int, str], ...] = (
     (RequestError, 400, "INVALID_ARGUMENT"),

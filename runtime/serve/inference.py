@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypeVar
 
-from heterocc.artifacts.errors import HeteroccError, InternalError, RequestError
+from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.runtime.feeds import Array, nearest
 from heterocc.runtime.serve.batches import Share, join, split
+from heterocc.runtime.serve.errors import RequestError
 from heterocc.runtime.serve.models import Served, Tensor
 from heterocc.runtime.serve.tensors import fits
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from heterocc.artifacts.errors import HeteroccError, ModelNotServedError, ServiceError
+from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.feeds import nearest
 from heterocc.runtime.serve.batch_check import batching_of, check_rows
+from heterocc.runtime.serve.errors import ModelNotServedError, ServiceError
 from heterocc.runtime.serve.recent import Recent
 from heterocc.runtime.serve.repository import Repository, latest, version_order
 from heterocc.runtime.serve.tensors import datatype_of

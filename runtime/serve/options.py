@@ -29,7 +29,7 @@ class ServeOptions:
     still accepted after a signal, while the service reports that it is not ready.
     """
 
-    models: Sequence[Path]
+    models: Sequence[Path | str]
     host: str = "127.0.0.1"
     http_port: int = 8000
     grpc_port: int = 8001

@@ -14,10 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heterocc.artifacts.errors import HeteroccError, PackageMissingError, UsageError
+from heterocc.artifacts.errors import HeteroccError, UsageError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime.feeds import nearest
 from heterocc.runtime.select.matching import match_variants
+from heterocc.runtime.serve.errors import PackageMissingError
 from heterocc.runtime.serve.options import ServeOptions
 from heterocc.runtime.serve.repository import Repository
 from heterocc.runtime.serve.rest import application
@@ -77,7 +78,7 @@ def deployment(
     try:
         from ray import serve
     except ImportError as error:
-        raise PackageMissingError("Ray Serve is not installed", hint="pip install 'heterocc[ray]'") from error
+        raise PackageMissingError("Ray Serve is not installed", hint="pip install 'heterocc-runtime[ray]'") from error
 
     scaling: dict[str, Any] = {"num_replicas": replicas}
     if max_replicas is not None:

@@ -26,8 +26,8 @@ def latest(versions: Sequence[str] | Mapping[str, object]) -> str:
 class Repository:
     """Bundles and folders given to the service. A folder is read again for every `scan`."""
 
-    def __init__(self, sources: Sequence[Path]) -> None:
-        self._sources = tuple(sources)
+    def __init__(self, sources: Sequence[Path | str]) -> None:
+        self._sources = tuple(map(Path, sources))
 
     def scan(self) -> dict[str, Versions]:
         """Every model's bundles by version, sorted by name. A bundle without a version has version 1.

@@ -17,8 +17,9 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from heterocc.artifacts.errors import HeteroccError, RequestError, RequestSizeError
+from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.serve.answers import status_of, text_of
+from heterocc.runtime.serve.errors import RequestError, RequestSizeError
 from heterocc.runtime.serve.metrics import CONTENT_TYPE
 from heterocc.runtime.serve.rest_bodies import Body, Reply
 from heterocc.runtime.serve.service import ClientLeftError, Service

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heterocc.artifacts.errors import RequestError
+from heterocc.runtime.serve.errors import RequestError
 from heterocc.runtime.serve.inference import Decode, Input, Output, Request, check_parameters, timeout_of
 from heterocc.runtime.serve.models import Served
 from heterocc.runtime.serve.tensors import from_list, from_raw, to_list, to_raw

@@ -7,8 +7,9 @@ from typing import Any
 
 import grpc
 
-from heterocc.artifacts.errors import HeteroccError, ModelNotServedError, RequestError
+from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.serve.answers import status_of, text_of
+from heterocc.runtime.serve.errors import ModelNotServedError, RequestError
 from heterocc.runtime.serve.inference import Decode, Input, Output, Request, check_parameters, timeout_of
 from heterocc.runtime.serve.models import Served
 from heterocc.runtime.serve.rpc_messages import MESSAGES, SERVICE

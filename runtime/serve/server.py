@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import uvicorn
 
-from heterocc.artifacts.errors import ServiceError
+from heterocc.runtime.serve.errors import ServiceError
 from heterocc.runtime.serve.logs import log_to_stderr
 from heterocc.runtime.serve.options import ServeOptions, Tls
 from heterocc.runtime.serve.rest import application

@@ -11,8 +11,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
-from heterocc.artifacts.errors import DeadlineError, DeviceError, HeteroccError, InternalError, ServiceEndingError
+from heterocc.artifacts.errors import DeviceError, HeteroccError, InternalError
 from heterocc.artifacts.version import __version__
+from heterocc.runtime.serve.errors import DeadlineError, ServiceEndingError
 from heterocc.runtime.serve.inference import Output, Request, Work, run_together, share_of
 from heterocc.runtime.serve.metrics import Metrics
 from heterocc.runtime.serve.models import Models, Served

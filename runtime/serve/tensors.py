@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.dtypes import COMPUTED, is_text
-from heterocc.artifacts.errors import RequestError
 from heterocc.runtime.feeds import Array
+from heterocc.runtime.serve.errors import RequestError
 
 BYTES = "BYTES"
 BF16 = "BF16"

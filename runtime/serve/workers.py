@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
-from heterocc.artifacts.errors import DeadlineError, QueueFullError
 from heterocc.runtime.serve.batches import Batching, Share
+from heterocc.runtime.serve.errors import DeadlineError, QueueFullError
 
 T = TypeVar("T")
 

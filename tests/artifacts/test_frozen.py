@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from heterocc.artifacts.frozen import frozen
+from heterocc.artifacts.frozen import frozen, replaced
 
 
 @frozen
@@ -44,6 +44,7 @@ def test_fields_are_given_by_place_or_name_or_have_defaults() -> None:
 def test_equality_and_hash_are_those_of_the_fields_in_a_class() -> None:
     assert Extent(3, 4) == Extent(length=4, start=3) and hash(Extent(3, 4)) == hash(Extent(length=4, start=3))
     assert Extent(3, 4) != Extent(3, 5) and Extent(3, 4) != (3, 4) and Extent(3, 4) != Other(3, 4)
+    assert replaced(Extent(3, 4), start=1) == Extent(1, 4)
     assert repr(Other(3)) == "other" and repr(Extent(3)).startswith("Extent(start=3, length=0, done=")
 
 

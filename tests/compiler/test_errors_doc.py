@@ -8,6 +8,7 @@ import pytest
 
 from heterocc.artifacts import errors
 from heterocc.compiler.errors_doc import error_classes, errors_page, section_of
+from heterocc.runtime.serve.errors import ServiceError
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 RANGES = {
@@ -15,7 +16,7 @@ RANGES = {
     errors.UnsupportedOpError: "HC2",
     errors.BundleError: "HC3",
     errors.DeviceError: "HC4",
-    errors.ServiceError: "HC5",
+    ServiceError: "HC5",
     errors.HeteroccError: "HC9",
 }
 

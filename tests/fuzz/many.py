@@ -5,7 +5,7 @@ thousand, with limits on the address space (MEMORY beside the process's own), on
 for a deadlock, on time. Anything but a result or a typed error ends the command with the number of the mutant.
 Readers in C++ run under AddressSanitizer and UndefinedBehaviorSanitizer (`scripts/fuzz.sh build` first; needs clang).
 FILE (build/fuzz/many.json) keeps the counts, so that the command continues where it ended: by a fault, by `--seconds`
-or by a signal. `import` is not among the readers by default: it starts a process for each model, and takes hours.
+or by a signal. `import` is not among the readers by default, because it takes an hour: it also places or compiles some.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.fuzz import structured
 
 ROOT = Path(__file__).parents[2]
 PART, IMPORTED = 5000, 500
-"""Mutants of a part, and models of a part of `import`, which take a hundred times as long."""
+"""Mutants of a part, and models of a part of `import`, which take ten times as long."""
 SECONDS = 10
 """Of processor time that a mutant may take."""
 PATIENCE = 3600
@@ -65,7 +65,7 @@ PARSED = ("model", "onnx-wire")
 """Targets of targets.py whose seeds are those of model_mutations.py."""
 
 READERS = (*TEXTUAL, *NATIVE, *PARSED, "import")
-"""`import` reads external data, too, and gives each model a process."""
+"""`import` reads external data, too."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ def part_native(name: str, first: int, count: int) -> Count:
 
 
 def part_imported(first: int, count: int) -> Count:
-    """Import models, a process each."""
+    """Import models, fifty in a process."""
     from tests.fuzz import model_mutations
 
     kept = ROOT / "build" / "fuzz" / "import"

@@ -1,4 +1,4 @@
-"""Mutants of small ONNX models, each imported in a separate process with limits on memory and time.
+"""Mutants of small ONNX models, imported in processes of some tens, with limits on memory and time.
 
 `python model_mutations.py 0 10000 DIRECTORY` tries mutants 0 to 9999 and writes those that fail into the directory. A
 mutant is one number: the same number gives the same model.
@@ -6,13 +6,14 @@ mutant is one number: the same number gives the same model.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
+import select
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,11 +24,14 @@ import onnx
 
 from tests.fuzz.mutation_seeds import DATA_FILE, SEEDS
 
-SECONDS, PATIENCE = 20, 180
+SECONDS, PATIENCE = 10, 180
 """Of the processor, and of the clock, which a busy machine and a deadlock need, that a mutant may take."""
 
+TOGETHER = 50
+"""Mutants of a process; one that ends it ends the others' process too, which then get a new one."""
+
 MEMORY = 2 << 30
-"""Bytes of address space that a mutant may take beside what the process has at its start."""
+"""Bytes of address space that the mutants of a process may take beside what it has at its start."""
 
 PARTITIONED, COMPILED, OPENED = 4, 64, 3
 """Of so many mutants one is also placed, or compiled, which takes longer, or has named dimensions in its inputs."""
@@ -239,60 +243,64 @@ def attempt(number: int, path: Path) -> None:
         import_model(path, keep_dims=number % OPENED == 1)
 
 
-def _child(number: int, path: Path, report: int) -> int:
-    """Exit status: 0 for a result, 1 for an error of ours, 3 for any other."""
+def _ended(number: int, path: Path) -> tuple[bool, str]:
+    """Whether there was a result, and what is wrong if there was neither a result nor an error of the user's input."""
     from heterocc.artifacts.errors import HeteroccError, InternalError, PassError
 
-    os.dup2(report, 1)
-    os.dup2(report, 2)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         attempt(number, path)
-        return 0
+        return True, ""
     except HeteroccError as error:
         if not isinstance(error, (PassError, InternalError)):
             str(error).encode()
-            return 1
-        traceback.print_exc()
+            return False, ""
+        return False, traceback.format_exc()
     except BaseException:
-        traceback.print_exc()
-    return 3
+        return False, traceback.format_exc()
 
 
-def outcome(number: int, folder: Path) -> tuple[int, Failure | None]:
-    """Exit status of the mutant's process, and the failure if it is one."""
-    seed, data = mutant(number)
-    path = folder / "m.onnx"
-    path.write_bytes(data)
-    with tempfile.TemporaryFile() as report:
-        process = os.fork()
-        if process == 0:
-            status = 3
-            try:
-                status = _child(number, path, report.fileno())
-            finally:
-                sys.stderr.flush()
-                os._exit(status)
-        end = time.monotonic() + PATIENCE
-        while True:
-            done, status = os.waitpid(process, os.WNOHANG)
-            if done:
-                break
-            if time.monotonic() > end:
-                os.kill(process, signal.SIGKILL)
-                os.waitpid(process, 0)
-                return 4, Failure(number, seed, f"no end in {PATIENCE} seconds")
-            time.sleep(0.002)
-        report.seek(0)
-        said = report.read().decode(errors="replace")[-3000:]
-    code = os.waitstatus_to_exitcode(status)
-    if code in (0, 1):
-        return code, None
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else "another exception"
-    return code, Failure(number, seed, f"{how}\n{said}")
+def _child(numbers: range, folder: Path, report: int) -> None:
+    """Try mutants in this process, and write a line for each."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in numbers:
+        path = folder / "m.onnx"
+        path.write_bytes(mutant(number)[1])
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # ends the process
+        result, how = _ended(number, path)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        os.write(report, json.dumps([result, how[-3000:]]).encode() + b"\n")
+
+
+def _try(numbers: range, folder: Path) -> list[tuple[bool, str]]:
+    """What became of the first mutants of `numbers`, in a process of their own: all, or up to one that ended it."""
+    ours, report = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            _child(numbers, folder, report)
+        finally:
+            os._exit(0)
+    os.close(report)
+    said, hung = b"", False
+    while not hung:
+        hung = not select.select([ours], [], [], PATIENCE)[0]
+        data = b"" if hung else os.read(ours, 1 << 16)
+        if not data:
+            break
+        said += data
+    os.close(ours)
+    os.kill(process, signal.SIGKILL)  # it hangs, or has ended
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    ended: list[tuple[bool, str]] = [tuple(json.loads(line)) for line in said.split(b"\n")[:-1]]
+    if len(ended) < len(numbers):
+        how = f"no end in {PATIENCE} seconds" if hung else f"the process ended with status {code}"
+        ended.append((False, how))
+    return ended
 
 
 def try_all(first: int, count: int, kept: Path) -> tuple[int, int, list[Failure]]:
@@ -300,22 +308,26 @@ def try_all(first: int, count: int, kept: Path) -> tuple[int, int, list[Failure]
     import heterocc.compiler.driver  # noqa: F401  # loaded once, before the processes divide
     from heterocc.compiler.lower import lowering_for  # noqa: F401
 
-    ended = {0: 0, 1: 0}
-    failures = []
+    results, failures = 0, []
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / DATA_FILE).write_bytes(bytes(range(256)) * 4)
         os.environ["HETEROCC_CACHE"] = str(folder / "cache")
-        for number in range(first, first + count):
-            code, failure = outcome(number, folder)
-            if failure is None:
-                ended[code] += 1
-                continue
-            failures.append(failure)
-            path = kept / f"mutant-{number}.onnx"
-            path.write_bytes(mutant(number)[1])
-            print(f"mutant {number} of '{failure.seed}', kept as {path}: {failure.how}\n", flush=True)
-    return ended[0], ended[1], failures
+        left = range(first, first + count)
+        while left:
+            ended = _try(left[:TOGETHER], folder)
+            for number, (result, how) in zip(left, ended, strict=False):
+                if how and number > left[0]:  # alone, because those before it may have left too little memory
+                    ((result, how),) = _try(range(number, number + 1), folder)
+                results += result
+                if how:
+                    seed, data = mutant(number)
+                    failures.append(Failure(number, seed, how))
+                    path = kept / f"mutant-{number}.onnx"
+                    path.write_bytes(data)
+                    print(f"mutant {number} of '{seed}', kept as {path}: {how}\n", flush=True)
+            left = left[len(ended) :]
+    return results, count - results - len(failures), failures
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Mutants of ONNX models: a result or an error of the user's input; no crash, no hang, no runaway memory, no traceback.
 
-Each runs in a separate process (model_mutations.py); starting the first takes seconds.
+They run in processes of their own (model_mutations.py); starting the first takes seconds.
 """
 
 from __future__ import annotations

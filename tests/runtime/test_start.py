@@ -11,8 +11,10 @@ from tests.runtime import standin
 LATER = (
     "asyncio",
     "concurrent.futures",
+    "dataclasses",
     "heterocc.runtime.native.vulkan_api",
     "heterocc.runtime.profile.profile",
+    "numpy.typing",
     "onnxruntime",
     "pydantic",
     "tvm_ffi",
@@ -100,3 +102,25 @@ cpu_api.workers()
 print(before, "tvm_ffi" in sys.modules)
 """
     assert fresh(program).split() == ["False", "True"]
+
+
+def test_a_process_that_runs_a_bundle_opens_files_of_numpy_and_tvm_ffi_alone(tmp_path: Path) -> None:
+    """Of all that is installed here: modules, data and libraries. tvm_ffi takes ml_dtypes if it is there."""
+    standin.write_bundle(tmp_path / "m.hcb", standin.chain(1))
+    program = f"""
+import os, sys, sysconfig
+opened = set()
+sys.addaudithook(lambda event, values: opened.add(os.fsdecode(values[0]))
+                 if event in ("open", "ctypes.dlopen") and isinstance(values[0], (str, bytes)) else None)
+import numpy as np
+from heterocc.runtime import load
+with load({str(tmp_path / "m.hcb")!r}) as session:
+    session.run({{i.name: np.zeros(i.shape, i.dtype) for i in session.inputs}})
+    opened |= {{line.split()[-1] for line in open("/proc/self/maps")}}
+site = sysconfig.get_path("purelib") + "/"
+print(*sorted(path.removeprefix(site) for path in opened if path.startswith(site)), sep="\\n")
+"""
+    opened = [Path(line) for line in fresh(program).splitlines()]
+    packages = {path.parts[0] for path in opened} - {"numpy.libs", "ml_dtypes", "heterocc"}
+    assert packages == {"numpy", "tvm_ffi", "tvm"}
+    assert {path.parts[:2] for path in opened if path.parts[0] == "tvm"} == {("tvm", "lib")}

@@ -23,6 +23,9 @@ MAX_RANK = 1024
 _RANK_FROM_LENGTH = {"ConstantOfShape": (0,), "Expand": (1,), "Reshape": (1,), "Resize": (2, 3), "CenterCropPad": (1,)}
 """Operators whose result's rank is the number of elements of an input, and the indices of such inputs."""
 
+_LEAST = {"axis": -MAX_RANK, "batch_dims": 0}
+"""Attributes that are at most MAX_RANK, and at least this; the inference of some operators takes them as they are."""
+
 _SAME_LENGTH = frozenset("Abs Cast Div Equal Floor Identity Max Min Mod Mul Neg Add Sub Where Squeeze Slice".split())
 
 _Cut = tuple[onnx.NodeProto, int, str]
@@ -92,6 +95,10 @@ def _cut(graph: onnx.GraphProto, lengths: dict[str, int], cuts: list[_Cut], wher
         for index in _RANK_FROM_LENGTH.get(node.op_type, ()):
             if index < len(given) and given[index] > MAX_RANK:
                 cuts.append((node, index, node.input[index]))
+        for attribute in node.attribute:
+            if attribute.name in _LEAST and not _LEAST[attribute.name] <= attribute.i <= MAX_RANK:
+                place = f"{where}: node '{node.name or '(unnamed)'}' ({node.op_type})"
+                raise InvalidGraphError(f"attribute '{attribute.name}' is {attribute.i}", where=place)
         if node.op_type == "Split":
             parts = next((a.i for a in node.attribute if a.name == "num_outputs"), 0)
             if parts > len(node.output):

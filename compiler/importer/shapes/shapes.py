@@ -8,7 +8,7 @@ import onnx
 from onnx import shape_inference
 
 from heterocc.artifacts.errors import DynamicShapeError, Hint, InvalidGraphError, ShapeOptionError
-from heterocc.compiler.importer.draft.draft import Draft, keep, value_of, value_table
+from heterocc.compiler.importer.draft.draft import Draft, describable, keep, value_of, value_table
 from heterocc.compiler.importer.onnx_tools.checker import condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import output_types
@@ -191,10 +191,10 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
     table = value_table(draft.graph, draft.weights)
     if draft.symbols is None and not any(node.domain == ML for node in draft.graph.node):
         return table
-    return _symbolic(draft, draft.symbols or Symbols(()), table)
+    return _symbolic(draft, draft.symbols or Symbols(()), table, where)
 
 
-def _symbolic(draft: Draft, symbols: Symbols, table: Mapping[str, Value]) -> dict[str, Value]:
+def _symbolic(draft: Draft, symbols: Symbols, table: Mapping[str, Value], where: str) -> dict[str, Value]:
     """The values with dimensions as expressions of the named ones, which are also stored in the draft's types."""
     graph = draft.graph
     for info in graph.input:
@@ -204,6 +204,8 @@ def _symbolic(draft: Draft, symbols: Symbols, table: Mapping[str, Value]) -> dic
     for info in (*graph.value_info, *graph.output):
         value = found.get(info.name)
         if value is not None and value.shape is not None and info.type.HasField("tensor_type"):
+            if not describable([size for size in value.shape if isinstance(size, int)]):
+                raise InvalidGraphError(f"the dimensions of '{info.name}' are too large", where=where)
             tensor = info.type.tensor_type
             tensor.shape.ClearField("dim")
             for size in value.shape:

@@ -37,9 +37,25 @@ _BROADCASTING = frozenset(
 )
 
 
+_LEAST_RANKS = {
+    "Concat": (1, 0),
+    "MatMul": (1, 1),
+    "Gemm": (2, 2),
+    "Conv": (2, 2),
+    "ConvTranspose": (2, 1),
+    "BatchNormalization": (2, 1),
+    "InstanceNormalization": (2, 1),
+    "GroupNormalization": (2, 1),
+}
+"""The least numbers of dimensions of the first two inputs; other checks refuse a model with fewer."""
+
+
 def _pairs(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[Pair]:
     node, first, second = given.node, given.shape(0), given.shape(1)
     if node.domain or first is None:
+        return
+    least = _LEAST_RANKS.get(node.op_type, (0, 0))
+    if len(first) < least[0] or (second is not None and len(second) < least[1]):
         return
     if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze") and result is not None:
         if None not in first and None not in result:

@@ -16,7 +16,8 @@ from heterocc.artifacts.errors import BundleHashError, HeteroccError
 from heterocc.artifacts.sign import sign_bundle
 from heterocc.artifacts.signing.keys import create_key_pair
 from heterocc.compiler.cli.main import app
-from heterocc.compiler.regression.bundle_diff import KINDS, diff_bundles
+from heterocc.compiler.regression.bundle_diff import diff_bundles
+from heterocc.compiler.regression.differences import KINDS
 from heterocc.runtime.cli import bench
 from tests.artifacts.bundle_forge import contents, edited, pack, rehash, with_manifest
 from tests.artifacts.bundle_sample import write_sample

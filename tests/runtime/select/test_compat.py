@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterable
 
 import pytest
 
+from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.manifest import Device, Partition, Producer, TensorSpec, Variant
 from heterocc.runtime.native import tvm_libraries
 from heterocc.runtime.select.compat import (
@@ -149,7 +149,7 @@ def test_code_of_another_architecture_is_refused_without_talk_of_features() -> N
 
 
 def test_the_host_code_of_a_gpu_counts_as_well() -> None:
-    (reason,) = why_not(variant(GPU), TVM, dataclasses.replace(HERE, cpu_features=frozenset()), lambda _: None)
+    (reason,) = why_not(variant(GPU), TVM, replaced(HERE, cpu_features=frozenset()), lambda _: None)
     assert "sse2" in reason
 
 
@@ -169,24 +169,20 @@ def test_a_drivers_reason_is_passed_on() -> None:
     ],
 )
 def test_tvm_is_compared_by_its_minor_series(wanted: str | None, here: str | None, reason: str | None) -> None:
-    found = why_not(
-        variant(cpu()), Producer(heterocc="0", tvm=wanted), dataclasses.replace(HERE, tvm=here), no_question
-    )
+    found = why_not(variant(cpu()), Producer(heterocc="0", tvm=wanted), replaced(HERE, tvm=here), no_question)
     assert found == () if reason is None else reason in found[0] and len(found) == 1
 
 
 def test_onnx_runtime_is_needed_only_if_a_partition_is_in_it_and_tvm_likewise() -> None:
-    bare = dataclasses.replace(HERE, tvm=None, onnxruntime=False)
+    bare = replaced(HERE, tvm=None, onnxruntime=False)
     assert why_not(variant(ORT), TVM, bare, no_question) == (
-        "device ORT needs onnxruntime 1.31 or later, which is not installed",
+        "device ORT needs onnxruntime 1.31 or later, which is not installed (pip install 'heterocc-runtime[ort]')",
     )
-    assert why_not(variant(ORT), TVM, dataclasses.replace(bare, onnxruntime=True), no_question) == ()
+    assert why_not(variant(ORT), TVM, replaced(bare, onnxruntime=True), no_question) == ()
 
 
 def test_a_device_without_partitions_is_not_needed() -> None:
-    assert (
-        why_not(variant(cpu(), unused=[GPU, ORT]), TVM, dataclasses.replace(HERE, onnxruntime=False), no_question) == ()
-    )
+    assert why_not(variant(cpu(), unused=[GPU, ORT]), TVM, replaced(HERE, onnxruntime=False), no_question) == ()
 
 
 def test_without_a_copy_of_its_libraries_and_without_the_package_there_is_no_tvm(

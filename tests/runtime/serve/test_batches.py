@@ -12,12 +12,13 @@ import pytest
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from heterocc.artifacts.errors import FeedError, RequestError
+from heterocc.artifacts.errors import FeedError
 from heterocc.artifacts.manifest import Bounds
 from heterocc.runtime import load
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.serve.batch_check import batching_of, check_rows
 from heterocc.runtime.serve.batches import Batching, Share, join, split
+from heterocc.runtime.serve.errors import RequestError
 from heterocc.runtime.serve.inference import Input, Request, Work, run_together, share_of
 from heterocc.runtime.serve.models import Served, Tensor
 from heterocc.runtime.serve.options import ServeOptions

@@ -15,8 +15,9 @@ import pytest
 import tritonclient.http as client
 from tritonclient.utils import InferenceServerException
 
-from heterocc.artifacts.errors import PackageMissingError, UsageError
+from heterocc.artifacts.errors import UsageError
 from heterocc.runtime.serve import ray as ours
+from heterocc.runtime.serve.errors import PackageMissingError
 from tests.runtime import standin
 
 NO_RAY = importlib.util.find_spec("ray") is None

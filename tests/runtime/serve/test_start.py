@@ -17,12 +17,13 @@ from geventhttpclient.response import HTTPConnectionClosed
 from tritonclient.utils import InferenceServerException
 from typer.testing import CliRunner
 
-from heterocc.artifacts.errors import FileMissingError, ServiceError, UsageError
+from heterocc.artifacts.errors import FileMissingError, UsageError
 from heterocc.artifacts.sign import sign_bundle
 from heterocc.artifacts.signing.keys import create_key_pair
 from heterocc.compiler.cli.main import app
 from heterocc.runtime import serve
 from heterocc.runtime.serve import ServeOptions
+from heterocc.runtime.serve.errors import ServiceError
 from heterocc.runtime.serve.options import Tls
 from heterocc.runtime.serve.repository import Repository, latest
 from tests.runtime import standin
@@ -130,7 +131,7 @@ def test_missing_packages_are_named_with_the_extra_that_has_them(
     monkeypatch.setattr(serve, "_PACKAGES", {"no_such_module.part": "no-such-package"})
     text = refused(bundle_of(standin.chain(1)))
     assert "error[HC502]: the service needs packages that are not installed: no-such-package" in text
-    assert "hint: pip install 'heterocc[serve]'" in text
+    assert "hint: pip install 'heterocc-runtime[serve]'" in text
 
 
 @pytest.fixture(scope="module")

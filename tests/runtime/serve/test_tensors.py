@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from heterocc.artifacts.errors import RequestError
+from heterocc.runtime.serve.errors import RequestError
 from heterocc.runtime.serve.tensors import from_list, from_raw, from_values, to_list, to_raw
 
 DTYPES = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from heterocc.artifacts.errors import DeadlineError, QueueFullError
+from heterocc.runtime.serve.errors import DeadlineError, QueueFullError
 from heterocc.runtime.serve.workers import Line, Workers
 
 

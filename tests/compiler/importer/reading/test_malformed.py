@@ -420,6 +420,27 @@ def test_a_shape_beyond_all_memory_is_refused(tmp_path: Path) -> None:
     assert "too large" in refusal(tmp_path, made).message
 
 
+def test_a_named_dimension_beyond_all_memory_is_refused(tmp_path: Path) -> None:
+    made = model(
+        [node("Tile", "x k", "y")], [value("x", ["n", 2**40])], [value("y")], {"k": np.array([1, 2**40], np.int64)}
+    )
+    with pytest.raises(InputError, match="too large"):
+        import_model(save(tmp_path, made), keep_dims=True)
+
+
+@pytest.mark.parametrize(
+    ("operator", "attribute", "number"),
+    [("LayerNormalization", "axis", 2**31), ("GatherND", "batch_dims", -7), ("Concat", "axis", 2**63 - 1)],
+)
+def test_an_axis_beyond_all_tensors_with_which_shape_inference_may_crash_is_refused(
+    tmp_path: Path, operator: str, attribute: str, number: int
+) -> None:
+    second = value("w", [2, 1], TensorProto.INT64) if operator == "GatherND" else value("w", [4])
+    made = model([node(operator, "x w", "y", **{attribute: number})], [value("x", [2, 4]), second], [value("y")])
+    error = refusal(tmp_path, made)
+    assert f"'{attribute}' is {number}" in error.message and f"({operator})" in str(error.where)
+
+
 def test_two_sparse_initializers_of_one_name_are_refused(tmp_path: Path) -> None:
     made = model([node("Relu", "x", "y")], INPUTS, OUTPUTS)
     twice = sparse(np.array([1], np.int64), [4])
