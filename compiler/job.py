@@ -17,11 +17,12 @@ from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.pack import GoldenVectors, VariantParts, half_nodes, paired_nodes
 from heterocc.compiler.build.tuning import remembered
 from heterocc.compiler.checking.check import Checker
+from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
-from heterocc.compiler.measuring import Measurer
+from heterocc.compiler.measuring import Measurer, at_sizes
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.compiler.planned_sizes import require_within
@@ -167,15 +168,22 @@ class Job:
         """The fastest plan of a variant; by estimates, with a note, if it cannot be timed on this machine."""
         assert self.builder is not None
         absent = [d.name for d in spec.devices if not d.present]
-        if absent or self.model.dynamic_inputs:
-            reason = f"{', '.join(absent)} is not on this machine" if absent else "its inputs have dynamic dimensions"
+        reason = f"{', '.join(absent)} is not on this machine" if absent else ""
+        feed = self.feed
+        if not absent and feed is None and self.model.dynamic_inputs:
+            try:
+                feed = feed_for(self.model, None, self.options.seed)
+            except InputError as error:
+                reason = error.message
+        if reason:
             self.reporter.note(f"variant {spec.name} is not measured: {reason}; its plan is that of policy optimal")
             passes = policy_pipeline("optimal")
             return self.variants.build(spec, self.variants.place(spec, passes), self.builder, self.checker, passes)
         with timed(self.variants.seconds, "measure"):
-            choice = Measurer(self.variants, self.builder, self.checker, self.feed).choose(spec)
+            choice = Measurer(self.variants, self.builder, self.checker, feed).choose(spec)
         name = "" if spec.name == MAIN else f" for variant {spec.name}"
-        self.reporter.note(f"policy measured{name}: {', '.join(plan.text() for plan in choice.timed)}")
+        at = at_sizes(self.model, feed) if any(plan.seconds is not None for plan in choice.timed) else ""
+        self.reporter.note(f"policy measured{name}{at}: {', '.join(plan.text() for plan in choice.timed)}")
         self.passes_of[spec.name] = choice.passes
         return replace(choice.variant, timed=choice.timed)
 

@@ -8,11 +8,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.pack import pack
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.files.scratch import scratch_folder
+from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.placement.side_by_side import COMPARED
 from heterocc.compiler.report import TimedPlan
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
@@ -46,7 +49,10 @@ class Choice:
 
 @dataclass
 class Measurer:
-    """Times the plans of variants; `feed` are the model's inputs by internal name, None for seeded ones."""
+    """Times the plans of variants; `feed` are the model's inputs by internal name, None for seeded ones.
+
+    A model with dynamic dimensions needs `feed`: its plans are timed at the sizes of these inputs alone.
+    """
 
     variants: VariantBuilder
     builder: Builder
@@ -137,7 +143,7 @@ class Measurer:
             runs: dict[str, Callable[[], object]] = {}
             for number, (name, variant) in enumerate(zip(names, variants, strict=True)):
                 path = folder / f"{number}.hcb"
-                pack(path, model, [replace(variant.parts(model), name="main")], durable=False)
+                pack(path, model, [replace(variant.parts(model), name="main", choice=None)], durable=False)
                 try:
                     session = stack.enter_context(load(path))
                     feed = self._feed(path, session)
@@ -154,6 +160,17 @@ class Measurer:
             return read_inputs(path, session, (), 0)
         sources = self.variants.model.sources
         return {sources.get(name, name): value for name, value in self.feed.items()}
+
+
+def at_sizes(model: ImportedModel, feed: Mapping[str, Any] | None) -> str:
+    """` at batch=2, seq=12`: the sizes of the model's dynamic dimensions in these inputs; empty if it has none."""
+    if feed is None:
+        return ""
+    found: dict[str, int] = {}
+    for name in model.dynamic_inputs:
+        shapes = zip(model.input_shape(name) or (), np.shape(feed[name]), strict=False)
+        found.update((dim, size) for dim, size in shapes if isinstance(dim, str))
+    return f" at {', '.join(f'{dim}={size}' for dim, size in found.items())}" if found else ""
 
 
 def undisturbed(times: Sequence[float]) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from heterocc.passes.connected import followed
 from heterocc.passes.graph import Graph, Numbers
 
 
@@ -15,14 +15,16 @@ class Blocks:
     """The graph after contraction of nodes that only read from one block of their device.
 
     `block_of` has the block of each node, `firsts` the first node of each block, which alone reads from others,
-    `labels` the device of each block, and `sources` the blocks that it reads from, in ascending order. Blocks are
-    numbered by their first nodes, which is an order in which they can run.
+    `labels` the device of each block, and `sources` the blocks that it reads from, in ascending order; `edges` are
+    these pairs of a source and a reader as arrays, sorted by reader. Blocks are numbered by their first nodes, which is
+    an order in which they can run.
     """
 
     block_of: Numbers
     firsts: Numbers
     labels: list[int]
     sources: list[tuple[int, ...]]
+    edges: tuple[Numbers, Numbers]
 
 
 def contract(graph: Graph, labels: Numbers) -> Blocks:
@@ -36,10 +38,11 @@ def contract(graph: Graph, labels: Numbers) -> Blocks:
     # A block and one of its sources as one integer, so that they can be sorted and repetitions be dropped.
     pairs = np.sort(number[readers[enters]] * len(firsts) + number[first_of[sources[enters]]])
     pairs = pairs[np.flatnonzero(np.diff(pairs, prepend=-1))]
-    ends = np.searchsorted(pairs, np.arange(1, len(firsts) + 1) * len(firsts)).tolist()
-    flat = (pairs % max(len(firsts), 1)).tolist()
+    into, found = np.divmod(pairs, max(len(firsts), 1))
+    ends = np.cumsum(np.bincount(into, minlength=len(firsts))).tolist()
+    flat = found.tolist()
     reads = [tuple(flat[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    return Blocks(number[first_of], firsts, labels[firsts].tolist(), reads)
+    return Blocks(number[first_of], firsts, labels[firsts].tolist(), reads, (found, into))
 
 
 def _first_nodes(graph: Graph, labels: Numbers) -> Numbers:
@@ -53,7 +56,7 @@ def _first_nodes(graph: Graph, labels: Numbers) -> Numbers:
     found = np.arange(len(labels))
     joins = same & (count[readers] == 1)
     found[readers[joins]] = sources[joins]
-    found = _followed(found)
+    found = followed(found)
     elsewhere = np.bincount(readers[~same], minlength=len(labels))
     several = (count[readers] > 1) & (elsewhere[readers] == 0)
     sources, readers = sources[several], readers[several]
@@ -63,7 +66,7 @@ def _first_nodes(graph: Graph, labels: Numbers) -> Numbers:
         least = np.minimum.reduceat(blocks, starts)
         joined = least == np.maximum.reduceat(blocks, starts)
         found[nodes[joined]] = least[joined]
-        found = _followed(found)
+        found = followed(found)
         # A node that reads from two blocks whose first nodes join no other never joins one.
         may_join = np.zeros(len(found), bool)
         may_join[nodes] = True
@@ -92,14 +95,5 @@ def _joined_in_order(found: Numbers, sources: Numbers, readers: Numbers) -> Numb
         if len(blocks) == 1:
             (joined[reader],) = blocks
     found[list(joined)] = list(joined.values())
-    followed: Numbers = found[found]
-    return followed
-
-
-def _followed(found: npt.NDArray[np.int64]) -> Numbers:
-    """The end of the chain that starts at each node."""
-    while True:
-        following = found[found]
-        if (following == found).all():
-            return found
-        found = following
+    ends: Numbers = found[found]
+    return ends

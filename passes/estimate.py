@@ -12,6 +12,7 @@ import numpy.typing as npt
 from heterocc.passes.cost import Machine
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.plan import UNPLACED, Plan
+from heterocc.passes.sent import Sent
 
 
 def node_seconds(graph: Graph, machine: Machine, device: str, node: Node) -> float:
@@ -88,9 +89,27 @@ def plan_seconds(plan: Plan) -> float | None:
     if any(p.device == UNPLACED for p in plan.partitions) or not is_costed(plan):
         return None
     times = node_times(plan.graph, plan.machine).seconds
-    transfers = sum(transfer_seconds(plan.machine, t.source, t.target, t.nbytes) for t in plan.transfers)
-    overhead = sum(plan.machine.device(p.device).overhead for p in plan.partitions)
-    return math.fsum(times[np.arange(len(times)), plan.labels].tolist()) + transfers + overhead
+    overheads = {d.name: d.overhead for d in plan.machine.devices}
+    overhead = math.fsum([overheads[p.device] for p in plan.partitions])
+    return math.fsum(times[np.arange(len(times)), plan.labels].tolist()) + _transfers_seconds(plan) + overhead
+
+
+def _transfers_seconds(plan: Plan) -> float:
+    """Seconds of all transfers of a placed plan, as of `transfer_seconds`."""
+    sent, labels = Sent.of(plan.graph), plan.labels
+    sources, targets = labels[sent.producer], labels[sent.readers]
+    seconds: list[float] = []
+    for number, target in enumerate(plan.machine.devices):
+        received = sent.any_reader(targets == number)
+        for other, source in enumerate(plan.machine.devices):
+            nbytes = sent.nbytes[received & (sources == other)]
+            if other == number or not len(nbytes):
+                continue
+            link = plan.machine.link(source.name, target.name)
+            if link is None:
+                return math.inf
+            seconds += (link.latency + nbytes / link.bandwidth).tolist()
+    return math.fsum(seconds)
 
 
 def device_seconds(plan: Plan) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress
 from types import MappingProxyType
 
 import numpy as np
@@ -111,11 +111,11 @@ class Node:
 class Reads:
     """The values that nodes write and nodes read, in the order in which they are first read.
 
-    `names[i]` is the name of value i and `producers[i]` the position of the node that writes it. For each reading node,
-    `readers` has its position and `values` the number of the value, sorted by value, then by reader.
+    `nbytes[i]` is the size of value i and `producers[i]` the position of the node that writes it. For each reading
+    node, `readers` has its position and `values` the number of the value, sorted by value, then by reader.
     """
 
-    names: list[str]
+    nbytes: npt.NDArray[np.float64]
     producers: Numbers
     readers: Numbers
     values: Numbers
@@ -223,11 +223,13 @@ class Graph:
     @cached_property
     def reads(self) -> Reads:
         """The values that nodes write and nodes read."""
-        number: dict[str, int] = {}
         counts = np.fromiter([len(node.inputs) for node in self.nodes], np.int64, len(self.nodes))
-        flat = [number.setdefault(v, len(number)) for v in chain.from_iterable([node.inputs for node in self.nodes])]
+        flat = list(chain.from_iterable([node.inputs for node in self.nodes]))
+        number = dict.fromkeys(flat, 0)
+        number = dict(zip(number, range(len(number)), strict=True))
         writers = np.fromiter(map(self.writers.__getitem__, number), np.int64, len(number))
-        values, readers = np.array(flat, np.int64), np.repeat(np.arange(len(counts)), counts)
+        values = np.fromiter(map(number.__getitem__, flat), np.int64, len(flat))
+        readers = np.repeat(np.arange(len(counts)), counts)
         written = writers >= 0
         if not written.all():
             values, readers = values[written[values]], readers[written[values]]
@@ -237,8 +239,15 @@ class Graph:
         if len(values):
             first = np.append(True, (values[1:] != values[:-1]) | (readers[1:] != readers[:-1]))
             values, readers = values[first], readers[first]  # a node may read a value several times
-        names = [name for name, found in zip(number, written.tolist(), strict=True) if found]
-        return Reads(names, writers[written], readers, values)
+        sizes: dict[tuple[str, object], int] = {}  # many values have one shape
+        nbytes = []
+        for tensor in map(self.values.__getitem__, compress(number, written.tolist())):
+            key = tensor.dtype, tensor.shape
+            size = sizes.get(key)
+            if size is None:
+                size = sizes[key] = tensor.nbytes
+            nbytes.append(size)
+        return Reads(np.array(nbytes, float), writers[written], readers, values)
 
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:

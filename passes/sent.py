@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,22 +29,13 @@ class Sent:
     def of(cls, graph: Graph) -> Sent:
         """The values of a graph, in the order in which they are first read."""
         reads = graph.reads
-        return cls.between(graph, reads.names, reads.producers, reads.readers, reads.values)
+        return cls.between(reads.nbytes, reads.producers, reads.readers, reads.values)
 
     @classmethod
-    def between(cls, graph: Graph, names: Sequence[str], producer: Numbers, readers: Numbers, value: Numbers) -> Sent:
-        """The named values; `value` is sorted, and has each of their numbers at least once."""
-        known = graph.values
-        sizes: dict[tuple[str, object], int] = {}  # many values have one shape
-        nbytes = []
-        for name in names:
-            tensor = known[name]
-            size = sizes.get((tensor.dtype, tensor.shape))
-            if size is None:
-                size = sizes[tensor.dtype, tensor.shape] = tensor.nbytes
-            nbytes.append(size)
+    def between(cls, nbytes: npt.NDArray[np.float64], producer: Numbers, readers: Numbers, value: Numbers) -> Sent:
+        """The values of these sizes and writers; `value` is sorted, and has each of their numbers at least once."""
         first = np.searchsorted(value, np.arange(len(producer) + 1)).astype(np.int64)
-        return cls(producer, np.array(nbytes, float), first, readers, value)
+        return cls(producer, nbytes, first, readers, value)
 
     def any_reader(self, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """For each value whether `which`, given for each entry of `readers`, holds for any of its readers."""

@@ -10,6 +10,7 @@ import typer
 from heterocc.artifacts.errors import UsageError
 from heterocc.compiler.cli.console import ConsoleReporter
 from heterocc.compiler.cli.options import is_given
+from heterocc.passes.show.printer import count
 from heterocc.runtime.cli.output import print_json, print_plain
 from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
 
@@ -67,18 +68,19 @@ def print_placement(
 
 def _lines(plan: dict[str, Any]) -> list[str]:
     cost, bound = plan["cost_us"], plan["lower_bound_us"]
-    gap = f"{100 * (cost - bound) / cost:.2f} %" if cost > bound else "optimal"
+    gap = f"{100 * (cost - bound) / cost:.2f} %" if cost > bound * (1 + 1e-9) else "optimal"
+    nbytes = sum(t["bytes"] for t in plan["transfers"])
+    counts = [count(len(plan["partitions"]), "partition"), count(len(plan["transfers"]), "transfer")]
     lines = [
-        f"{plan['policy']}: {cost:.3f} us, at best {bound:.3f} us ({gap}); {len(plan['partitions'])} partitions, "
-        f"{len(plan['transfers'])} transfers, {sum(t['bytes'] for t in plan['transfers'])} bytes"
+        f"{plan['policy']}: {cost:.3f} us, at best {bound:.3f} us ({gap}); {', '.join(counts)}, {count(nbytes, 'byte')}"
     ]
     name, value, best = plan["objective"]["name"], plan["objective"]["value"], plan["objective"]["lower_bound"]
     if name != "latency":
-        unit = "bytes" if name == "transfers" else "us"
-        lines.append(f"{name}: {value:.3f} {unit}, at best {best:.3f} {unit}")
+        places, unit = (0, "bytes") if name == "transfers" else (3, "us")
+        lines.append(f"{name}: {value:.{places}f} {unit}, at best {best:.{places}f} {unit}")
     for number, part in enumerate(plan["partitions"]):
         nodes = ", ".join(part["nodes"][:6]) + (", …" if len(part["nodes"]) > 6 else "")
         when = f", {part['start_us']:.3f} to {part['end_us']:.3f} us" if "start_us" in part else ""
-        lines.append(f"p{number} {part['device']}{when}: {len(part['nodes'])} nodes: {nodes}")
-    lines += [f"{t['value']}: {t['from']} -> {t['to']}, {t['bytes']} bytes" for t in plan["transfers"]]
+        lines.append(f"p{number} {part['device']}{when}: {count(len(part['nodes']), 'node')}: {nodes}")
+    lines += [f"{t['value']}: {t['from']} -> {t['to']}, {count(t['bytes'], 'byte')}" for t in plan["transfers"]]
     return lines

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from heterocc.artifacts.errors import CostTableError, FileMissingError
+from heterocc.artifacts.errors import CostTableError, FileMissingError, UnsupportedOpError
 from heterocc.artifacts.files.reading import note_read
 from heterocc.artifacts.files.texts import parse_json
 from heterocc.compiler.placement.run_passes import run_pipeline
@@ -137,7 +137,7 @@ def machine_of(table: CostTable, graph: Graph) -> Machine:
         PlacementDevice(d, memory=table.memory_bytes.get(d), overhead=table.launch_us.get(d, 0.0) / 1e6, launch=0.0)
         for d in table.devices
     )
-    rows = {n.name: table.node_us.get(n.name, {}) for n in graph.nodes}
+    rows = _rows(table, graph)
     return Machine(
         devices,
         refusals={
@@ -153,6 +153,10 @@ def machine_of(table: CostTable, graph: Graph) -> Machine:
     )
 
 
+def _rows(table: CostTable, graph: Graph) -> dict[str, dict[str, float]]:
+    return {n.name: table.node_us.get(n.name, {}) for n in graph.nodes}
+
+
 def place_by_table(graph: Graph, table: CostTable, passes: tuple[Pass, ...], policy: str) -> dict[str, Any]:
     """Place a graph by a table of costs, and describe the plan as JSON-compatible data.
 
@@ -162,7 +166,12 @@ def place_by_table(graph: Graph, table: CostTable, passes: tuple[Pass, ...], pol
     plan = Plan(graph, machine, Plan.initial(graph, machine).partitions, _pins(table, machine, graph))
     prepare()
     started = time.perf_counter()
-    plan = run_pipeline(plan, passes)
+    try:
+        plan = run_pipeline(plan, passes)
+    except UnsupportedOpError as error:
+        if type(error) is UnsupportedOpError and any(not row for row in _rows(table, graph).values()):
+            error.hint = "give every node a time in node_us, on one device at least"
+        raise
     seconds = time.perf_counter() - started
     cost = plan_seconds(plan) or 0.0
     least = min(_bound(plan), cost)

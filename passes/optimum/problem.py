@@ -116,7 +116,8 @@ class Problem:
     def labels_of(self, device_of: Mapping[str, str]) -> Labels:
         """The labels of a placement of all nodes."""
         number = {d.name: i for i, d in enumerate(self.machine.devices)}
-        return np.array([number[device_of[name]] for name in self.graph.names], np.int64)
+        devices = map(device_of.__getitem__, self.graph.names)
+        return np.fromiter(map(number.__getitem__, devices), np.int64, len(device_of))
 
     @property
     def is_bounded(self) -> bool:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import UnsupportedOpError, UsageError
@@ -126,3 +128,25 @@ def test_a_plan_is_judged_by_runs_that_nothing_disturbed() -> None:
     assert undisturbed([9.0, 8.0, 7.0, 1.0, 9.0]) == 1.0
     assert undisturbed([0.1, *[2.0] * 18, 1.5]) == 2.0  # not by a single lucky run of many
     assert undisturbed([*[2.0] * 16, *[1.0] * 4]) == 1.0
+
+
+@pytest.mark.opencl
+def test_dynamic_dimensions_are_timed_at_the_sizes_of_the_inputs_and_other_shapes_on_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heterocc.compiler.measuring.BUDGET", 0.02)
+    node = helper.make_node("Relu", ["x"], ["y"], name="relu")
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 8]) for n in "xy"]
+    model, bundle = tmp_path / "m.onnx", tmp_path / "m.hcb"
+    onnx.save(helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:])), model)
+    report = compile_model(model, bundle, devices="OPENCL,CPU", policy="measured", hints={"batch": (2,)})
+    notes = [n for n in report.notes if n.startswith("policy measured")]
+    assert len(notes) == 2 and notes[1].startswith("policy measured for variant main@any at batch="), report.notes
+    for variant in ("main", "main@any"):
+        timed = [plan for name, plan in report.timed if name == variant]
+        assert len(timed) == 2 and all(plan.seconds is not None for plan in timed)
+        (kept,) = [plan for plan in timed if plan.kept]
+        assert kept.seconds == min(plan.seconds or 0.0 for plan in timed)
+    with load(bundle) as session:
+        for batch in (2, 5):
+            assert session.run({"x": np.ones((batch, 8), np.float32)})["y"].shape == (batch, 8)

@@ -106,6 +106,14 @@ def test_memory_divides_a_model_or_says_why_it_cannot(tmp_path: Path) -> None:
     assert done.exit_code == 1 and "HC201" in done.output and "16000 bytes" in done.output.replace("\n", " ")
 
 
+def test_a_node_without_a_time_names_the_key_to_add_and_the_text_counts_in_words(tmp_path: Path) -> None:
+    arguments = ["partition", str(diamond(tmp_path / "m.onnx")), "--cost-table"]
+    done = CliRunner().invoke(app, [*arguments, str(table(tmp_path / "t.json", node_us={"a": {"A": 5}}))])
+    assert done.exit_code == 1 and "HC201" in done.output and "a time in node_us" in " ".join(done.output.split())
+    done = CliRunner().invoke(app, [*arguments, str(table(tmp_path / "t.json")), "--policy", "optimal"])
+    assert "(optimal); 2 partitions, 1 transfer, 4000 bytes" in done.stdout and "p0 A: 1 node: a" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
