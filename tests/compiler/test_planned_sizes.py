@@ -29,6 +29,20 @@ def test_defaults_are_within_the_limits_of_the_nodes_and_a_note_names_the_option
     assert planned.most_bytes("ids") == 16 * 40 * 8 and planned.most_bytes("scores") == 16 * 2 * 40 * 40 * 4
 
 
+def test_defaults_are_reduced_until_tensors_fit_the_largest_buffer(model: ImportedModel) -> None:
+    seen = model.sample("ids").numbers or ()
+    for buffer in (30_000, 9_000, 1):
+        small = TargetDevice("GPU", "opencl", max_buffer=buffer)
+        planned, notes = with_planned_sizes(model, {}, (small,))
+        whole, _ = with_planned_sizes(model, {}, (GPU,))
+        at_least = with_planned_sizes(model, {"batch": (1, seen[0]), "seq": (1, seen[1])}, (GPU,))[0]
+        for name, value in model.graph.values.items():
+            if not value.is_static and (at_least.most_bytes(name) or 0) <= buffer:
+                assert (planned.most_bytes(name) or 0) <= buffer < (whole.most_bytes("scores") or 0)
+        assert all(planned.planned[n][1] >= size for n, size in zip(("batch", "seq"), seen, strict=True))
+        assert f"at most {buffer} bytes, the largest buffer" in str(notes[0]) or buffer == 1
+
+
 def test_given_bounds_are_used_without_a_note(model: ImportedModel) -> None:
     planned, notes = with_planned_sizes(model, {"batch": (2, 8), "seq": (0, 99)}, (GPU,))
     assert planned.planned == {"batch": (2, 8), "seq": (1, 40)} and not notes

@@ -12,7 +12,9 @@ from heterocc.compiler.lower.converters.registry import REQUIRED, Context, conve
 WANTED = "heterocc_wanted"
 """The attribute of an If of the domain REQUIRED: 1 if the condition has to be true, else 0."""
 AXES = "heterocc_axes"
-"""The attribute of a Squeeze of the domain REQUIRED: the axes whose sizes have to be 1."""
+"""The attribute of the domain REQUIRED: the axes whose sizes a Squeeze needs to be 1; the one that a Shape checks."""
+LEAST, NAMED = "heterocc_least", "heterocc_named"
+"""The attributes of a Shape of the domain REQUIRED: the least size, and the text of the error for a smaller one."""
 
 
 @converter("If", domain=REQUIRED)
@@ -40,3 +42,17 @@ def _single(ctx: Context, data: relax.Expr) -> relax.Expr:
         return [(tirx.EQ(ins[0].shape[axis].astype("int64"), whole(1)), text) for axis in axes]
 
     return vector(ctx, [data], 1, lambda ins: [ins[0].shape[axes[0]]], check)
+
+
+@converter("Shape", domain=REQUIRED)
+def _least(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """A number that is computed only if a size is large enough."""
+    (axis,), least = (int(axis) for axis in ctx.attrs[AXES]), int(ctx.attrs[LEAST])
+
+    def size(ins: Sequence[tirx.Buffer]) -> tirx.Expr:
+        return ins[0].shape[axis].astype("int64")
+
+    def check(ins: Sequence[tirx.Buffer]) -> list[tuple[tirx.Expr, str]]:
+        return [(size(ins) >= whole(least), bytes(ctx.attrs[NAMED]).decode())]
+
+    return vector(ctx, [data], 1, lambda ins: [size(ins)], check)

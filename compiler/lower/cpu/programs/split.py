@@ -23,6 +23,7 @@ from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZES, own_converter
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
 from heterocc.compiler.lower.converters.computed.required import AXES, WANTED
+from heterocc.compiler.lower.cpu.programs.limits import Limits
 from heterocc.compiler.lower.cpu.programs.repeats import Loops
 from heterocc.compiler.lower.cpu.programs.steps import (
     Choose,
@@ -71,7 +72,9 @@ class _Splitter:
         self.owners: dict[str, str] = {}
         self.owner = ""
         self.code = Code()
-        self.measures: dict[str, Measure] = {}
+        self.measures = {
+            name: Measure(f"sizes_{index}", names) for index, names in enumerate(job.sizes) for name in names
+        }
 
     # ---- building ---------------------------------------------------------------------------------------------------
 
@@ -95,6 +98,7 @@ class _Splitter:
             self.code = Code()
         else:
             self.close(steps)
+        Limits(self).add(steps)
         model = self._universe(steps)
         self._connect(model, [*steps, *([] if last is None else [last])], ends)
         return Program(model, self.job.inputs, steps, tuple(ends), last, self.owners)
