@@ -90,12 +90,20 @@ def require_within(model: ImportedModel, feed: Mapping[str, Any]) -> None:
                 low, high = model.planned.get(dim, (size, size)) if isinstance(dim, str) else (size, size)
                 if not low <= size <= high:
                     source = model.sources.get(name, name)
-                    ends = min(low, max(size, 1)), max(high, size)
                     raise ShapeOptionError(
                         f"dimension '{dim}' of the given input '{source}' is {size}; its bounds are {low} to {high}",
                         where=model.name,
-                        hint=Hint(f"dims={{'{dim}': {ends}}}", f"--dim {dim}={ends[0]}..{ends[1]}"),
+                        hint=_remedy(model, str(dim), size, (low, high)),
                     )
+
+
+def _remedy(model: ImportedModel, dim: str, size: int, bounds: tuple[int, int]) -> Hint | str:
+    """What makes a size possible that is out of bounds; other sizes, if the model's nodes exclude it."""
+    least, most = model.bounds.get(dim, (0, None))
+    if size < max(least, 1) or (most is not None and size > most):
+        return f"the model takes {max(least, 1)} {'or more' if most is None else f'to {most}'}: give such an input"
+    low, high = min(bounds[0], size), max(bounds[1], size)
+    return Hint(f"dims={{'{dim}': {(low, high)}}}", f"--dim {dim}={low}..{high}")
 
 
 def _notes(
