@@ -273,10 +273,10 @@ def another_size(info: TensorInfo, place: int, size: int) -> Hint | str:
         if size == 0 or sizes.maximum is None:
             return f"give a size of {sizes.minimum} or more"
         low, high = min(size, sizes.minimum), max(size, sizes.maximum)
-        return Hint(
-            f"compile the model again with other bounds: dims={{'{name}': ({low}, {high})}}",
-            f"compile the model again with other bounds: --dim {name}={low}..{high}",
+        again = (
+            f"give a size from {sizes.minimum} to {sizes.maximum}; if the model takes others, compile it again with "
         )
+        return Hint(f"{again}dims={{'{name}': ({low}, {high})}}", f"{again}--dim {name}={low}..{high}")
     if isinstance(name, str):
         return Hint(
             f"compile the model again for this size, too: hints={{'{name}': (…, {size})}}",

@@ -23,6 +23,16 @@ def with_names(model: ImportedModel, nodes: Iterable[str], inputs: tuple[str, ..
     return tuple(added)
 
 
+def hidden_names(model: ImportedModel, nodes: Iterable[str], inputs: Iterable[str]) -> tuple[str, ...]:
+    """The sizes known only at run time that no input of a partition has as a dimension, though the nodes need them."""
+    if model.symbols is None:
+        return ()
+    inputs = tuple(inputs)
+    missing = needed_names(model, nodes, inputs) - plain_names(model, inputs)
+    own = {n for n, owner in model.symbols.fresh.items() if owner in set(nodes)}
+    return tuple(sorted(missing & model.symbols.fresh.keys() - own))
+
+
 def needed_names(model: ImportedModel, nodes: Iterable[str], inputs: Iterable[str]) -> set[str]:
     """The names on which the sizes of the nodes' values, and the integers that follow from sizes, depend."""
     symbols, graph = model.symbols, model.graph

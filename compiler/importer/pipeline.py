@@ -130,7 +130,7 @@ def _normalised(draft: Draft, stem: str, digest: str, where: str, *, assume: boo
     values = simplify(draft, where)
     while expand_standard(draft, namer, where) or fuse(draft) or fuse_pads(draft):
         values = simplify(draft, where)
-    while unify_names(draft, values):
+    while unify_names(draft, values, assume=assume):
         values = simplify(draft, where)
     while assume and assume_sizes(draft, values, namer):
         values = simplify(draft, where)

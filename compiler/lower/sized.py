@@ -9,6 +9,8 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.variables import Extent, as_int64
 
+_OPAQUE = 8  # TVM's pattern of kernels that are not fused with others
+
 Compute = Callable[[list[te.Tensor], list[tirx.Expr], list[tirx.Expr]], te.Tensor]
 
 
@@ -20,9 +22,12 @@ def emit_sized(
     shape: Sequence[Extent],
     dtype: str,
     name: str,
+    *,
+    opaque: bool = False,
 ) -> relax.Expr:
     """Emit a call of the kernel `compute(tensors, extents, shape)`, which writes a tensor of this shape.
 
+    An `opaque` kernel consists of statements, and is not fused with others.
     Unlike TVM's `emit_te`, it gives the kernel the sizes that no tensor's shape shows in the order of their names.
     """
     tensors = [bb.normalize(t) for t in tensors]
@@ -45,6 +50,8 @@ def emit_sized(
     shown = {d.name for t in (*given, result) for d in t.shape if isinstance(d, tirx.Var)}
     hidden = sorted(set(fresh) - shown)
     kernel = te.create_prim_func([*given, *(fresh[n] for n in hidden), result]).without_attr("global_symbol")
+    if opaque:
+        kernel = kernel.with_attr("op_pattern", _OPAQUE)
     call = relax.call_tir(
         bb.add_func(kernel, name),
         [*tensors, *(old[n] for n in hidden)],

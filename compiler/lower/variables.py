@@ -28,7 +28,7 @@ class Variables:
         self._sizes = {} if symbols is None else symbols.sizes
         self._contents = model.contents if symbols is None else symbols.contents
         names = () if symbols is None else (*symbols.names, *symbols.fresh)
-        empty = model.may_be_empty
+        empty = model.may_be_empty if symbols is None else model.may_be_empty | symbols.fresh.keys()
         self._vars = {
             name: tirx.Var(f"{EMPTY if name in empty else 'd'}{i}_{_identifier(name)}", "int64")
             for i, name in enumerate(names)

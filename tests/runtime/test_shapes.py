@@ -182,7 +182,7 @@ def test_a_size_that_is_not_a_multiple_is_an_error_with_two_that_are() -> None:
 def test_another_size_is_an_error_that_names_the_dimension_and_the_allowed_sizes(static: Path, dynamic: Path) -> None:
     cases = (
         (static, 2, "1 or 3", "--hint n=…,2"),
-        (dynamic, 9, "1 to 8", "other bounds: --dim n=1..9"),
+        (dynamic, 9, "1 to 8", "from 1 to 8; if the model takes others, compile it again with --dim n=1..9"),
         (dynamic, 0, "1 to 8", "give a size of 1 or more"),
     )
     for path, size, words, hint in cases:

@@ -20,7 +20,7 @@ from heterocc.compiler.importer.draft.draft import (
     to_tensor,
 )
 from heterocc.compiler.importer.draft.surgery import Node, open_branch, put_together, replace, take_apart
-from heterocc.compiler.importer.folding.fold import fold
+from heterocc.compiler.importer.folding.fold import constant_of, fold
 from heterocc.compiler.importer.folding.settle import settle_shapes
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection
 from heterocc.compiler.importer.operators.functions import types_of
@@ -236,6 +236,7 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
     inner = dataclasses.replace(draft, model=model, weights=weights, lent=frozenset(outer), symbols=None)
     simplify(inner, where)
     if objection(inner.to_proto(), compute=not draft.budget.spent) is not None:
+        _name_constants(body)
         return  # the fixed shapes contradict this branch, but a run may never take it
     returned = {o.name for o in body.output}
     del body.node[:]
@@ -249,3 +250,14 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
             body.initializer.append(to_tensor(name, array))
         else:  # moved to the graph, to be mapped and shared like all other constants
             draft.weights[name] = array
+
+
+def _name_constants(body: onnx.GraphProto) -> None:
+    """Turn Constant nodes into constants, at all levels, as they are in bodies that were simplified."""
+    for graph in graphs_of(body):
+        returned = {o.name for o in graph.output}
+        for node in list(graph.node):
+            array = constant_of(node) if node.op_type == "Constant" and not node.domain else None
+            if array is not None and node.output[0] not in returned:
+                graph.initializer.append(to_tensor(node.output[0], array))
+                graph.node.remove(node)

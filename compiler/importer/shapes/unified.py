@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol, names_of
 from heterocc.compiler.importer.symbols.agree import needed_equal
 from heterocc.compiler.importer.symbols.contents import Given
+from heterocc.compiler.importer.symbols.sizes import Size, product_of, quotient
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Value
 
 
-def unify_names(draft: Draft, values: Mapping[str, Value]) -> bool:
+def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = False) -> bool:
     """Rename dimensions of the inputs that an operator needs to be equal to others; return whether there were any.
 
-    The runtime refuses inputs in which dimensions of one name differ, so that code may rely on their equality.
+    The runtime refuses inputs in which dimensions of one name differ, so that code may rely on their equality. With
+    `assume` these include dimensions that a Reshape exchanges, which makes the size that it infers known.
     """
     symbols = draft.symbols
     if symbols is None:
@@ -30,7 +32,8 @@ def unify_names(draft: Draft, values: Mapping[str, Value]) -> bool:
     for node in draft.graph.node:
         shapes = [symbols.shape_of(values.get(name)) for name in node.input]
         given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
-        for sizes in needed_equal(given, symbols.shape_of(values.get(node.output[0]))):
+        exchanged = _exchanged(given) if assume else ()
+        for sizes in (*needed_equal(given, symbols.shape_of(values.get(node.output[0]))), *exchanged):
             one, other = (root(size.name) if size.name in symbols.names else None for size in sizes)
             if one is None or other is None or one == other:
                 continue
@@ -47,3 +50,21 @@ def unify_names(draft: Draft, values: Mapping[str, Value]) -> bool:
     if first:
         draft.symbols = Symbols(tuple(names_of(draft.graph.input)))
     return bool(first)
+
+
+def _exchanged(given: Given) -> Iterator[tuple[Size, Size]]:
+    """Named dimensions of a Reshape's input, each with the other name that its result has in the same place.
+
+    The batch of one input of a decoder in place of that of the other, say. Only if the Reshape infers a size, and this
+    is no expression of the names.
+    """
+    shape, wanted = given.shape(), given.sizes(1)
+    if given.node.op_type != "Reshape" or given.node.domain or shape is None or wanted is None or None in shape:
+        return
+    rest = [size for size in wanted if size.number != -1]
+    total = product_of(size for size in shape if size is not None)
+    if len(rest) != len(wanted) - 1 or quotient(total, product_of(rest)) is not None:
+        return
+    for size, other in zip(shape, wanted, strict=False):
+        if size is not None and size.name and other.name and size != other:
+            yield size, other

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from heterocc.compiler.importer.symbols.branches import SIDES, Branches
 from heterocc.compiler.importer.symbols.contents import Contents, Shape, as_contents
 from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, body_of, constants_of, repeat_of
 from heterocc.compiler.importer.symbols.sizes import Size, named, number
@@ -22,7 +23,8 @@ class Inside:
 
     `derive` adds the values of a body to the table. `shape_of` and `dims` convert shapes between those of values and
     sizes; `contents` has the known integers by value, `fresh` the sizes known only at run time. The states of
-    a Scan, unlike those of a Loop, keep their shapes: `equal` collects sizes that must be equal for this.
+    a Scan, unlike those of a Loop, keep their shapes: `equal` collects sizes that must be equal for this. `taken`
+    collects what is known of branches.
     """
 
     def __init__(
@@ -34,8 +36,9 @@ class Inside:
         fresh: MutableMapping[str, str],
         sizes: MutableMapping[str, Size],
         equal: MutableSequence[tuple[Size, Size, str]],
+        taken: Branches,
     ) -> None:
-        self._derive, self._shape_of, self._dims = derive, shape_of, dims
+        self._derive, self._shape_of, self._dims, self._taken = derive, shape_of, dims, taken
         self._contents, self._fresh, self._sizes, self._equal = contents, fresh, sizes, equal
 
     def results(self, node: onnx.NodeProto, table: Table, constants: Arrays) -> list[Shape]:
@@ -50,12 +53,34 @@ class Inside:
         return [None if s is None else tuple(None if d is None or d.names & inner else d for d in s) for s in found]
 
     def _branches(self, node: onnx.NodeProto, table: Table, constants: Arrays) -> list[Shape]:
-        ends: list[list[Shape]] = []
-        for name in ("then_branch", "else_branch"):
-            body = body_of(node, name)
+        side = self._decided(node, constants)
+        if side is not None:
+            self._taken.decided[node.name] = side
+        side = side or self._taken.needed.get(node.name)
+        if side is not None:
+            body = body_of(node, side)
             self._walk(body, table, constants)
+            return [self._shape_of(table.get(o.name)) for o in body.output]
+        ends: list[list[Shape]] = []
+        for name in SIDES:
+            body = body_of(node, name)
+            with self._taken.inside(node.name, name):
+                self._walk(body, table, constants)
             ends.append([self._shape_of(table.get(o.name)) for o in body.output])
-        return [_agreed(one, other) for one, other in zip(*ends, strict=True)]
+        pairs = list(zip(*ends, strict=True))
+        if any(one is not None and other is not None and len(one) != len(other) for one, other in pairs):
+            self._taken.open[node.name] = self._taken.place
+        return [_agreed(one, other) for one, other in pairs]
+
+    def _decided(self, node: onnx.NodeProto, constants: Arrays) -> str | None:
+        """The branch that an If takes in every run; None if sizes do not decide it."""
+        name = node.input[0]
+        found = self._contents.get(name)
+        truth = None if found is None or found.size != 1 else found.flat[0]
+        known = constants.get(name)
+        if truth is not None and truth.number is not None:
+            return SIDES[0] if truth.number else SIDES[1]
+        return None if known is None else SIDES[0] if known.reshape(-1)[0] else SIDES[1]
 
     def _walk(self, body: onnx.GraphProto, table: Table, constants: Arrays) -> None:
         own = constants_of(body)
@@ -89,7 +114,8 @@ class Inside:
                 dtype = table[state.initial].dtype
                 table[state.given] = Value(state.given, dtype, self._dims(tuple(shapes[state.given])))
                 self._contents.pop(state.given, None)
-            self._walk(repeat.body, table, constants)
+            with self._taken.inside(node.name):
+                self._walk(repeat.body, table, constants)
             changed = False
             for state in repeat.states:
                 before, after = shapes[state.given], self._shape_of(table.get(state.returned))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ import onnx
 from onnx import helper, shape_inference
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
+from heterocc.compiler.importer.symbols.branches import SIDES, Branches
 from heterocc.compiler.importer.symbols.contents import (
     Contents,
     Given,
@@ -42,7 +43,8 @@ class Symbols:
     `filled` are names of dimensions that are at least 1 in every run, which the shapes assume. `pins` are sizes that
     are assumed to be a number, by their texts, and `ranges` the least and largest sizes of the names with which they
     are; `steps` are names whose sizes are multiples of a number (`shapes/assumed.py`). `equal` collects sizes that
-    must be equal, each pair with a text for its node, and `floors` least sizes that the shapes assume.
+    must be equal, each pair with a text for its node, and `floors` least sizes that the shapes assume. `branches` has
+    the branches that runs can take.
     """
 
     names: tuple[str, ...]
@@ -57,6 +59,7 @@ class Symbols:
     steps: Mapping[str, int] = field(default_factory=dict)
     equal: list[tuple[Size, Size, str]] = field(default_factory=list)
     floors: dict[str, int] = field(default_factory=dict)
+    branches: Branches = field(default_factory=Branches)
 
     def __post_init__(self) -> None:
         self.sizes.update((name, named(Filled(name) if name in self.filled else name)) for name in self.names)
@@ -74,6 +77,7 @@ class Symbols:
             ranges=self.ranges,
             steps=self.steps,
             floors=dict(self.floors),
+            branches=self.branches.fresh(),
         )
 
     def may_be_empty(self, dims: Iterable[int | str | None]) -> frozenset[str]:
@@ -140,7 +144,7 @@ class Symbols:
 
 
 def derive(
-    nodes: Iterable[onnx.NodeProto],
+    nodes: Sequence[onnx.NodeProto],
     table: Mapping[str, Value],
     weights: Mapping[str, np.ndarray],
     opset: int,
@@ -151,13 +155,50 @@ def derive(
     `table` is what ONNX's tools infer. Where they know a dimension as a number, it is kept. A dimension that is known
     only at run time gets a name.
     """
+    symbols.branches = Branches()
+    found = _derived(nodes, table, weights, opset, symbols)
+    while needed := {**_agreeing_branches(nodes, table, weights, opset, symbols), **symbols.branches.without_failing()}:
+        symbols.branches = Branches(needed={**symbols.branches.needed, **needed})
+        found = _derived(nodes, table, weights, opset, symbols)
+    return {name: found[name] for name in found if name in table}
+
+
+def _agreeing_branches(
+    nodes: Sequence[onnx.NodeProto],
+    table: Mapping[str, Value],
+    weights: Mapping[str, np.ndarray],
+    opset: int,
+    symbols: Symbols,
+) -> dict[str, str]:
+    """The If nodes with results of two ranks of which the nodes behind can take only one, with its branch."""
+    found: dict[str, str] = {}
+    for name, place in symbols.branches.open.items():
+        tried = [symbols.copy() for _ in SIDES]
+        for side, trial in zip(SIDES, tried, strict=True):
+            trial.branches = symbols.branches.supposing(name, side)
+            _derived(nodes, table, weights, opset, trial)
+        first, second = (trial.branches for trial in tried)
+        fails = first.fails_after(place, second), second.fails_after(place, first)
+        if fails[0] != fails[1]:
+            found[name] = SIDES[fails.index(False)]
+    return found
+
+
+def _derived(
+    nodes: Iterable[onnx.NodeProto],
+    table: Mapping[str, Value],
+    weights: Mapping[str, np.ndarray],
+    opset: int,
+    symbols: Symbols,
+) -> dict[str, Value]:
+    """The values that follow from one choice of branches; fills `symbols`."""
     found = dict(table)
     symbols.contents = {n: c for n, a in weights.items() if (c := as_contents(a)) is not None}
     symbols.fresh = {}
     symbols.failed = []
     symbols.equal = []
     _derive(nodes, found, weights, opset, symbols)
-    return {name: found[name] for name in found if name in table}
+    return found
 
 
 def values_inside(
@@ -192,7 +233,7 @@ def _inside(opset: int, symbols: Symbols) -> Inside:
             table[name] = Value(name, table[name].dtype, None)
         _derive(body.node, table, weights, opset, symbols)
 
-    tables = symbols.contents, symbols.fresh, symbols.sizes, symbols.equal
+    tables = symbols.contents, symbols.fresh, symbols.sizes, symbols.equal, symbols.branches
     return Inside(body_values, symbols.shape_of, symbols.dims, *tables)
 
 
@@ -308,10 +349,12 @@ def _inferred(
             if name in weights and weights[name].nbytes <= _SMALL and weights[name].dtype != object
         }
         inferred = shape_inference.infer_node_outputs(schema, node, types, data)
+    except shape_inference.InferenceError:
+        symbols.branches.broken[node.name] = symbols.branches.place
+        return [], []
     except (
         onnx.checker.ValidationError,  # a type that the operator does not take
         onnx.defs.SchemaError,
-        shape_inference.InferenceError,
         KeyError,
         ValueError,
         RuntimeError,

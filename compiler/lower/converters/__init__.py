@@ -30,6 +30,7 @@ from heterocc.compiler.lower.converters import (
 )
 from heterocc.compiler.lower.converters.registry import (
     PREPARED,
+    REQUIRED,
     RESULTS,
     SIZES,
     STANDARD_DOMAINS,
@@ -39,6 +40,7 @@ from heterocc.compiler.lower.converters.registry import (
 
 __all__ = [
     "PREPARED",
+    "REQUIRED",
     "RESULTS",
     "SIZES",
     "STANDARD_DOMAINS",

@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.shapes import tiled
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, padded_place
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent, as_int64, same
@@ -123,6 +123,48 @@ def _tile(ctx: Context, data: relax.Expr, times: relax.Expr) -> relax.Expr:
         return te.compute(shape, lambda *i: given[0](*map(tirx.floormod, i, sizes)), name="tile")
 
     return emit_sized(ctx.bb, compute, [data], [], ctx.result(), dtype_of(data), "tile")
+
+
+@converter("Pad")
+def _pad(
+    ctx: Context,
+    data: relax.Expr,
+    pads: relax.Expr | None = None,
+    value: relax.Expr | None = None,
+    axes: relax.Expr | None = None,
+) -> relax.Expr:
+    """Pad by numbers that follow from sizes, such as those that make a side a multiple of a window's."""
+    given = (pads, value, axes)[: max(len(ctx.node.input) - 1, 0)]
+    if pads is None or ctx.is_known(pads):
+        return ctx.original(data, *given)
+    known, mode = ctx.sizes(1), ctx.text("mode", "constant")
+    places = ctx.sizes(3) if axes is not None else range(len(ctx.result()))
+    if known is None or places is None or any(not isinstance(a, int) for a in places):
+        raise NotImplementedError("the padding is computed from data")
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise NotImplementedError(f"mode {mode} is not supported")
+    before = {int(axis) % len(ctx.result()): known[n] for n, axis in enumerate(places)}
+
+    def compute(tensors: list[te.Tensor], starts: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        first = dict(zip(before, starts, strict=True))
+
+        def at(*i: tirx.Var) -> tirx.Expr:
+            indices = {axis: v.astype("int64") - first[axis] for axis, v in enumerate(i) if axis in first}
+            sizes = {axis: tensors[0].shape[axis].astype("int64") for axis in indices}
+            inside = [e for a, n in indices.items() for e in (n >= as_int64(0), n < sizes[a])]
+            read = tensors[0](
+                *(padded_place(indices[a], sizes[a], mode) if a in indices else v for a, v in enumerate(i))
+            )
+            if mode != "constant":
+                return read
+            fill = tensors[1](*[as_int64(0)] * len(tensors[1].shape)) if value is not None else None
+            zero = tirx.const(0, dtype_of(data))
+            return tirx.if_then_else(tirx.all(*inside), read, zero if fill is None else fill)
+
+        return te.compute(shape, at, name="pad")
+
+    tensors = [data, *([] if value is None or mode != "constant" else [value])]
+    return emit_sized(ctx.bb, compute, tensors, list(before.values()), ctx.result(), dtype_of(data), "pad")
 
 
 def from_sizes(bb: relax.BlockBuilder, elements: tuple[Extent, ...], shape: tuple[int, ...], dtype: str) -> relax.Expr:

@@ -33,6 +33,9 @@ PREPARED = "heterocc.prepared"
 RESULTS = "heterocc.results"
 """The domain of converters of such operators that are called when these sizes are known."""
 
+REQUIRED = "heterocc.required"
+"""The domain of converters whose code ends a run that the operator makes impossible, and else computes an int64."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:

@@ -79,3 +79,18 @@ def inside(index: tirx.Expr, size: Extent) -> tirx.Expr:
 def clipped(value: relax.Expr, low: int, high: int, dtype: str) -> relax.Expr:
     """The value limited to `low` and `high`; its dtype is `dtype`."""
     return relax.op.minimum(relax.op.maximum(value, scalar(low, dtype)), scalar(high, dtype))
+
+
+def padded_place(place: tirx.Expr, size: tirx.Expr, mode: str) -> tirx.Expr:
+    """The place in data of `size` that a padded tensor has at `place`, which may be outside of the data.
+
+    `mode` is that of ONNX's Pad; the values outside of data that is padded with a constant are not used.
+    """
+    zero, one = as_int64(0), as_int64(1)
+    if mode == "wrap":
+        place = tirx.floormod(place, tirx.max(size, one))
+    elif mode == "reflect":
+        period = tirx.max(as_int64(2) * (size - one), one)
+        place = tirx.floormod(place, period)
+        place = tirx.Select(place >= size, period - place, place)
+    return tirx.max(zero, tirx.min(place, size - one))

@@ -13,6 +13,7 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.named_inputs import hidden_names
 from heterocc.compiler.lower.backend import Dumps, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.codegen.shared_object import build_entries, build_executable, shared_object
@@ -59,6 +60,9 @@ class CpuLowering:
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Import and legalise the node alone, without writing its kernels: any kernel of arithmetic can be written."""
         job = trial_job(model, node, device, trial=False)
+        # The node that computes such a size is in the same partition: all nodes that have it run on the CPU.
+        hidden = hidden_names(model, job.nodes, job.inputs)
+        job = dataclasses.replace(job, sizes=(hidden,) if hidden else ())
         target = cpu_target(device)
         if needs_program(job):
             return refusal(lambda: try_program(job, lambda part: _kernels(part, target)))

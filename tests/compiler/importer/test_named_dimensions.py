@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import onnx.parser
 import pytest
 from typer.testing import CliRunner
 
@@ -89,3 +90,20 @@ def test_dimensions_that_an_operator_needs_to_be_equal_get_one_name(tmp_path: Pa
     )
     with pytest.raises(ShapeOptionError, match="needs the dimensions 'count' and 'rows' to be equal"):
         require_bounds(ShapeRequest({}, {}, {"count": (1, 4)}, ""), found)
+
+
+def test_a_reshape_that_exchanges_the_batches_of_two_inputs_makes_them_equal_if_sizes_may_be_assumed() -> None:
+    text = """
+    <ir_version: 9, opset_import: ["" : 18]>
+    agraph (int64[batch,steps] ids, float[items,30,32] hidden) => (float[a,b,4,8] y) <int64[3] rest = {-1, 4, 8}> {
+        first = Shape<start = 0, end = 1>(ids)
+        shape = Concat<axis = 0>(first, rest)
+        y = Reshape(hidden, shape)
+    }
+    """
+    found = import_model(onnx.parser.parse_model(text), keep_dims=True, assume=True)
+    assert found.input_shape("hidden") == ("batch", 30, 32)
+    assert found.graph.values["y"].shape == ("batch", 30, 4, 8)
+    assert "both are called 'batch'" in str(found.notes)
+    kept = import_model(onnx.parser.parse_model(text), keep_dims=True)
+    assert kept.input_shape("hidden") == ("items", 30, 32)

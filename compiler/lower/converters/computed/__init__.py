@@ -5,10 +5,11 @@ from heterocc.compiler.lower.converters.computed import (
     images,
     numbers,
     reducing,
+    required,
     selecting,
     shaping,
     signals,
     suppression,
 )
 
-__all__ = ["cutting", "images", "numbers", "reducing", "selecting", "shaping", "signals", "suppression"]
+__all__ = ["cutting", "images", "numbers", "reducing", "required", "selecting", "shaping", "signals", "suppression"]

@@ -16,7 +16,7 @@ from heterocc.compiler.lower.converters.computed.numbers import (
     within,
 )
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, padded_place, rank_of
 from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
@@ -140,13 +140,7 @@ def _padded(
             size = given[0].shape[axis].astype("int64")
             place = v - _pads(given, axes is not None, count, axis)[0]
             inside += [place >= whole(0), place < size]
-            if mode == "wrap":
-                place = tirx.floormod(place, tirx.max(size, whole(1)))
-            elif mode == "reflect":
-                period = tirx.max(whole(2) * (size - whole(1)), whole(1))
-                place = tirx.floormod(place, period)
-                place = tirx.Select(place >= size, period - place, place)
-            places.append(within(place, size))
+            places.append(padded_place(place, size, mode))
         found = given[0](*places)
         if mode != "constant":
             return found

@@ -91,11 +91,11 @@ def vector(
     def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
         return _statements(given, shape, body, "sizes", "int64")
 
-    return emit_sized(ctx.bb, compute, tensors, [], [count], "int64", "sizes")
+    return emit_sized(ctx.bb, compute, tensors, [], [count], "int64", "sizes", opaque=True)
 
 
 def _plain(name: str) -> str:
-    return name.rsplit(".", 1)[0]
+    return name.split(".", 1)[0]
 
 
 def table(
@@ -111,7 +111,7 @@ def table(
     def compute(given: list[te.Tensor], _: list[tirx.Expr], dims: list[tirx.Expr]) -> te.Tensor:
         return _statements(given, dims, lambda i, o: write(i, o[0]), name, dtype)
 
-    return emit_sized(ctx.bb, compute, tensors, [], shape, dtype, name)
+    return emit_sized(ctx.bb, compute, tensors, [], shape, dtype, name, opaque=True)
 
 
 def _assert(condition: tirx.Expr, text: str) -> tirx.Stmt:

@@ -127,7 +127,7 @@ def _sizes(
         return found
 
     def check(ins: Given) -> list[tuple[tirx.Expr, str]]:
-        return [(tirx.all(*(n > whole(0) for n in numbers(ins))), "a size of the result is not positive")]
+        return [(tirx.all(*(n >= whole(0) for n in numbers(ins))), "a size of the result is negative")]
 
     return vector(ctx, [data, request.tensors[0]], rank_of(data), numbers, check)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tvm.relax.exec_builder import ExecBuilder
 
-from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Measure, Program, Step
+from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Measure, Program, Step, Take
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,9 @@ class Bytecode:
                     self._straight(step)
                 case Measure():
                     self._call("vm.builtin.tensor_to_shape", [self._register(step.value)], self._register(step))
+                case Take():
+                    for result, value in step.ends:
+                        self._copy(self._register(value), self._register(result))
                 case Choose():
                     self._choose(step)
                 case Again():

@@ -15,23 +15,32 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.importer.draft.draft import reads, to_tensor
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import needed_names, plain_names
+from heterocc.compiler.importer.symbols.branches import SIDES
+from heterocc.compiler.importer.symbols.contents import as_contents
 from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control
 from heterocc.compiler.importer.symbols.symbols import Symbols, values_inside
 from heterocc.compiler.lower.backend import PartitionJob
-from heterocc.compiler.lower.converters import PREPARED, RESULTS, SIZES, own_converter
+from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZES, own_converter
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
+from heterocc.compiler.lower.converters.computed.required import AXES, WANTED
+from heterocc.compiler.lower.cpu.programs.limits import Limits
 from heterocc.compiler.lower.cpu.programs.repeats import Loops
 from heterocc.compiler.lower.cpu.programs.steps import (
     Choose,
     Code,
     Measure,
     Program,
+    Require,
     Step,
+    Take,
     codes,
     other_reads,
     set_values,
 )
 from heterocc.passes.graph import Graph, Node, Value
+
+_CHECK = ("int64", (1,))
+"""The type of a value whose computation ends runs that cannot go on."""
 
 
 def needs_program(job: PartitionJob) -> bool:
@@ -63,7 +72,9 @@ class _Splitter:
         self.owners: dict[str, str] = {}
         self.owner = ""
         self.code = Code()
-        self.measures: dict[str, Measure] = {}
+        self.measures = {
+            name: Measure(f"sizes_{index}", names) for index, names in enumerate(job.sizes) for name in names
+        }
 
     # ---- building ---------------------------------------------------------------------------------------------------
 
@@ -87,6 +98,7 @@ class _Splitter:
             self.code = Code()
         else:
             self.close(steps)
+        Limits(self).add(steps)
         model = self._universe(steps)
         self._connect(model, [*steps, *([] if last is None else [last])], ends)
         return Program(model, self.job.inputs, steps, tuple(ends), last, self.owners)
@@ -100,7 +112,7 @@ class _Splitter:
                 self._control(node, steps)
             else:
                 self._require_tensors(node)
-                self._append(self._measured(node, steps))
+                self._append(self._measured(self._squeezed(node, steps), steps))
         self.owner = outer
 
     def add(
@@ -127,6 +139,9 @@ class _Splitter:
         """Add a constant; returns its name."""
         self.arrays[name] = array
         self.values[name] = Value(name, array.dtype.name, tuple(array.shape))
+        known = as_contents(array)
+        if known is not None:
+            self.symbols.contents[name] = known
         return name
 
     def held(self, name: str) -> str:
@@ -200,6 +215,37 @@ class _Splitter:
         known.input[:] = inputs
         return known
 
+    def _squeezed(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
+        """A Squeeze of sizes that may be others than 1, which end the run, as one of the first places of these axes."""
+        given = node.input[0] if node.op_type == "Squeeze" and not node.domain else ""
+        shape = self.values[given].shape if given else None
+        listed = next((tuple(a.ints) for a in node.attribute if a.name == "axes"), None)
+        if shape is not None and len(node.input) > 1 and node.input[1] in self.arrays:
+            listed = tuple(int(n) for n in self.arrays[node.input[1]].reshape(-1))
+        wide = [axis % len(shape) for axis in listed or () if shape[axis] != 1] if shape else []
+        if shape is None or not wide:
+            return node
+        chosen = helper.make_attribute(AXES, wide)
+        self._require(
+            self.add("Squeeze", [given], f"{node.name}.checked", value=_CHECK, domain=REQUIRED, attributes=[chosen]),
+            steps,
+        )
+        bounds = [
+            self.constant(f"{node.name}.{n}", np.array(v, np.int64))
+            for n, v in (("starts", [0] * len(wide)), ("ends", [1] * len(wide)), ("axes", wide))
+        ]
+        dims = tuple(1 if axis in wide else dim for axis, dim in enumerate(shape))
+        first = self.add("Slice", [given, *bounds], f"{node.name}.first", value=(self.values[given].dtype, dims))
+        known = onnx.NodeProto()
+        known.CopyFrom(node)
+        known.input[0] = first
+        return known
+
+    def _require(self, checked: str, steps: list[Step]) -> None:
+        """End the straight code, whose computation of a value ends runs that cannot go on."""
+        self.close(steps)
+        steps.append(Require(checked))
+
     def _require_tensors(self, node: onnx.NodeProto) -> None:
         for name in (*reads(node), *filter(None, node.output)):
             value = self.values.get(name)
@@ -224,11 +270,29 @@ class _Splitter:
         else:
             Loops(self).add(node, steps)
 
+    def _take(self, node: onnx.NodeProto, side: str, steps: list[Step]) -> None:
+        """Add the branch that every run takes; one that is only needed ends a run that would take the other."""
+        if side != self.symbols.branches.decided.get(node.name):
+            wanted = helper.make_attribute(WANTED, int(side == SIDES[0]))
+            given = [self.held(node.input[0])]
+            checked = f"{node.name}.checked"
+            self._require(self.add("If", given, checked, value=_CHECK, domain=REQUIRED, attributes=[wanted]), steps)
+        body = body_of(node, side)
+        self.enter(body)
+        self.sequence(body.node, steps)
+        ends = [(result, self.held(o.name)) for result, o in zip(node.output, body.output, strict=False) if result]
+        self.close(steps)
+        steps.append(Take(ends))
+
     def _choose(self, node: onnx.NodeProto, steps: list[Step]) -> None:
+        side = self.symbols.branches.only(node.name)
+        if side is not None:
+            self._take(node, side, steps)
+            return
         condition = self.held(node.input[0])
         self.close(steps)
         sides: list[tuple[list[Step], list[str]]] = []
-        for name in ("then_branch", "else_branch"):
+        for name in SIDES:
             body = body_of(node, name)
             inside: list[Step] = []
             self.enter(body)

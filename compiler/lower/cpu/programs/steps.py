@@ -27,6 +27,20 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class Require:
+    """Nothing reads `value`: the code that computes it ends a run that cannot go on."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Values become other ones; `ends` has each result with its value."""
+
+    ends: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Choose:
     """Run `then` or `otherwise`; `ends` has each result with the values that it gets from them."""
 
@@ -60,7 +74,7 @@ class Again:
     results: list[tuple[str, str]]
 
 
-Step = Code | Measure | Choose | Again
+Step = Code | Measure | Require | Take | Choose | Again
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +110,10 @@ def other_reads(steps: Sequence[Step]) -> Iterator[str]:
     """The values that all steps but straight code read."""
     for step in steps:
         match step:
-            case Measure():
+            case Measure() | Require():
                 yield step.value
+            case Take():
+                yield from (value for _, value in step.ends)
             case Choose():
                 yield step.condition
                 yield from (value for _, *values in step.ends for value in values)
@@ -111,9 +127,11 @@ def other_reads(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def set_values(steps: Sequence[Step]) -> Iterator[str]:
-    """The values that branches and loops set, which no node writes."""
+    """The values that branches and loops set, which no node of theirs writes."""
     for step in steps:
         match step:
+            case Take():
+                yield from (result for result, _ in step.ends)
             case Choose():
                 yield from set_values(step.then)
                 yield from set_values(step.otherwise)

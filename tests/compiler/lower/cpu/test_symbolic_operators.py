@@ -123,6 +123,24 @@ def test_padding_that_depends_on_the_size_of_an_image_agrees_with_onnx_runtime(
     compare(proto, tmp_path, [{"x": rng.standard_normal((n, 4, h, w)).astype(np.float32)} for n, h, w in sizes])
 
 
+def test_padding_that_makes_the_sides_of_an_image_multiples_of_four_agrees_with_onnx_runtime(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        _N("Shape", ["x"], ["sides"], start=2),
+        _N("Mod", ["sides", "four"], ["rest"]),
+        _N("Sub", ["four", "rest"], ["less"]),
+        _N("Mod", ["less", "four"], ["after"]),
+        _N("Concat", ["before", "after"], ["pads"], axis=0),
+        _N("Pad", ["x", "pads", "fill"], ["p"]),
+        _N("Pad", ["x", "pads"], ["q"], mode="reflect"),
+        _N("Mul", ["p", "q"], ["y"]),
+    ]
+    weights = {"four": np.array([4]), "before": np.array([0, 0, 1, 0, 0, 0]), "fill": np.array(1.5, np.float32)}
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 2, "h", "w"))}, ["y"], weights)
+    sizes = ((1, 8, 8), (2, 5, 9), (1, 7, 6))
+    compare(proto, tmp_path, [{"x": rng.standard_normal((n, 2, h, w)).astype(np.float32)} for n, h, w in sizes])
+
+
 def test_powers_of_images_of_any_size_compile_and_agree_with_onnx_runtime(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     nodes = [_N("Pow", ["x", "e"], ["power"]), _N("LRN", ["x"], ["normal"], size=3)]

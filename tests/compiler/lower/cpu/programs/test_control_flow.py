@@ -9,6 +9,7 @@ import onnx.parser
 import onnxruntime as ort
 import pytest
 
+from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
 
@@ -208,3 +209,53 @@ def test_control_flow_on_the_cpu_alone_gives_the_results_of_onnx_runtime(name: s
         for (output, got), expected in zip(session.run(feed).items(), wanted, strict=True):
             assert got.dtype == expected.dtype and got.shape == expected.shape, output
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+RANKS = """
+agraph (float[n,w] x) => (float[n,m] y) <int64[3] s = {0, 4, -1}, int64[1] last = {-1}, int64[1] one = {1},
+    float[4,2] k = {1, 2, 3, 4, 5, 6, 7, 8}>
+{
+    r = Reshape(x, s)
+    sizes = Shape(r)
+    size = Gather(sizes, last)
+    flat = Equal(size, one)
+    z = If (flat) <
+        then_branch = yes () => (float[p,q] a) { a = Squeeze(r, last) },
+        else_branch = no () => (float[p,q,t] b) { b = Identity(r) }
+    >
+    y = Gemm(z, k)
+}
+"""
+
+
+def test_a_run_ends_if_it_takes_a_branch_whose_result_a_later_node_cannot_take(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> {RANKS}')
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    session = load(tmp_path / "m.hcb")
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feed = {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}
+    np.testing.assert_array_equal(session.run(feed)["y"], reference.run(None, feed)[0])
+    with pytest.raises(DeviceError, match="takes its else branch, in which or after which"):
+        session.run({"x": np.ones((3, 8), np.float32)})
+
+
+def test_a_branch_that_removes_a_dimension_of_another_size_than_one_ends_the_run(tmp_path: Path) -> None:
+    text = """
+    agraph (float[n,c,w] x, bool first) => (float[p,q] y) <int64[1] last = {-1}> {
+        y = If (first) <
+            then_branch = yes () => (float[p,q] a) { a = Squeeze(x, last) },
+            else_branch = no () => (float[p,q] b)
+                { d = MaxPool<kernel_shape = [2]>(x)  b = ReduceMax<keepdims = 0>(d, last) }
+        >
+    }
+    """
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> {text}')
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    session = load(tmp_path / "m.hcb")
+    one, two = np.ones((2, 3, 1), np.float32), np.ones((2, 3, 2), np.float32)
+    np.testing.assert_array_equal(session.run({"x": one, "first": np.array(True)})["y"], one[..., 0])
+    np.testing.assert_array_equal(session.run({"x": two, "first": np.array(False)})["y"], two[..., 0])
+    with pytest.raises(DeviceError, match="removes a dimension whose size is not 1"):
+        session.run({"x": two, "first": np.array(True)})
+    long = np.ones((2, 3, 9), np.float32)
+    np.testing.assert_array_equal(session.run({"x": long, "first": np.array(False)})["y"], long[..., 0])

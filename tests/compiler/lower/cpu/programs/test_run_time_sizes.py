@@ -155,6 +155,20 @@ def test_a_shape_that_the_data_cannot_have_is_an_error_that_names_the_node(tmp_p
         session.run({"x": x, "s": np.array([4, 2])})
 
 
+def test_nodes_run_whose_inputs_have_sizes_computed_from_one_that_depends_on_data(tmp_path: Path) -> None:
+    model = _model(
+        "agraph (float[3,4] x, bool[3] keep) => (float[n,4] y) <int64[1] flat = {-1}, int64[2] s = {-1, 4}> "
+        "{ rows = Compress<axis = 0>(x, keep)  all = Concat<axis = 0>(rows, x)  vector = Reshape(all, flat) "
+        "e = Exp(vector)  y = Reshape(e, s) }"
+    )
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    session = load(tmp_path / "m.hcb")
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(1).random((3, 4), np.float32)
+    for keep in ([True, False, True], [False] * 3):
+        _same(session, reference, {"x": x, "keep": np.array(keep)})
+
+
 def test_the_query_says_that_a_gpu_does_not_take_sizes_that_depend_on_data() -> None:
     found = query_model(_model("agraph (float[2,3] x) => (int64[2,n] y) { y = NonZero(x) }"), "OPENCL,CPU")
     node = found.graph.nodes[0].name

@@ -1,0 +1,58 @@
+"""Conditions without which a run cannot go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import relax, tirx
+
+from heterocc.compiler.lower.converters.computed.numbers import element, vector, whole
+from heterocc.compiler.lower.converters.registry import REQUIRED, Context, converter
+
+WANTED = "heterocc_wanted"
+"""The attribute of an If of the domain REQUIRED: 1 if the condition has to be true, else 0."""
+AXES = "heterocc_axes"
+"""The attribute of the domain REQUIRED: the axes whose sizes a Squeeze needs to be 1; the one that a Shape checks."""
+LEAST, NAMED = "heterocc_least", "heterocc_named"
+"""The attributes of a Shape of the domain REQUIRED: the least size, and the text of the error for a smaller one."""
+
+
+@converter("If", domain=REQUIRED)
+def _required(ctx: Context, condition: relax.Expr) -> relax.Expr:
+    """A number that is computed only if the condition is what it has to be."""
+    wanted = int(ctx.attrs[WANTED])
+    other = "else" if wanted else "then"
+    text = f"with these inputs it takes its {other} branch, in which or after which a node cannot run"
+    return vector(
+        ctx,
+        [condition],
+        1,
+        lambda ins: [element(ins[0])],
+        lambda ins: [(tirx.EQ(element(ins[0]), whole(wanted)), text)],
+    )
+
+
+@converter("Squeeze", domain=REQUIRED)
+def _single(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """A number that is computed only if all sizes are 1."""
+    axes = [int(axis) for axis in ctx.attrs[AXES]]
+    text = "it removes a dimension whose size is not 1 with these inputs"
+
+    def check(ins: Sequence[tirx.Buffer]) -> list[tuple[tirx.Expr, str]]:
+        return [(tirx.EQ(ins[0].shape[axis].astype("int64"), whole(1)), text) for axis in axes]
+
+    return vector(ctx, [data], 1, lambda ins: [ins[0].shape[axes[0]]], check)
+
+
+@converter("Shape", domain=REQUIRED)
+def _least(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """A number that is computed only if a size is large enough."""
+    (axis,), least = (int(axis) for axis in ctx.attrs[AXES]), int(ctx.attrs[LEAST])
+
+    def size(ins: Sequence[tirx.Buffer]) -> tirx.Expr:
+        return ins[0].shape[axis].astype("int64")
+
+    def check(ins: Sequence[tirx.Buffer]) -> list[tuple[tirx.Expr, str]]:
+        return [(size(ins) >= whole(least), bytes(ctx.attrs[NAMED]).decode())]
+
+    return vector(ctx, [data], 1, lambda ins: [size(ins)], check)

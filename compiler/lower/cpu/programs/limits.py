@@ -1,0 +1,109 @@
+"""Checks of sizes in branches and bodies, which no check before the run covers: a run may leave these nodes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import onnx
+from onnx import helper
+
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.symbols.sizes import Size, least_size
+from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.lower.converters import REQUIRED
+from heterocc.compiler.lower.converters.computed.required import AXES, LEAST, NAMED
+from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Require, Step
+from heterocc.passes.graph import Value
+
+_MOST_TRIED = 4096
+
+
+class Builder(Protocol):
+    """The program under construction: see `split`."""
+
+    model: ImportedModel
+    symbols: Symbols
+    values: dict[str, Value]
+    protos: list[onnx.NodeProto]
+
+    def add(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        output: str,
+        like: str | None = None,
+        value: tuple[str, tuple[int | str | None, ...]] | None = None,
+        domain: str = "",
+        attributes: Sequence[onnx.AttributeProto] = (),
+    ) -> str:
+        """Add a node."""
+        ...
+
+    def close(self, steps: list[Step]) -> None:
+        """End the straight code that is being collected."""
+        ...
+
+
+class Limits:
+    """Adds steps that end a run in which a size would be less than 1, or than 0 where a dimension may be empty."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.b = builder
+        self.protos = {p.name: p for p in builder.protos}
+        self.count = 0
+
+    def add(self, steps: list[Step]) -> None:
+        """Add the checks to steps, and to those inside them."""
+        for step in steps:
+            match step:
+                case Choose():
+                    self.add(step.then)
+                    self.add(step.otherwise)
+                case Again():
+                    self.add(step.body)
+        parts = [step for step in steps if isinstance(step, Code)]
+        sizes = list(self._sizes(n for part in parts for n in part.nodes))
+        checks: list[Step] = []
+        for name in self.b.symbols.names:
+            empty = name in self.b.model.may_be_empty
+            least = _least_not_negative(name, sizes) if empty else least_size(name, sizes)
+            shown = self._input_with(name)
+            if least > max(self.b.model.bounds[name][0], 0 if empty else 1) and shown is not None:
+                self._check(name, least, *shown, checks)
+        steps[:0] = checks
+
+    def _check(self, name: str, least: int, shown: str, axis: int, checks: list[Step]) -> None:
+        self.count += 1
+        source = self.b.model.sources.get(shown, shown)
+        text = f"dimension '{name}' of input '{source}' must be {least} or more for the branch that the run takes"
+        attributes = [helper.make_attribute(k, v) for k, v in ((AXES, [axis]), (LEAST, least), (NAMED, text))]
+        value = self.b.add(
+            "Shape",
+            [shown],
+            f"size_check_{self.count}.checked",
+            value=("int64", (1,)),
+            domain=REQUIRED,
+            attributes=attributes,
+        )
+        self.b.close(checks)
+        checks.append(Require(value))
+
+    def _sizes(self, nodes: Iterable[str]) -> Iterable[Size]:
+        touched = {v for n in nodes for v in (*self.protos[n].input, *self.protos[n].output) if v in self.b.values}
+        for value in sorted(touched):
+            yield from (size for size in self.b.symbols.shape_of(self.b.values[value]) or () if size is not None)
+
+    def _input_with(self, name: str) -> tuple[str, int] | None:
+        """An input of the model that has a dimension, and its axis."""
+        for given in self.b.model.graph.inputs:
+            shape = self.b.values[given].shape or ()
+            if name in shape:
+                return given, shape.index(name)
+        return None
+
+
+def _least_not_negative(name: str, sizes: Iterable[Size]) -> int:
+    """The least size of a named dimension with which none of the sizes that depend on it alone is negative."""
+    alone = [size for size in sizes if size.names == {name}]
+    return next((n for n in range(_MOST_TRIED) if all(size.at({name: n}) >= 0 for size in alone)), 0)
