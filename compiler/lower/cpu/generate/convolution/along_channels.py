@@ -39,6 +39,9 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, MOST_ROWS
 from heterocc.compiler.lower.cpu.sizes import is_number
 
+PAYS = 0.95
+"""The share of the other form's modelled time from which this one is used: its few tiles divide badly among threads."""
+
 FEWEST_LANES = 8
 """Vectors of fewer lanes are nearly filled by pixels."""
 
@@ -68,7 +71,7 @@ def generate_along_channels(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
     if max(len(found.rows.phases) * len(found.columns.phases), found.columns.taps) <= MOST_UNROLLED:
         writers.append(CopiedWriter(kernel, found, isa))
     writer = min(writers, key=lambda w: w.cycles)
-    if writer.cycles >= limit:
+    if writer.cycles >= PAYS * limit:
         return None
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
