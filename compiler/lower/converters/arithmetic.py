@@ -148,17 +148,16 @@ def _mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
 
 
 def _float_mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """The exact remainder of floating-point numbers, by C's `fmod`; with the divisor's sign if `fmod` is 0."""
+    """The exact remainder of floating-point numbers, as C's `fmod`; with the divisor's sign if `fmod` is 0."""
     if ctx.backend != "cpu":
         raise NotImplementedError("the remainder of floating-point numbers is not supported on GPUs")
     dtype = dtype_of(left)
     work = "float32" if dtype == "float16" else dtype
-    symbol = {"float32": "fmodf", "float64": "fmod"}[work]
     left, right = (ctx.bb.emit(as_dtype(v, work)) for v in (left, right))
     zero, of_dividend = tirx.const(0, work), bool(ctx.attrs.get("fmod", 0))
 
     def remainder(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-        rest = tirx.call_pure_extern(work, symbol, a, b)
+        rest = tirx.fmod(a, b)
         if of_dividend:
             return rest
         differs = tirx.any(tirx.all(rest < zero, b > zero), tirx.all(rest > zero, b < zero))

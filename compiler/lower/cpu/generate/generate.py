@@ -10,6 +10,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate.bfloat.direct import generate_paired_direct
 from heterocc.compiler.lower.cpu.generate.bfloat.product import generate_paired_product
+from heterocc.compiler.lower.cpu.generate.convolution.along_channels import generate_along_channels
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import generate_depthwise
 from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
@@ -31,7 +32,14 @@ from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 from heterocc.compiler.lower.cpu.sizes import attempt
 
-KINDS = (generate_product, generate_planes, generate_depthwise, generate_winograd, generate_direct)
+KINDS = (
+    generate_product,
+    generate_planes,
+    generate_depthwise,
+    generate_winograd,
+    generate_along_channels,
+    generate_direct,
+)
 """Functions (kernel, instruction set) -> (code, packings) or None for a kernel of another kind; tried in order."""
 
 PAIRED = (generate_paired_product, generate_planes, generate_depthwise, generate_paired_direct)

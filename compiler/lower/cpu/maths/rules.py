@@ -23,6 +23,7 @@ from heterocc.compiler.lower.cpu.maths.hyperbolic import cosh, sigmoid, silu, si
 from heterocc.compiler.lower.cpu.maths.inverse import acosh, asinh, atanh
 from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, Lanes, Value
 from heterocc.compiler.lower.cpu.maths.power import power
+from heterocc.compiler.lower.cpu.maths.remainder import fmod
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -38,6 +39,7 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "cosh": cosh,
     "erf": erf,
     "exp": exp,
+    "fmod": fmod,
     "log": log,
     "pow": power,
     "sigmoid": sigmoid,

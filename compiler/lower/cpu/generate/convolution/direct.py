@@ -67,10 +67,16 @@ def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pane
     if found is None or not can_store(kernel):
         return None
     writer = best_writer(DirectWriter, kernel, found, isa)
-    fixed = all(map(is_number, kernel.extents))
-    if fixed and found.groups == 1 and better_along_channels(writer.used, found.outputs, found.columns.places, isa):
+    if is_left_to_schedule(writer, isa):
         return None
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+
+def is_left_to_schedule(writer: DirectWriter, isa: Isa) -> bool:
+    """Whether the schedule for contractions is preferred to code with vectors along pixels."""
+    found = writer.found
+    fixed = found.groups == 1 and all(map(is_number, writer.kernel.extents))
+    return fixed and better_along_channels(writer.used, found.outputs, found.columns.places, isa)
 
 
 def best_writer(kind: type[Writer], kernel: Kernel, found: Convolution, isa: Isa) -> Writer:
@@ -98,6 +104,7 @@ def _turned(found: Convolution) -> Convolution:
 
 Writer = TypeVar("Writer", bound="DirectWriter")
 Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
+Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tirx.Expr, int]], None]
 PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 
 
@@ -147,6 +154,19 @@ class DirectWriter:
             return rows * self.found.columns.places // self.isa.lanes
         return -(-((rows - 1) * self.pitch + self.found.columns.places) // self.isa.lanes)
 
+    @property
+    def cycles(self) -> float:
+        """Modelled time of the convolution; columns are copied one number at a time."""
+        images = typical(self.found.batch) * self.found.groups
+        places = self._copied_lines(typical(self.rows)) * typical(self.found.columns.places)
+        columns = NUMBER_CYCLES * typical(self.chunks) * places if self.turned else 0.0
+        return images * (self._cycles(typical(self.rows)) + columns)
+
+    @property
+    def all_copied(self) -> float:
+        """Modelled time of the copies of all rows of an image's group."""
+        return typical(self.chunks) * self._copy_cycles(typical(self.rows))
+
     def _cycles(self, rows: int) -> float:
         """Modelled time of the convolution in chunks of `rows` rows: multiply-adds, and copying."""
         found = self.found
@@ -184,8 +204,28 @@ class DirectWriter:
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        found, lanes = self.found, self.isa.lanes
         tiles = sum(r.count for r in self.channel_runs)
+        tall = max(r.size for r in self.channel_runs)
+
+        def chunk(
+            copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
+        ) -> None:
+            sums = None if self.whole else emit.scratch(tall * self.vectors * self.isa.lanes)
+            with emit.share_loop(*part, tiles) as tile:
+                emit.either_run(
+                    self.channel_runs,
+                    tile,
+                    lambda run: self._tile(arguments, (copied, sums), run, tile, where),
+                )
+
+        self.write_chunks(arguments, tiles, chunk)
+
+    def write_chunks(self, arguments: Arguments, tiles: int, body: Chunk) -> None:
+        """Write the loop over chunks of rows and parts of the `tiles` of channels, and the copy of each one's inputs.
+
+        `body` gets the copy; image, group and first row; and the part with the number of parts.
+        """
+        found = self.found
         tasks = found.batch * found.groups * self.chunks
         parts = smaller(emit.shares(found.work, tasks, tiles), self._most_parts(self.usual_rows))
         with emit.shared_loop(tasks * parts, found.work) as task:
@@ -196,17 +236,10 @@ class DirectWriter:
             if not is_number(found.rows.places):
                 top = emit.bound(top)
             phases = len(found.rows.phases) * len(found.columns.phases)
-            overrun = self._vectors(self.rows) * lanes + (self.lines - self.rows) * self.pitch + self.pitch
+            overrun = self._vectors(self.rows) * self.isa.lanes + (self.lines - self.rows) * self.pitch + self.pitch
             copied = self.scratch(phases * self.plane, overrun)
-            tall = max(r.size for r in self.channel_runs)
-            sums = None if self.whole else emit.scratch(tall * self.vectors * lanes)
             self.copy(arguments, copied, image * index(found.groups) + group, top)
-            with emit.share_loop(part, parts, tiles) as tile:
-                emit.either_run(
-                    self.channel_runs,
-                    tile,
-                    lambda run: self._tile(arguments, (copied, sums), run, tile, (image, group, top)),
-                )
+            body(copied, (image, group, top), (part, parts))
 
     @property
     def inputs(self) -> int:
@@ -358,7 +391,6 @@ class DirectWriter:
         start, vectors = columns
         weights = arguments.flat(self.kernel.function.params[found.weight])
         base = group * index(self.packing.block) + first * index(self.packing.terms)
-        phases = (len(found.rows.phases), len(found.columns.phases))
 
         def walk(_terms: int, step: Step) -> None:
             if found.taps == 1:
@@ -380,20 +412,24 @@ class DirectWriter:
 
         def loaded(column: int, term: tuple[tirx.Expr, tirx.Expr, int]) -> tirx.Expr:
             input_, tap_row, tap = term
-            down = tap_row * index(found.rows.dilation)
-            across = tap * found.columns.dilation
-            row_phase, shift = index(0), down
-            if found.rows.stride > 1:
-                shift = tirx.floordiv(down, index(found.rows.stride))
-            if phases[0] > 1:
-                row_phase = self._phase_number(found.rows, down)
-            column_phase = found.columns.phases.index(across % found.columns.stride)
-            plane = (input_ * index(phases[0]) + row_phase) * index(phases[1]) + index(column_phase)
-            line = shift * index(self.pitch) + index(across // found.columns.stride)
-            return emit.vector(copied, plane * index(self.plane) + line + start + index(column * lanes), lanes)
+            begin = self.place(input_, tap_row, tap, index(0))
+            return emit.vector(copied, begin + start + index(column * lanes), lanes)
 
         terms = self.inputs * found.taps
         return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk))
+
+    def place(self, input_: tirx.Expr, tap_row: tirx.Expr, tap: int, line: tirx.Expr) -> tirx.Expr:
+        """The place in the copy of what the first output of a line of the chunk reads of an input channel at a tap."""
+        rows, columns = self.found.rows, self.found.columns
+        down, across = tap_row * index(rows.dilation), tap * columns.dilation
+        row_phase, shift = index(0), down
+        if rows.stride > 1:
+            shift = tirx.floordiv(down, index(rows.stride))
+        if len(rows.phases) > 1:
+            row_phase = self._phase_number(rows, down)
+        column_phase = columns.phases.index(across % columns.stride)
+        plane = (input_ * index(len(rows.phases)) + row_phase) * index(len(columns.phases)) + index(column_phase)
+        return plane * index(self.plane) + (line + shift) * index(self.pitch) + index(across // columns.stride)
 
     @staticmethod
     def _phase_number(rows: Window, place: tirx.Expr) -> tirx.Expr:

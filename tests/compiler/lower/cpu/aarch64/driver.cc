@@ -157,6 +157,9 @@ float cosf(float) {
 float tanf(float) {
   Fail("a large argument of tan\n");
 }
+float fmodf(float, float) {
+  Fail("a large quotient of fmod\n");
+}
 
 void* memset(void* target, int value, size_t size) {
   for (auto* byte = static_cast<volatile uint8_t*>(target); size-- > 0; ++byte) *byte = static_cast<uint8_t>(value);

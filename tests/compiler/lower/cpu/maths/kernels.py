@@ -24,6 +24,7 @@ TARGETS: Mapping[str, tuple[dict[str, Any], int]] = {
 
 _TWO = ("tanh", "sigmoid", "sinh", "cosh", "erf")
 STATED = dict.fromkeys(FUNCTIONS, 1.0) | {"tan": 1.1, **dict.fromkeys(_TWO, 2.0), "silu": 3.0, "tanh_softplus": 4.0}
+STATED |= {"fmod": 0.0}
 WITHOUT_FMA = STATED | {"exp": 1.2}
 """The largest errors in units in the last place, with fused multiply-adds and without."""
 
@@ -56,16 +57,29 @@ def exponents(x: np.ndarray) -> np.ndarray:
     return y
 
 
+def divisors(x: np.ndarray) -> np.ndarray:
+    """Divisors of x: other numbers of all kinds, parts of x that divide it or nearly do, and numbers of its size."""
+    rng = np.random.default_rng(7)
+    y = rng.permutation(x)
+    with np.errstate(all="ignore"):
+        part = (x / rng.integers(1, 1 << 20, x.size)).astype(np.float32)
+        y[1::3] = np.where(rng.random(x.size) < 0.5, part, np.nextafter(part, np.float32(math.inf)))[1::3]
+        y[2::3] = (x * rng.uniform(-2, 2, x.size)).astype(np.float32)[2::3]
+    return y
+
+
 def given(name: str, x: np.ndarray) -> tuple[np.ndarray, ...]:
     """The arguments of a function for numbers of all kinds: silu is exact to the last places from -88 only."""
     if name == "silu":
         return (np.where(x < -88, -x, x),)
+    if name == "fmod":
+        return x, divisors(x)
     return (x, exponents(x)) if name == "pow" else (x,)
 
 
 def kernel(name: str, lanes: int, dtype: str = "float32") -> tirx.PrimFunc:
     """A kernel called `name` that computes the function in vectors, from one tensor or two."""
-    count = 2 if name == "pow" else 1
+    count = 2 if name in ("fmod", "pow") else 1
     tensors = [te.placeholder((COUNT,), dtype, f"x{i}") for i in range(count)]
     function = COMPOSED.get(name) or getattr(tirx, name)
     result = te.compute((COUNT,), lambda i: function(*(t[i] for t in tensors)), "y")

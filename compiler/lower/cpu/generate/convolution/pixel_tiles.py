@@ -1,0 +1,212 @@
+"""Tiles of pixels times vectors of channels: sums of a row of outputs, turned in registers before they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.epilogue import store_vectors
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, Run, runs, step_cycles
+from heterocc.compiler.lower.cpu.generate.transposes import transposed
+
+SPARE = 3
+"""The number of 32 registers that a tile leaves free."""
+
+STORE_CYCLES = 0.5
+"""The time in cycles in which a sum is turned and stored."""
+
+Term = tuple[tirx.Expr, tirx.Expr, tirx.Expr]
+"""An input channel, a row of taps and a tap of it."""
+
+Walk = Callable[[Step], None]
+Factor = Callable[[tirx.Expr, Term], tirx.Expr]
+Source = Callable[[tirx.Expr], tuple[Walk, Factor]]
+"""From the first pixel of a tile to the walk over its terms, and the number that a pixel has for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Outputs `start` to `end` of a row or column, all with the taps `first` to `last` inside the input."""
+
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+def parts_of(window: Window) -> tuple[Part, ...]:
+    """The parts of a dimension of the outputs, by the taps inside the input."""
+    inside = [_taps(window, place) for place in range(window.places)]
+    found, start = [], 0
+    for taps, group in groupby(inside):
+        end = start + len(list(group))
+        found.append(Part(start, end, *taps))
+        start = end
+    return tuple(found)
+
+
+def _taps(window: Window, place: int) -> tuple[int, int]:
+    """The first tap inside the input and the one after the last."""
+    begin = place * window.stride - window.before
+    first = min(window.taps, max(0, -(begin // window.dilation)))
+    last = max(0, min(window.taps, (window.size - 1 - begin) // window.dilation + 1))
+    return first, max(first, last)
+
+
+class PixelTiles:
+    """A generator of a convolution of fixed sizes whose outputs in a group are a multiple of the lanes.
+
+    `columns` are the parts of a row of outputs, `loop_cycles` what the loops over taps add to the time of a step.
+    """
+
+    def __init__(
+        self, kernel: Kernel, found: Convolution, isa: Isa, columns: tuple[Part, ...], loop_cycles: float
+    ) -> None:
+        self.kernel, self.found, self.isa = kernel, found, isa
+        self.columns, self._loop_cycles = columns, loop_cycles
+        self._vectors = found.outputs // isa.lanes
+        tall, wide = self._choose()
+        self.vector_runs = runs(self._vectors, wide)
+        self.tiles = [(p, r) for p in self.columns for r in runs(p.end - p.start, tall)]
+        self.row_cycles = self._row_cycles(tall, wide)
+        self.packing = Panels(
+            found.weight,
+            (found.groups, found.outputs, found.inputs, found.rows.taps, found.columns.taps),
+            (0, 2, 3, 4, 1),
+            found.groups,
+            found.inputs * found.taps,
+            found.outputs,
+            isa.lanes,
+            self.vector_runs,
+        )
+
+    def _choose(self) -> tuple[int, int]:
+        """Pixels and vectors of a tile with the least modelled time."""
+        longest = min(MOST_ROWS, max(p.end - p.start for p in self.columns))
+        sizes = [
+            (tall, wide)
+            for wide in range(1, self._vectors + 1)
+            for tall in range(1, longest + 1)
+            if tall * wide + wide + self._held(tall) <= self.isa.registers
+        ]
+        return min(sizes, key=lambda size: (self._row_cycles(*size), -size[0]))
+
+    def _held(self, tall: int) -> int:
+        """Registers for the inputs of `tall` pixels, and spare ones."""
+        return 1 + (SPARE if self.isa.registers > 16 else 0)
+
+    def _row_cycles(self, tall: int, wide: int) -> float:
+        """Modelled time of a row of outputs for one input channel and one row of taps."""
+        return sum(
+            r.count * v.count * (p.last - p.first) * (step_cycles(r.size, v.size) + self._loop_cycles)
+            for p in self.columns
+            for r in runs(p.end - p.start, tall)
+            for v in runs(self._vectors, wide)
+        )
+
+    @property
+    def _widest(self) -> int:
+        return max(r.size for r in self.vector_runs) * self.isa.lanes
+
+    @property
+    def _across(self) -> int:
+        """The length of a row of turned sums."""
+        return -(-self.found.columns.places // self.isa.lanes) * self.isa.lanes
+
+    def _buffers(self) -> tuple[tirx.Buffer, tirx.Buffer]:
+        """Memory for the sums of a row, by pixels and by channels."""
+        return emit.scratch(self._across * self._widest), emit.scratch(self._widest * self._across)
+
+    def _row(
+        self,
+        arguments: Arguments,
+        buffers: tuple[tirx.Buffer, tirx.Buffer],
+        run: Run,
+        tile: tirx.Expr,
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        source: Source,
+    ) -> None:
+        """Compute a row of outputs for the channels of a tile of `run`; `source` reads the inputs of pixels."""
+        found, lanes = self.found, self.isa.lanes
+        image, group, row = where
+        sums, turned = buffers
+        wide = run.size * lanes
+        first = emit.start_of(run, tile) * index(lanes)
+        for size in sorted({r.size for _, r in self.tiles}):
+            starts = [(p.start + r.start, r.count) for p, r in self.tiles if r.size == size]
+            with emit.loop(sum(count for _, count in starts)) as number:
+                start = emit.bound(_start(starts, size, number))
+                tile_sums = self._sums(arguments, run, (group, first), source(start), size)
+                with emit.loop(size, "unroll") as pixel:
+                    for column, buffer in enumerate(tile_sums):
+                        to = (start + pixel) * index(wide) + index(column * lanes)
+                        emit.put(sums, emit.vector(buffer, pixel * index(lanes), lanes), to, lanes)
+        across = self._across
+        with emit.loop(across // lanes) as block, emit.loop(run.size) as vector:
+            held = [emit.registers(1, lanes) for _ in range(lanes)]
+            for i, register in enumerate(held):
+                begin = (block * index(lanes) + index(i)) * index(wide) + vector * index(lanes)
+                emit.put(register, emit.vector(sums, begin, lanes), index(0), lanes)
+            for i, register in enumerate(transposed(held, lanes)):
+                to = (vector * index(lanes) + index(i)) * index(across) + block * index(lanes)
+                emit.put(turned, emit.vector(register, index(0), lanes), to, lanes)
+        extents = self.kernel.extents
+        axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
+
+        def place(channel: tirx.Expr, column: tirx.Expr) -> Place:
+            values = (image, group * index(found.outputs) + first + channel, row, column)
+            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+
+        with emit.loop(wide) as channel:
+            store_vectors(
+                self.kernel,
+                arguments,
+                lambda column: turned[channel * index(across) + column],
+                lambda column: place(channel, column),
+                found.columns.places,
+                lanes,
+            )
+
+    def _sums(
+        self,
+        arguments: Arguments,
+        run: Run,
+        channel: tuple[tirx.Expr, tirx.Expr],
+        source: tuple[Walk, Factor],
+        size: int,
+    ) -> Sequence[tirx.Buffer]:
+        """The sums of `size` pixels of a row, for the channels of `run` from that in `channel`, of a group."""
+        found, lanes = self.found, self.isa.lanes
+        group, first = channel
+        walk, factor = source
+        weights = arguments.flat(self.kernel.function.params[found.weight])
+        base = group * index(self.packing.block) + first * index(self.packing.terms)
+
+        def loaded(column: int, term: Term) -> tirx.Expr:
+            input_, tap_row, tap = term
+            number = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + tap
+            return emit.vector(weights, base + number * index(run.size * lanes) + index(column * lanes), lanes)
+
+        return emit.product_tile(size, run.size, 1, self.isa, factor, loaded, lambda _, step: walk(step))
+
+
+def _start(starts: Sequence[tuple[int, int]], size: int, number: tirx.Expr) -> tirx.Expr:
+    """The start of the tile of a number among runs of tiles of one size, given as starts and counts."""
+    before = 0
+    found: tirx.Expr | None = None
+    for start, count in starts:
+        here = (number - index(before)) * index(size) + index(start)
+        found = here if found is None else tirx.Select(number >= index(before), here, found)
+        before += count
+    assert found is not None
+    return found

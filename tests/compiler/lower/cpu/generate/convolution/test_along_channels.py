@@ -1,0 +1,85 @@
+"""Generated convolutions with vectors along channels, in both forms, against a sum over taps in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.along_channels import (
+    CopiedWriter,
+    InPlaceWriter,
+    generate_along_channels,
+)
+from heterocc.compiler.lower.cpu.generate.convolution.form import Window, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import parts_of
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
+from tests.compiler.lower.cpu.generate.generated import runnable
+from tests.few_examples import few
+
+CPUS = st.sampled_from(runnable())
+WRITERS = (InPlaceWriter, CopiedWriter)
+Done = tuple[tirx.PrimFunc, tuple[Panels, ...]] | None
+
+
+def only(kind: type[InPlaceWriter | CopiedWriter]) -> Callable[[Kernel, Isa], Done]:
+    """A generator that writes every convolution of whole vectors of channels in one form."""
+
+    def generate(kernel: Kernel, isa: Isa) -> Done:
+        found = find_convolution(kernel)
+        assert found is not None and found.outputs % isa.lanes == 0
+        writer = kind(kernel, found, isa)
+        return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+    return generate
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    each = [st.integers(1, 4), st.integers(1, 3), st.integers(1, 6), st.integers(0, 6), st.integers(0, 6)]
+    rank = draw(st.sampled_from([1, 2, 2]))
+    kernel, stride, dilation, before, after = (
+        tuple(draw(st.lists(values, min_size=rank, max_size=rank))) for values in each
+    )
+    size = tuple(
+        max(draw(st.integers(1, 24)), (k - 1) * d + 1 - b - a)
+        for k, d, b, a in zip(kernel, dilation, before, after, strict=True)
+    )
+    outputs = draw(st.sampled_from([16, 48, 80]))
+    groups, inputs = draw(st.sampled_from([1, 1, 2])), draw(st.integers(2, 5))
+    return Case(draw(st.integers(1, 2)), groups, inputs, outputs, size, kernel, stride, dilation, before, after)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@few(12)
+@given(cpu=CPUS, case=cases())
+def test_both_forms_agree_for_any_attributes(kind: type[InPlaceWriter | CopiedWriter], cpu: str, case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("heterocc.compiler.lower.cpu.generate.generate.KINDS", (only(kind),))
+        assert check(cpu, case)
+
+
+def test_all_outputs_of_a_part_have_the_same_taps_inside_the_input() -> None:
+    for window in (Window(33, 12, 3, 1, 12, 33), Window(39, 1, 3, 2, 1, 20), Window(4, 9, 3, 1, 2, 12)):
+        parts = parts_of(window)
+        assert [place for p in parts for place in range(p.start, p.end)] == list(range(window.places))
+        for part in parts:
+            for place in range(part.start, part.end):
+                reads = [place * window.stride + tap * window.dilation - window.before for tap in range(window.taps)]
+                assert [0 <= r < window.size for r in reads] == [
+                    part.first <= t < part.last for t in range(window.taps)
+                ]
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_a_widely_dilated_kernel_is_generated_along_channels(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(1, 1, 8, 64, (33, 33), (3, 3), (1, 1), (12, 12), (12, 12), (12, 12))
+    monkeypatch.setattr("heterocc.compiler.lower.cpu.generate.generate.KINDS", (generate_along_channels,))
+    assert check(cpu, case)
