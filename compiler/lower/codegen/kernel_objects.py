@@ -1,9 +1,8 @@
 """Kernels for CPUs as object files, one each, kept on disk by signature.
 
 A kernel's object depends on nothing but its signature: it is compiled alone, under a name made of its content. So the
-same kernel has the same object in every network. LLVM works in threads while the calling thread runs TVM's passes,
-which call back into Python: two threads that both do so wait for the interpreter's lock most of the time. It begins
-with the first kernel that is scheduled, while others are not.
+same kernel has the same object in every network. TVM's passes and LLVM work in threads, beginning with the first kernel
+that is scheduled, while the calling thread schedules the others; hardly any of their time is spent in Python.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ class KernelObjects:
         if known is not None:
             self._found[name] = known
         else:
-            lowered = _lowered(name, plain.with_attr("global_symbol", name), self._target, self._pipeline)
-            self._pending[name] = self._pool.submit(_object, lowered, self._target, checked=_needs_checks(plain))
+            named = plain.with_attr("global_symbol", name)
+            self._pending[name] = self._pool.submit(_object, name, named, self._target, self._pipeline)
         return name
 
     def finish(self, functions: Mapping[str, tirx.PrimFunc]) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -77,10 +76,10 @@ class KernelObjects:
 
         Returns the objects by the name of the function that each defines, and this name by that of the kernel.
         """
-        items = sorted(functions.items())
-        names = {symbol: self.begin(function) for symbol, function in counted("generating code", items)}
+        names = {symbol: self.begin(function) for symbol, function in sorted(functions.items())}
         used = sorted(set(names.values()))
-        made = {name: self._pending[name].result() for name in used if name in self._pending}
+        begun = [name for name in used if name in self._pending]
+        made = {name: self._pending[name].result() for name in counted("generating code", begun)}
         if self._cache is not None:
             self._cache.write({self._key(name): content for name, content in made.items()})
         return {name: made.get(name) or self._found[name] for name in used}, names
@@ -118,13 +117,15 @@ def _needs_checks(kernel: tirx.PrimFunc) -> bool:
     return bool(found)
 
 
-def _object(lowered: tvm.IRModule, target: Target, *, checked: bool) -> bytes:
-    """The object file of a kernel. It checks its arguments if `checked`.
+def _object(name: str, kernel: tirx.PrimFunc, target: Target, pipeline: str) -> bytes:
+    """The object file of a kernel, which defines a function of this name.
 
-    The entry calls a kernel of fixed sizes with tensors of these sizes only. Checks of them, with a text for each,
-    would be half of the code and a third of LLVM's time. TVM leaves out all checks of a kernel or none.
+    It checks its arguments only if it must. The entry calls a kernel of fixed sizes with tensors of these sizes only;
+    checks of them, with a text for each, would be half of the code and a third of LLVM's time. TVM leaves out all of a
+    kernel's checks or none.
     """
-    config = {} if checked else {"tirx.disable_assert": True}
+    lowered = _lowered(name, kernel, target, pipeline)
+    config = {} if _needs_checks(kernel) else {"tirx.disable_assert": True}
     with tvm.transform.PassContext(opt_level=3, config=config), scratch_folder("code") as folder:  # one for each thread
         path = folder / "kernel.o"
         codegen_build(lowered, target).write_to_file(str(path), "o")
