@@ -65,6 +65,7 @@ class Reference:
         if paired:
             round_products(proto, product_nodes(model, paired))
         options = session_options(optimise="none")
+        options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
         names = [i.name for i in proto.graph.initializer if i.external_data]
         # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
         given = (rounded(model.weights[n]) if n in weights else model.weights[n] for n in names)

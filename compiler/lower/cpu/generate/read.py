@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -77,7 +78,11 @@ class Nest:
 
     def argument(self, buffer: tirx.Buffer) -> int | None:
         """The number of a buffer among the arguments; None if it is internal."""
-        return next((n for n, p in enumerate(self.function.params) if p.same_as(buffer)), None)
+        return next((n for n, p in enumerate(self._params) if p.same_as(buffer)), None)
+
+    @cached_property
+    def _params(self) -> tuple[tirx.Var, ...]:
+        return tuple(self.function.params)
 
     def stage(self, buffer: tirx.Buffer) -> Stage | None:
         """The stage before the contraction that writes a buffer."""
