@@ -96,6 +96,13 @@ def run(
             print_plain(f"wrote {outputs}")
 
 
+def _known_hint(value: str | None) -> str | None:
+    """Refuse an unknown aim as the parser refuses other bad values: before the bundle is opened."""
+    if value not in (None, "latency", "throughput"):
+        raise typer.BadParameter(f"'{value}' is not one of 'latency', 'throughput'")
+    return value
+
+
 def bench(
     bundle: Bundle,
     inputs: Inputs = None,
@@ -109,8 +116,11 @@ def bench(
         str | None,
         typer.Option(
             "--hint",
+            callback=_known_hint,
+            metavar="[latency|throughput]",
             help="latency: all cores for one request; throughput: one CPU thread for each of as many requests as there "
-            "are cores. --threads and --requests override it.",
+            "are cores, which may give fewer runs per second if a run takes microseconds. --threads and --requests "
+            "override it.",
         ),
     ] = None,
     requests: Annotated[

@@ -123,7 +123,8 @@ def _parser() -> argparse.ArgumentParser:
         "--hint",
         choices=("latency", "throughput"),
         help="latency: all cores for one request; throughput: one CPU thread for each of as many requests as there "
-        "are cores; --threads and --requests override it",
+        "are cores, which may give fewer runs per second if a run takes microseconds; --threads and --requests "
+        "override it",
     )
     bench.add_argument(
         "-r",

@@ -15,7 +15,11 @@ MAX_REQUESTS = 1024
 def check_aim(aim: str | None) -> None:
     """Raise UsageError unless it is None or one of the aims."""
     if aim is not None and aim not in get_args(Aim):
-        raise UsageError(f"hint must be 'latency' or 'throughput', not {aim!r}"[:200])
+        raise UsageError(
+            f"hint must be 'latency' or 'throughput', not {aim!r}"[:200],
+            where="hint",
+            hint="leave it out for the defaults",
+        )
 
 
 def check_requests(requests: int | None) -> None:

@@ -186,7 +186,8 @@ def test_bench_follows_the_hint_in_text_json_and_csv(
 
 def test_bench_refuses_an_unknown_hint_and_two_formats(bundle: Path) -> None:
     done = heterocc("bench", bundle, "--hint", "speed")
-    assert done.exit_code == 2 and "hint must be 'latency' or 'throughput'" in done.stderr
+    assert done.exit_code == 2 and "'speed' is not one of 'latency', 'throughput'" in done.stderr
+    assert "--> heterocc bench" in done.stderr and "`heterocc bench --help` shows the options" in done.stderr
     for other in ("--json", "--profile"):
         done = heterocc("bench", bundle, "--csv", other)
         assert done.exit_code == 2 and f"--csv cannot be combined with {other}" in done.output
