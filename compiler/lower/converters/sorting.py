@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import has_fixed_sizes, requested
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, rank_of, scalar
+from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
 
@@ -73,7 +75,42 @@ def _along(ctx: Context, data: relax.Expr, axis: int) -> relax.Expr:
         of = "product" if ctx.node.op_type == "CumProd" else "sum"
         options: dict[str, int | str] = {"axis": axis, "of": of, "exclusive": exclusive, "reverse": int(reverse)}
         return requested(ctx, "running", [data], [(shape, dtype)], **options)
+    if ctx.backend == "cpu" and not isinstance(shape[axis], int):
+        return ctx.bb.emit_te(_running(ctx, axis), data, primfunc_name_hint="running")
     value = ctx.bb.emit(op.flip(data, axis)) if reverse else data
     function = op.cumprod if ctx.node.op_type == "CumProd" else op.cumsum
     value = ctx.bb.emit(function(value, axis, dtype_of(data), bool(ctx.attrs.get("exclusive", 0))))
     return ctx.bb.emit(op.flip(value, axis)) if reverse else value
+
+
+def _running(ctx: Context, axis: int) -> Callable[[te.Tensor], te.Tensor]:
+    """Running totals along an axis that may have no elements: TVM's kernel writes the first one all the same."""
+    product = ctx.node.op_type == "CumProd"
+    exclusive, reverse = bool(ctx.attrs.get("exclusive", 0)), bool(ctx.attrs.get("reverse", 0))
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        one, neutral = tirx.const(1, "int64"), tirx.const(int(product), data.dtype)
+        loops = [tirx.Var(f"i{d}", "int64") for d in range(len(data.shape))]
+
+        def at(step: tirx.Expr) -> list[tirx.Expr]:
+            place = as_int64(data.shape[axis]) - one - step if reverse else step
+            return [*loops[:axis], place, *loops[axis + 1 :]]
+
+        def write(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+            step = loops[axis]
+            total, added = outs[0][tuple(at(step - one))], ins[0][tuple(at(step - one if exclusive else step))]
+            if exclusive:
+                value = tirx.if_then_else(step > 0, total * added if product else total + added, neutral)
+            else:
+                before = tirx.if_then_else(step > 0, total, neutral)
+                value = before * added if product else before + added
+            body: tirx.Stmt = tirx.BufferStore(outs[0], value, at(step))
+            others = [d for d in range(len(loops)) if d != axis]
+            for d in (axis, *reversed(others)):
+                kind = tirx.ForKind.PARALLEL if others and d == others[0] else tirx.ForKind.SERIAL
+                body = tirx.For(loops[d], tirx.const(0, "int64"), as_int64(data.shape[d]), kind, body)
+            return body
+
+        return te.extern([data.shape], [data], write, name="running", dtype=[data.dtype])
+
+    return compute

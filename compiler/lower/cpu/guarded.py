@@ -84,6 +84,9 @@ def in_parallel(function: tirx.PrimFunc) -> tirx.PrimFunc:
         fused = 1 + next((n for n, loop in enumerate(outer[1:]) if can_be_empty(sch.get(loop).extent)), len(outer) - 1)
         if outer:
             sch.parallel(sch.fuse(*outer[:fused]) if fused > 1 else outer[0])
+        if any(can_be_empty(sch.get(loop).extent) for loop in loops[spatial:]):
+            # The first of the terms sets the sum to 0: without terms nothing would.
+            sch.decompose_reduction(rv, loops[spatial])
     made = sch.mod["main"].with_attr("global_symbol", function.attrs["global_symbol"])
     body = tvm_ffi.structural_map(made.body, [(s_tir.SBlockRealize, _truncating)], order="post")
     return tirx.PrimFunc(list(made.params), body, attrs=made.attrs)

@@ -79,6 +79,10 @@ class Assumptions:
             return None
         return Size(int(value), expr)
 
+    def is_positive(self, expr: tirx.Expr) -> bool:
+        """Whether an expression of the variables is at least 1 in every run, as far as bounds of its parts show it."""
+        return bool(self.analyzer.const_int_bound(self._as_positive(expr)).min_value >= 1)
+
     def _positive_var(self) -> tirx.Var:
         var = tirx.Var("dim", "int64")
         self.analyzer.update(var, sym.ConstIntBound(1, sym.ConstIntBound.POS_INF))
@@ -230,6 +234,21 @@ def _combined(a: Any, b: Any, number: Callable[[int, int], int], rule: Callable[
     return int(expr) if isinstance(expr, tirx.IntImm) else Size(value, expr)
 
 
+def _by_positive(rule: _Rule) -> _Rule:
+    """A division whose divisor is at least 1 in every run.
+
+    The number of tasks is often a quotient by a size. It is computed before the loop over tasks, and so also for a
+    tensor without elements, whose sizes are 0: an integer division by 0 ends the process on x86.
+    """
+
+    def divided(left: tirx.Expr, divisor: tirx.Expr) -> tirx.Expr:
+        current = _CURRENT.get()
+        one = tirx.const(1, "int64")
+        return rule(left, divisor if current is not None and current.is_positive(divisor) else tirx.max(divisor, one))
+
+    return divided
+
+
 def _arithmetic(number: _Rule, rule: _Rule) -> tuple[_Rule, _Rule]:
     """The operator of a size on the left, and on the right."""
 
@@ -273,8 +292,8 @@ class _Size:
     __add__, __radd__ = _arithmetic(operator.add, lambda a, b: a + b)
     __sub__, __rsub__ = _arithmetic(operator.sub, lambda a, b: a - b)
     __mul__, __rmul__ = _arithmetic(operator.mul, lambda a, b: a * b)
-    __floordiv__, __rfloordiv__ = _arithmetic(operator.floordiv, tirx.floordiv)
-    __mod__, __rmod__ = _arithmetic(operator.mod, tirx.floormod)
+    __floordiv__, __rfloordiv__ = _arithmetic(operator.floordiv, _by_positive(tirx.floordiv))
+    __mod__, __rmod__ = _arithmetic(operator.mod, _by_positive(tirx.floormod))
     __eq__ = _comparison(operator.eq, tirx.EQ, tirx.NE)
     __ne__ = _comparison(operator.ne, tirx.NE, tirx.EQ)
     __lt__ = _comparison(operator.lt, tirx.LT, tirx.GE)

@@ -16,6 +16,7 @@ from tvm.tirx import PrimFunc
 
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.cpu import sizes as sized
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
@@ -162,6 +163,15 @@ def test_a_kernel_of_any_size_is_right_and_stays_in_its_arguments(name: str, n: 
 @given(n=st.integers(1, 20), m=SIZES, k=SIZES)
 def test_a_kernel_of_many_sizes_is_right_and_stays_in_its_arguments(name: str, n: int, m: int, k: int) -> None:
     kernel(name)({"n": n, "m": m, "k": k})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["product", "batched product", "pointwise convolution", "map", "softmax"])
+def test_a_kernel_of_no_items_divides_by_no_size_that_is_0(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sized, "may_be_empty", lambda var: var.name.endswith("_n"))
+    compare = kernel.__wrapped__(name)
+    for n in (0, 3):
+        compare({"n": n, "m": 40, "k": 40})
 
 
 @pytest.mark.parametrize("stride", [1, 2])

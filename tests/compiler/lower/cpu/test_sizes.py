@@ -21,6 +21,7 @@ from heterocc.compiler.lower.cpu.sizes import (
     smaller,
     typical,
 )
+from heterocc.compiler.lower.variables import EMPTY
 
 N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")
 
@@ -46,6 +47,16 @@ def test_arithmetic_of_sizes_is_that_of_numbers() -> None:
                 (smaller(n, 16) + larger(3, n), min(number, 16) + max(3, number)),
             ):
                 assert value(size, number) == expected
+
+
+def test_a_quotient_by_a_size_that_may_be_0_has_a_value() -> None:
+    empty = tirx.Var(f"{EMPTY}0_n", "int64")
+    with assuming([empty, N]):
+        n, positive = size_of(empty), size_of(N)
+        assert n is not None and positive is not None
+        assert value(larger(1, smaller(8, -(-16 // n))), 0) == 8
+        assert [value(100 % n + 20 // (n * 3), number) for number in (0, 1, 7)] == [20, 6, 2]
+        assert not isinstance(as_expr(20 // (positive * 3)).b, tirx.Max)  # type: ignore[attr-defined]
 
 
 def test_what_holds_for_all_sizes_is_not_assumed() -> None:

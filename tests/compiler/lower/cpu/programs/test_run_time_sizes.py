@@ -169,6 +169,22 @@ def test_nodes_run_whose_inputs_have_sizes_computed_from_one_that_depends_on_dat
         _same(session, reference, {"x": x, "keep": np.array(keep)})
 
 
+def test_sums_over_no_elements_are_0_and_running_sums_of_none_write_nothing(tmp_path: Path) -> None:
+    model = _model(
+        "agraph (float[3,7] x, bool[3] keep) => (float[7,7] y, float[7] s, float[n,7] t, float[n,7] u) "
+        "<int64[1] first = {0}, int64 axis = {0}> "
+        "{ rows = Compress<axis = 0>(x, keep)  columns = Transpose<perm = [1, 0]>(rows)  y = MatMul(columns, rows) "
+        "s = ReduceSum<keepdims = 0>(rows, first)  t = CumSum(rows, axis) "
+        "u = CumSum<exclusive = 1, reverse = 1>(rows, axis) }"
+    )
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False)
+    session = load(tmp_path / "m.hcb")
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(1).random((3, 7), np.float32)
+    for keep in ([True, True, True], [False] * 3, [False, True, True], [False] * 3):
+        _same(session, reference, {"x": x, "keep": np.array(keep)})
+
+
 def test_the_query_says_that_a_gpu_does_not_take_sizes_that_depend_on_data() -> None:
     found = query_model(_model("agraph (float[2,3] x) => (int64[2,n] y) { y = NonZero(x) }"), "OPENCL,CPU")
     node = found.graph.nodes[0].name
