@@ -229,9 +229,10 @@ def print_check(report: Mapping[str, Any]) -> None:
     for variant in report["variants"]:
         cpus = f" ({', '.join(variant['cpus'])})" if "cpus" in variant else ""
         cpus += f" for {variant['shapes']}" if "shapes" in variant else ""
-        print_line(f"variant {variant['name']}{cpus}: {'can run here' if variant['runs'] else 'cannot run here'}")
+        able = "can run here" if report["intact"] else "would run here if it were intact"
+        print_line(f"variant {variant['name']}{cpus}: {able if variant['runs'] else 'cannot run here'}")
         for reason in variant["reasons"]:
             print_line(f"  - {reason}")
-    if report["order"]:
+    if report["runs"]:
         first, *others = report["order"]
         print_line(f"loads {first}" + (f"; if that fails, {', then '.join(others)}" if others else ""))

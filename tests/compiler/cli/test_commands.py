@@ -208,7 +208,9 @@ def test_a_damaged_bundle_fails_check_and_the_exit_code_says_so(bundle: Path, tm
     data[5000] ^= 0xFF
     broken = tmp_path / "b.hcb"
     broken.write_bytes(bytes(data))
-    assert heterocc("check", broken).exit_code == 1
+    done = heterocc("check", broken)
+    assert done.exit_code == 1
+    assert "would run here if it were intact" in done.stdout and "loads" not in done.stdout
 
 
 @pytest.mark.parametrize(
