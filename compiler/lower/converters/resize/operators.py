@@ -58,6 +58,10 @@ def apply_axis(
     times = index.shape[0] // shape_of(data)[axis] if plain else 0
     if times > 1 and np.array_equal(index[:, 0], np.arange(index.shape[0]) // times):
         return bb.emit_te(_repeated, data, axis, times, primfunc_name_hint="resize")
+    apart = int(index[1, 0] - index[0, 0]) if plain and index.shape[0] > 1 else 0
+    if apart > 1 and (np.diff(index[:, 0]) == apart).all():
+        picked = (int(index[0, 0]), apart, index.shape[0])
+        return bb.emit_te(_spaced, data, axis, picked, primfunc_name_hint="resize")
 
     def compute(x: te.Tensor, positions: te.Tensor, weights: te.Tensor | None = None) -> te.Tensor:
         shape = [index.shape[0] if d == axis else x.shape[d] for d in range(len(x.shape))]
@@ -89,6 +93,17 @@ def _repeated(x: te.Tensor, axis: int, times: int) -> te.Tensor:
     return te.compute(
         shape,
         lambda *i: x(*(tirx.floordiv(v, tirx.const(times, "int64")) if d == axis else v for d, v in enumerate(i))),
+        name="resize",
+    )
+
+
+def _spaced(x: te.Tensor, axis: int, picked: tuple[int, int, int]) -> te.Tensor:
+    """Elements of an axis at equal distances, by arithmetic on indices: `picked` are first, distance and number."""
+    first, apart, count = picked
+    shape = [count if d == axis else n for d, n in enumerate(x.shape)]
+    return te.compute(
+        shape,
+        lambda *i: x(*(v * tirx.const(apart, "int64") + first if d == axis else v for d, v in enumerate(i))),
         name="resize",
     )
 
