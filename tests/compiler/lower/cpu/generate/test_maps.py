@@ -160,10 +160,13 @@ def test_every_second_number_is_shuffled_and_agrees(cpu: str, width: int) -> Non
 
 
 @pytest.mark.parametrize("cpu", runnable())
-def test_nearest_pixels_of_a_map_reduced_by_a_whole_factor_are_one_kernel(cpu: str) -> None:
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_a_map_reduced_by_a_whole_factor_is_one_kernel_that_agrees(cpu: str, mode: str) -> None:
     x = floats(1, 3, 20, 50)
-    nodes = [node("Resize", ["x", "", "f"], ["y"], mode="nearest", coordinate_transformation_mode="asymmetric")]
-    check(Generated(nodes, {"x": x}, {"f": np.array([1, 1, 0.5, 0.5], np.float32)}, target_of(cpu)), x[:, :, ::2, ::2])
+    nodes = [node("Resize", ["x", "", "f"], ["y"], mode=mode)]
+    kernel = Generated(nodes, {"x": x}, {"f": np.array([1, 1, 0.5, 0.5], np.float32)}, target_of(cpu))
+    means = x.astype(np.float64).reshape(1, 3, 10, 2, 25, 2).mean((3, 5))
+    check(kernel, means if mode == "linear" else x[:, :, ::2, ::2])
 
 
 def test_rows_chosen_by_number_are_read_in_vectors() -> None:
