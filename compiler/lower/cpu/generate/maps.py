@@ -36,6 +36,7 @@ from heterocc.compiler.lower.cpu.generate.pieces import bare, cuts_along, with_v
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.repeats import find_repeated, write_repeated
+from heterocc.compiler.lower.cpu.generate.seconds import every_second
 from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
 
@@ -291,9 +292,10 @@ class _Writer:
     ) -> None:
         nest = nest or self.nest
         kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
+        seconds = every_second(nest, arguments, self.shape.axis, [*fixed, (self.shape.axis, start)], lanes)
         with emit.loop(lanes, "vectorized") as lane:
             place = [*fixed, (self.shape.axis, start + lane)]
-            Element(nest, arguments, None, kept, place, lane).store()
+            Element(seconds(lane), arguments, None, kept, place, lane).store()
 
     def _walk(
         self,

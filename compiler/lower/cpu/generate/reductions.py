@@ -1,7 +1,9 @@
-"""Generation of sums, maxima and minima over any axes, in vectors along a row of outputs or along a row of terms.
+"""Generation of sums, maxima and minima over any axes, in vectors along a row of outputs, of terms, or of both.
 
 A row of terms is combined in several vector accumulators, which are then combined by halves; its last terms use shorter
-vectors. The order of additions differs from the sequential one, and their error is smaller.
+vectors. Few outputs that follow the terms in memory (sums of the columns of a narrow table) do not fill vectors: these
+extend over several terms, and a lane always has the same output. The order of additions differs from the sequential
+one, and their error is smaller.
 """
 
 from __future__ import annotations
@@ -41,13 +43,16 @@ FUNCTION = 8
 CHAINS = 4
 """The number of accumulators: an addition has a latency of four cycles, and two can start in each."""
 
+FEWEST_ROUNDS = 4
+"""The smallest number of uses of each accumulator for which it pays to combine lanes at the end."""
+
 
 def generate_reduction(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as a reduction in vectors; None if its inputs are not contiguous along a row."""
-    found = find_reduction(kernel)
+    found = find_reduction(kernel, isa.lanes)
     if found is None or not can_store(kernel):
         return None
-    writer = _Along if found.along else _Across
+    writer = _Mixed if found.mixed else _Along if found.along else _Across
     return emit.written(kernel, {}, writer(kernel, found, isa.lanes).write), ()
 
 
@@ -55,6 +60,8 @@ def generate_reduction(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pan
 class Reduction:
     """`row` is the axis of vectors: outputs if `along`, else terms. `outer` are the other loops over outputs, `terms`
     those over terms. `value` is the combined expression of arguments.
+
+    If vectors are of terms and outputs in turn, `row` has both, and `mixed` are the outputs.
     """
 
     outer: Axis
@@ -62,9 +69,10 @@ class Reduction:
     row: Axis
     along: bool
     value: tirx.Expr
+    mixed: Axis | None = None
 
 
-def find_reduction(kernel: Fold) -> Reduction | None:
+def find_reduction(kernel: Fold, lanes: int) -> Reduction | None:
     """Read a kernel as a reduction whose loads have constant strides along its last output or its last term."""
     value = _from_arguments(kernel)
     if value is None:
@@ -76,6 +84,13 @@ def find_reduction(kernel: Fold) -> Reduction | None:
     every = [f for f in forms if f is not None]
     places = [n for n in kernel.places if kernel.extents[n] > 1]
     terms = [n for n in kernel.terms if kernel.extents[n] > 1]
+    mixed = kernel.last_run(places, every)
+    row = kernel.last_run([*terms, *mixed.loops], every)
+    if len(row.loops) > len(mixed.loops) and _pays(row, mixed, lanes) and all(row.step(f) == 1 for f in every):
+        rest = [n for n in places if n not in mixed.loops]
+        return Reduction(
+            kernel.axis(rest), tuple(n for n in terms if n not in row.loops), row, False, value, mixed=mixed
+        )
     for loops, along in ((places, True), (terms, False)):
         steps = {f.steps[loops[-1]] for f in every} if loops else set()
         if steps and steps <= {0, 1} and 1 in steps and not (along and kernel.extents[loops[-1]] < 4):
@@ -83,6 +98,19 @@ def find_reduction(kernel: Fold) -> Reduction | None:
             rest = [n for n in places if n not in row.loops]
             return Reduction(kernel.axis(rest), tuple(n for n in terms if n not in row.loops), row, along, value)
     return None
+
+
+def _pays(row: Axis, mixed: Axis, lanes: int) -> bool:
+    """Whether outputs are too few to fill vectors, and terms enough for accumulators with several of each output."""
+    if not (is_number(row.length) and 1 < mixed.length <= lanes):
+        return False
+    return row.length >= FEWEST_ROUNDS * _accumulators(mixed, lanes) * lanes
+
+
+def _accumulators(mixed: Axis, lanes: int) -> int:
+    """The number of vectors after which lanes have the same outputs again, several times if it is small."""
+    period = mixed.length // math.gcd(mixed.length, lanes)
+    return period * -(-CHAINS // period)
 
 
 def _from_arguments(kernel: Fold) -> tirx.Expr | None:
@@ -240,3 +268,53 @@ class _Across(_Writer):
             halves = [emit.vector(total, index(place), lanes) for place in (0, lanes)]
             emit.put(half, combine(*halves), index(0), lanes)
             total = half
+
+
+class _Mixed(_Writer):
+    """A generator with vectors of terms and outputs in turn: all of the few outputs at a time."""
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        row, lanes, mixed = self.found.row, self.lanes, self.found.mixed
+        assert mixed is not None
+        chains = _accumulators(mixed, lanes)
+        round_ = chains * lanes
+        whole, rest = divmod(row.length, round_)
+        more, tail = divmod(rest, lanes)
+        with emit.loop(self.found.outer.length, self.kind) as task:
+            outer = self.outer_place(task)
+            totals = [emit.registers(1, lanes) for _ in range(chains)]
+            for total in totals:
+                self.start(total, lanes)
+            last = emit.registers(1, lanes)
+            self.start(last, lanes)
+
+            def add(terms: list[tuple[Axis, tirx.Expr]]) -> None:
+                def take(total: tirx.Buffer, start: tirx.Expr, kind: str, count: int) -> None:
+                    with emit.loop(count, kind) as lane:
+                        value = self.value(arguments, [*outer, *terms, (row, start + lane)])
+                        build.buffer_store(total, self.kernel.combine(total[lane], value), [lane])
+
+                with emit.loop(whole) as number:
+                    for chain, total in enumerate(totals):
+                        take(total, number * index(round_) + index(chain * lanes), "vectorized", lanes)
+                done = whole * round_
+                for chain in range(more):
+                    take(totals[chain], index(done + chain * lanes), "vectorized", lanes)
+                if tail:
+                    take(last, index(done + more * lanes), "serial", tail)
+
+            self.over_terms(add)
+            # What is left begins in the accumulator that is next in turn: its lanes are of the same outputs.
+            both = self.kernel.combine(emit.vector(totals[more], index(0), lanes), emit.vector(last, index(0), lanes))
+            emit.put(totals[more], both, index(0), lanes)
+            lines = emit.scratch(round_)
+            for chain, total in enumerate(totals):
+                emit.put(lines, emit.vector(total, index(0), lanes), index(chain * lanes), lanes)
+            with emit.loop(mixed.length) as output:
+                result = emit.registers(1, 1)
+                build.buffer_store(result, lines[output], [index(0)])
+                with emit.loop(round_ // mixed.length - 1) as number:
+                    term = lines[(number + index(1)) * index(mixed.length) + output]
+                    build.buffer_store(result, self.kernel.combine(result[index(0)], term), [index(0)])
+                self.store(arguments, result, partial(_at_lane, outer, mixed, output), 1)

@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows
 from heterocc.compiler.lower.cpu.generate.convolution.direct import (
     MOST_UNROLLED,
     DirectWriter,
@@ -226,7 +227,7 @@ def _between(window: Window, inside: tuple[tirx.Expr, tirx.Expr] | None) -> Abst
     return emit.loop(window.taps) if inside is None else build.serial(*inside)
 
 
-class _Rows(DirectWriter):
+class _Rows(CopiedRows):
     """The copies of rows, as those for vectors along pixels without the lanes that rows of these leave empty."""
 
     def _vectors(self, rows: int) -> int:

@@ -1,7 +1,8 @@
 """Generation of pooling in NCHW: rows of a window are combined first, then columns, in vectors along a row of outputs.
 
-The combined row is in the first-level cache, with its padding. With stride 2 its columns are separated by two shuffles
-of two vectors. The order of additions differs from the sequential one.
+The combined row is in the first-level cache, with its padding; windows of one row without padding are read in place.
+With stride 2 its columns are separated by two shuffles of two vectors. The order of additions differs from the
+sequential one.
 """
 
 from __future__ import annotations
@@ -89,7 +90,16 @@ class _Writer:
         self.padded = columns.before > 0 or not is_number(columns.size) or reads > columns.size
         # Space at the end for the second of two vectors that are separated.
         self.length = larger(reads, columns.before + columns.size) + 2 * self.lanes
+        self.in_place = found.rows.taps == 1 and not self.padded and self._reads_inside()
         self.work = WORK * found.outer.length * found.rows.places * columns.places * (found.rows.taps + columns.taps)
+
+    def _reads_inside(self) -> bool:
+        """Whether all windows' rows are inside the image, and all numbers that vectors load inside its rows."""
+        rows, columns = self.found.rows, self.found.columns
+        if not (is_number(rows.size) and is_number(rows.places) and is_number(columns.places)):
+            return False
+        read = columns.places * 2 + columns.reach - columns.reach % 2 if columns.stride == 2 else 0
+        return rows.before == 0 and (rows.places - 1) * rows.stride < rows.size and read <= columns.size
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -102,13 +112,18 @@ class _Writer:
         with emit.shared_loop(found.outer.length * chunks, self.work) as task:
             plane = tirx.floordiv(task, index(chunks)) if chunks > 1 else task
             chunk = tirx.floormod(task, index(chunks)) if chunks > 1 else index(0)
-            row = emit.scratch(self.length * lines)
+            row = arguments.flat(found.data) if self.in_place else emit.scratch(self.length * lines)
             if self.padded:
                 with emit.loop(self.length * lines) as place:
                     build.buffer_store(row, self._start(), [place])
             first = tirx.floordiv(chunk * index(found.rows.places), index(chunks))
             end = tirx.floordiv((chunk + index(1)) * index(found.rows.places), index(chunks))
             kernel = with_tables(self.kernel, found.columns.places, found.rows.taps * found.columns.taps)
+            if self.in_place:
+                with build.serial(first, end) as line:
+                    source = plane * index(found.rows.size) + line * index(found.rows.stride)
+                    self._combine_columns(kernel, arguments, row, source * index(found.columns.size), (plane, line))
+                return
             with build.serial(index(0), tirx.floordiv(end - first + index(lines - 1), index(lines))) as block:
                 top = first + block * index(lines)
                 count = tirx.min(end - top, index(lines))

@@ -24,7 +24,7 @@ from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot, ax
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
 
 CHAINS, HEAVY_CHAINS = 4, 2
-"""The number of accumulators of a reduction along a row; fewer if functions hide the latency of additions."""
+"""The number of accumulators of a reduction along a row; fewer if its functions hide the latency of additions."""
 
 WIDE = 4
 """The number of vectors of neighbouring rows that are processed together."""
@@ -112,7 +112,8 @@ class _Across(RowWriter):
 
     def _pass(self, arguments: Arguments, step: Pass, outer: list[tuple[Axis, tirx.Expr]]) -> None:
         whole, tail = divmod(self.axis.length, self.lanes)
-        chains = max(1, min(HEAVY_CHAINS if self.heavy else CHAINS, typical(whole)))
+        few = self.heavy and (self.calls_function(step) or not step.reductions)
+        chains = max(1, min(HEAVY_CHAINS if few else CHAINS, typical(whole)))
         totals = {n: [emit.registers(1, self.lanes) for _ in range(chains)] for n in step.reductions}
         for number, registers in totals.items():
             for register in registers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -188,21 +188,31 @@ class RowWriter:
 
     def divisors(self, step: Pass) -> list[int]:
         """The single values of a row that values of a pass are divided by."""
+        found = list[int]()
+        for node in self._computed(step):
+            if isinstance(node, tirx.Div) and isinstance(node.b, TensorLoad):
+                read = self.rows.number(node.b.source)
+                found += [read] if read in self.held and read not in found and read is not None else []
+        return found
+
+    def calls_function(self, step: Pass) -> bool:
+        """Whether a pass computes a function of each element."""
+        return any(isinstance(node, Call) for node in self._computed(step))
+
+    def _computed(self, step: Pass) -> Iterator[tirx.Expr]:
+        """The expressions of all stages that a pass computes for each element."""
         rows = self.rows
-        open_, seen, found = [*step.stores, *step.reductions, *step.outputs], set[int](), list[int]()
+        open_, seen = [*step.stores, *step.reductions, *step.outputs], set[int]()
         while open_:
             number = open_.pop()
             if number in seen or (number in self.ready and number not in step.stores):
                 continue
             seen.add(number)
             for node in outside_loads(rows.stages[number].value):
+                yield node
                 if isinstance(node, TensorLoad):
                     read = rows.number(node.source)
                     open_ += [read] if read is not None and is_row(rows, read) else []
-                elif isinstance(node, tirx.Div) and isinstance(node.b, TensorLoad):
-                    read = rows.number(node.b.source)
-                    found += [read] if read in self.held and read not in found and read is not None else []
-        return found
 
     def held_value(self, number: int, spot: Spot) -> tirx.Expr:
         """The row's value for a vector or a single element."""

@@ -148,6 +148,27 @@ def test_nearest_pixels_of_a_map_enlarged_by_a_whole_factor_agree(cpu: str, time
     check(kernel, x.repeat(times, 2).repeat(times, 3).astype(np.float64) + r)
 
 
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("width", [8, 33, 70])
+def test_every_second_number_is_shuffled_and_agrees(cpu: str, width: int) -> None:
+    x, y = floats(3, width), floats(3, (width + 1) // 2)
+    nodes = [node("Slice", ["x", "from", "to", "axes", "step"], ["s"]), node("Sub", ["s", "y"], ["z"])]
+    weights = {"from": np.array([0]), "to": np.array([width]), "axes": np.array([1]), "step": np.array([2])}
+    kernel = Generated(nodes, {"x": x, "y": y}, weights, target_of(cpu))
+    assert kernel.done is not None and "Shuffle" in kernel.done[0].script()
+    check(kernel, x[:, ::2] - y)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_a_map_reduced_by_a_whole_factor_is_one_kernel_that_agrees(cpu: str, mode: str) -> None:
+    x = floats(1, 3, 20, 50)
+    nodes = [node("Resize", ["x", "", "f"], ["y"], mode=mode)]
+    kernel = Generated(nodes, {"x": x}, {"f": np.array([1, 1, 0.5, 0.5], np.float32)}, target_of(cpu))
+    means = x.astype(np.float64).reshape(1, 3, 10, 2, 25, 2).mean((3, 5))
+    check(kernel, means if mode == "linear" else x[:, :, ::2, ::2])
+
+
 def test_rows_chosen_by_number_are_read_in_vectors() -> None:
     table, rows = floats(50, 37), RNG.integers(0, 50, (3, 5))
     kernel = Generated([node("Gather", ["w", "i"], ["y"])], {"i": rows}, {"w": table}, target_of(runnable()[0]))

@@ -61,6 +61,23 @@ def test_a_long_row_is_summed_more_precisely_than_term_by_term(cpu: str) -> None
     assert np.max(np.abs(kernel.run() - right) / right) < 2e-6
 
 
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
+    ("shape", "axes", "kind"),
+    [
+        ((1001, 3), [0], "ReduceSum"),  # vectors of several terms and outputs, and some numbers left
+        ((3, 2, 401, 6), [0, 2], "ReduceMax"),
+        ((5, 300, 16), [1], "ReduceMean"),
+        ((77, 20, 1, 7), [0, 1], "ReduceMin"),
+    ],
+)
+def test_few_outputs_after_their_terms_agree(cpu: str, shape: tuple[int, ...], axes: list[int], kind: str) -> None:
+    x = RNG.standard_normal(shape).astype(np.float32)
+    kernel = Generated([node(kind, ["x", "a"], ["y"])], {"x": x}, {"a": np.array(axes)}, target_of(cpu))
+    right = KINDS[kind](x.astype(np.float64), axis=tuple(axes), keepdims=True)
+    np.testing.assert_allclose(kernel.run(), right, rtol=1e-5, atol=1e-4)
+
+
 def test_minus_infinity_is_a_maximum_of_itself() -> None:
     x = np.full((5, 37), -np.inf, np.float32)
     kernel = Generated([node("ReduceMax", ["x", "a"], ["y"])], {"x": x}, {"a": np.array([1])}, target_of(runnable()[0]))

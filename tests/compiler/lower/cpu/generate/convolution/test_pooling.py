@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import helper
@@ -63,6 +64,20 @@ def test_windows_of_any_size_stride_padding_and_dilation_agree(
         assert 1 in taps
         return
     right = -pooled(x, kind, taps, strides, pads, dilations, counted)
+    np.testing.assert_allclose(kernel.run(), right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
+    ("taps", "strides", "size"),
+    [([1, 2], [1, 2], (5, 50)), ([1, 3], [2, 1], (7, 35)), ([1, 3], [1, 2], (3, 41)), ([1, 2], [3, 3], (8, 61))],
+)
+def test_windows_of_one_row_agree(cpu: str, taps: list[int], strides: list[int], size: tuple[int, int]) -> None:
+    x = RNG.standard_normal((1, 3, *size)).astype(np.float32)
+    node = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=taps, strides=strides)
+    kernel = Generated([node], {"x": x}, {}, target_of(cpu))
+    assert kernel.done is not None
+    right = pooled(x, "AveragePool", taps, strides, [0] * 4, [1, 1], counted=False)
     np.testing.assert_allclose(kernel.run(), right, rtol=1e-5, atol=1e-6)
 
 

@@ -1,0 +1,227 @@
+"""Copies of padded input rows for some rows of a convolution's outputs, and how many rows a copy serves.
+
+Strides are separated by the remainders of row and column. All copied rows have one pitch, so that the outputs of
+several rows form one line, as do their inputs at any tap: a vector may extend over several rows, and narrow maps fill
+vectors as wide ones do. If taps lie along a row only, columns may be copied in its place: they have no padding between
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
+from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
+
+COPY_BYTES = 256 << 10
+"""The limit in bytes on copied rows, which are to stay in a second-level cache with the weights."""
+
+CHANNELS_A_PART = 32
+"""The smallest number of output channels for which rows are copied."""
+
+COPYING = 0.06
+"""The limit on the time of all copies of the same rows, one for each part of the channels, in that of their sums."""
+
+NUMBER_CYCLES = 1.2
+"""The time in cycles of a number that is copied on its own."""
+
+UNSHARED = 0.03
+"""The accepted slowdown of a chunk for each task that threads lack."""
+
+SIZED_ROWS = 8
+"""The limit on rows of a chunk if the number of rows is known only at run time; maps of fewer rows are smaller."""
+
+Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tirx.Expr, int]], None]
+
+
+class CopiedRows:
+    """A generator of a convolution's loops over chunks of output rows, with a copy of each one's input rows."""
+
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, turned: bool = False) -> None:
+        """If it is `turned`, `found` has rows and columns exchanged, and the copied rows are the tensor's columns."""
+        self.kernel, self.found, self.turned = kernel, found, turned
+        self.pitch = found.columns.extent
+        most = found.rows.places * self.pitch
+        self.isa = isa.narrowed(most)
+        self.whole = not exceeds(found.columns.places, self.isa.lanes)
+        # Chunks of few rows suit images of all sizes; of one row, all.
+        sized = SIZED_ROWS if isa.lanes > 1 else 1
+        most = found.rows.places if is_number(found.rows.places) else sized
+        self.usual_rows = min(range(1, most + 1), key=self._cycles)
+        self.rows = smaller(self.usual_rows, found.rows.places)
+        self.chunks = -(-found.rows.places // self.rows)
+        self.vectors = self._vectors(1 if self.whole else self.rows)
+        self.lines = self.rows + found.rows.reach // found.rows.stride
+        self.plane = emit.spread(self.lines * self.pitch)
+
+    @property
+    def used(self) -> float:
+        """The share of computed numbers that are outputs."""
+        places = typical(self.found.rows.places * self.found.columns.places)
+        return places / typical(self.chunks * self._vectors(self.rows) * self.isa.lanes)
+
+    def _vectors(self, rows: int) -> int:
+        """The number of vectors of `rows` rows of outputs: whole ones per row, or a line with the gaps between rows."""
+        if self.whole:
+            return rows * self.found.columns.places // self.isa.lanes
+        return -(-((rows - 1) * self.pitch + self.found.columns.places) // self.isa.lanes)
+
+    @property
+    def cycles(self) -> float:
+        """Modelled time of the convolution; columns are copied one number at a time."""
+        images = typical(self.found.batch) * self.found.groups
+        places = self._copied_lines(typical(self.rows)) * typical(self.found.columns.places)
+        columns = NUMBER_CYCLES * typical(self.chunks) * places if self.turned else 0.0
+        return images * (self._cycles(typical(self.rows)) + columns)
+
+    @property
+    def all_copied(self) -> float:
+        """Modelled time of the copies of all rows of an image's group."""
+        return typical(self.chunks) * self._copy_cycles(typical(self.rows))
+
+    def _cycles(self, rows: int) -> float:
+        """Modelled time of the convolution in chunks of `rows` rows: multiply-adds, and copying."""
+        found = self.found
+        copy, sums = self._copy_cycles(rows), self._sum_cycles(rows)
+        parts = self._most_parts(rows)
+        chunks = -(-typical(found.rows.places) // rows)
+        total = chunks * (sums + parts * copy)
+        if typical(found.work) < emit.PARALLEL_WORK:
+            return chunks * (sums + copy)
+        wanted = emit.TASKS / (typical(found.batch) * found.groups * parts)
+        return total * (1 + UNSHARED * max(0.0, wanted / chunks - 1))
+
+    def _copy_cycles(self, rows: int) -> float:
+        """Modelled time of one copy of the rows for `rows` rows of outputs."""
+        lines, pitch = self._copied_lines(rows), typical(self.pitch)
+        if self.found.columns.stride > 2:
+            return NUMBER_CYCLES * lines * pitch
+        return 2 * lines * (pitch / self.isa.lanes + 4)
+
+    def _sum_cycles(self, rows: int) -> float:
+        """Modelled time of the sums of `rows` rows of outputs; rows beyond a cache slow them down."""
+        found = self.found
+        slow = 2.0 if self._copied_lines(rows) * typical(self.pitch) * 4 > COPY_BYTES else 1.0
+        return slow * typical(self._vectors(rows)) * found.inputs * found.taps * found.outputs / 2
+
+    def _copied_lines(self, rows: int) -> int:
+        found = self.found
+        phases = len(found.rows.phases) * len(found.columns.phases)
+        return (rows + found.rows.reach // found.rows.stride) * found.inputs * phases
+
+    def _most_parts(self, rows: int) -> int:
+        """The number of parts of the output channels, each with its own copy of the rows."""
+        pays = int(COPYING * self._sum_cycles(rows) / self._copy_cycles(rows))
+        return max(1, min(self.found.outputs // CHANNELS_A_PART, pays))
+
+    def write_chunks(self, arguments: Arguments, tiles: int, body: Chunk) -> None:
+        """Write the loop over chunks of rows and parts of the `tiles` of channels, and the copy of each one's inputs.
+
+        `body` gets the copy; image, group and first row; and the part with the number of parts.
+        """
+        found = self.found
+        tasks = found.batch * found.groups * self.chunks
+        parts = smaller(emit.shares(found.work, tasks, tiles), self._most_parts(self.usual_rows))
+        with emit.shared_loop(tasks * parts, found.work) as task:
+            image, group, chunk, part = emit.unpacked(task, (found.batch, found.groups, self.chunks, parts))
+            top = chunk * index(self.rows)
+            if exceeds(found.rows.places, self.rows):
+                top = tirx.min(top, index(found.rows.places - self.rows))
+            if not is_number(found.rows.places):
+                top = emit.bound(top)
+            phases = len(found.rows.phases) * len(found.columns.phases)
+            overrun = self._vectors(self.rows) * self.isa.lanes + (self.lines - self.rows) * self.pitch + self.pitch
+            copied = self.scratch(phases * self.plane, overrun)
+            self.copy(arguments, copied, image * index(found.groups) + group, top)
+            body(copied, (image, group, top), (part, parts))
+
+    @property
+    def inputs(self) -> int:
+        """The number of copied channels."""
+        return self.found.inputs
+
+    def scratch(self, planes: int, overrun: int) -> tirx.Buffer:
+        """Memory for copied channels of `planes` numbers each, and what vectors read beyond the end."""
+        return emit.scratch(self.inputs * planes + overrun)
+
+    def copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
+        """Copy what the outputs from row `top` read, padded: all channels of a group of an image."""
+        flat = arguments.flat(self.found.data)
+        with emit.loop(self.found.inputs) as channel:
+            self.copy_channel(flat, group * index(self.found.inputs) + channel, (copied, channel), top)
+
+    def copy_channel(
+        self, flat: tirx.Buffer, channel: tirx.Expr, to: tuple[tirx.Buffer, tirx.Expr], top: tirx.Expr
+    ) -> None:
+        """Copy what the outputs from row `top` read of a channel, phase by phase, to the channel `to` of scratch."""
+        rows, columns = self.found.rows, self.found.columns
+        copied, there = to
+        if self.turned:
+            self._copy_columns(flat, channel, to, top)
+            return
+        for number, phase in enumerate(rows.phases):
+            with emit.loop(self.lines) as line:
+                row = (top + line) * index(rows.stride) + index(phase - rows.before)
+                source = (channel * index(rows.size) + row) * index(columns.size)
+                planes = (there * index(len(rows.phases)) + index(number)) * index(len(columns.phases))
+                begin = planes * index(self.plane) + line * index(self.pitch)
+                padded = (rows, row, self._always_inside(rows, phase))
+                padded_row(flat, source, copied, begin, (columns, self.pitch, self.plane), padded, self.isa.lanes)
+
+    def _copy_columns(
+        self, flat: tirx.Buffer, channel: tirx.Expr, to: tuple[tirx.Buffer, tirx.Expr], top: tirx.Expr
+    ) -> None:
+        """Copy the tensor's columns that the outputs from column `top` read of a channel, padded."""
+        across, down = self.found.rows, self.found.columns
+        copied, there = to
+        with emit.loop(self.lines) as line:
+            column = top + line - index(across.before)
+            first = channel * index(down.size * across.size) + column
+            begin = there * index(self.plane) + line * index(self.pitch)
+
+            def take(first: tirx.Expr = first, begin: tirx.Expr = begin) -> None:
+                with emit.loop(down.size) as row:
+                    build.buffer_store(copied, flat[first + row * index(across.size)], [begin + row])
+
+            def clear(begin: tirx.Expr = begin) -> None:
+                with emit.loop(down.size) as row:
+                    build.buffer_store(copied, build.float32(0.0), [begin + row])
+
+            emit.either(tirx.all(column >= index(0), column < index(across.size)), take, clear)
+
+    def _always_inside(self, rows: Window, phase: int) -> bool:
+        if not is_number(rows.size):
+            return False
+        last = (rows.places - self.rows + self.lines - 1) * rows.stride + phase - rows.before
+        return rows.before <= phase and last < rows.size
+
+    def place(self, input_: tirx.Expr, tap_row: tirx.Expr, tap: int, line: tirx.Expr) -> tirx.Expr:
+        """The place in the copy of what the first output of a line of the chunk reads of an input channel at a tap."""
+        rows, columns = self.found.rows, self.found.columns
+        down, across = tap_row * index(rows.dilation), tap * columns.dilation
+        row_phase, shift = index(0), down
+        if rows.stride > 1:
+            shift = tirx.floordiv(down, index(rows.stride))
+        if len(rows.phases) > 1:
+            row_phase = self._phase_number(rows, down)
+        column_phase = columns.phases.index(across % columns.stride)
+        plane = (input_ * index(len(rows.phases)) + row_phase) * index(len(columns.phases)) + index(column_phase)
+        return plane * index(self.plane) + (line + shift) * index(self.pitch) + index(across // columns.stride)
+
+    @staticmethod
+    def _phase_number(rows: Window, place: tirx.Expr) -> tirx.Expr:
+        """The number of the phase of a tap's row among those that taps touch."""
+        phase = tirx.floormod(place, index(rows.stride))
+        number: tirx.Expr = index(0)
+        for later in rows.phases[1:]:
+            number = number + tirx.Cast("int64", phase >= index(later))
+        return number
