@@ -26,15 +26,16 @@ from tests.fresh_process import fresh
 X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="names x86-64 levels")
 
 RUN = """
-import dataclasses, json, sys
+import json, sys
 import numpy as np
 from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime import load
 from heterocc.runtime.select import compat, select
 
 here = compat.host()
-limited = dataclasses.replace(here, cpu_features=here.cpu_features - set({without!r}))
+limited = replaced(here, cpu_features=here.cpu_features - set({without!r}))
 select.host = lambda: limited
 with open_bundle({bundle!r}) as bundle:
     golden = bundle.manifest.golden

@@ -1,12 +1,12 @@
 """Code for another instruction set than this machine's."""
 
-import dataclasses
 import platform
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from heterocc.artifacts.frozen import replaced
 from heterocc.compiler.cli.main import app
 from heterocc.runtime.cli import reports as cli_report
 from heterocc.runtime.select.compat import host
@@ -26,7 +26,7 @@ def test_a_bundle_for_a_named_cpu_is_refused_if_that_lacks_its_instructions(
     assert made.exit_code == 0, made.output
     here = host()
     for features, fits in ((here.cpu_features | {"avx2", "fma"}, True), (here.cpu_features - {"avx2", "fma"}, False)):
-        monkeypatch.setattr(cli_report, "host", lambda f=features: dataclasses.replace(here, cpu_features=f))
+        monkeypatch.setattr(cli_report, "host", lambda f=features: replaced(here, cpu_features=f))
         shown = CliRunner().invoke(app, ["check", str(bundle)]).stdout
         lacks = "the code for CPU needs CPU features that this machine lacks: avx2, fma"
         assert (lacks in shown) != fits and ("variant main: can run here" in shown) == fits, shown

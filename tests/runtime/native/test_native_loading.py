@@ -55,9 +55,9 @@ def test_a_missing_driver_is_an_error_with_a_hint(environment: dict[str, str], w
 
 def test_import_tvm_works_without_a_driver_and_without_the_plug_in() -> None:
     program = """
-import dataclasses
+from heterocc.artifacts.frozen import replaced
 from heterocc.runtime.native import opencl_api
-opencl_api.PLUGIN = dataclasses.replace(opencl_api.PLUGIN, library="libnot_there.so")
+opencl_api.PLUGIN = replaced(opencl_api.PLUGIN, library="libnot_there.so")
 import tvm
 print(opencl_api.opencl_unavailable_reason())
 """

@@ -83,9 +83,9 @@ def test_a_missing_driver_is_an_error_with_a_hint(environment: dict[str, str], w
 
 def test_import_tvm_works_without_a_driver_and_without_the_plug_in() -> None:
     program = """
-import dataclasses
+from heterocc.artifacts.frozen import replaced
 from heterocc.runtime.native import vulkan_api
-vulkan_api.PLUGIN = dataclasses.replace(vulkan_api.PLUGIN, library="libnot_there.so")
+vulkan_api.PLUGIN = replaced(vulkan_api.PLUGIN, library="libnot_there.so")
 import tvm
 print(vulkan_api.vulkan_unavailable_reason())
 """

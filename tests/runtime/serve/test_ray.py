@@ -43,7 +43,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(PackageMissingError) as caught:
         ours.app({"models": str(bundle)})
-    assert caught.value.hint == "pip install 'heterocc[ray]'"
+    assert caught.value.hint == "pip install 'heterocc-runtime[ray]'"
 
 
 @pytest.fixture
