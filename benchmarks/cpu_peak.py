@@ -18,7 +18,8 @@ from heterocc.compiler.lower.cpu.target import vector_lanes
 
 _CHAINS = 12
 """Independent accumulators: enough to hide the latency of four cycles at two multiply-adds a cycle."""
-_STEPS = 100_000
+_STEPS = 4_000_000
+"""Some 6 ms of work: the start of a thread takes a tenth of a millisecond."""
 _COPY = 1 << 26
 
 
