@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out
 from heterocc.compiler.cli.signing import RequireSignature, TrustedKeys, print_signatures, signature_states
 from heterocc.runtime.cli.output import print_json, print_plain
+from heterocc.runtime.requests.limits import Aim
 
 Bundle = Annotated[Path, typer.Argument(help="The bundle (.hcb).", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -98,8 +99,8 @@ def run(
 
 def _known_hint(value: str | None) -> str | None:
     """Refuse an unknown aim as the parser refuses other bad values: before the bundle is opened."""
-    if value not in (None, "latency", "throughput"):
-        raise typer.BadParameter(f"'{value}' is not one of 'latency', 'throughput'")
+    if value is not None and value not in get_args(Aim):
+        raise typer.BadParameter(f"'{value}' is not one of {', '.join(map(repr, get_args(Aim)))}")
     return value
 
 
@@ -117,7 +118,7 @@ def bench(
         typer.Option(
             "--hint",
             callback=_known_hint,
-            metavar="[latency|throughput]",
+            metavar=f"[{'|'.join(get_args(Aim))}]",
             help="latency: all cores for one request; throughput: one CPU thread for each of as many requests as there "
             "are cores, which may give fewer runs per second if a run takes microseconds. --threads and --requests "
             "override it.",

@@ -55,8 +55,8 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
 def _exchanged(given: Given) -> Iterator[tuple[Size, Size]]:
     """Named dimensions of a Reshape's input, each with the other name that its result has in the same place.
 
-    The batch of one input of a decoder in place of that of the other, say. Only if the Reshape infers a size, and this
-    is no expression of the names.
+    An example is the batch of one input of a decoder in place of the other's. There are none unless the Reshape infers
+    a size that cannot be written as an expression of the names.
     """
     shape, wanted = given.shape(), given.sizes(1)
     if given.node.op_type != "Reshape" or given.node.domain or shape is None or wanted is None or None in shape:

@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
-import onnx
 from onnx import helper
 
-from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.symbols.sizes import Size, least_size
-from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.converters import REQUIRED
 from heterocc.compiler.lower.converters.computed.required import AXES, LEAST, NAMED
+from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Require, Step
-from heterocc.passes.graph import Value
 
 _MOST_TRIED = 4096
-
-
-class Builder(Protocol):
-    """The program under construction: see `split`."""
-
-    model: ImportedModel
-    symbols: Symbols
-    values: dict[str, Value]
-    protos: list[onnx.NodeProto]
-
-    def add(
-        self,
-        op_type: str,
-        inputs: Sequence[str],
-        output: str,
-        like: str | None = None,
-        value: tuple[str, tuple[int | str | None, ...]] | None = None,
-        domain: str = "",
-        attributes: Sequence[onnx.AttributeProto] = (),
-    ) -> str:
-        """Add a node."""
-        ...
-
-    def close(self, steps: list[Step]) -> None:
-        """End the straight code that is being collected."""
-        ...
 
 
 class Limits:

@@ -24,6 +24,7 @@ from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZE
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
 from heterocc.compiler.lower.converters.computed.required import AXES, WANTED
 from heterocc.compiler.lower.cpu.programs.limits import Limits
+from heterocc.compiler.lower.cpu.programs.program_builder import Shaped
 from heterocc.compiler.lower.cpu.programs.repeats import Loops
 from heterocc.compiler.lower.cpu.programs.steps import (
     Choose,
@@ -121,7 +122,7 @@ class _Splitter:
         inputs: Sequence[str],
         output: str,
         like: str | None = None,
-        value: tuple[str, tuple[int | str | None, ...]] | None = None,
+        value: Shaped | None = None,
         domain: str = "",
         attributes: Sequence[onnx.AttributeProto] = (),
     ) -> str:
