@@ -10,7 +10,7 @@ a node takes rows, the rows are.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
