@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 GROUP = 9
 """Elements of a group that a matrix transforms: 3 x 3 taps of a convolution."""
 
+CODES = {"float16": "float16", "bfloat16": "uint16"}
+"""The dtype of a weight that a layout widens, by its format."""
+
 MAX_GROWTH = 8
 MAX_EXTRA = 1 << 16
 """A layout may have as many bytes as this multiple of the weight's, and this number more."""
@@ -27,9 +30,12 @@ def layout_problem(weight: Weight, layout: Layout) -> str | None:
     After this check every block is inside the weight and inside the layout.
     """
     size = math.prod(layout.shape)
-    if size * STORAGE[weight.dtype].itemsize > MAX_GROWTH * weight.nbytes + MAX_EXTRA:
+    if layout.widens is not None and weight.dtype != CODES[layout.widens]:
+        return f"widens a weight of {weight.dtype}"
+    stored = STORAGE[weight.dtype]
+    if size * result_dtype(stored, layout).itemsize > MAX_GROWTH * weight.nbytes + MAX_EXTRA:
         return "is too large for its weight"
-    if layout.matrix is not None and weight.dtype != "float32":
+    if layout.matrix is not None and result_dtype(stored, layout) != np.float32:
         return f"transforms a weight of {weight.dtype}"
     planes = 1 if layout.matrix is None else len(layout.matrix) ** 2
     group = 1 if layout.matrix is None else GROUP
@@ -46,16 +52,30 @@ def layout_problem(weight: Weight, layout: Layout) -> str | None:
     return None
 
 
+def result_dtype(dtype: np.dtype[Any], layout: Layout) -> np.dtype[Any]:
+    """The dtype of a layout of a weight of this dtype."""
+    return dtype if layout.widens is None else np.dtype(np.float32)
+
+
+def widened(array: npt.NDArray[Any], layout: Layout) -> npt.NDArray[Any]:
+    """The weight as float32 if the layout widens it, else as it is."""
+    if layout.widens == "float16":
+        return array.astype(np.float32)
+    if layout.widens == "bfloat16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array
+
+
 def arranged(array: npt.NDArray[Any], layout: Layout) -> npt.NDArray[Any]:
     """A weight in a layout, as a new array. The layout must have no problem according to `layout_problem`."""
-    result = np.zeros(math.prod(layout.shape), array.dtype)
+    result = np.zeros(math.prod(layout.shape), result_dtype(array.dtype, layout))
     arrange(array, layout, result)
     return result.reshape(layout.shape)
 
 
 def arrange(array: npt.NDArray[Any], layout: Layout, result: npt.NDArray[Any]) -> None:
     """Write the elements of `layout.blocks` to `result`, which is flat and holds zeros."""
-    flat = array.reshape(-1)
+    flat = widened(array, layout).reshape(-1)
     for block in layout.blocks:
         if layout.matrix is None:
             _view(result[block.to :], block.extents, block.to_strides)[...] = _view(

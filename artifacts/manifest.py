@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from heterocc.artifacts.records import Limit, Record, compact
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
-FORMAT_MAJOR = 4
+FORMAT_MAJOR = 5
 FORMAT_MINOR = 0
 PLAIN = (1, 2)
 """The version of bundles without layouts and dynamic dimensions, which earlier readers can read, too."""
@@ -19,6 +19,8 @@ DYNAMIC = (3, 0)
 """The version of bundles with dynamic dimensions in code for CPUs alone."""
 STEPPED = (4, 0)
 """The version of bundles with dynamic dimensions whose sizes are multiples of a number."""
+WIDENED = (5, 0)
+"""The version of bundles with weights of 16 bits that code reads as float32."""
 ROOMY = (3, 1)
 """The version of bundles with dynamic dimensions in code for other devices, too."""
 
@@ -132,12 +134,14 @@ class Layout(Record):
     """A tensor of `shape` that a runtime makes from a weight when it loads code that reads the weight in this form.
 
     Elements that no block reaches are zero. With a `matrix` G of three columns, each group g of nine elements, taken as
-    3 x 3, gives the planes G g Gᵀ, in row-major order, computed in float64.
+    3 x 3, gives the planes G g Gᵀ, in row-major order, computed in float64. With `widens` the weight's elements are
+    numbers of this format (those of bfloat16 as uint16), and what the layout describes is made of them as float32.
     """
 
     shape: Annotated[tuple[StaticDim, ...], Limit(max_length=MAX_RANK)]
     blocks: Annotated[tuple[Block, ...], Limit(max_length=64)]
     matrix: Annotated[tuple[tuple[float, float, float], ...], Limit(min_length=1, max_length=MAX_FILTER)] | None = None
+    widens: Literal["float16", "bfloat16"] | None = None
 
 
 class Device(Record):
@@ -299,6 +303,8 @@ class Manifest(Record):
                     del bounds["step"]
             _leave_out(variant, "bounds", "shapes_of", "rooms")
             for part in variant["partitions"]:
+                for layout in part["layouts"].values():
+                    _leave_out(layout, "widens")
                 _leave_out(part, "layouts")
         return compact(data).encode("utf-8")
 

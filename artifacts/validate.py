@@ -21,6 +21,7 @@ from heterocc.artifacts.manifest import (
     FORMAT_NAME,
     PLAIN,
     RESERVED_NAMES,
+    WIDENED,
     Device,
     Dim,
     Manifest,
@@ -253,6 +254,8 @@ def _check_layouts(manifest: Manifest, part: Partition, place: str) -> None:
             _fail(f"layouts of {place}: {key[:40]!r} is not an index")
         _in_range((int(key),), len(part.params), f"layouts of {place}")
         problem = layout_problem(manifest.weights[part.params[int(key)]], layout)
+        if problem is None and layout.widens is not None and manifest.version.major < WIDENED[0]:
+            problem = "widens a weight, which the bundle's version does not allow"
         if problem is not None:
             _fail(f"layout {key} of {place} {problem}")
 

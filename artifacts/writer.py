@@ -31,14 +31,14 @@ from heterocc.artifacts.manifest import (
     ARRANGED,
     DIGEST_NAME,
     DYNAMIC,
-    FORMAT_MAJOR,
-    FORMAT_MINOR,
     MANIFEST_NAME,
     PLAIN,
     RESERVED_NAMES,
     ROOMY,
     SIGNATURE_NAME,
+    STEPPED,
     WEIGHTS_NAME,
+    WIDENED,
     Golden,
     Manifest,
     Member,
@@ -233,15 +233,17 @@ class BundleWriter:
 
 def _version(manifest: Manifest) -> Version:
     """The first version that has what the manifest uses."""
+    layouts = [x for variant in manifest.variants for part in variant.partitions for x in part.layouts.values()]
+    if any(layout.widens is not None for layout in layouts):
+        return Version(major=WIDENED[0], minor=WIDENED[1])
     if any(bounds.step > 1 for variant in manifest.variants for bounds in variant.bounds.values()):
-        return Version(major=FORMAT_MAJOR, minor=FORMAT_MINOR)
+        return Version(major=STEPPED[0], minor=STEPPED[1])
     if any(variant.rooms for variant in manifest.variants):
         return Version(major=ROOMY[0], minor=ROOMY[1])
     later = 1 if manifest.model.classes else 0
     if is_dynamic(manifest):
         return Version(major=DYNAMIC[0], minor=DYNAMIC[1] + later)
-    arranged = any(part.layouts for variant in manifest.variants for part in variant.partitions)
-    major, minor = ARRANGED if arranged else PLAIN
+    major, minor = ARRANGED if layouts else PLAIN
     return Version(major=major, minor=minor + later)
 
 

@@ -127,6 +127,11 @@ def compiled(model: Path, devices: str, output: Path, *properties: str) -> Path:
     return output
 
 
+def listed(device: str) -> str:
+    """The list of devices of a bundle for a device, with the CPU behind it."""
+    return device if device == "CPU" else f"{device},CPU"
+
+
 def model_path(name: str) -> Path:
     if name.endswith(".onnx"):
         return Path(name)
@@ -151,12 +156,12 @@ def measure(names: list[str], devices: list[str], rounds: int, folder: Path, run
         model = model_path(name)
         for device in devices:
             print(f"{name} on {device} …", file=sys.stderr)
-            bundle = compiled(model, f"{device},CPU", folder / f"{model.stem}-{device}.hcb")
+            bundle = compiled(model, listed(device), folder / f"{model.stem}-{device}.hcb")
             row, cache = Row(name, device), folder / f"cache-{model.stem}-{device}"
             row.cold = start(HETEROCC, bundle, cache)
             if device == "OPENCL":
                 output = folder / f"{model.stem}-{device}-binaries.hcb"
-                with_binaries = compiled(model, f"{device},CPU", output, f"{device}.binaries=on")
+                with_binaries = compiled(model, listed(device), output, f"{device}.binaries=on")
                 row.binaries = start(HETEROCC, with_binaries, folder / f"cache-{model.stem}-binaries")
             rows.append((row, HETEROCC, bundle, cache, sys.executable))
             if runtime is not None:

@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.artifacts.layouts import layout_problem
+from heterocc.artifacts.layouts import layout_problem, result_dtype
 from heterocc.artifacts.manifest import Layout, Weight
 from heterocc.artifacts.records import MalformedError, Record
 from heterocc.compiler.devices.host import host_cpu
@@ -27,6 +28,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.link import find_linker
+from heterocc.runtime.execute.narrow import carried
 from heterocc.runtime.execute.tvm_api import available_cores
 from heterocc.runtime.fault_variables import WRONG_KERNEL
 from heterocc.runtime.native import cpu_api
@@ -154,7 +156,7 @@ class _Weights:
         model = job.model
         inputs = (v for name in job.nodes for v in reads(model.protos[name]))
         names = dict.fromkeys(v for v in (*inputs, *job.outputs) if v in model.weights)
-        self.arrays: dict[str, _Array] = {name: model.weights[name] for name in names}
+        self.arrays: dict[str, _Array] = {name: _as_coded(model.weights[name]) for name in names}
         if any(array.dtype.hasobject for array in self.arrays.values()):
             raise TypeError("strings have no digest")
         self.digests = {name: f"{a.dtype} {a.shape} {digest(a)}" for name, a in self.arrays.items()}
@@ -177,6 +179,11 @@ class _Weights:
                 if turned.flat[1] == flat[1] and turned.flat[-2] == flat[-2] and _same(turned, flat):
                     return name, order
         return None
+
+
+def _as_coded(array: _Array) -> _Array:
+    """A constant as compiled code has it: those of dtypes that numpy lacks as integers."""
+    return carried(array, array.dtype.name) if array.dtype.name in CARRIED else array
 
 
 def digest(array: _Array) -> str:
@@ -255,7 +262,7 @@ def _in_layout(source: _Array, layout: Layout) -> _Array | None:
     record = Weight(dtype=source.dtype.name, shape=source.shape, offset=0, nbytes=source.nbytes, sha256="0" * 64)
     if layout_problem(record, layout) is not None:
         return None
-    made: _Array = np.zeros(layout.shape, source.dtype)
+    made: _Array = np.zeros(layout.shape, result_dtype(source.dtype, layout))
     cpu_api.arrange(source, layout, made.reshape(-1), available_cores())
     return made
 
@@ -296,7 +303,7 @@ def _made(
             yield np.frombuffer(stored[start : start + param.nbytes], dtype).reshape(param.shape), None
             start += param.nbytes
             continue
-        source = weights[param.weight]
+        source = _as_coded(weights[param.weight])
         if param.order is not None:
             source = source.transpose(param.order)
         source = in_order(source).reshape(param.source)

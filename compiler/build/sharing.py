@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heterocc.artifacts.layouts import layout_problem
+from heterocc.artifacts.layouts import layout_problem, result_dtype
 from heterocc.artifacts.manifest import Layout, Weight
 from heterocc.compiler.lower.arranged import Arranged
 from heterocc.runtime.native import cpu_api
@@ -34,8 +34,8 @@ Stored = dict[int, Arranged]
 def plain_weights(partitions: Sequence[LoweredPartition]) -> list[Stored]:
     """For each partition of a bundle, the parameters that a runtime is to arrange.
 
-    A weight that is read in several layouts is stored once, plain; so is one that its layout makes much larger. All
-    others are stored as they are read.
+    A weight that is read in several layouts is stored once, plain; so is one that its layout makes much larger, or
+    widens. All others are stored as they are read.
     """
     digests = _Digests(_source(part, number).nbytes for part in partitions for number in range(len(part.params)))
     layouts: dict[str, set[Layout | None]] = {}
@@ -53,7 +53,8 @@ def plain_weights(partitions: Sequence[LoweredPartition]) -> list[Stored]:
             if arranged is None or arranged.source.nbytes < LEAST:
                 continue
             shared = len(layouts[digests.of(arranged.source)]) > 1
-            if (shared or array.nbytes > GROWTH * arranged.source.nbytes) and _gives(arranged, array):
+            narrow = arranged.layout.widens is not None
+            if (narrow or shared or array.nbytes > GROWTH * arranged.source.nbytes) and _gives(arranged, array):
                 stored[number] = arranged
         found.append(stored)
     return found
@@ -72,7 +73,9 @@ def _gives(arranged: Arranged, array: np.ndarray) -> bool:
     """Whether a runtime gets the parameter from the plain weight; a layout may be too large for its weight."""
     source = np.ascontiguousarray(arranged.source)
     record = Weight(dtype=source.dtype.name, shape=source.shape, offset=0, nbytes=source.nbytes, sha256="0" * 64)
-    if layout_problem(record, arranged.layout) is not None or source.dtype != array.dtype:
+    if layout_problem(record, arranged.layout) is not None:
+        return False
+    if result_dtype(source.dtype, arranged.layout) != array.dtype:
         return False
     made = np.zeros(array.size, array.dtype)
     cpu_api.arrange(source, arranged.layout, made, threads=2)

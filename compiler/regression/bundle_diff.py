@@ -87,9 +87,20 @@ def _model(a: Bundle, b: Bundle) -> Iterator[Difference]:
         yield from changed(what, *shown)
 
 
-def _device(device: Device) -> str:
-    """A device as JSON without its empty fields."""
-    return json.dumps({key: value for key, value in device.model_dump(mode="json").items() if value})
+def _device(device: Device) -> list[str]:
+    """A device as lines of one fact each, without its empty fields."""
+    facts = {key: value for key, value in device.model_dump(mode="json").items() if value and key != "name"}
+    if device.target is not None:
+        facts["target"] = json.loads(device.target)
+    lines = []
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            lines += [f"{key}.{name}: {json.dumps(part)}" for name, part in sorted(value.items())]
+        elif isinstance(value, list):
+            lines += [f"{key}: {part}" for part in value]
+        else:
+            lines.append(f"{key}: {value}")
+    return [one_line(f"{device.name} {line}") for line in lines]
 
 
 def _plans(a: Bundle, b: Bundle, pairs: Pairs) -> Iterator[Difference]:
@@ -98,7 +109,7 @@ def _plans(a: Bundle, b: Bundle, pairs: Pairs) -> Iterator[Difference]:
         if one is None or other is None:
             yield Difference(where, "only in the second bundle" if one is None else "only in the first bundle")
             continue
-        devices = changed_lines(*([_device(d) for d in v.devices] for v in (one, other)))
+        devices = changed_lines(*([line for d in v.devices for line in _device(d)] for v in (one, other)))
         if devices:
             yield Difference(where, "the devices differ", devices)
         moved = _moved(one, other)

@@ -15,6 +15,7 @@ import numpy as np
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.artifacts.files.locks import renewed_lock
 from heterocc.artifacts.frozen import frozen
+from heterocc.artifacts.layouts import result_dtype
 from heterocc.artifacts.manifest import Layout
 from heterocc.artifacts.tensors import aligned
 from heterocc.artifacts.verify import Verification
@@ -72,11 +73,12 @@ class Arranging:
             else:
                 own.append(key)
         sources = {key: array_of(key[0]) for key in own}
-        sizes = [prod(layout.shape) * source.itemsize for (_, layout), source in sources.items()]
+        dtypes = [result_dtype(source.dtype, layout) for (_, layout), source in sources.items()]
+        sizes = [prod(key[1].shape) * dtype.itemsize for key, dtype in zip(sources, dtypes, strict=True)]
         memory = _zeros(sum(map(aligned, sizes)), allocations)
         start = 0
-        for (key, source), size in zip(sources.items(), sizes, strict=True):
-            result = memory[start : start + size].view(source.dtype).reshape(key[1].shape)
+        for (key, source), dtype, size in zip(sources.items(), dtypes, sizes, strict=True):
+            result = memory[start : start + size].view(dtype).reshape(key[1].shape)
             self._tasks[key] = _Task(source, key[1], result)
             start += aligned(size)
         if not self._tasks:
@@ -96,8 +98,8 @@ class Arranging:
         task = other._tasks.get((weight, layout))
         if task is None:
             source = self._array_of(weight)
-            size = prod(layout.shape) * source.itemsize
-            result = aligned_bytes(size).view(source.dtype).reshape(layout.shape)
+            dtype = result_dtype(source.dtype, layout)
+            result = aligned_bytes(prod(layout.shape) * dtype.itemsize).view(dtype).reshape(layout.shape)
             result[...] = 0
             task = _Task(source, layout, result)
         self._make(task)

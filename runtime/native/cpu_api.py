@@ -31,6 +31,9 @@ PLUGIN = Plugin(
 
 Array = np.ndarray[Any, Any]
 
+_FORMATS = ("float16", "bfloat16")
+"""The formats that the plug-in widens, by its numbers for them."""
+
 _POINTER = "__TVMBackendParallelLaunch"
 _LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
 _TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -65,6 +68,15 @@ def arrange(array: Array, layout: Layout, result: Array, threads: int) -> None:
     numbers = () if layout.matrix is None else tuple(v for row in layout.matrix for v in row)
     matrix = (ctypes.c_double * len(numbers))(*numbers) if numbers else None
     source = np.ascontiguousarray(array)
+    if layout.widens is not None:
+        plain = _is_plain(layout, source.size)
+        wide = result if plain else np.empty(source.size, np.float32)
+        found.heterocc_cpu_widen(
+            source.ctypes.data, wide.ctypes.data, source.size, _FORMATS.index(layout.widens), threads
+        )
+        if plain:
+            return
+        source = wide
     failed = found.heterocc_cpu_arrange(
         source.ctypes.data,
         result.ctypes.data,
@@ -77,6 +89,14 @@ def arrange(array: Array, layout: Layout, result: Array, threads: int) -> None:
     )
     if failed:
         raise InternalError(f"the CPU plug-in cannot arrange a weight of {array.dtype}")
+
+
+def _is_plain(layout: Layout, size: int) -> bool:
+    """Whether a layout has the elements of its weight in order."""
+    if layout.matrix is not None or len(layout.blocks) != 1:
+        return False
+    (block,) = layout.blocks
+    return (block.start, block.to, block.extents, block.strides, block.to_strides) == (0, 0, (size,), (1,), (1,))
 
 
 def problem() -> str | None:
@@ -111,6 +131,14 @@ def _load() -> ctypes.CDLL:
         raise NativePluginError(f"{path.name} cannot be loaded: {error}", hint=PLUGIN.plugin_hint) from error
     library.heterocc_cpu_launcher.restype = ctypes.c_void_p
     library.heterocc_cpu_launcher.argtypes = [ctypes.c_int32]
+    library.heterocc_cpu_widen.restype = None
+    library.heterocc_cpu_widen.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_int32,
+        ctypes.c_int32,
+    ]
     library.heterocc_cpu_arrange.restype = ctypes.c_int32
     library.heterocc_cpu_arrange.argtypes = [
         ctypes.c_void_p,

@@ -56,14 +56,17 @@ def write_sample(
     dynamic: bool = False,
     rooms: bool = False,
     step: int = 1,
+    widened: bool = False,
 ) -> Manifest:
     """Write the sample: three partitions in the first variant, one in the second.
 
     The code of the first reads its weight in another layout if `arranged`. A third variant has any batch from 1 to 64
-    if `dynamic`, a multiple of `step`, and with `rooms` a fourth one, too, whose GPU reads the input.
+    if `dynamic`, a multiple of `step`, and with `rooms` a fourth one, too, whose GPU reads the input. The second
+    variant reads a weight of float16 as float32 if `widened`.
     """
     with BundleWriter(path) as writer:
         index = [writer.add_weight(array) for array in weights()]
+        halves = [writer.add_weight(np.arange(12, dtype=np.float16))] if widened else []
         for member, data in (("code/p0.so", code), ("code/p1.so", code + b"1"), ("code/p2.onnx", b"onnx")):
             writer.add_member(member, data)
         writer.add_member("code/p0.so.binaries", b"HCLB not really binaries")
@@ -123,7 +126,15 @@ def write_sample(
             outputs=(1,),
             partitions=(
                 Partition(
-                    name="p0", device=0, kind="tvm", code="code/p1.so", inputs=(0,), outputs=(1,), nodes=("all",)
+                    name="p0",
+                    device=0,
+                    kind="tvm",
+                    code="code/p1.so",
+                    inputs=(0,),
+                    outputs=(1,),
+                    params=tuple(halves),
+                    layouts={"0": LAYOUT.model_copy(update={"widens": "float16"})} if widened else {},
+                    nodes=("all",),
                 ),
             ),
             plan="plan/cpu.plan",

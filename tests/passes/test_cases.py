@@ -10,6 +10,7 @@ from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.greedy import Greedy
 from heterocc.passes.merge import Merge
+from heterocc.passes.objective import OBJECTIVES
 from heterocc.passes.plan import Plan
 from tests.passes.graphs import arrows, fewest_partitions, placed, tensors
 
@@ -31,10 +32,23 @@ CASES = {
     19: ("S1->A2; S1->S2; A1->A3; S2->A3; A4", {"S1": "B", "S2": "B", "*": "A"}, 2),
 }
 
+JOINING = [o for o in OBJECTIVES if o != "overlap"]
+"""Objectives with as few partitions as possible; `overlap` cuts more, so that devices work at the same time."""
+
 
 def run_case(number: int) -> Plan:
     text, devices, _ = CASES[number]
     return Merge().run(placed(arrows(text), devices))
+
+
+def by_policy(number: int, policy: str, objective: str = "latency") -> tuple[Plan, Plan]:
+    """The plan of a policy for a case whose nodes are all pinned, and the placement that the pins ask for."""
+    text, devices, _ = CASES[number]
+    start = placed(arrows(text), devices)
+    plan = Plan(start.graph, start.machine, Plan.initial(start.graph, start.machine).partitions, start.device_of)
+    for pass_ in policy_pipeline(policy, objective):
+        plan = pass_.run(plan)
+    return plan, start
 
 
 @pytest.mark.parametrize("number", CASES)
@@ -49,13 +63,19 @@ def test_merge_makes_the_fewest_partitions_of_the_case(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", CASES)
-def test_the_optimal_policy_keeps_pins_and_makes_the_fewest_partitions_too(number: int) -> None:
-    text, devices, best = CASES[number]
-    start = placed(arrows(text), devices)
-    plan = Plan(start.graph, start.machine, Plan.initial(start.graph, start.machine).partitions, start.device_of)
-    for pass_ in policy_pipeline("optimal"):
-        plan = pass_.run(plan)
-    assert plan.device_of == start.device_of and len(plan.partitions) == best
+@pytest.mark.parametrize("policy, objective", [("merge", "latency"), *(("optimal", o) for o in JOINING)])
+def test_every_policy_that_joins_keeps_pins_and_makes_the_fewest_partitions(
+    policy: str, objective: str, number: int
+) -> None:
+    plan, start = by_policy(number, policy, objective)
+    assert plan.device_of == start.device_of and len(plan.partitions) == CASES[number][2]
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_greedy_keeps_pins_and_joins_only_what_is_connected(number: int) -> None:
+    plan, start = by_policy(number, "greedy")
+    assert plan.device_of == start.device_of
+    assert len(plan.partitions) == {9: 3, 19: 4}.get(number, CASES[number][2])
 
 
 @pytest.mark.parametrize("number", CASES)

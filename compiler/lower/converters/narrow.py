@@ -97,14 +97,7 @@ def convert(ctx: Context, given: list[relax.Expr | None], run: Run) -> list[rela
 def decode(ctx: Context, value: relax.Expr, dtype: str) -> relax.Expr:
     """A value in the form for computations: float32, or the 8-bit integers that it is stored as."""
     if dtype == "bfloat16":
-
-        def widen(x: te.Tensor) -> te.Tensor:
-            shift = tirx.const(16, "uint32")
-            return te.compute(
-                x.shape, lambda *i: tirx.reinterpret("float32", x(*i).astype("uint32") << shift), name="widen"
-            )
-
-        return ctx.bb.emit_te(widen, value, primfunc_name_hint="from_bfloat16")
+        return from_bfloat16(ctx.bb, value)
     if dtype not in FORMATS:
         return value
     numbers = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, dtype)).astype(np.float32)
@@ -122,12 +115,35 @@ def encode(ctx: Context, value: relax.Expr, dtype: str, *, saturates: bool = Tru
     if dtype in ("int4", "uint4"):
         return _four_bits(ctx, value, dtype)
     number = ctx.bb.emit(as_dtype(value, "float32"))
-    rule = _to_bfloat16 if dtype == "bfloat16" else _rule(FORMATS[dtype], saturates=saturates)
+    if dtype == "bfloat16":
+        return to_bfloat16(ctx.bb, number)
+    rule = _rule(FORMATS[dtype], saturates=saturates)
 
     def narrow(x: te.Tensor) -> te.Tensor:
         return te.compute(x.shape, lambda *i: rule(x(*i)), name="narrow")
 
     return ctx.bb.emit_te(narrow, number, primfunc_name_hint=f"to_{dtype}")
+
+
+def from_bfloat16(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
+    """The float32 numbers of a tensor of bits of bfloat16."""
+
+    def widen(x: te.Tensor) -> te.Tensor:
+        shift = tirx.const(16, "uint32")
+        return te.compute(
+            x.shape, lambda *i: tirx.reinterpret("float32", x(*i).astype("uint32") << shift), name="widen"
+        )
+
+    return bb.emit_te(widen, value, primfunc_name_hint="from_bfloat16")
+
+
+def to_bfloat16(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
+    """The bits of bfloat16 of a tensor of float32, rounded to the nearest, ties to even."""
+
+    def narrow(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: _to_bfloat16(x(*i)), name="narrow")
+
+    return bb.emit_te(narrow, value, primfunc_name_hint="to_bfloat16")
 
 
 def _four_bits(ctx: Context, value: relax.Expr, dtype: str) -> relax.Expr:

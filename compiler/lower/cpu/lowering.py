@@ -22,6 +22,7 @@ from heterocc.compiler.lower.cpu.batches import can_loop, over_batch
 from heterocc.compiler.lower.cpu.channels_last import keep_channels_last
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
+from heterocc.compiler.lower.cpu.narrow_weights import with_narrow_weights
 from heterocc.compiler.lower.cpu.programs.build import build_program, try_program
 from heterocc.compiler.lower.cpu.programs.split import needs_program
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
@@ -51,11 +52,12 @@ class CpuLowering:
         with lowering(job, _ADVICE), KernelObjects(target, PIPELINE) as objects:
             stages = _stages(job, target, objects)
             executable = build_executable(stages.entry, target, pipeline=PIPELINE, objects=objects)
-        return stages.lowered(
+        lowered = stages.lowered(
             shared_object(executable, triple_of(target)),
             cpu_features=code_features(job.device.target or host_cpu().target),
             alignment=1,
         )
+        return with_narrow_weights(lowered, job)
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Import and legalise the node alone, without writing its kernels: any kernel of arithmetic can be written."""
@@ -127,7 +129,7 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
         executable = build_entries(
             entries, built.stores, lambda builder: built.bytecode.write(builder, "main"), target, PIPELINE, objects
         )
-    return LoweredPartition(
+    lowered = LoweredPartition(
         kind="tvm",
         code=shared_object(executable, triple_of(target)),
         params=tuple(np.ascontiguousarray(array) for _, array in built.arrays),
@@ -138,6 +140,7 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
         alignment=1,
         dumps=Dumps(lambda: ((f"{name}.py", f"{mod.script(show_meta=False)}\n") for name, mod in forms.items())),
     )
+    return with_narrow_weights(lowered, job)
 
 
 def _kernels(job: PartitionJob, target: Target) -> KernelModule:

@@ -29,6 +29,7 @@ from heterocc.compiler.lower.converters.narrow import is_touched as is_narrow
 from heterocc.compiler.lower.converters.quantised.dequantised import in_integers
 from heterocc.compiler.lower.converters.registry import ML
 from heterocc.compiler.lower.progress import counted
+from heterocc.compiler.lower.relax.widened import Widened, narrow, widen, widened_array, without_types
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 from heterocc.compiler.lower.variables import Variables, require_names, same
 from heterocc.runtime.execute.narrow import carried
@@ -84,21 +85,29 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         self.values: dict[str, list[str]] = {}
         self.notes: dict[str, object] = {}
         self.variables = Variables(job.model)
+        self.widened = Widened(job.model, on=job.device.backend == "cpu")
+        self.wide: dict[str, relax.Expr] = {}
 
-    def constant(self, name: str) -> None:
-        """Define an initializer for the converters, as a variable or as a constant."""
-        if name in self._nodes:
+    def constant(self, name: str, *, wide: bool = False) -> None:
+        """Define an initializer for the converters, as a variable or as a constant; `wide` as float32."""
+        table = self.wide if wide else self._nodes
+        if name in table:
             return
         array = self.job.model.weights[name]
-        narrow = array.dtype.name in CARRIED
-        if narrow:
+        coded = array.dtype.name in CARRIED and not wide
+        if wide:
+            array = widened_array(array)
+        elif coded:
             array = carried(array, array.dtype.name)
-        if (narrow or array.dtype.kind == "f") and array.nbytes >= PARAMETER_BYTES:
-            var = relax.Var(name, relax.TensorType(array.shape, array.dtype.name))
-            self._nodes[name] = var
-            self._params[name] = (var, array)
+        if (coded or array.dtype.kind == "f") and array.nbytes >= PARAMETER_BYTES:
+            key = name
+            while key in self._params or (wide and key in self.job.model.graph.values):
+                key += "_wide"
+            var = relax.Var(key, relax.TensorType(array.shape, array.dtype.name))
+            table[name] = var
+            self._params[key] = (var, array)
         else:
-            self._nodes[name] = constant(array)
+            table[name] = constant(array)
 
     def run(self, proto: onnx.ModelProto) -> ImportedFunction:
         """Convert all nodes. Raises LoweringError that names the node at fault."""
@@ -118,7 +127,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         for node in graph.node:
             for name in node.input:
                 if name in job.model.weights:
-                    self.constant(name)
+                    wide = self.widened.dtype(name) is not None and not self.widened.as_stored(node)
+                    self.constant(name, wide=wide)
         for name in job.outputs:
             if name in job.model.weights:
                 self.constant(name)
@@ -129,7 +139,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
                     self._convert_node(index, node)
                 outputs = []
                 for name in job.outputs:
-                    value = self._nodes[name]
+                    value = self._stored(name)
                     outputs.append(value if isinstance(value, relax.Var) else self.bb.emit(value, f"out_{name}"))
                 result = self.bb.emit_output(relax.Tuple(outputs))
             self.bb.emit_func_output(result)
@@ -172,10 +182,33 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
                 continue
             value = self._assumed(name, value)
             self._check(node, name, value)
-            self._nodes[name] = value
+            wide = self.widened.dtype(name) is not None
+            (self.wide if wide else self._nodes)[name] = value
             if isinstance(value, relax.Var):
-                self.values.setdefault(value.name, []).append(name)
+                if not wide:
+                    self.values.setdefault(value.name, []).append(name)
                 self.bb.emitted.setdefault(value.name, node.name)
+
+    def _given(self, node: onnx.NodeProto, name: str) -> relax.Expr:
+        """A value in the form in which a node reads it."""
+        dtype = self.widened.dtype(name)
+        if dtype is None:
+            return self._nodes[name]
+        if self.widened.as_stored(node):
+            return self._stored(name)
+        if name not in self.wide:
+            self.wide[name] = widen(self.bb, self._nodes[name], dtype)
+        return self.wide[name]
+
+    def _stored(self, name: str) -> relax.Expr:
+        """A value in the model's type."""
+        if name not in self._nodes:
+            dtype, producer = self.widened.dtype(name), self.job.model.graph.producer.get(name)
+            assert dtype is not None
+            self.bb.node = producer or self.bb.node
+            self._nodes[name] = narrow(self.bb, self.wide[name], dtype)
+            self.values.setdefault(self._nodes[name].name, []).append(name)
+        return self._nodes[name]
 
     def _outputs(self, index: int, node: onnx.NodeProto) -> list[relax.Expr]:
         self.bb.prefix, self.bb.node = f"n{index}_", node.name
@@ -186,7 +219,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             return [sizes if isinstance(sizes, relax.Var | tvm.ir.GenericConst) else self.bb.emit(sizes)]
         self._require_agreement(node)
         attrs = self._parse_attr(node.attribute)
-        inputs = onnx_frontend.onnx_input([self._nodes[name] if name else None for name in node.input])
+        stored = self.widened.as_stored(node)
+        if any(self.widened.dtype(name) for name in node.output) and not stored:
+            attrs = without_types(attrs)
+        inputs = onnx_frontend.onnx_input([self._given(node, name) if name else None for name in node.input])
         tables = (self._nodes, self._params)
         backend = self.job.device.backend
         context = Context(
@@ -199,13 +235,13 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             backend,
             self.notes,
             self.variables,
-            self.job.model.graph.values,
+            self.widened.values(node),
         )
         given = [inputs[i] for i in range(len(node.input))]
         fields = convert_narrow(context, given, self._fields) if is_narrow(context) else self._fields(context, given)
         outputs = []
         for name, value in zip(node.output, fields, strict=False):
-            expr = self.bb.normalize(value)
+            expr = self._as_computed(node, name, self.bb.normalize(value))
             if isinstance(expr.ty, relax.TupleType) and len(fields) == 1:
                 whole = expr if isinstance(expr, relax.Var) else self.bb.emit(expr)
                 return [self.bb.emit(relax.TupleGetItem(whole, i), f"n{index}_{o}") for i, o in enumerate(node.output)]
@@ -217,6 +253,15 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
                 where=self._where(node),
             )
         return outputs
+
+    def _as_computed(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> relax.Expr:
+        """A node's result, widened if it is of 16 bits, after the rounding that the node asks for."""
+        dtype = self.widened.dtype(name)
+        if dtype is None or not isinstance(value.ty, relax.TensorType):
+            return value
+        if self.widened.rounds(node):
+            value = narrow(self.bb, self.bb.emit(value), dtype)
+        return value if dtype_name(value.ty) == "float32" else widen(self.bb, self.bb.emit(value), dtype)
 
     def _fields(self, context: Context, given: list[relax.Expr | None]) -> list[relax.Expr]:
         """The outputs of a node with these inputs, of which TVM's converters may give all as one tuple."""
@@ -279,7 +324,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self._check_sizes(node, name, value)
             return
         dtype = dtype_name(value.ty)
-        if dtype != carried_name(wanted.dtype) or shape != wanted.shape:
+        if dtype != self._computed(name) or shape != wanted.shape:
             raise LoweringError(
                 f"the importer produces {dtype}{list(shape)} for output '{name}', but ONNX defines "
                 f"{wanted.dtype}{list(wanted.shape or ())}",
@@ -294,12 +339,16 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             raise LoweringError(f"the shape of output '{name}' depends on data", where=self._where(node))
         found = list(value.ty.shape.values)
         dtype = dtype_name(value.ty)
-        if dtype != carried_name(wanted.dtype) or not same(found, shape):
+        if dtype != self._computed(name) or not same(found, shape):
             raise LoweringError(
                 f"the importer produces {dtype}{found} for output '{name}', but its sizes are "
                 f"{wanted.dtype}{list(wanted.shape or ())}",
                 where=self._where(node),
             )
+
+    def _computed(self, name: str) -> str:
+        """The dtype that compiled code has for a value between its nodes."""
+        return "float32" if self.widened.dtype(name) else carried_name(self.job.model.graph.values[name].dtype)
 
     def _type(self, name: str) -> relax.TensorType:
         value = self.job.model.graph.values[name]

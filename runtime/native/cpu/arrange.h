@@ -29,6 +29,12 @@ struct Block {
 int Arrange(const void* source, void* result, int size, const Block* blocks, int count, const double* matrix, int rows,
             int threads);
 
+// The formats of numbers of 16 bits that Widen converts.
+enum class Format : int32_t { kFloat16 = 0, kBfloat16 = 1 };
+
+// Writes `count` numbers of `source` to `result` as float32, on at most `threads` threads. Exact; NaN stays NaN.
+void Widen(const uint16_t* source, float* result, int64_t count, Format format, int threads);
+
 }  // namespace heterocc::cpu
 
 #endif  // HETEROCC_CPU_ARRANGE_H_

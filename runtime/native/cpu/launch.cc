@@ -43,6 +43,12 @@ __attribute__((visibility("default"))) int32_t heterocc_cpu_arrange(const void* 
   return heterocc::cpu::Arrange(source, result, size, blocks, count, matrix, rows, threads);
 }
 
+// See Widen in arrange.h.
+__attribute__((visibility("default"))) void heterocc_cpu_widen(const uint16_t* source, float* result, int64_t count,
+                                                               int32_t format, int32_t threads) {
+  heterocc::cpu::Widen(source, result, count, static_cast<heterocc::cpu::Format>(format), threads);
+}
+
 __attribute__((visibility("default"))) int32_t heterocc_cpu_workers() {
   return heterocc::cpu::Workers();
 }
