@@ -160,22 +160,24 @@ class PixelTiles:
             for i, register in enumerate(transposed(held, lanes)):
                 to = (vector * index(lanes) + index(i)) * index(across) + block * index(lanes)
                 emit.put(turned, emit.vector(register, index(0), lanes), to, lanes)
-        extents = self.kernel.extents
-        axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
-
-        def place(channel: tirx.Expr, column: tirx.Expr) -> Place:
-            values = (image, group * index(found.outputs) + first + channel, row, column)
-            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
-
         with emit.loop(wide) as channel:
             store_vectors(
                 self.kernel,
                 arguments,
                 lambda column: turned[channel * index(across) + column],
-                lambda column: place(channel, column),
+                lambda column: self._place(image, group * index(found.outputs) + first + channel, row, column),
                 found.columns.places,
                 lanes,
             )
+
+    def _place(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
+        """A place in the output."""
+        values = (image, channel, row, column)
+        return [
+            (Axis((n,), (self.kernel.extents[n],)), value)
+            for n, value in zip(self.found.loops, values, strict=True)
+            if n is not None
+        ]
 
     def _sums(
         self,
