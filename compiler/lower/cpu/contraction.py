@@ -118,15 +118,19 @@ def find_contraction(block: BlockView, func: tirx.PrimFunc, weights: Collection[
 
 
 def choose_tile(found: Contraction, lanes: int) -> Tile | None:
-    """The tile with the highest estimated rate, None if no vector fits the channels.
+    """The tile of a contraction for vectors of `lanes` float32, None if no vector fits the channels."""
+    size = itemsize(dtype_of(found.block.store.value))
+    return best_tile(found.block.extents[found.row], found.block.extents[found.vector] // found.groups, lanes, size)
+
+
+def best_tile(row: int, channels: int, lanes: int, size: int = 4) -> Tile | None:
+    """The tile that divides `row` and `channels` with the highest estimated rate, None if no vector fits the channels.
 
     The estimate counts cycles of one step of the reduction: two fused multiply-adds and two loads a cycle, and four
-    cycles before an accumulator can be used again.
+    cycles before an accumulator can be used again. Numbers have `size` bytes, vectors those of `lanes` float32.
     """
-    size = itemsize(dtype_of(found.block.store.value))
     lanes = max(1, lanes * 4 // size)
     registers = 28 if lanes * size == 64 else 12
-    channels = found.block.extents[found.vector] // found.groups
     best: tuple[float, int, Tile] | None = None
     for width in range(2, lanes + 1):
         if channels % width:
@@ -135,7 +139,7 @@ def choose_tile(found: Contraction, lanes: int) -> Tile | None:
             if channels % (width * blocks):
                 continue
             for rows in range(1, registers // blocks + 1):
-                if found.block.extents[found.row] % rows or rows * blocks * width * size >= TILE_BYTES:
+                if row % rows or rows * blocks * width * size >= TILE_BYTES:
                     continue
                 cycles = max(rows * blocks / 2, (rows + blocks) / 2, 4.0)
                 # Other widths are loaded and stored in pieces.

@@ -19,6 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.compiler.lower.converters.quantised.dequantised import note_dequantised
 from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.requested import has_fixed_sizes, requested
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
     clipped,
@@ -41,6 +42,11 @@ _EXACT = 1 << 24
 def dynamic_quantize_linear(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
     """DynamicQuantizeLinear: uint8 by the range of the tensor, extended to contain zero."""
     dtype = dtype_of(data)
+    if ctx.backend == "cpu" and dtype == "float32" and has_fixed_sizes(data):
+        found = requested(ctx, "byte_range", [data], [((), dtype), ((), "uint8")])
+        scale, offset = (ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(2))
+        whole = op.add(op.round(op.divide(data, scale)), op.astype(offset, dtype))
+        return [op.astype(clipped(whole, 0, 255, dtype), "uint8"), scale, offset]
     zero, levels = scalar(0, dtype), scalar(255, dtype)
     low = op.minimum(zero, op.min(data))
     high = op.maximum(zero, op.max(data))

@@ -15,6 +15,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.depthwise import generate_
 from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.planes import generate_planes
+from heterocc.compiler.lower.cpu.generate.convolution.pointwise import generate_pointwise
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.winograd import generate_winograd
 from heterocc.compiler.lower.cpu.generate.gates import generate_gated
@@ -33,6 +34,7 @@ from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 from heterocc.compiler.lower.cpu.sizes import attempt
 
 KINDS = (
+    generate_pointwise,
     generate_product,
     generate_planes,
     generate_depthwise,

@@ -20,12 +20,12 @@ from heterocc.compiler.lower.cpu.blocks import (
     is_function,
     is_iters,
     itemsize,
-    leaf_blocks,
     loads,
     nodes,
     outside_loads,
     uses,
     view,
+    with_loops,
 )
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
@@ -79,16 +79,20 @@ def generate_map(function: tirx.PrimFunc, isa: Isa) -> tuple[tirx.PrimFunc, tupl
 def read_map(function: tirx.PrimFunc) -> Nest | None:
     """Read a kernel without sums; None if it has one, or outputs of different shapes."""
     schedule = s_tir.Schedule(function, debug_mask="none")
-    views = [view(schedule, rv) for rv in leaf_blocks(schedule)]
+    views = [view(schedule, rv) for rv in with_loops(schedule)]
     blocks = [b for b in views if b is not None]
     if not blocks or len(blocks) != len(views) or not all(is_constant(p) for p in function.params):
         return None
-    if any(b.is_reduction or not b.extents or not is_iters(b.store.indices, b.iters) for b in blocks):
+    # A scalar has no index, but a loop that runs once.
+    iters = [b.iters if b.store.indices else [] for b in blocks]
+    if not iters[-1] or any(
+        b.is_reduction or not is_iters(b.store.indices, i) for b, i in zip(blocks, iters, strict=True)
+    ):
         return None
-    stages = [Stage(b.store.buffer, tuple(b.iters), b.store.value) for b in blocks]
+    stages = [Stage(b.store.buffer, tuple(i), b.store.value) for b, i in zip(blocks, iters, strict=True)]
     extents = {s: b.extents for s, b in zip(range(len(stages)), blocks, strict=True)}
     last = blocks[-1]
-    together = {n for n, found in extents.items() if found == last.extents}
+    together = {n for n, found in extents.items() if found == last.extents and len(iters[n]) == len(iters[-1])}
     # Conditions are computed where they are used: TVM stores booleans in vectors bitwise.
     together -= {n for n in together if dtype_of(stages[n].value) == "bool" and not _is_result(function, stages[n])}
     while moved := {n for n in together if _read_elsewhere(n, stages, together)}:

@@ -36,6 +36,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     edge_lanes,
     edged_rows,
     runs,
+    step_cycles,
     vector_runs,
 )
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
@@ -55,6 +56,19 @@ def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pan
     writer = ProductWriter(kernel, found, isa.narrowed(found.columns.length))
     packed = {p.argument: p.size for p in writer.packings}
     return emit.written(kernel, packed, writer.write), writer.packings
+
+
+def modelled_cycles(kernel: Kernel, isa: Isa) -> float | None:
+    """Modelled time of the kernel as a product of fixed sizes, infinite if it is left to the schedule.
+
+    None if it is no product.
+    """
+    found = find_product(kernel)
+    if found is None or not can_store(kernel):
+        return None
+    if _along_channels(found, isa):
+        return math.inf
+    return ProductWriter(kernel, found, isa.narrowed(found.columns.length)).cycles
 
 
 def _along_channels(found: Product, isa: Isa) -> bool:
@@ -96,6 +110,15 @@ class ProductWriter:
     def packings(self) -> tuple[Panels | PairPanels, ...]:
         """The packings of the weights."""
         return tuple(p for p in self.packed if p is not None)
+
+    @property
+    def cycles(self) -> float:
+        """Modelled time of a product of fixed sizes, without that of copies."""
+        unused = 1 - self.edge / self.isa.lanes if self.edge else 0.0
+        tiles = [
+            r.count * v.count * step_cycles(r.size, v.size - unused) for r in self.row_runs for v in self.column_runs
+        ]
+        return math.prod(a.length for a in self.found.outer) * self.terms * sum(tiles)
 
     def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | PairPanels | None:
         """The layout of a side that is a weight, None for another."""

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.cpu.contraction import best_tile
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows
 from heterocc.compiler.lower.cpu.generate.convolution.direct import (
@@ -37,20 +38,21 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, MOST_ROWS
+from heterocc.compiler.lower.cpu.generate.tiles import LATENCY
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 PAYS = 0.95
-"""The share of the other form's modelled time from which this one is used: its few tiles divide badly among threads."""
+"""The share of the scheduled kernel's modelled time from which this form is used: its few tiles divide badly among
+threads."""
+
+DIRECT_TIME = 1.07
+"""The time of the form with vectors along pixels over its modelled one, which leaves out stores."""
 
 FEWEST_LANES = 8
 """Vectors of fewer lanes are nearly filled by pixels."""
 
 WEIGHTS_CYCLES = 1.0
 """The time in cycles that a vector of weights adds to a step of the scheduled kernel."""
-
-MOST_SCHEDULED = 16
-"""The limit on vectors of its tiles, which TVM keeps on the stack."""
 
 LOOP_CYCLES = 1.5
 """The time in cycles that the loops over taps add to a step."""
@@ -67,26 +69,24 @@ def generate_along_channels(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
     if found is None or not can_store(kernel) or found.outputs % isa.lanes or found.taps == 1:
         return None
     other = best_writer(DirectWriter, kernel, found, isa)
-    limit = _scheduled_cycles(found, isa) if is_left_to_schedule(other, isa) else other.cycles
+    left = is_left_to_schedule(other, isa)
+    limit = PAYS * _scheduled_cycles(found, isa) if left else DIRECT_TIME * other.cycles
     writers: list[InPlaceWriter | CopiedWriter] = [InPlaceWriter(kernel, found, isa)]
     if max(len(found.rows.phases) * len(found.columns.phases), found.columns.taps) <= MOST_UNROLLED:
         writers.append(CopiedWriter(kernel, found, isa))
     writer = min(writers, key=lambda w: w.cycles)
-    if writer.cycles >= PAYS * limit:
+    if writer.cycles >= limit:
         return None
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
 
 def _scheduled_cycles(found: Convolution, isa: Isa) -> float:
-    """Modelled time of the scheduled kernel, whose tiles divide the extents: its weights come from a second cache."""
-    lanes, vectors = isa.lanes, found.outputs // isa.lanes
-    tiles = [
-        (max(tall * wide / 2, (tall + wide) / 2, LATENCY) + WEIGHTS_CYCLES * wide, tall * wide)
-        for tall in range(1, MOST_ROWS + 1)
-        for wide in range(1, min(8, vectors) + 1)
-        if found.columns.places % tall == 0 and vectors % wide == 0 and tall * wide < MOST_SCHEDULED
-    ]
-    return found.work / lanes * min(cycles / size for cycles, size in tiles)
+    """Modelled time of the scheduled kernel, whose weights come from a second-level cache."""
+    tile = best_tile(found.columns.places, found.outputs, isa.lanes)
+    assert tile is not None
+    tall, wide = tile.rows, tile.blocks
+    cycles = max(tall * wide / 2, (tall + wide) / 2, LATENCY) + WEIGHTS_CYCLES * wide
+    return found.work / (tall * tile.channels) * cycles
 
 
 class InPlaceWriter(PixelTiles):

@@ -25,6 +25,12 @@ SPARE = 3
 STORE_CYCLES = 0.5
 """The time in cycles in which a sum is turned and stored."""
 
+FAR_CYCLES = 2.0
+"""The time in cycles in which a vector of weights comes from a second-level cache."""
+
+NEAR_BYTES = 32 << 10
+"""The weights in bytes of a tile that a first-level cache holds."""
+
 Term = tuple[tirx.Expr, tirx.Expr, tirx.Expr]
 """An input channel, a row of taps and a tap of it."""
 
@@ -108,11 +114,17 @@ class PixelTiles:
     def _row_cycles(self, tall: int, wide: int) -> float:
         """Modelled time of a row of outputs for one input channel and one row of taps."""
         return sum(
-            r.count * v.count * (p.last - p.first) * (step_cycles(r.size, v.size) + self._loop_cycles)
+            r.count * v.count * (p.last - p.first) * self._step_cycles(r.size, v.size)
             for p in self.columns
             for r in runs(p.end - p.start, tall)
             for v in runs(self._vectors, wide)
         )
+
+    def _step_cycles(self, tall: int, wide: int) -> float:
+        """Modelled time of one term in a tile; few pixels wait for weights that a first-level cache does not hold."""
+        found = self.found
+        large = 4 * found.inputs * found.taps * wide * self.isa.lanes > NEAR_BYTES
+        return max(step_cycles(tall, wide) + self._loop_cycles, FAR_CYCLES * wide if large else 0.0)
 
     @property
     def _widest(self) -> int:
@@ -160,22 +172,24 @@ class PixelTiles:
             for i, register in enumerate(transposed(held, lanes)):
                 to = (vector * index(lanes) + index(i)) * index(across) + block * index(lanes)
                 emit.put(turned, emit.vector(register, index(0), lanes), to, lanes)
-        extents = self.kernel.extents
-        axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
-
-        def place(channel: tirx.Expr, column: tirx.Expr) -> Place:
-            values = (image, group * index(found.outputs) + first + channel, row, column)
-            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
-
         with emit.loop(wide) as channel:
             store_vectors(
                 self.kernel,
                 arguments,
                 lambda column: turned[channel * index(across) + column],
-                lambda column: place(channel, column),
+                lambda column: self._place(image, group * index(found.outputs) + first + channel, row, column),
                 found.columns.places,
                 lanes,
             )
+
+    def _place(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
+        """A place in the output."""
+        values = (image, channel, row, column)
+        return [
+            (Axis((n,), (self.kernel.extents[n],)), value)
+            for n, value in zip(self.found.loops, values, strict=True)
+            if n is not None
+        ]
 
     def _sums(
         self,

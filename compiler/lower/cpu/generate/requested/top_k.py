@@ -1,8 +1,9 @@
 """The k largest or smallest elements along an axis, in order, the first of equals first.
 
-Each element becomes one 64-bit integer: its value as an ordered integer above the number of its place, counted
-backwards, so that no two are equal. Few are found by a search that keeps the best in order; a vector without a better
-one costs a comparison. Many are found by sorting the row by the bytes of the values.
+Few of an axis that is not the last are found for vectors of columns (`top_columns.py`). For others, each element
+becomes one 64-bit integer: its value as an ordered integer above the number of its place, counted backwards, so that no
+two are equal. Few are found by a search that keeps the best in order; a vector without a better one costs a comparison.
+Many are found by sorting the row by the bytes of the values.
 
 -0 equals 0, and NaN is larger than all numbers.
 """
@@ -19,6 +20,8 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import rows
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.ordered import ordered
+from heterocc.compiler.lower.cpu.generate.requested.top_columns import takes_columns, write_top_of_columns
 
 ABREAST = 4
 """Vectors that are compared before a branch."""
@@ -39,6 +42,9 @@ def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     axis = request.number("axis")
     outer, count, inner = request.around(axis)
     k = request.shapes[1][axis]
+    if takes_columns(request, inner, k):
+        write_top_of_columns(request, arguments, (outer, count, inner))
+        return
     with rows(outer * inner, outer * count * inner * ELEMENTS) as task:
         number, column = emit.unpacked(task, (outer, inner))
         row, begin = data, build.bind(number * index(count))
@@ -87,17 +93,7 @@ class _Row:
     def key(self, place: tirx.Expr, lanes: int = 1) -> tirx.Expr:
         """Elements as integers of 32 bits, the larger the better."""
         value = emit.vector(self.buffer, self.begin + place, lanes)
-
-        def const(number: int) -> tirx.Expr:
-            return emit.broadcast(tirx.const(number, "int32"), lanes)
-
-        if self.dtype == "int32":
-            return value if self.largest else value ^ const(-1)
-        bits = tirx.reinterpret(_wide("int32", lanes), value)
-        magnitude = bits & const(0x7FFFFFFF)
-        ordered = tirx.Select(bits < const(0), const(0) - magnitude, bits)
-        ordered = tirx.Select(magnitude > const(0x7F800000), const(0x7FFFFFFF), ordered)
-        return ordered if self.largest else ordered ^ const(-1)
+        return ordered(value, self.dtype, lanes, largest=self.largest)
 
     def search(self) -> _Best:
         """The best elements in order, from those before and each next one."""
@@ -199,7 +195,3 @@ class _Row:
                 build.buffer_store(starts, to + one, [counter])
                 build.buffer_store(either[1 - number % 2], element, [tirx.Cast("int64", to)])
         return _Best(either[0], 0, backwards=False)
-
-
-def _wide(dtype: str, lanes: int) -> str:
-    return dtype if lanes == 1 else f"{dtype}x{lanes}"

@@ -12,6 +12,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
+from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
 from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
 from heterocc.compiler.lower.cpu.generate.requested.index_of import write_index_of
@@ -23,6 +24,7 @@ from heterocc.compiler.lower.written import REQUEST, WRITTEN
 Writer = Callable[[Request, Sequence[tirx.Buffer]], None]
 
 WRITERS: Mapping[str, Writer] = {
+    "byte_range": write_byte_range,
     "grid_sample": write_grid_sample,
     "index_of": write_index_of,
     "running": write_running,

@@ -45,6 +45,13 @@ def test_chains_with_operands_of_any_broadcast_shape_agree(cpu: str, shape: list
     check(kernel, m / (1 + np.exp(-m)) - x)
 
 
+@pytest.mark.parametrize("cpu", runnable())
+def test_a_scalar_that_is_computed_before_is_no_obstacle(cpu: str) -> None:
+    x, scalar = floats(5, 37), np.array(7, np.uint8)
+    nodes = [node("Cast", ["z"], ["f"], to=1), node("Add", ["x", "f"], ["y"])]
+    check(Generated(nodes, {"x": x, "z": scalar}, {}, target_of(cpu)), x.astype(np.float64) + 7)
+
+
 @given(CPUS, SHAPES, st.data())
 @few(8, deadline=None)
 def test_padding_any_sides_agrees(cpu: str, shape: list[int], data: st.DataObject) -> None:

@@ -1,0 +1,129 @@
+"""1×1 convolutions with vectors along output channels: maps of few pixels fill vectors along pixels badly.
+
+The pixels of a map are one row, so that tiles of pixels need not divide a row of the image. Products
+(`generate/product.py`) are the other form: vectors along pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import (
+    STORE_CYCLES,
+    Factor,
+    Part,
+    PixelTiles,
+    Term,
+    Walk,
+)
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
+from heterocc.compiler.lower.cpu.generate.product import modelled_cycles
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+PAYS = 1.03
+"""The share of the product's modelled time, which leaves out its stores, from which this form is used."""
+
+FEWEST_LANES = 8
+"""Vectors of fewer lanes are nearly filled by pixels."""
+
+MOST_PIXELS = 256
+"""The limit on pixels of a map: rows of sums are to stay in a first-level cache, and larger maps fill vectors.
+
+A single pixel is a product with a vector, limited by memory.
+"""
+
+
+def generate_pointwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """The kernel written as a 1×1 convolution with vectors along channels.
+
+    None if it is not one, has sizes that are known only at run time, or is faster as a product by the models.
+    """
+    if isa.lanes < FEWEST_LANES or not all(map(is_number, kernel.extents)):
+        return None
+    found = find_convolution(kernel)
+    if found is None or not can_store(kernel) or not _fits(found, isa):
+        return None
+    writer = PointwiseWriter(kernel, found, isa)
+    limit = modelled_cycles(kernel, isa)
+    if limit is None or writer.cycles >= PAYS * limit:
+        return None
+    return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+
+def _fits(found: Convolution, isa: Isa) -> bool:
+    """Whether outputs are whole vectors of channels, and computed from the input at the same pixel."""
+    whole = all(w.taps == w.stride == 1 and w.before == 0 and w.places == w.size for w in (found.rows, found.columns))
+    return whole and found.outputs % isa.lanes == 0 and 1 < found.rows.places * found.columns.places <= MOST_PIXELS
+
+
+def _in_a_row(found: Convolution) -> Convolution:
+    pixels = found.rows.places * found.columns.places
+    return replace(found, rows=Window(1, 0, 1, 1, 1, 1), columns=Window(pixels, 0, 1, 1, 1, pixels))
+
+
+class PointwiseWriter(PixelTiles):
+    """A generator of all pixels of a map for some channels."""
+
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
+        flat = _in_a_row(found)
+        super().__init__(kernel, flat, isa, (Part(0, flat.columns.places, 0, 1),), 0.0)
+
+    @property
+    def cycles(self) -> float:
+        """Modelled time of the convolution."""
+        found = self.found
+        stored = self._across * found.outputs * STORE_CYCLES
+        return found.batch * found.groups * (found.inputs * self.row_cycles + stored)
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        found = self.found
+        tiles = sum(r.count for r in self.vector_runs)
+        images = found.batch * found.groups
+        parts = emit.shares(found.work, images, tiles)
+        with emit.shared_loop(images * parts, found.work) as task:
+            image, group, part = emit.unpacked(task, (found.batch, found.groups, parts))
+            buffers = self._buffers()
+            with emit.share_loop(part, parts, tiles) as tile:
+
+                def source(start: tirx.Expr) -> tuple[Walk, Factor]:
+                    return self._source(arguments, image * index(found.groups) + group, start)
+
+                emit.either_run(
+                    self.vector_runs,
+                    tile,
+                    lambda run: self._row(arguments, buffers, run, tile, (image, group, index(0)), source),
+                )
+
+    def _source(self, arguments: Arguments, image: tirx.Expr, start: tirx.Expr) -> tuple[Walk, Factor]:
+        """The walk over input channels, and the inputs of pixels from `start`."""
+        found = self.found
+        flat = arguments.flat(found.data)
+
+        def walk(step: Step) -> None:
+            emit.in_turn(found.inputs, lambda input_, number: step((input_, index(0), index(0)), number))
+
+        def factor(pixel: tirx.Expr, term: Term) -> tirx.Expr:
+            channel = image * index(found.inputs) + term[0]
+            return flat[channel * index(found.columns.places) + start + pixel]
+
+        return walk, factor
+
+    def _place(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
+        """The place in the output of a pixel of the map, whose number is `column`."""
+        extents, (batch, out, down, across) = self.kernel.extents, self.found.loops
+        pixels = (across,) if down is None else (down, across)
+        loops = ((batch,), (out,), pixels)
+        return [
+            (Axis(n, tuple(extents[i] for i in n)), value)
+            for n, value in zip(loops, (image, channel, column), strict=True)
+        ]
