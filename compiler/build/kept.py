@@ -22,8 +22,9 @@ from heterocc.artifacts.records import MalformedError, Record
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.files.blobs import DiskBlobs
 from heterocc.compiler.files.records import toolchain_digest
+from heterocc.compiler.importer.digests import digest
 from heterocc.compiler.importer.draft.draft import reads
-from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.identity import symbol_facts
 from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.link import find_linker
@@ -106,14 +107,14 @@ def _key(job: PartitionJob, digests: Mapping[str, str]) -> str:
     device, model = job.device, job.model
     target = dict(device.target or host_cpu().target)
     facts = {
-        "toolchain": toolchain_digest(),
+        "toolchain": toolchain_digest("compiler/build/kept.py"),
         "linker": find_linker(str(target.get("mtriple") or "") or None).command,
         "target": {name: str(value) for name, value in sorted(target.items())},
         "device": (device.name, sorted(device.dtypes), sorted(device.properties.items())),
         "job": (job.name, job.nodes, job.inputs, job.outputs, job.sizes),
         "planned": sorted((name, *bounds) for name, bounds in model.planned.items()),
         "values": _values(job),
-        "symbols": _symbols(model),
+        "symbols": symbol_facts(model),
         "weights": sorted(digests.items()),
     }
     digest = hashlib.sha256(b"partition\n" + json.dumps(facts).encode())
@@ -130,23 +131,6 @@ def _values(job: PartitionJob) -> list[tuple[str, str, Any]]:
     return [(value.name, value.dtype, value.shape) for value in found]
 
 
-def _symbols(model: ImportedModel) -> object:
-    """The sizes of a model that are known only at run time, and all that is known of them."""
-    symbols = model.symbols
-    if symbols is None:
-        return None
-    return {
-        "names": symbols.names,
-        "sizes": sorted((name, size.text) for name, size in symbols.sizes.items()),
-        "limits": sorted((name, limit.size.text, limit.most) for name, limit in symbols.limits.items()),
-        "fresh": sorted(symbols.fresh.items()),
-        "contents": sorted(
-            (name, array.shape, [None if size is None else size.text for size in array.reshape(-1)])
-            for name, array in symbols.contents.items()
-        ),
-    }
-
-
 class _Weights:
     """The constants of a partition, with their digests."""
 
@@ -157,7 +141,8 @@ class _Weights:
         self.arrays: dict[str, _Array] = {name: model.weights[name] for name in names}
         if any(array.dtype.hasobject for array in self.arrays.values()):
             raise TypeError("strings have no digest")
-        self.digests = {name: f"{a.dtype} {a.shape} {digest(a)}" for name, a in self.arrays.items()}
+        model.digests.compute(self.arrays.values())
+        self.digests = {name: f"{a.dtype} {a.shape} {model.digests.of(a)}" for name, a in self.arrays.items()}
         self._by_id = {id(array): name for name, array in self.arrays.items()}
         self._by_content: dict[tuple[str, str], str] = {}
         for name, array in self.arrays.items():
@@ -177,11 +162,6 @@ class _Weights:
                 if turned.flat[1] == flat[1] and turned.flat[-2] == flat[-2] and _same(turned, flat):
                     return name, order
         return None
-
-
-def digest(array: _Array) -> str:
-    """SHA-256 of the elements of an array."""
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
 
 
 def _same(array: _Array, flat: _Array) -> bool:

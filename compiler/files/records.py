@@ -113,11 +113,12 @@ def open_records(kind: str) -> DiskRecords | None:
 
 
 @functools.cache
-def toolchain_digest() -> str:
+def toolchain_digest(*more: str) -> str:
     """SHA-256 of everything that a record depends on besides node and target.
 
     It covers the versions of heterocc, TVM, onnx and ONNX Runtime, and the sources that determine a lowering
-    (`SOURCES`). After a change to any of them, all trials are repeated.
+    (`SOURCES`) or are in other folders below `heterocc` (`more`). After a change to any of them, all trials are
+    repeated.
     """
     digest = hashlib.sha256(f"format {FORMAT}\n".encode())
     for package in ("heterocc", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime"):
@@ -127,7 +128,7 @@ def toolchain_digest() -> str:
             version = "none"
         digest.update(f"{package} {version}\n".encode())
     root = Path(__file__).parents[2]
-    for name in (n for source in SOURCES for n in _python_files(root, source)):
+    for name in (n for source in (*SOURCES, *more) for n in _python_files(root, source)):
         data = (root / name).read_bytes()
         digest.update(f"{name} {len(data)}\n".encode())
         digest.update(data)
