@@ -29,6 +29,7 @@ from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.importer.digests import digest
 from heterocc.compiler.importer.identity import model_digest
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.arranged import elements
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.runtime.fault_variables import WRONG_KERNEL, honoured
 from heterocc.runtime.native import cpu_api
@@ -101,7 +102,7 @@ class Memory:
     def _verdict_key(self, job: PartitionJob, lowered: LoweredPartition) -> str:
         for number, array in enumerate(lowered.params):
             if number not in lowered.digests:
-                lowered.digests[number] = digest(array)
+                lowered.digests[number] = digest(elements(array))
         device = job.device
         return _key(
             "verdict",
