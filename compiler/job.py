@@ -18,6 +18,7 @@ from heterocc.compiler.build.pack import GoldenVectors, VariantParts, half_nodes
 from heterocc.compiler.build.tuning import remembered
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.feed import feed_for
+from heterocc.compiler.checking.memory import Memory, open_memory
 from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
@@ -49,6 +50,7 @@ class Job:
     `requested` are all variants that the user asked for, `specs` those with code of their own.
     `assumed` are notes on default bounds of dynamic dimensions, which apply if a GPU runs nodes.
     `known` are all outputs of ONNX Runtime for `feed`, and `outputs` those of the golden vectors.
+    `memory` has what earlier compiles of the model computed with ONNX Runtime; None if there is no cache.
     `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
     `unchecked` is the same for the report, or the reason why nothing is compared.
     """
@@ -74,6 +76,7 @@ class Job:
     known: Mapping[str, Any] | None = None
     builder: Builder | None = None
     checker: Checker | None = None
+    memory: Memory | None = None
     inputs: Path | None = None
 
     def options_for(self, devices: tuple[str, ...]) -> CompileOptions:
@@ -155,7 +158,7 @@ class Job:
         """Lower and check the placed variants."""
         self.builder = Builder(self.model, all_devices(spec.devices for spec in self.specs), self.reporter)
         if self.feed is not None and self.options.check:
-            self.checker = Checker(self.model, self.feed, self.reporter, known=self.known)
+            self.checker = Checker(self.model, self.feed, self.reporter, known=self.known, memory=self.memory)
         for spec, variant in zip(self.specs, self.placed, strict=True):
             with self.request.naming():
                 if self.policy == MEASURED:
@@ -252,7 +255,7 @@ class Job:
         """
         try:
             with self.reporter.stage("running ONNX Runtime"), timed(self.variants.seconds, "reference"):
-                found = find_vectors(self.model, self.inputs, self.options.seed)
+                found = self._found_vectors()
         except InputError as error:
             blamed = empty_at_fault(self.request.shapes, error, self.request.dims)
             if blamed is not None:
@@ -276,6 +279,16 @@ class Job:
             self.reporter.note(f"the bundle has no golden vectors: .npy cannot store the input '{narrow[0]}'")
             return found.inputs, None
         return found.inputs, golden
+
+    def _found_vectors(self) -> Vectors:
+        """The vectors, as ONNX Runtime computes them here or in an earlier compile of the same model."""
+        self.memory = open_memory(self.model, self.inputs, self.options.seed, reads=not self.options.recheck)
+        found = None if self.memory is None else self.memory.vectors()
+        if found is None:
+            found = find_vectors(self.model, self.inputs, self.options.seed)
+            if self.memory is not None:
+                self.memory.keep_vectors(found)
+        return found
 
     def _refused_hint(self) -> str:
         inputs = Hint("inputs that the model accepts (`inputs`), ", "inputs that the model accepts with --inputs, ")

@@ -32,9 +32,9 @@ class CompileOptions:
     `config` is a TOML or JSON file with a table of properties for each device, which `properties` override.
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `sign` is the private key, or its file, that signs the bundle.
-    `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. A path may be a
-    string, and a single file or property needs no sequence. `report` is the path of an HTML page that explains the main
-    variant's placement.
+    `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. `recheck` repeats
+    the check of code that an earlier compile found right on the same inputs. A path may be a string, and a single file
+    or property needs no sequence. `report` is the path of an HTML page that explains the main variant's placement.
 
     Raises UsageError (HC120) for a value of a wrong type.
     """
@@ -54,6 +54,7 @@ class CompileOptions:
     objective: str = "latency"
     passes: str | None = None
     check: bool = True
+    recheck: bool = False
     cpu_variant: bool = True
     inputs: Path | None = None
     seed: int = 0
@@ -95,7 +96,7 @@ class CompileOptions:
                 raise _wrong(f"hints[{name!r}]", sizes, "a sequence of integers, such as (1, 8)")
         _require("policy", self.policy, str, "the name of a policy")
         _require("objective", self.objective, str, "the name of an objective")
-        for name in ("check", "cpu_variant"):
+        for name in ("check", "recheck", "cpu_variant"):
             _require(name, getattr(self, name), bool, "True or False")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise _wrong("seed", self.seed, "an integer, 0 or more")

@@ -70,7 +70,7 @@ class VariantReport:
     `moved` are nodes that were moved to another device by the build or the check. `unchecked` are partitions that were
     not compared, or only in part, with the reason. `costs` are the errors that half precision adds, `tuned` the
     partitions with tuned kernels, `timed` the plans that the policy `measured` considered. `shapes` are those of the
-    model's inputs.
+    model's inputs. `remembered` are the names of partitions that an earlier compile compared.
     """
 
     name: str
@@ -81,6 +81,7 @@ class VariantReport:
     tuned: tuple[TunedPartition, ...] = ()
     shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     timed: tuple[TimedPlan, ...] = ()
+    remembered: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<VariantReport {self.name}: {self.summary}>"
@@ -166,11 +167,25 @@ class CompileReport:
         """The plans that the policy `measured` considered, each with its variant's name."""
         return tuple((variant.name, plan) for variant in self.plans for plan in variant.timed)
 
+    @property
+    def remembered(self) -> tuple[tuple[str, str], ...]:
+        """The partitions that an earlier compile compared with ONNX Runtime, each with its variant's name."""
+        return tuple((variant.name, name) for variant in self.plans for name in variant.remembered)
+
     def lines(self) -> tuple[str, ...]:
         """The summary; with several variants, a line for each with its name."""
         if len(self.plans) < 2:
             return (self.summary,)
         return tuple(f"{variant.name}: {variant.summary}" for variant in self.plans)
+
+    def remembered_lines(self) -> tuple[str, ...]:
+        """A line for each variant with partitions that an earlier compile compared with ONNX Runtime."""
+        return tuple(
+            f"{variant.name}: {count(len(variant.remembered), 'partition')} found right by an earlier compile of the "
+            "same model (--recheck compares again)"
+            for variant in self.plans
+            if variant.remembered
+        )
 
     def to_json(self) -> dict[str, object]:
         """As `heterocc compile --json` prints it."""
@@ -188,6 +203,7 @@ class CompileReport:
                 for m in self.moved
             ],
             "unchecked": list(self.unchecked),
+            "remembered": [{"variant": variant, "partition": name} for variant, name in self.remembered],
             "precision": [{"variant": variant, **cost.to_json()} for variant, cost in self.costs],
             "tuned": [part.to_json(variant) for variant, part in self.tuned],
             "measured": [plan.to_json(variant) for variant, plan in self.timed],

@@ -53,6 +53,7 @@ class BuiltVariant:
             self.built.tuned,
             shapes=self.spec.shapes,
             timed=self.timed,
+            remembered=self.checks.remembered if self.checks is not None else (),
         )
 
     @property

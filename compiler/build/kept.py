@@ -11,27 +11,29 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from heterocc.artifacts.dtypes import CARRIED
-from heterocc.artifacts.errors import HeteroccError
-from heterocc.artifacts.layouts import layout_problem, result_dtype
-from heterocc.artifacts.manifest import Layout, Weight
+from heterocc.artifacts.errors import HeteroccError, InternalError
+from heterocc.artifacts.manifest import Layout
 from heterocc.artifacts.records import MalformedError, Record
+from heterocc.compiler.build.sharing import GROWTH, LEAST
+from heterocc.compiler.build.turned import in_layout, in_order, of_turned
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.files.blobs import DiskBlobs
 from heterocc.compiler.files.records import toolchain_digest
+from heterocc.compiler.importer.digests import digest
 from heterocc.compiler.importer.draft.draft import reads
+from heterocc.compiler.importer.identity import symbol_facts
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.lower.arranged import Arranged
+from heterocc.compiler.lower.arranged import Arranged, Deferred, Elements, elements
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.link import find_linker
 from heterocc.runtime.execute.narrow import carried
-from heterocc.runtime.execute.tvm_api import available_cores
 from heterocc.runtime.fault_variables import WRONG_KERNEL
-from heterocc.runtime.native import cpu_api
 
 MOST_BYTES = 1 << 20
 """The limit on weights that are stored because no constant of the model gives them."""
@@ -39,25 +41,24 @@ MOST_BYTES = 1 << 20
 MOST_AXES = 4
 """Constants with more axes are not searched for transposed weights."""
 
-_TILE = 256
-"""Rows and columns of a large transposed matrix that are copied at a time."""
-
 _Array = np.ndarray[Any, Any]
 
 
 class _Param(Record):
     """A weight of the code: the constant `weight`, transposed to `order`, in `layout`; or bytes of the file.
 
-    `source` is the shape of the constant's copy before the layout. `sha256` is that of the result if it is computed.
+    `source` is the shape of the constant's copy before the layout, `source_sha256` its digest, `sha256` that of the
+    weight.
     """
 
     dtype: str
     shape: tuple[int, ...]
+    sha256: str
     weight: str | None = None
     order: tuple[int, ...] | None = None
     source: tuple[int, ...] = ()
+    source_sha256: str = ""
     layout: Layout | None = None
-    sha256: str | None = None
     nbytes: int = 0
 
 
@@ -108,14 +109,14 @@ def _key(job: PartitionJob, digests: Mapping[str, str]) -> str:
     device, model = job.device, job.model
     target = dict(device.target or host_cpu().target)
     facts = {
-        "toolchain": toolchain_digest(),
+        "toolchain": toolchain_digest("compiler/build/kept.py"),
         "linker": find_linker(str(target.get("mtriple") or "") or None).command,
         "target": {name: str(value) for name, value in sorted(target.items())},
         "device": (device.name, sorted(device.dtypes), sorted(device.properties.items())),
         "job": (job.name, job.nodes, job.inputs, job.outputs, job.sizes),
         "planned": sorted((name, *bounds) for name, bounds in model.planned.items()),
         "values": _values(job),
-        "symbols": _symbols(model),
+        "symbols": symbol_facts(model),
         "weights": sorted(digests.items()),
     }
     digest = hashlib.sha256(b"partition\n" + json.dumps(facts).encode())
@@ -132,23 +133,6 @@ def _values(job: PartitionJob) -> list[tuple[str, str, Any]]:
     return [(value.name, value.dtype, value.shape) for value in found]
 
 
-def _symbols(model: ImportedModel) -> object:
-    """The sizes of a model that are known only at run time, and all that is known of them."""
-    symbols = model.symbols
-    if symbols is None:
-        return None
-    return {
-        "names": symbols.names,
-        "sizes": sorted((name, size.text) for name, size in symbols.sizes.items()),
-        "limits": sorted((name, limit.size.text, limit.most) for name, limit in symbols.limits.items()),
-        "fresh": sorted(symbols.fresh.items()),
-        "contents": sorted(
-            (name, array.shape, [None if size is None else size.text for size in array.reshape(-1)])
-            for name, array in symbols.contents.items()
-        ),
-    }
-
-
 class _Weights:
     """The constants of a partition, with their digests."""
 
@@ -159,7 +143,9 @@ class _Weights:
         self.arrays: dict[str, _Array] = {name: _as_coded(model.weights[name]) for name in names}
         if any(array.dtype.hasobject for array in self.arrays.values()):
             raise TypeError("strings have no digest")
-        self.digests = {name: f"{a.dtype} {a.shape} {digest(a)}" for name, a in self.arrays.items()}
+        model.digests.compute(self.arrays.values())
+        self.digests = {name: f"{a.dtype} {a.shape} {model.digests.of(a)}" for name, a in self.arrays.items()}
+        self.digest = model.digests.of
         self._by_id = {id(array): name for name, array in self.arrays.items()}
         self._by_content: dict[tuple[str, str], str] = {}
         for name, array in self.arrays.items():
@@ -167,7 +153,7 @@ class _Weights:
 
     def find(self, array: _Array) -> tuple[str, tuple[int, ...] | None] | None:
         """The constant that has the elements of an array in order, or in the order of other axes; None if none has."""
-        name = self._by_id.get(id(array)) or self._by_content.get((array.dtype.name, digest(array)))
+        name = self._by_id.get(id(array)) or self._by_content.get((array.dtype.name, self.digest(array)))
         if name is not None:
             return name, None
         flat = np.ascontiguousarray(array).reshape(-1)
@@ -176,7 +162,7 @@ class _Weights:
                 continue
             for order in itertools.permutations(range(constant.ndim)):
                 turned = constant.transpose(order)
-                if turned.flat[1] == flat[1] and turned.flat[-2] == flat[-2] and _same(turned, flat):
+                if turned.flat[1] == flat[1] and turned.flat[-2] == flat[-2] and _same(in_order(constant, order), flat):
                     return name, order
         return None
 
@@ -186,39 +172,22 @@ def _as_coded(array: _Array) -> _Array:
     return carried(array, array.dtype.name) if array.dtype.name in CARRIED else array
 
 
-def digest(array: _Array) -> str:
-    """SHA-256 of the elements of an array."""
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
-
-
 def _same(array: _Array, flat: _Array) -> bool:
-    return bool(np.array_equal(in_order(array).reshape(-1).view(np.uint8), flat.view(np.uint8)))
-
-
-def in_order(array: _Array) -> _Array:
-    """The array with its elements in C order: itself, or a copy.
-
-    A large transposed matrix is copied in tiles: numpy would fetch a line of memory for each element.
-    """
-    if array.ndim != 2 or array.flags.c_contiguous or min(array.shape) < 2 * _TILE:
-        return np.ascontiguousarray(array)
-    made: _Array = np.empty(array.shape, array.dtype)
-    rows, columns = (range(0, size, _TILE) for size in array.shape)
-    for row, column in itertools.product(rows, columns):
-        place = slice(row, row + _TILE), slice(column, column + _TILE)
-        made[place] = array[place]
-    return made
+    return bool(np.array_equal(np.ascontiguousarray(array).reshape(-1).view(np.uint8), flat.view(np.uint8)))
 
 
 def _content(lowered: LoweredPartition, weights: _Weights) -> bytes | None:
     """The file of a partition; None if too many of its weights cannot be made from the model's constants."""
     params: list[_Param] = []
     stored: list[bytes] = []
-    for number, array in enumerate(lowered.params):
+    for number, array in enumerate(map(elements, lowered.params)):
         arranged = lowered.arranged[number] if lowered.arranged else None
+        lowered.digests[number] = weights.digest(array)
         param = _param(array, arranged, weights)
         if param is None:
-            param = _Param(dtype=array.dtype.name, shape=array.shape, nbytes=array.nbytes)
+            param = _Param(
+                dtype=array.dtype.name, shape=array.shape, sha256=lowered.digests[number], nbytes=array.nbytes
+            )
             stored.append(array.tobytes())
             if arranged is not None or sum(map(len, stored)) > MOST_BYTES:
                 return None
@@ -236,14 +205,14 @@ def _content(lowered: LoweredPartition, weights: _Weights) -> bytes | None:
 
 
 def _param(array: _Array, arranged: Arranged | None, weights: _Weights) -> _Param | None:
-    source = array if arranged is None else np.ascontiguousarray(arranged.source)
+    source = array if arranged is None else np.ascontiguousarray(elements(arranged.source))
     found = weights.find(source) if source.size > 2 else None
     if found is None:
         return None
     name, order = found
     layout = None if arranged is None else arranged.layout
     if layout is not None:
-        made = _in_layout(source, layout)
+        made = in_layout(source, layout)
         if made is None or not _same(made, array.reshape(-1)):
             return None
     return _Param(
@@ -252,19 +221,10 @@ def _param(array: _Array, arranged: Arranged | None, weights: _Weights) -> _Para
         weight=name,
         order=order,
         source=source.shape,
+        source_sha256=weights.digest(source),
         layout=layout,
-        sha256=digest(array) if layout is not None and layout.matrix is not None else None,
+        sha256=weights.digest(array),
     )
-
-
-def _in_layout(source: _Array, layout: Layout) -> _Array | None:
-    """An array in a layout; None for a layout that does not fit it."""
-    record = Weight(dtype=source.dtype.name, shape=source.shape, offset=0, nbytes=source.nbytes, sha256="0" * 64)
-    if layout_problem(record, layout) is not None:
-        return None
-    made: _Array = np.zeros(layout.shape, result_dtype(source.dtype, layout))
-    cpu_api.arrange(source, layout, made.reshape(-1), available_cores())
-    return made
 
 
 def _read(
@@ -274,11 +234,11 @@ def _read(
     size = int.from_bytes(content[:8], "little")
     try:
         kept = _Kept.model_validate_json(content[8 : 8 + size])
-        made = list(_made(kept.params, content[8 + size :], job.model.weights))
+        made = list(_made(kept.params, content[8 + size :], job.model))
     except (MalformedError, KeyError, ValueError, TypeError):
         return None
     start = 8 + size + sum(param.nbytes for param in kept.params)
-    return LoweredPartition(
+    found = LoweredPartition(
         kind="tvm",
         code=content[start:],
         params=tuple(array for array, _ in made),
@@ -290,11 +250,13 @@ def _read(
         dumps=Dumps(lambda: lower(job).dumps),
         arranged=tuple(arranged for _, arranged in made),
     )
+    found.digests.update((number, param.sha256) for number, param in enumerate(kept.params))
+    return found
 
 
 def _made(
-    params: tuple[_Param, ...], stored: bytes, weights: Mapping[str, _Array]
-) -> Iterator[tuple[_Array, Arranged | None]]:
+    params: tuple[_Param, ...], stored: bytes, model: ImportedModel
+) -> Iterator[tuple[Elements, Arranged | None]]:
     """The weights of the code. Raises ValueError if one is not as it was."""
     start = 0
     for param in params:
@@ -303,14 +265,38 @@ def _made(
             yield np.frombuffer(stored[start : start + param.nbytes], dtype).reshape(param.shape), None
             start += param.nbytes
             continue
-        source = _as_coded(weights[param.weight])
-        if param.order is not None:
-            source = source.transpose(param.order)
-        source = in_order(source).reshape(param.source)
+        constant = _as_coded(model.weights[param.weight])
+        source: Elements = constant.reshape(param.source) if param.order is None else _turned(constant, param)
         if param.layout is None:
-            yield source.reshape(param.shape), None
+            yield constant.reshape(param.shape) if param.order is None else source, None
             continue
-        array = _in_layout(source, param.layout)
-        if array is None or (param.sha256 is not None and digest(array) != param.sha256):
-            raise ValueError("a weight is not as it was")
-        yield array.reshape(param.shape), Arranged(source, param.layout)
+        array = Deferred(dtype, param.shape, param.sha256, partial(_packed, constant, source, param))
+        if param.layout.matrix is not None and (source.nbytes < LEAST or array.nbytes <= GROWTH * source.nbytes):
+            # It is stored in this layout, and another CPU may round its elements in another way.
+            made = array.make()
+            if digest(made) != param.sha256:
+                raise ValueError("a weight is not as it was")
+            yield made, Arranged(source, param.layout, proven=True)
+        else:
+            yield array, Arranged(source, param.layout, proven=True)
+
+
+def _turned(constant: _Array, param: _Param) -> Deferred:
+    """A constant with its axes in another order."""
+    order = param.order or ()
+    return Deferred(
+        constant.dtype, param.source, param.source_sha256, lambda: in_order(constant, order).reshape(param.source)
+    )
+
+
+def _packed(constant: _Array, source: Elements, param: _Param) -> _Array:
+    """A weight in a layout, from the constant itself if its axes need not be put in order before."""
+    assert param.layout is not None
+    direct = None if param.order is None else of_turned(param.layout, constant.shape, param.order)
+    if direct is not None and constant.flags.c_contiguous:
+        made = in_layout(constant, direct)
+    else:
+        made = in_layout(elements(source), param.layout)
+    if made is None:
+        raise InternalError("a layout that was tried when a partition was kept does not fit its weight")
+    return made.reshape(param.shape)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts import manifest as m
-from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.artifacts.errors import InternalError, InvalidGraphError
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.signing.keys import SigningKey
 from heterocc.artifacts.version import __version__
@@ -21,11 +22,15 @@ from heterocc.compiler.build.ends import ends
 from heterocc.compiler.build.sharing import Stored, plain_weights
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import target_arch
+from heterocc.compiler.importer.digests import digest
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.arranged import Deferred, elements
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.progress import Progress
 from heterocc.runtime.fault_variables import honoured
 from heterocc.runtime.select.ranking import GPU_BACKENDS
+
+_CLEAR = "compile with HETEROCC_CACHE=off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +205,8 @@ def _variant(
         if key not in codes:
             codes[key] = writer.add_member(f"code/{folder}/{job.name}.{suffix}", lowered.code)
         params = []
-        for number, array in enumerate(lowered.params):
-            found = plain[lowered].get(number)
-            if found is None:
-                params.append(writer.add_weight(array, sha256=lowered.digests.get(number)))
-                lowered.digests[number] = writer.weight(params[-1]).sha256
-            else:
-                params.append(writer.add_weight(found.source))
+        for array, sha256 in _made_ahead(lowered, plain[lowered]):
+            params.append(writer.add_weight(array, sha256=sha256))
             progress.step()
         partitions.append(
             m.Partition(
@@ -247,6 +247,35 @@ def _variant(
         bounds=_bounds(model, parts),
         rooms=_rooms(model, parts, index),
     )
+
+
+def _made_ahead(lowered: LoweredPartition, plain: Stored) -> Iterator[tuple[np.ndarray[Any, Any], str]]:
+    """The weights to store for a partition, with their digests; each is made while the one before is written."""
+    with ThreadPoolExecutor(1) as pool:
+        ahead: Future[tuple[np.ndarray[Any, Any], str]] | None = None
+        for number in range(len(lowered.params)):
+            following = pool.submit(_made, lowered, plain, number)
+            if ahead is not None:
+                yield ahead.result()
+            ahead = following
+        if ahead is not None:
+            yield ahead.result()
+
+
+def _made(lowered: LoweredPartition, plain: Stored, number: int) -> tuple[np.ndarray[Any, Any], str]:
+    """A weight to store for a partition, and its digest."""
+    stored = plain[number].source if number in plain else lowered.params[number]
+    known = None if number in plain else lowered.digests.get(number)
+    array = elements(stored)
+    if isinstance(stored, Deferred):
+        # The check of an earlier compile was one of weights with this digest.
+        if digest(array) != stored.sha256:
+            raise InternalError("a weight is not as it was when its partition was kept", hint=_CLEAR)
+        known = stored.sha256
+    found = known or digest(array)
+    if number not in plain:
+        lowered.digests[number] = found
+    return array, found
 
 
 def _bounds(model: ImportedModel, parts: VariantParts) -> dict[str, m.Bounds]:

@@ -5,7 +5,6 @@ The reasons are in docs/decisions/0014-variants-share-plain-weights.md.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -14,7 +13,8 @@ import numpy as np
 
 from heterocc.artifacts.layouts import layout_problem, result_dtype
 from heterocc.artifacts.manifest import Layout, Weight
-from heterocc.compiler.lower.arranged import Arranged
+from heterocc.compiler.importer.digests import digest
+from heterocc.compiler.lower.arranged import Arranged, Deferred, Elements, elements
 from heterocc.runtime.native import cpu_api
 
 if TYPE_CHECKING:
@@ -64,14 +64,16 @@ def _arranged(part: LoweredPartition, number: int) -> Arranged | None:
     return part.arranged[number] if part.arranged else None
 
 
-def _source(part: LoweredPartition, number: int) -> np.ndarray:
+def _source(part: LoweredPartition, number: int) -> Elements:
     arranged = _arranged(part, number)
     return part.params[number] if arranged is None else arranged.source
 
 
-def _gives(arranged: Arranged, array: np.ndarray) -> bool:
+def _gives(arranged: Arranged, param: Elements) -> bool:
     """Whether a runtime gets the parameter from the plain weight; a layout may be too large for its weight."""
-    source = np.ascontiguousarray(arranged.source)
+    if arranged.proven:
+        return True
+    array, source = elements(param), np.ascontiguousarray(elements(arranged.source))
     record = Weight(dtype=source.dtype.name, shape=source.shape, offset=0, nbytes=source.nbytes, sha256="0" * 64)
     if layout_problem(record, arranged.layout) is not None:
         return False
@@ -89,9 +91,9 @@ class _Digests:
 
     def __init__(self, sizes: Iterable[int]) -> None:
         self._sizes = Counter(sizes)
-        self._known: dict[int, tuple[np.ndarray, str]] = {}
+        self._known: dict[int, tuple[Elements, str]] = {}
 
-    def of(self, array: np.ndarray) -> str:
+    def of(self, array: Elements) -> str:
         """The name of an array's dtype and bytes."""
         found = self._known.get(id(array))
         if found is None:
@@ -100,7 +102,6 @@ class _Digests:
         return found[1]
 
 
-def _digest(array: np.ndarray) -> str:
-    digest = hashlib.sha256(array.dtype.name.encode() + b" ")
-    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+def _digest(array: Elements) -> str:
+    found = array.sha256 if isinstance(array, Deferred) else digest(array)
+    return f"{array.dtype.name} {found}"

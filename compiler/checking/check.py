@@ -15,6 +15,7 @@ from heterocc.compiler.build.pack import Piece, VariantParts, pack
 from heterocc.compiler.checking.bisect import beyond_half, first_wrong_kernel
 from heterocc.compiler.checking.compare import FLOAT32, Difference, Tolerance
 from heterocc.compiler.checking.judge import Judge
+from heterocc.compiler.checking.memory import Memory
 from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_of
 from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.checking.verdict import CheckResult, Fault, Right, Unchecked, Verdict, Wrong, joined
@@ -54,7 +55,7 @@ class Checker:
     """Runs each partition alone on the reference's values, so that errors do not accumulate along the chain.
 
     `feed` holds the graph's inputs by internal name, `known` values that ONNX Runtime computed from them in one run.
-    Code that was checked before is not run again.
+    Code that was checked before is not run again; `memory` has the verdicts of earlier compiles for the same inputs.
     """
 
     def __init__(
@@ -64,28 +65,43 @@ class Checker:
         reporter: Reporter,
         base: Tolerance = FLOAT32,
         known: Mapping[str, Any] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self._model = model
         self._feed = dict(feed)
         self._known = dict(known or {})
         self._reporter = reporter
         self._base = base
+        self._memory = memory
+        self._remembered: set[LoweredPartition] = set()
         self._verdicts: dict[LoweredPartition, Verdict] = {}
 
     def check(self, built: BuiltPlan) -> CheckResult:
         """Compare every partition that can run here with ONNX Runtime."""
-        values = self._border_values(built.jobs)
-        verdicts: list[Verdict] = []
+        pairs = tuple(zip(built.jobs, built.lowered, strict=True))
+        for job, lowered in pairs:
+            self._remember(job, lowered)
+        values = self._border_values([job for job, lowered in pairs if lowered not in self._verdicts])
         nodes = sum(len(job.nodes) for job in built.jobs) if len(built.jobs) > 1 else None
         with self._reporter.stage("checking", nodes) as progress:
-            for job, lowered in zip(built.jobs, built.lowered, strict=True):
+            for job, lowered in pairs:
                 progress.begin(f"{job.name} on {job.device.name} ({count(len(job.nodes), 'node')}), running it")
                 if lowered not in self._verdicts:
                     self._verdicts[lowered] = self._verdict(job, lowered, values)
-                verdicts.append(self._verdicts[lowered])
+                    if self._memory is not None:
+                        self._memory.keep_verdict(job, lowered, self._verdicts[lowered])
                 progress.step(steps=len(job.nodes))
-        found = CheckResult(built.jobs, tuple(verdicts))
+        known = tuple(job.name for job, lowered in pairs if lowered in self._remembered)
+        found = CheckResult(built.jobs, tuple(self._verdicts[lowered] for _, lowered in pairs), remembered=known)
         return found if found.faults else replace(found, costs=self._costs(built, found))
+
+    def _remember(self, job: PartitionJob, lowered: LoweredPartition) -> None:
+        """Take the verdict of an earlier compile on a partition, if there is one."""
+        if self._memory is not None and lowered not in self._verdicts and job.device.present:
+            found = self._memory.verdict(job, lowered)
+            if found is not None:
+                self._verdicts[lowered] = found
+                self._remembered.add(lowered)
 
     def _border_values(self, jobs: Sequence[PartitionJob]) -> dict[str, Any]:
         names = dict.fromkeys(v for job in jobs for v in (*job.inputs, *job.outputs))

@@ -55,11 +55,13 @@ class CheckResult:
     """The verdict on each partition of a built plan, in run order.
 
     `costs` are the errors of half precision: of each partition, and of the model's outputs if all of it was compared.
+    `remembered` are the names of partitions that an earlier compile compared.
     """
 
     jobs: tuple[PartitionJob, ...]
     verdicts: tuple[Verdict, ...]
     costs: tuple[PrecisionCost, ...] = ()
+    remembered: tuple[str, ...] = ()
 
     @property
     def faults(self) -> tuple[Fault, ...]:

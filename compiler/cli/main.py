@@ -97,6 +97,9 @@ def compile(
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Do not compare the partitions with ONNX Runtime.")
     ] = False,
+    recheck: Annotated[
+        bool, typer.Option("--recheck", help="Compare again what an earlier compile of the same model found right.")
+    ] = False,
     inputs: Annotated[
         Path | None, typer.Option("--inputs", help="Inputs (.npz) for the check, instead of seeded ones.")
     ] = None,
@@ -147,6 +150,7 @@ def compile(
                 objective=objective,
                 passes=passes,
                 check=not no_check,
+                recheck=recheck,
                 cpu_variant=not no_cpu_variant,
                 inputs=inputs,
                 seed=seed,
@@ -168,6 +172,8 @@ def compile(
             _print_times(done.seconds, done.pass_seconds)
         for line in done.lines():
             print_plain(line)
+        for text in done.remembered_lines():
+            print_plain(text)
         if done.output is not None:
             variants = ", ".join(done.variants)
             print_plain(f"wrote {done.output} ({human_bytes(done.size)}; {variants})")

@@ -13,7 +13,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -113,12 +113,15 @@ def open_records(kind: str) -> DiskRecords | None:
 
 
 @functools.cache
-def toolchain_digest() -> str:
+def toolchain_digest(*more: str) -> str:
     """SHA-256 of everything that a record depends on besides node and target.
 
     It covers the versions of heterocc, TVM, onnx and ONNX Runtime, and the sources that determine a lowering
-    (`SOURCES`). After a change to any of them, all trials are repeated.
+    (`SOURCES`) or are in other folders and files below `heterocc` (`more`). After a change to any of them, all trials
+    are repeated.
     """
+    if more:
+        return _with_sources(hashlib.sha256(toolchain_digest().encode()), more)
     digest = hashlib.sha256(f"format {FORMAT}\n".encode())
     for package in ("heterocc", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime"):
         try:
@@ -126,8 +129,12 @@ def toolchain_digest() -> str:
         except importlib.metadata.PackageNotFoundError:
             version = "none"
         digest.update(f"{package} {version}\n".encode())
+    return _with_sources(digest, SOURCES)
+
+
+def _with_sources(digest: hashlib._Hash, sources: Sequence[str]) -> str:
     root = Path(__file__).parents[2]
-    for name in (n for source in SOURCES for n in _python_files(root, source)):
+    for name in (n for source in sources for n in _python_files(root, source)):
         data = (root / name).read_bytes()
         digest.update(f"{name} {len(data)}\n".encode())
         digest.update(data)

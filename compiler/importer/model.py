@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.compiler.importer.digests import Digests
 from heterocc.compiler.importer.draft.draft import np_type, reads
 from heterocc.compiler.importer.symbols.contents import Contents
 from heterocc.compiler.importer.symbols.sizes import least_size, number
@@ -37,6 +38,7 @@ class ImportedModel:
     `planned` are the least and largest sizes of these for which memory of GPUs is planned; without them GPUs run no
     node with a dynamic dimension. `contents` are the integers that nodes compute from shapes, if `at` fixed all
     sizes. `classes` are the names of classes that outputs have numbers of, or columns for, by the model's own names.
+    `digests` has the digests of `weights` that were computed.
     """
 
     name: str
@@ -54,6 +56,7 @@ class ImportedModel:
     planned: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     classes: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
     contents: Mapping[str, Contents] = field(default_factory=dict)
+    digests: Digests = field(default_factory=Digests, compare=False)
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -122,7 +122,7 @@ def _import(
         raise empty from error
 
 
-def _normalised(draft: Draft, stem: str, digest: str, where: str, *, assume: bool) -> ImportedModel:
+def _normalised(draft: Draft, stem: str, digest: Callable[[], str], where: str, *, assume: bool) -> ImportedModel:
     sources, namer = _rename(draft)
     expand_local(draft, namer, where)
     settle_opset(draft, where)
@@ -185,7 +185,9 @@ def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
     return {values[name]: name for name in ends}, namer
 
 
-def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str], where: str) -> ImportedModel:
+def _finish(
+    draft: Draft, stem: str, digest: Callable[[], str], sources: Mapping[str, str], where: str
+) -> ImportedModel:
     """Build the result of the import, with identifiers for names that ONNX's tools added."""
     again = _rename(draft)[0]
     table = infer(draft, stem)
@@ -210,7 +212,7 @@ def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str], wh
         open_shapes(draft.model)
     return ImportedModel(
         name=stem,
-        sha256=digest,
+        sha256=digest(),
         graph=Graph(stem, tuple(nodes), values, inputs, outputs, frozenset(draft.weights)),
         proto=draft.model,
         weights=MappingProxyType(draft.weights),

@@ -1,10 +1,14 @@
-"""Weights in other layouts: the plain array that a packed parameter comes from, and blocks that describe the way."""
+"""Weights in other layouts: the plain array that a packed parameter comes from, and blocks that describe the way.
+
+Large ones may be made only when they are written (`Deferred`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +19,44 @@ Axis = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arranged:
-    """A parameter that a runtime can make: from `source`, in `layout`."""
+class Deferred:
+    """An array of known type whose elements are made each time that they are wanted, by `array`.
 
-    source: np.ndarray
+    `sha256` is the digest of its elements in row-major order, which are the same each time.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    sha256: str
+    make: Callable[[], np.ndarray]
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return self.size * self.dtype.itemsize
+
+
+Elements = np.ndarray | Deferred
+"""An array, or one that is made when it is wanted."""
+
+
+def elements(array: Elements) -> np.ndarray:
+    """The array itself; makes a deferred one, which the caller should not keep."""
+    return array.make() if isinstance(array, Deferred) else array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arranged:
+    """A parameter that a runtime can make: from `source`, in `layout`; `proven` if that was tried."""
+
+    source: Elements
     layout: Layout
+    proven: bool = False
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-import numpy as np
-
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.lower.arranged import Arranged
+from heterocc.compiler.lower.arranged import Arranged, Elements
 
 Run = Callable[[], None]
 """Enqueues a kernel on the device, without waiting for it."""
@@ -129,7 +127,8 @@ class LoweredPartition:
     writes into its outputs and takes the weights as one tuple, in the order of `params`; if a dimension of its inputs
     or outputs has no fixed size, or numpy lacks a dtype, the entry is `main(*inputs, params)`, which returns a tuple of
     new tensors. `kind` "onnx": `code` is an ONNX model with external initializers, which the runtime supplies under
-    `param_names`. `params` are C-contiguous arrays, in the model's layout or packed. `arranged`, if not empty, has how
+    `param_names`. `params` are C-contiguous arrays, in the model's layout or packed; code from the cache has deferred
+    ones. `arranged`, if not empty, has how
     a runtime can make each of them from another array, None for those that it cannot. `kernels` are in run order.
     `cpu_features` are the CPU features that the code needs. `requires` are the driver features that it needs. Tensors
     passed to `code` must start at multiples of `alignment` bytes. `tuned` are the kernels whose schedules were chosen
@@ -138,7 +137,7 @@ class LoweredPartition:
 
     kind: Literal["tvm", "onnx"]
     code: bytes
-    params: tuple[np.ndarray, ...]
+    params: tuple[Elements, ...]
     param_names: tuple[str, ...]
     kernels: tuple[KernelInfo, ...]
     cpu_features: tuple[str, ...] = ()

@@ -13,7 +13,10 @@ import math
 import mmap
 import os
 import stat
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -36,16 +39,25 @@ PACKED_BITS = {getattr(onnx.TensorProto, name): bits for name, bits in _PACKED i
 """Bits per element, in raw data, of the types whose elements share bytes."""
 
 
+_THREADS = 4
+
+
 class ExternalData:
     """The external data files of one model, each opened and mapped once.
 
     Not thread-safe. Mappings outlive the object while arrays refer to them.
     """
 
-    def __init__(self, model: Path, *, placed: bool = True) -> None:
-        """`placed` is false for a model that was given without a folder: it cannot have external data."""
+    def __init__(
+        self, model: Path, *, placed: bool = True, inside: Mapping[str, np.ndarray] = MappingProxyType({})
+    ) -> None:
+        """`placed` is false for a model that was given without a folder: it cannot have external data.
+
+        `inside` has the bytes of initializers that are in the model's own file, by location (`split.py`).
+        """
         self._model = model
         self._placed = placed
+        self._inside = inside
         self._maps: dict[str, np.ndarray] = {}
 
     def array(self, tensor: onnx.TensorProto) -> np.ndarray:
@@ -90,11 +102,16 @@ class ExternalData:
         if not self._maps:
             return model_digest
         total = hashlib.sha256(bytes.fromhex(model_digest))
-        for location in sorted(self._maps):
-            total.update(location.encode() + b"\0" + hashlib.sha256(self._maps[location].data).digest())
+        locations = sorted(self._maps)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            digests = pool.map(lambda location: hashlib.sha256(self._maps[location].data).digest(), locations)
+        for location, digest in zip(locations, digests, strict=True):
+            total.update(location.encode() + b"\0" + digest)
         return total.hexdigest()
 
     def _map(self, location: str, where: str) -> np.ndarray:
+        if location in self._inside:
+            return self._inside[location]
         if location not in self._maps:
             handle = self._open(location, where)
             note_read(self._model.parent / location, "the model's external data")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import FileMissingError, Hint, NotOnnxError
 from heterocc.artifacts.files.filetype import BUNDLE, HEAD, ONNX, TEXT, file_kind
 from heterocc.artifacts.files.reading import note_read
 from heterocc.compiler.importer.reading.source import ModelSource
+from heterocc.compiler.importer.reading.split import LEAST, Parts, split_file
 from heterocc.compiler.importer.reading.tensors import check_model
 
 _MAX_FILE = 2**31 - 1
@@ -27,6 +31,18 @@ _CONVERT = {
 """Hints for files that are not ONNX, by extension."""
 
 
+@dataclass(frozen=True, slots=True)
+class ParsedParts:
+    """A model whose large initializers may be external, at the locations in `inside`, which has their bytes.
+
+    `digest` gives the SHA-256 of the file in hex; it waits until that is computed.
+    """
+
+    model: onnx.ModelProto
+    inside: Mapping[str, np.ndarray]
+    digest: Callable[[], str]
+
+
 def parse(source: ModelSource) -> tuple[onnx.ModelProto, str]:
     """The model as written, and the SHA-256 of its bytes in hex.
 
@@ -35,6 +51,30 @@ def parse(source: ModelSource) -> tuple[onnx.ModelProto, str]:
     """
     data = _bytes_of(source)
     return _parse(data, source.path), hashlib.sha256(data).hexdigest()
+
+
+def parse_apart(source: ModelSource) -> ParsedParts:
+    """The model with the data of large initializers apart, if its file has such; as `parse` otherwise.
+
+    Raises the errors of `parse`.
+    """
+    parts = _parts_of(source.path) if source.data is None else None
+    if parts is None:
+        model, digest = parse(source)
+        return ParsedParts(model, {}, lambda: digest)
+    return ParsedParts(_parse(parts.rest, source.path), parts.inside, parts.digest)
+
+
+def _parts_of(path: Path) -> Parts | None:
+    """The parts of a large file; None for one that is read as a whole, which says what is wrong with it."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or not LEAST <= status.st_size <= _MAX_FILE:
+            return None
+        note_read(path, "the model")
+        return split_file(path, status.st_size)
+    except OSError:
+        return None
 
 
 def read_proto(source: ModelSource) -> tuple[onnx.ModelProto, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, to_ar
 from heterocc.compiler.importer.draft.order import sort_nodes
 from heterocc.compiler.importer.onnx_tools.checker import check
 from heterocc.compiler.importer.reading.external_data import ExternalData
-from heterocc.compiler.importer.reading.parse import parse
+from heterocc.compiler.importer.reading.parse import parse_apart
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.importer.reading.sparse import dense, settle_sparse
 from heterocc.compiler.importer.reading.tensors import settle_tensors
@@ -25,8 +26,8 @@ Forms that it forbids are repaired on reading; features of newer versions do not
 """
 
 
-def read_model(source: ModelSource) -> tuple[Draft, str]:
-    """The model as a draft, and the SHA-256 of its file and external data in hex.
+def read_model(source: ModelSource) -> tuple[Draft, Callable[[], str]]:
+    """The model as a draft, and a function that waits for the SHA-256 of its file and external data in hex.
 
     Raises:
         FileMissingError: the file does not exist or cannot be read.
@@ -35,7 +36,8 @@ def read_model(source: ModelSource) -> tuple[Draft, str]:
         ExternalDataError: see `ExternalData`.
     """
     path = source.path
-    model, digest = parse(source)
+    parsed = parse_apart(source)
+    model = parsed.model
     where = path.name
     if _is_training(model):
         raise InvalidGraphError("the model holds a training step", where=where, hint="export it for inference")
@@ -44,7 +46,7 @@ def read_model(source: ModelSource) -> tuple[Draft, str]:
     _normalise_domains(model)
     for graph in graphs_of(model.graph):
         graph.name = graph.name or path.stem  # the checker requires one, ONNX Runtime does not
-    external = ExternalData(path, placed=source.placed)
+    external = ExternalData(path, placed=source.placed, inside=parsed.inside)
     draft = Draft(model, {})
     _take_constants(draft, external, where)
     _drop_repeated_outputs(draft)
@@ -52,7 +54,10 @@ def read_model(source: ModelSource) -> tuple[Draft, str]:
     check(draft, where)
     _name_nodes(draft)
     _strip(model)
-    return draft, external.digest(digest)
+    pool = ThreadPoolExecutor(1)
+    digest = pool.submit(lambda: external.digest(parsed.digest()))
+    pool.shutdown(wait=False)
+    return draft, digest.result
 
 
 def _is_training(model: onnx.ModelProto) -> bool:

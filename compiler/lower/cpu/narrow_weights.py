@@ -9,7 +9,7 @@ import numpy as np
 
 from heterocc.artifacts.layouts import CODES, layout_problem
 from heterocc.artifacts.manifest import Block, Layout, Weight
-from heterocc.compiler.lower.arranged import Arranged, layout
+from heterocc.compiler.lower.arranged import Arranged, elements, layout
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.relax.widened import STORED
 
@@ -29,9 +29,9 @@ def with_narrow_weights(lowered: LoweredPartition, job: PartitionJob) -> Lowered
     if not formats:
         return lowered
     arranged = [*(lowered.arranged or (None,) * len(lowered.params))]
-    for number, array in enumerate(lowered.params):
+    for number, array in enumerate(map(elements, lowered.params)):
         known = arranged[number]
-        source = array if known is None else known.source
+        source = array if known is None else elements(known.source)
         if array.dtype != np.float32 or source.dtype != np.float32 or source.nbytes < LEAST:
             continue
         for name in formats:

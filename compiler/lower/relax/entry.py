@@ -10,7 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
+from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.straight import (
@@ -24,7 +26,7 @@ from heterocc.compiler.lower.straight import (
 )
 
 if TYPE_CHECKING:
-    from tvm.ir.transform import Pass
+    from tvm.ir.transform import Pass, PassContext
 
 
 SYMBOLS = "heterocc.symbols"
@@ -200,5 +202,33 @@ def memory_passes() -> list[Pass]:
         transform.LowerRuntimeBuiltin(),
         transform.ComputePrimValue(),
         transform.VMShapeLower(),
+        tvm.transform.module_pass(_with_sizes_in_order, opt_level=0, name="heterocc_sizes_in_order"),
         transform.AttachGlobalSymbol(),
     ]
+
+
+def _with_sizes_in_order(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
+    """The module with the stores of computed sizes in the order of their places.
+
+    TVM has them in the order of a hash table of expressions, which differs from process to process.
+    """
+    functions = {
+        gvar: function.with_body(tirx.SeqStmt(sorted(function.body.seq, key=lambda s: int(s.indices[0]))))
+        if isinstance(function, tirx.PrimFunc) and _computes_sizes(function) and _stores_sizes(function.body)
+        else function
+        for gvar, function in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _stores_sizes(body: tirx.Stmt) -> bool:
+    """Whether a body only stores sizes, in places of a vector that are numbers, and reads none of these places."""
+    if not isinstance(body, tirx.SeqStmt) or not all(isinstance(s, tirx.BufferStore) for s in body.seq):
+        return False
+    read: list[TensorLoad] = []
+    tvm_ffi.structural_walk(body, [(TensorLoad, read.append)], order="pre")
+    places = [[tuple(access.indices) for access in found] for found in (body.seq, read)]
+    if not all(len(place) == 1 and isinstance(place[0], tirx.IntImm) for found in places for place in found):
+        return False
+    written, needed = ({int(place[0]) for place in found} for found in places)
+    return written.isdisjoint(needed)

@@ -32,6 +32,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, *together: str) -> None:
         return Refusing(lowering_for(device), frozenset(together)) if device.backend == "cpu" else lowering_for(device)
 
     monkeypatch.setattr(build, "lowering_for", choose)
+    monkeypatch.setenv("HETEROCC_CACHE", "off")  # a partition that another test lowered would not be lowered again
 
 
 def test_the_node_at_fault_goes_to_the_next_device_and_the_compile_says_so(

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from heterocc.compiler.build.kept import in_order, lower_kept
+from heterocc.compiler.build.kept import lower_kept
+from heterocc.compiler.build.turned import in_layout, in_order, of_turned
 from heterocc.compiler.files.blobs import DiskBlobs
+from heterocc.compiler.lower.arranged import block, elements, layout
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.runtime.fault_variables import WRONG_KERNEL
@@ -54,8 +56,11 @@ def cache(tmp_path: Path) -> DiskBlobs:
 
 def same(a: LoweredPartition, b: LoweredPartition) -> bool:
     def parts(low: LoweredPartition) -> list[object]:
-        arrays = [(p.dtype, p.shape, p.tobytes()) for p in low.params]
-        ways = [None if way is None else (way.source.tobytes(), way.source.shape, way.layout) for way in low.arranged]
+        arrays = [(p.dtype, p.shape, elements(p).tobytes()) for p in low.params]
+        ways = [
+            None if way is None else (elements(way.source).tobytes(), way.source.shape, way.layout)
+            for way in low.arranged
+        ]
         return [low.kind, low.code, low.param_names, low.kernels, low.cpu_features, low.alignment, arrays, ways]
 
     return parts(a) == parts(b)
@@ -130,8 +135,28 @@ def test_a_wrong_kernel_is_neither_kept_nor_hidden_by_a_kept_partition(
 
 
 @pytest.mark.parametrize("shape", [(700, 513), (512, 512), (3, 2000), (4, 5, 6)])
-def test_a_transposed_array_is_copied_in_order(shape: tuple[int, ...]) -> None:
-    turned = np.arange(np.prod(shape), dtype=np.float32).reshape(shape).T
-    made = in_order(turned)
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.complex128])
+def test_a_transposed_array_is_copied_in_order(shape: tuple[int, ...], dtype: type) -> None:
+    array = np.arange(np.prod(shape)).astype(dtype).reshape(shape)
+    order = tuple(reversed(range(len(shape))))
+    made = in_order(array, order)
     assert made.flags.c_contiguous
-    np.testing.assert_array_equal(made, turned)
+    np.testing.assert_array_equal(made, array.T)
+
+
+def test_a_layout_of_a_transposed_array_is_one_of_the_array_itself() -> None:
+    array = np.arange(24 * 64, dtype=np.float32).reshape(64, 24)  # [N, K], read as [K, N]
+    turned = np.ascontiguousarray(array.T)
+    panels = layout((4, 24, 16), [block([(4, 16, 24 * 16), (24, 64, 16), (16, 1, 1)])])
+    joined = layout((24 * 64,), [block([(24 * 64, 1, 1)])])
+    for wanted in (panels, joined):
+        assert wanted is not None
+        direct = of_turned(wanted, array.shape, (1, 0))
+        assert direct is not None and direct != wanted
+        np.testing.assert_array_equal(in_layout(array, direct), in_layout(turned, wanted))
+
+
+def test_a_layout_that_crosses_axes_of_a_transposed_array_is_not_one_of_the_array() -> None:
+    crossing = layout((3, 4), [block([(3, 9, 4), (4, 1, 1)])])  # rows of 4 elements, of which some are in two rows of 6
+    assert crossing is not None
+    assert of_turned(crossing, (6, 5), (1, 0)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from tvm import tirx
 
@@ -40,8 +41,11 @@ def runs(total: int, most: int, multiple: int = 1) -> tuple[Run, ...]:
     The number of tiles is a multiple of `multiple`, if `total` is large enough. A total that is known only at run time
     is one of several runs: tiles of `most`, the last one overlapping, or of less if there are not that many.
     """
-    if not is_number(total):
-        return _overlapping(total, most)
+    return _known_runs(total, most, multiple) if is_number(total) else _overlapping(total, most)
+
+
+@cache
+def _known_runs(total: int, most: int, multiple: int = 1) -> tuple[Run, ...]:
     count = min(total, -(-total // (most * multiple)) * multiple)
     small, more = divmod(total, count)
     found = [Run(0, 0, more, small + 1)] if more else []
@@ -86,14 +90,20 @@ def step_cycles(rows: int, vectors: float) -> float:
 
 def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
-    rows, vectors = typical(rows), typical(vectors)
+    return _best_tile(typical(rows), typical(vectors), isa)
+
+
+@cache
+def _best_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     best: tuple[tuple[float, int], tuple[int, int]] | None = None
     for tall in range(1, min(rows, MOST_ROWS) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
             if tall * wide + wide + 1 > isa.registers:
                 break
             time = sum(
-                r.count * v.count * step_cycles(r.size, v.size) for r in runs(rows, tall) for v in runs(vectors, wide)
+                r.count * v.count * step_cycles(r.size, v.size)
+                for r in _known_runs(rows, tall)
+                for v in _known_runs(vectors, wide)
             )
             key = (round(time, 3), abs(tall - 2 * wide))
             if best is None or key < best[0]:

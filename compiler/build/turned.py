@@ -1,0 +1,90 @@
+"""Layouts of transposed arrays, as layouts of the arrays before the transposition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from heterocc.artifacts.layouts import layout_problem, result_dtype
+from heterocc.artifacts.manifest import Block, Layout, Weight
+from heterocc.compiler.lower.arranged import Axis, block, layout, strides_of
+from heterocc.runtime.execute.tvm_api import available_cores
+from heterocc.runtime.native import cpu_api
+
+
+def in_layout(source: np.ndarray, wanted: Layout) -> np.ndarray | None:
+    """An array in a layout, on all cores; None for a layout that does not fit it."""
+    record = Weight(dtype=source.dtype.name, shape=source.shape, offset=0, nbytes=source.nbytes, sha256="0" * 64)
+    if layout_problem(record, wanted) is not None:
+        return None
+    made: np.ndarray = np.zeros(wanted.shape, result_dtype(source.dtype, wanted))
+    cpu_api.arrange(source, wanted, made.reshape(-1), available_cores())
+    return made
+
+
+def in_order(constant: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    """A copy of an array with its axes in another order, and its elements in the order of these."""
+    turned = constant.transpose(order)
+    if constant.flags.c_contiguous and constant.dtype.itemsize in (1, 2, 4, 8):
+        shape, steps = turned.shape, [strides_of(constant.shape)[axis] for axis in order]
+        plain = layout(shape, [block(zip(shape, steps, strides_of(shape), strict=True))])
+        made = None if plain is None else in_layout(constant, plain)
+        if made is not None:
+            return made
+    return np.ascontiguousarray(turned)
+
+
+def of_turned(wanted: Layout, shape: Sequence[int], order: Sequence[int]) -> Layout | None:
+    """A layout of an array of `shape` with its axes in another order, as a layout of the array itself.
+
+    None for one with a matrix, which needs groups of neighbouring elements, and for one whose blocks would have too
+    many axes, or have steps that are not the same everywhere in the array.
+    """
+    if wanted.matrix is not None:
+        return None
+    turned, steps = [shape[axis] for axis in order], [strides_of(shape)[axis] for axis in order]
+    blocks = [_of_turned(found, turned, steps) for found in wanted.blocks]
+    known = [found for found in blocks if found is not None]
+    made = layout(wanted.shape, known) if len(known) == len(blocks) else None
+    return None if made is None else made.model_copy(update={"widens": wanted.widens})
+
+
+def _of_turned(found: Block, turned: Sequence[int], steps: Sequence[int]) -> Block | None:
+    """A block that reads an array of shape `turned`, with `steps` from element to element in place of its strides."""
+    start = _digits(found.start, turned)
+    if start is None:
+        return None
+    axes: list[Axis] = []
+    last = list(start)
+    for extent, stride, to in zip(found.extents, found.strides, found.to_strides, strict=True):
+        for part, stride_of_part, to_of_part in _within(extent, stride, to, turned):
+            digits = _digits(stride_of_part, turned)
+            if digits is None:
+                return None
+            last = [n + (part - 1) * d for n, d in zip(last, digits, strict=True)]
+            axes.append((part, sum(d * step for d, step in zip(digits, steps, strict=True)), to_of_part))
+    if any(n >= size for n, size in zip(last, turned, strict=True)):  # an index would be carried to the next axis
+        return None
+    return block(axes, sum(n * step for n, step in zip(start, steps, strict=True)), found.to)
+
+
+def _within(extent: int, stride: int, to: int, turned: Sequence[int]) -> list[Axis]:
+    """An axis of a block, divided where it goes from one axis of the array to the next."""
+    for axis in reversed(range(len(turned))):
+        inner = math.prod(turned[axis + 1 :])
+        size = inner * turned[axis]
+        if inner <= stride < size and size % stride == 0 and extent > size // stride and extent * stride % size == 0:
+            count = size // stride
+            return [*_within(extent // count, size, to * count, turned), (count, stride, to)]
+    return [(extent, stride, to)]
+
+
+def _digits(number: int, turned: Sequence[int]) -> list[int] | None:
+    """A number of elements as steps along each axis; None if it leaves the array."""
+    digits = []
+    for size in reversed(turned):
+        digits.append(number % size if size else 0)
+        number = number // size if size else number
+    return None if number else digits[::-1]
