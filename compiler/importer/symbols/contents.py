@@ -341,6 +341,11 @@ def _modulo(given: Given) -> Contents | None:
 
     def rest(left: Size, right: Size) -> Size | None:
         whole = by(left, right)
+        if whole is None and left.number is not None and right.number is None:  # a shift by less than the size, say
+            if left.number >= 0 and given.assume_positive(right - left - number(1)):
+                return left
+            if left.number < 0 and by is quotient and given.assume_positive(right + left):
+                return right + left
         return None if whole is None else left - whole * right
 
     return _by_element(rest)(given)

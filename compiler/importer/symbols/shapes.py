@@ -96,9 +96,14 @@ def slice_axes(given: Given) -> list[tuple[int, Size, Size, int]] | None:
 
 def _slice(given: Given) -> list[Shape] | None:
     shape, parts = given.shape(), slice_axes(given)
-    if shape is None or parts is None:
+    if shape is None:
         return None
     dims = list(shape)
+    if parts is None:
+        cut = given.numbers(3) if given.has(3) else None
+        for axis in cut or ():
+            dims[axis] = None
+        return None if cut is None else [tuple(dims)]
     for axis, start, end, step in parts:
         size = dims[axis]
         dims[axis] = None

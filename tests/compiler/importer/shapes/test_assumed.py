@@ -129,6 +129,21 @@ def test_sizes_that_are_equal_for_dimensions_of_1_or_more_are_taken_for_equal() 
     assert model.symbols is not None and model.symbols.filled == {"n", "m"}
 
 
+@pytest.mark.parametrize("shift", [2, -2])
+def test_a_row_that_is_shifted_by_a_number_modulo_its_length_keeps_its_length(shift: int) -> None:
+    nodes = [
+        N("Shape", ["x"], ["n"], start=1),
+        N("Mod", ["shift", "n"], ["by"]),
+        N("Slice", ["x", "by", "n", "one"], ["behind"]),
+        N("Slice", ["x", "zero", "by", "one"], ["before"]),
+        N("Concat", ["behind", "before"], ["turned"], axis=1),
+        N("Add", ["x", "turned"], ["y"]),
+    ]
+    model = imported(nodes, ("b", "n"), shift=[shift], one=[1], zero=[0])
+    assert model.graph.values[model.graph.outputs[0]].shape == ("b", "n")
+    assert model.bounds["n"] == (3, None)  # neither part is empty
+
+
 @pytest.mark.parametrize(("start", "step", "expected"), [(9, -1, "min(10, n)"), (-1, -2, "(n + 1)//2")])
 def test_slices_that_run_backwards(start: int, step: int, expected: str) -> None:
     node = N("Slice", ["x", "start", "end", "axis", "step"], ["y"])
