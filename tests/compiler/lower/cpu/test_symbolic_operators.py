@@ -76,6 +76,16 @@ def test_transposed_convolutions_of_any_size_agree_with_onnx_runtime(
     compare(proto, tmp_path, [{"x": rng.standard_normal((n, 8, h, w)).astype(np.float32)} for n, h, w in sizes])
 
 
+@pytest.mark.parametrize("wide", ["m", 24])
+def test_images_that_are_enlarged_twice_agree_with_onnx_runtime(wide: int | str, tmp_path: Path) -> None:
+    how = {"coordinate_transformation_mode": "asymmetric", "mode": "nearest", "nearest_mode": "floor"}
+    nodes = [_N("Resize", ["x", "", "s"], ["once"], **how), _N("Resize", ["once", "", "s"], ["y"], **how)]
+    scales = {"s": np.array([1, 1, 2, 2], np.float32)}
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 3, 5, wide))}, ["y"], scales)
+    feeds = [{"x": np.random.default_rng(n).random((n, 3, 5, 24), np.float32)} for n in (1, 2)]
+    compare(proto, tmp_path, feeds)
+
+
 def test_running_sums_of_what_is_computed_before_agree_with_onnx_runtime(tmp_path: Path) -> None:
     nodes = [
         _N("Greater", ["x", "zero"], ["some"]),
