@@ -49,6 +49,8 @@ def assume_sizes(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
     found = _Found(dict(symbols.pins), dict(symbols.ranges), dict(symbols.steps))
     known = len(found.pins), dict(found.steps)
     for left, right, node in _pairs(draft, symbols, values):
+        if not (left.names | right.names) <= set(symbols.names):
+            continue  # nobody checks a size that is known only at run time
         text = _assumption(left, right, found)
         if text:
             draft.notes.append(f"{node} needs the sizes '{left.text}' and '{right.text}' to be equal: {text}")

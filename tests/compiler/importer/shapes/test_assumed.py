@@ -45,6 +45,13 @@ def test_maps_that_are_halved_and_doubled_need_a_multiple() -> None:
     assert model.samples["x"][2] % 8 == 0
 
 
+def test_nothing_is_assumed_of_a_size_that_is_known_only_at_run_time() -> None:
+    """The import would assume it again and again."""
+    nodes = [N("NonZero", ["x"], ["places"]), N("MatMul", ["places", "w"], ["y"])]
+    model = imported(nodes, ("n",), w=np.ones((8, 2), np.int64))
+    assert model.symbols is not None and "places.1" in model.symbols.fresh and not model.notes
+
+
 def test_nothing_is_assumed_if_another_device_takes_all_sizes() -> None:
     model = import_model(pyramid(), keep_dims=True)
     assert model.symbols is not None and not model.symbols.steps and not model.notes
