@@ -29,7 +29,8 @@ def dynamic_model(
         [helper.make_empty_tensor_value_info(name) for name in outputs],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
-    model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    domains = [helper.make_opsetid("", 17), *(helper.make_opsetid(d, 1) for d in {n.domain for n in nodes if n.domain})]
+    model: onnx.ModelProto = helper.make_model(graph, opset_imports=domains, ir_version=8)
     inferred = onnx.shape_inference.infer_shapes(model)
     for output, known in zip(model.graph.output, inferred.graph.output, strict=True):
         output.type.tensor_type.elem_type = known.type.tensor_type.elem_type

@@ -28,7 +28,7 @@ from heterocc.compiler.importer.operators.functions import expand_local, expand_
 from heterocc.compiler.importer.operators.opset import drop_unused_domains, lower_opset, settle_opset
 from heterocc.compiler.importer.reading.read import read_model
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
-from heterocc.compiler.importer.shapes.assumed import assume_sizes
+from heterocc.compiler.importer.shapes.assumed import assume_sizes, disagreements
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
 from heterocc.compiler.importer.shapes.propose import propose_shapes
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
@@ -134,7 +134,7 @@ def _normalised(draft: Draft, stem: str, digest: Callable[[], str], where: str, 
         values = simplify(draft, where)
     while assume and assume_sizes(draft, values, namer):
         values = simplify(draft, where)
-    if draft.symbols is not None and draft.symbols.fresh:
+    if draft.symbols is not None and (draft.symbols.fresh or (assume and disagreements(draft, values))):
         values = _with_filled_dimensions(draft, values, where)
     while assume and assume_sizes(draft, values, namer):
         values = simplify(draft, where)
@@ -146,16 +146,17 @@ def _normalised(draft: Draft, stem: str, digest: Callable[[], str], where: str, 
 
 
 def _with_filled_dimensions(draft: Draft, values: Mapping[str, Value], where: str) -> Mapping[str, Value]:
-    """Derive shapes again with the knowledge which dimensions are at least 1, if that makes more sizes known."""
+    """Derive shapes again knowing which dimensions are at least 1, if that makes more sizes known or equal."""
     before = draft.symbols
     assert before is not None
+    unknown = len(before.fresh), disagreements(draft, values)
     written = [o for n in draft.graph.node for o in n.output if o in values]
     dims = {d for o in written for d in values[o].shape or ()}
     seen = {name for d in dims if isinstance(d, str) for name in before.sizes[d].names}
     empty = before.may_be_empty(dims) & seen
-    draft.symbols = replace(before.copy(), filled=frozenset(before.names) - empty)
+    draft.symbols = replace(before.copy(), sizes={}, filled=frozenset(before.names) - empty)
     found = simplify(draft, where)
-    if len(draft.symbols.fresh) < len(before.fresh):
+    if (len(draft.symbols.fresh), disagreements(draft, found)) < unknown:
         return found
     draft.symbols = before
     return simplify(draft, where)

@@ -21,7 +21,7 @@ from heterocc.compiler.lower.half.precision import in_half
 from heterocc.compiler.lower.progress import phase
 from heterocc.compiler.lower.relax.entry import call_by_symbol, destination_passing, memory_passes
 from heterocc.compiler.lower.relax.fold import fold_weights
-from heterocc.compiler.lower.relax.importer import ImportedFunction, first_line, import_function
+from heterocc.compiler.lower.relax.importer import ImportedFunction, import_function
 from heterocc.compiler.lower.relax.kernels import KernelModule, to_kernels
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ __all__ = [
     "KernelModule",
     "call_by_symbol",
     "destination_passing",
-    "first_line",
     "import_partition",
     "kernel_module",
     "memory_passes",

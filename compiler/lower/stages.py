@@ -15,7 +15,8 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import with_names
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob, Tuned
-from heterocc.compiler.lower.pipeline import KernelModule, first_line
+from heterocc.compiler.lower.pipeline import KernelModule
+from heterocc.compiler.lower.reasons import reason_of
 
 CPU_HINT = "list CPU after this device"
 """The hint of an error about a partition that cannot be lowered for a device other than the CPU."""
@@ -63,7 +64,7 @@ def lowering(job: PartitionJob, advice: str = CPU_HINT) -> Iterator[None]:
         raise
     except Exception as error:  # TVM raises its own classes, ValueError, TypeError, KeyError …
         raise LoweringError(
-            f"partition {job.name} cannot be lowered for {job.device.name}: {first_line(error)}",
+            f"partition {job.name} cannot be lowered for {job.device.name}: {reason_of(error)}",
             where=f"{len(job.nodes)} nodes from '{job.nodes[0]}'",
             hint=f"`--dump-dir` keeps the IR of the partition; {advice}",
         ) from error
@@ -94,7 +95,7 @@ def refusal(attempt: Callable[[], Any]) -> str | None:
     except HeteroccError as error:
         return error.message
     except Exception as error:  # as in `lowering`
-        return f"it cannot be lowered: {first_line(error)}"
+        return reason_of(error)
     return None
 
 

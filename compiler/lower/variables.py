@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import sym, tirx
 
 from heterocc.artifacts.errors import LoweringError
@@ -90,6 +91,20 @@ class Variables:
 def as_int64(extent: Extent) -> tirx.Expr:
     """An extent as an expression."""
     return tirx.const(extent, "int64") if isinstance(extent, int) else extent
+
+
+def can_be_empty(dim: tirx.Expr) -> bool:
+    """Whether a dimension may be 0 in a valid run: it is limited from below, or depends on a size that may be 0."""
+    if isinstance(dim, tirx.IntImm):
+        return int(dim) == 0
+    limited: list[tirx.Max] = []
+    tvm_ffi.structural_walk(dim, [(tirx.Max, limited.append)], order="post")
+    return bool(limited) or any(may_be_empty(var) for var in tirx.analysis.undefined_vars(dim))
+
+
+def may_be_empty(variable: tirx.Var) -> bool:
+    """Whether a size may be 0."""
+    return bool(variable.name.startswith(EMPTY))
 
 
 def same(left: Sequence[Extent], right: Sequence[Extent]) -> bool:

@@ -19,6 +19,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import Lowering, WholeTrial
+from heterocc.compiler.lower.reasons import reason_of
 from heterocc.compiler.support.cache import Answer, Answers, NoCache
 from heterocc.compiler.support.sized_speed import has_generated_code, is_expected_fast
 from heterocc.passes.graph import Node, Value
@@ -207,8 +208,7 @@ class Support:
             return error.message
         except Exception as error:
             # A trial may lower any operator in any form, so any exception means that the device cannot run it.
-            text = str(error).strip().splitlines()
-            return f"{type(error).__name__}: {text[-1][:300]}" if text else type(error).__name__
+            return reason_of(error)
 
     def _lowering(self, device: TargetDevice) -> Lowering:
         lowering = self._lowerings.get(device.name)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from heterocc.compiler.importer.draft.draft import Draft
-from heterocc.compiler.importer.symbols.agree import needed_equal
+from heterocc.compiler.importer.symbols.agree import copied_axes, needed_equal
 from heterocc.compiler.importer.symbols.contents import Given
 from heterocc.compiler.importer.symbols.shapes import slice_axes
 from heterocc.compiler.importer.symbols.sizes import Size
@@ -37,6 +37,8 @@ def settle_shapes(draft: Draft, values: Mapping[str, Value]) -> bool:
         result = symbols.shape_of(values.get(node.output[0]))
         if symbols.steps and any(True for _ in needed_equal(given, result)):
             continue  # the dimension is another multiple than the one that would be inferred
+        if copied_axes(given, symbols.fresh.keys()):
+            continue  # for a size of 0 it means something else
         for index, numbers in rule(given, result or ()).items():
             if index not in computed:
                 continue

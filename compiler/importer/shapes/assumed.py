@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from heterocc.passes.graph import Value
 
 _MOST_TRIED = 4096
 """The largest size that is tried, and the largest number whose multiples are."""
+
+_MOST_NAMES = 3
+"""The most names of sizes that are made equal: an image's height and width, and a batch."""
 
 
 @dataclass
@@ -45,6 +49,8 @@ def assume_sizes(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
     found = _Found(dict(symbols.pins), dict(symbols.ranges), dict(symbols.steps))
     known = len(found.pins), dict(found.steps)
     for left, right, node in _pairs(draft, symbols, values):
+        if not (left.names | right.names) <= set(symbols.names):
+            continue  # nobody checks a size that is known only at run time
         text = _assumption(left, right, found)
         if text:
             draft.notes.append(f"{node} needs the sizes '{left.text}' and '{right.text}' to be equal: {text}")
@@ -60,6 +66,14 @@ def assume_sizes(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
     return True
 
 
+def disagreements(draft: Draft, values: Mapping[str, Value]) -> int:
+    """The number of sizes that must be equal and are not for all sizes of the named dimensions."""
+    symbols = draft.symbols
+    if symbols is None:
+        return 0
+    return sum(1 for left, right, _ in _pairs(draft, symbols, values) if not symbols.agree(left, right))
+
+
 def _pairs(draft: Draft, symbols: Symbols, values: Mapping[str, Value]) -> Iterator[tuple[Size, Size, str]]:
     """Sizes that must be equal and are not for all sizes of the named dimensions, each with a text for the node."""
     yield from symbols.equal
@@ -73,23 +87,23 @@ def _pairs(draft: Draft, symbols: Symbols, values: Mapping[str, Value]) -> Itera
 
 def _assumption(left: Size, right: Size, found: _Found) -> str | None:
     """Add the assumption under which two sizes are equal; returns it as text, None if there is none or a known one."""
-    names = left.names | right.names
-    if len(names) != 1:
+    names = sorted(left.names | right.names)
+    if not 1 <= len(names) <= _MOST_NAMES:
         return None
-    (name,) = names
     left, right = (number(found.pins[s.text]) if s.text in found.pins else s for s in (left, right))
     if left == right:
         return None
-    if name in found.fixed:
+    if any(name in found.fixed for name in names):
         return None  # it is a number when the shapes are derived again
     if left.number is not None or right.number is not None:
         size, value = (right, left.number) if left.number is not None else (left, right.number)
-        return None if value is None else _pinned(name, size, value, found)
-    step = _step(name, left, right, found.steps.get(name, 1))
-    if step is None or step == found.steps.get(name, 1):
+        return None if value is None or len(names) > 1 else _pinned(names[0], size, value, found)
+    steps = _steps(left, right, {name: found.steps.get(name, 1) for name in names})
+    new = {name: step for name, step in steps.items() if step != found.steps.get(name, 1)}
+    if not new:
         return None
-    found.steps[name] = step
-    return f"'{name}' must be a multiple of {step}"
+    found.steps.update(new)
+    return ", ".join(f"'{name}' must be a multiple of {step}" for name, step in new.items())
 
 
 def _pinned(name: str, size: Size, value: int, found: _Found) -> str | None:
@@ -110,14 +124,24 @@ def _pinned(name: str, size: Size, value: int, found: _Found) -> str | None:
     return f"'{name}' must be {f'{least} to {largest}' if largest is not None else f'{least} or more'}"
 
 
-def _step(name: str, left: Size, right: Size, known: int) -> int | None:
-    """The smallest number that divides the name's size whenever the sizes are equal by that; None if there is none."""
+def _steps(left: Size, right: Size, known: Mapping[str, int]) -> dict[str, int]:
+    """The smallest numbers such that the sizes are equal if these divide the names' sizes; empty if there are none."""
     most = math.lcm(*_divisors(left), *_divisors(right))
-    for step in range(1, most + 1) if most <= _MOST_TRIED else ():
-        whole = math.lcm(step, known)
-        if most % step == 0 and _replaced(left, name, whole) == _replaced(right, name, whole):
-            return whole
-    return None
+    factors = [step for step in range(1, most + 1) if most % step == 0] if most <= _MOST_TRIED else []
+    for chosen in sorted(itertools.product(factors, repeat=len(known)), key=math.prod):
+        steps = {name: math.lcm(step, known[name]) for name, step in zip(known, chosen, strict=True)}
+        one, other = _stepped(left, steps), _stepped(right, steps)
+        if one is not None and one == other:
+            return steps
+    return {}
+
+
+def _stepped(size: Size, steps: Mapping[str, int]) -> Size | None:
+    """The size for multiples of the names in place of the names; None if it cannot be expressed."""
+    found: Size | None = size
+    for name, step in steps.items():
+        found = None if found is None else _replaced(found, name, step)
+    return found
 
 
 def _divisors(size: Size) -> Iterator[int]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from heterocc.compiler.importer.symbols.contents import Given
-from heterocc.compiler.importer.symbols.sizes import Size, number, product_of
+from heterocc.compiler.importer.symbols.sizes import Size, number, product_of, quotient
 
 Pair = tuple[Size | None, Size | None]
 
@@ -31,6 +31,29 @@ def broadcast_pairs(given: Given) -> Iterator[tuple[Size, Size]]:
         yield from ((wide[0], other) for other in wide[1:] if other != wide[0])
 
 
+def copied_axes(given: Given, unknown: Collection[str]) -> list[int]:
+    """The axes of a Reshape whose computed size may be 0 where the data's is not, which it would copy then.
+
+    Only sizes that depend on `unknown` names, those known only at run time, may be 0.
+    """
+    shape, wanted = given.shape(), given.contents[1] if len(given.contents) > 1 else None
+    if given.node.op_type != "Reshape" or given.node.domain or given.attribute("allowzero", 0):
+        return []
+    if shape is None or wanted is None:
+        return []
+
+    def differs(size: Size, own: Size) -> bool:
+        times = quotient(own, size)
+        return times is None or times * size != own
+
+    return [
+        axis
+        for axis, (size, own) in enumerate(zip(wanted.flat, shape, strict=False))
+        if size is not None and own is not None and (size.least or 0) < 1
+        if not size.names.isdisjoint(unknown) and differs(size, own)
+    ]
+
+
 _BROADCASTING = frozenset(
     "Add Sub Mul Div Mod Pow Where And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Min Max Sum Mean PRelu "
     "BitShift BitwiseAnd BitwiseOr BitwiseXor".split()
@@ -46,15 +69,28 @@ _LEAST_RANKS = {
     "BatchNormalization": (2, 1),
     "InstanceNormalization": (2, 1),
     "GroupNormalization": (2, 1),
+    "LSTM": (3, 3),
 }
 """The least numbers of dimensions of the first two inputs; other checks refuse a model with fewer."""
 
+_LIKE = {
+    "ConvInteger": "Conv",
+    "QLinearConv": "Conv",
+    "MatMulInteger": "MatMul",
+    "QLinearMatMul": "MatMul",
+    "GRU": "LSTM",
+    "RNN": "LSTM",
+}
+"""Operators with the conditions of another one; those that begin with QLinear have the second operand as input 3."""
+
 
 def _pairs(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[Pair]:
-    node, first, second = given.node, given.shape(0), given.shape(1)
+    node, first = given.node, given.shape(0)
+    op_type = _LIKE.get(node.op_type, node.op_type)
+    second = given.shape(3 if node.op_type.startswith("QLinear") else 1)
     if node.domain or first is None:
         return
-    least = _LEAST_RANKS.get(node.op_type, (0, 0))
+    least = _LEAST_RANKS.get(op_type, (0, 0))
     if len(first) < least[0] or (second is not None and len(second) < least[1]):
         return
     if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze") and result is not None:
@@ -67,14 +103,16 @@ def _pairs(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[Pai
                 yield from ((a, b) for place, (a, b) in enumerate(zip(first, shape, strict=True)) if place != axis)
     elif second is None:
         return
-    elif node.op_type == "MatMul":
+    elif op_type == "MatMul":
         yield first[-1], second[-2 if len(second) > 1 else 0]
     elif node.op_type == "Gemm":
         yield first[0 if given.attribute("transA", 0) else 1], second[1 if given.attribute("transB", 0) else 0]
-    elif node.op_type in ("Conv", "ConvTranspose"):
-        channels = second[0] if node.op_type == "ConvTranspose" else second[1]
-        count = given.attribute("group", 1) if node.op_type == "Conv" else 1
+    elif op_type in ("Conv", "ConvTranspose"):
+        channels = second[0] if op_type == "ConvTranspose" else second[1]
+        count = given.attribute("group", 1) if op_type == "Conv" else 1
         yield first[1], None if channels is None else channels * number(count)
+    elif op_type == "LSTM":
+        yield first[2], second[2]
     elif node.op_type == "LayerNormalization":
         yield from zip(reversed(first), reversed(second), strict=False)
     elif node.op_type in ("BatchNormalization", "InstanceNormalization", "GroupNormalization"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from heterocc.compiler.importer.symbols.integers import above, absolute, divided, equal, truth
 from heterocc.compiler.importer.symbols.sizes import (
     Size,
     differ,
@@ -172,7 +174,7 @@ def _same(given: Given) -> Contents | None:
 def _cast(given: Given) -> Contents | None:
     found, dtype = given.contents[0], given.attribute("to", TensorProto.UNDEFINED)
     if found is not None and dtype == TensorProto.BOOL:
-        return _each(lambda e: _truth(differ(e, number(0))), found)
+        return _each(lambda e: truth(differ(e, number(0))), found)
     return found if dtype in _NUMBERS else None
 
 
@@ -251,6 +253,48 @@ def _expand(given: Given) -> Contents | None:
     return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(dims)))
 
 
+def _transpose(given: Given) -> Contents | None:
+    """Exporters of TorchScript turn the padding of a tensor around in this way."""
+    data = given.contents[0]
+    return None if data is None else np.transpose(data, given.attribute("perm"))
+
+
+def _split(given: Given) -> Contents | None:
+    """The first part."""
+    data, count = given.contents[0], len(given.node.output)
+    if data is None:
+        return None
+    axis = given.attribute("axis", 0) % data.ndim
+    parts = given.attribute("split") if given.opset < 13 else given.numbers(1)
+    if given.has(1) and parts is None:
+        return None
+    first = parts[0] if parts is not None else -(-data.shape[axis] // count)
+    return data.take(range(first), axis)
+
+
+def _clip(given: Given) -> Contents | None:
+    data = given.contents[0]
+    for index, rule in ((1, larger), (2, smaller)):
+        end = given.sizes(index) if given.has(index) else ()
+        if data is None or end is None or given.opset < 11:
+            return None
+        if end:
+            data = _each(rule, data, _array(end, ()))
+    return data
+
+
+def _all_of(rule: Callable[[Size, Size], Size]) -> Callable[[Given], Contents | None]:
+    """A rule for a reduction of a vector."""
+
+    def apply(given: Given) -> Contents | None:
+        found, shape = given.sizes(0), given.shape()
+        if not found or shape is None or len(shape) != 1 or given.attribute("noop_with_empty_axes", 0):
+            return None
+        return _array([reduce(rule, found)], [1])
+
+    return apply
+
+
 def _product(given: Given) -> Contents | None:
     found = given.sizes(0)
     shape = given.shape()
@@ -291,38 +335,20 @@ def _fold(rule: Callable[[Size, Size], Size | None]) -> Callable[[Given], Conten
     return apply
 
 
-def _divided(left: Size, right: Size) -> Size | None:
-    # ONNX rounds towards zero, which is downwards for what is not negative
-    return quotient(left, right) if left.least is not None and left.least >= 0 else None
-
-
 def _modulo(given: Given) -> Contents | None:
     """Mod has the sign of the divisor, as quotients that are rounded down do; with `fmod` that of the dividend."""
-    divided = _divided if given.attribute("fmod", 0) else quotient
+    by = divided if given.attribute("fmod", 0) else quotient
 
     def rest(left: Size, right: Size) -> Size | None:
-        whole = divided(left, right)
+        whole = by(left, right)
+        if whole is None and left.number is not None and right.number is None:  # a shift by less than the size, say
+            if left.number >= 0 and given.assume_positive(right - left - number(1)):
+                return left
+            if left.number < 0 and by is quotient and given.assume_positive(right + left):
+                return right + left
         return None if whole is None else left - whole * right
 
     return _by_element(rest)(given)
-
-
-def _truth(value: bool | None) -> Size | None:
-    return None if value is None else number(int(value))
-
-
-def _above(left: Size, right: Size, *, equal: bool) -> Size | None:
-    gap = left - right
-    if gap.least is not None and gap.least >= (0 if equal else 1):
-        return number(1)
-    if (-gap).least is not None and ((-gap).least or 0) >= (1 if equal else 0):
-        return number(0)
-    return None
-
-
-def _equal(left: Size, right: Size) -> Size | None:
-    different = differ(left, right)
-    return _truth(None if different is None else not different)
 
 
 _RULES: Mapping[str, Callable[[Given], Contents | None]] = {
@@ -341,19 +367,28 @@ _RULES: Mapping[str, Callable[[Given], Contents | None]] = {
     "ConstantOfShape": _constant_of_shape,
     "Range": _range,
     "Expand": _expand,
+    "Transpose": _transpose,
+    "Split": _split,
+    "Clip": _clip,
+    **dict.fromkeys(("Ceil", "Floor", "Round"), _same),  # what is followed is whole
+    "Abs": _by_element(absolute),
     "ReduceProd": _product,
+    "ReduceSum": _all_of(lambda a, b: a + b),
+    "ReduceMax": _all_of(larger),
+    "ReduceMin": _all_of(smaller),
+    "Sum": _fold(lambda a, b: a + b),
     "Add": _by_element(lambda a, b: a + b),
     "Sub": _by_element(lambda a, b: a - b),
     "Mul": _by_element(lambda a, b: a * b),
-    "Div": _by_element(_divided),
+    "Div": _by_element(divided),
     "Mod": _modulo,
     "Neg": _by_element(lambda a: -a),
     "Min": _fold(smaller),
     "Max": _fold(larger),
-    "Equal": _by_element(_equal),
-    "Greater": _by_element(lambda a, b: _above(a, b, equal=False)),
-    "GreaterOrEqual": _by_element(lambda a, b: _above(a, b, equal=True)),
-    "Less": _by_element(lambda a, b: _above(b, a, equal=False)),
-    "LessOrEqual": _by_element(lambda a, b: _above(b, a, equal=True)),
+    "Equal": _by_element(equal),
+    "Greater": _by_element(lambda a, b: above(a, b, equal=False)),
+    "GreaterOrEqual": _by_element(lambda a, b: above(a, b, equal=True)),
+    "Less": _by_element(lambda a, b: above(b, a, equal=False)),
+    "LessOrEqual": _by_element(lambda a, b: above(b, a, equal=True)),
     "Not": _by_element(lambda a: None if a.number is None else number(int(not a.number))),
 }

@@ -109,6 +109,16 @@ def _embedded(given: Given) -> list[Shape] | None:
     return [(*tokens, words[1]), (tokens[0],), (*tokens, words[1])]
 
 
+def _quantised_lstm(given: Given) -> list[Shape] | None:
+    """The hidden state of each step; the last hidden state, and the last cell state."""
+    shape = given.shape()
+    if shape is None or len(shape) != 3:
+        return None
+    directions = number(2 if given.attribute("direction", b"forward") == b"bidirectional" else 1)
+    last = directions, shape[1], number(given.attribute("hidden_size"))
+    return [(shape[0], *last), last, last]
+
+
 _RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {
     **dict.fromkeys("BiasGelu FastGelu QuickGelu Gelu QLinearSigmoid QLinearLeakyRelu QLinearSoftmax".split(), _same),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _same),
@@ -125,5 +135,6 @@ _RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {
     "QLinearWhere": _elementwise(0, 1, 4),
     "QLinearConcat": _quantised_concat,
     "EmbedLayerNormalization": _embedded,
+    "DynamicQuantizeLSTM": _quantised_lstm,
     "QLinearGlobalAveragePool": _pooled,
 }

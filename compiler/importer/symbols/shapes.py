@@ -96,9 +96,14 @@ def slice_axes(given: Given) -> list[tuple[int, Size, Size, int]] | None:
 
 def _slice(given: Given) -> list[Shape] | None:
     shape, parts = given.shape(), slice_axes(given)
-    if shape is None or parts is None:
+    if shape is None:
         return None
     dims = list(shape)
+    if parts is None:
+        cut = given.numbers(3) if given.has(3) else None
+        for axis in cut or ():
+            dims[axis] = None
+        return None if cut is None else [tuple(dims)]
     for axis, start, end, step in parts:
         size = dims[axis]
         dims[axis] = None
@@ -109,8 +114,8 @@ def _slice(given: Given) -> list[Shape] | None:
         if bounds is not None and (end.least is None or end.least < 0) and not _is_back(end):
             given.assume_positive(bounds[1] - bounds[0] - number(1))  # as its end is assumed not to be negative
         if bounds is not None:
-            length = bounds[1] if bounds[0].number == 0 else larger(bounds[1] - bounds[0], number(0))
-            dims[axis] = quotient(length + number(step - 1), number(step))
+            count = quotient(bounds[1] - bounds[0] + number(step - 1), number(step))
+            dims[axis] = count if count is None or bounds[0].number == 0 else larger(count, number(0))
     return [tuple(dims)]
 
 
@@ -172,8 +177,16 @@ def _constant_of_shape(given: Given) -> list[Shape] | None:
     return None if found is None else [tuple(found)]
 
 
+def _whole_constant(given: Given, index: int) -> list[Size] | None:
+    """The element of a constant of one floating-point number, if that is whole."""
+    array = given.constants[index] if index < len(given.constants) else None
+    if array is None or array.size != 1 or array.dtype.kind != "f" or not float(array.flat[0]).is_integer():
+        return None
+    return [number(int(array.flat[0]))]
+
+
 def _range(given: Given) -> list[Shape] | None:
-    ends = [given.sizes(index) for index in range(3)]
+    ends = [given.sizes(index) or _whole_constant(given, index) for index in range(3)]
     if any(end is None for end in ends):
         return None
     start, limit, delta = (end[0] for end in ends if end is not None)
@@ -216,6 +229,20 @@ def _split(given: Given) -> list[Shape] | None:
         if part is not None and part * number(count) != size:
             sizes[-1] = None if size.number is None else size - part * number(count - 1)
     return [(*shape[:axis], s, *shape[axis + 1 :]) for s in sizes]
+
+
+def _top_k(given: Given) -> list[Shape] | None:
+    """Values and places: as many as are asked for, if the dimension has so many for all sizes, as far as is known."""
+    shape, wanted = given.shape(), given.sizes(1) if given.opset >= 10 else [number(given.attribute("k"))]
+    if shape is None or not shape:
+        return None
+    axis = given.attribute("axis", -1) % len(shape)
+    size, count = shape[axis], wanted[0] if wanted else None
+    if size is not None and count is not None:
+        gap = size - count
+        if size.number is None and not (gap.least is not None and gap.least >= 0) and not given.assume_positive(gap):
+            count = None
+    return [(*shape[:axis], count, *shape[axis + 1 :])] * 2
 
 
 def _pad(given: Given) -> list[Shape] | None:
@@ -379,7 +406,10 @@ _RULES: Mapping[str, Rule] = {
     "Concat": _concat,
     "Split": _split,
     "Pad": _pad,
+    "TopK": _top_k,
     "Conv": window_shapes,
+    "ConvInteger": window_shapes,
+    "QLinearConv": window_shapes,
     "MaxPool": window_shapes,
     "AveragePool": window_shapes,
     "LpPool": window_shapes,

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+_MOST_STEPS = 64
+"""The most terms of a quotient of sums."""
+
 Kind = Literal["//", "min", "max"]
 
 
@@ -111,6 +114,15 @@ class Size:
     def least(self) -> int | None:
         """A lower bound for names of 0 or more, and of 1 or more for those that are Filled; None if none is known."""
         lower = self._without_quotients()
+        for product, count in lower.terms:
+            atom = product[0] if len(product) == 1 else None
+            if count < 0 and isinstance(atom, Compound) and atom.kind != "//":
+                rest = lower - Size(((product, count),))
+                found = [(rest + side * number(count)).least for side in (atom.left, atom.right)]
+                known = [n for n in found if n is not None]
+                if atom.kind == "min":
+                    return max(known, default=None)
+                return min(known) if len(known) == 2 else None
         total = 0
         for product, count in lower.terms:
             if not product:
@@ -184,7 +196,38 @@ def _sum(terms: Iterable[tuple[Product, int]]) -> Size:
     for product, count in terms:
         total[product] = total.get(product, 0) + count
     left = [(product, count) for product, count in total.items() if count]
-    return Size(tuple(sorted(left, key=lambda term: (not term[0], [_key(a) for a in term[0]]))))
+    joined = _joined(left)
+    return joined or Size(tuple(sorted(left, key=lambda term: (not term[0], [_key(a) for a in term[0]]))))
+
+
+def _joined(terms: list[tuple[Product, int]]) -> Size | None:
+    """The sum with max(x, y) + min(x, y) as x + y; None if there is no such pair.
+
+    The two parts of a tensor that is cut and joined again, to shift it, have such sizes. A number may be added to both
+    sides of one of the two.
+    """
+    parts: dict[Kind, list[tuple[Product, Compound, int]]] = {"max": [], "min": [], "//": []}
+    for product, count in terms:
+        for place, atom in enumerate(product):
+            if isinstance(atom, Compound):
+                parts[atom.kind].append((product[:place] + product[place + 1 :], atom, count))
+    for rest, high, count in parts["max"]:
+        for other, low, times in parts["min"]:
+            more = _difference(low, high) if other == rest and count * times > 0 else None
+            if more is None:
+                continue
+            both = min(count, times, key=abs)
+            taken = [(tuple(sorted((*rest, atom), key=_key)), -both) for atom in (high, low)]
+            return _sum((*terms, *taken)) + Size(((rest, both),)) * (high.left + high.right + more)
+    return None
+
+
+def _difference(low: Compound, high: Compound) -> Size | None:
+    """What the sides of the first exceed those of the second by; None if it is not the same."""
+    for one, other in ((low.left, low.right), (low.right, low.left)):
+        if one - high.left == other - high.right:
+            return one - high.left
+    return None
 
 
 def number(value: int) -> Size:
@@ -218,13 +261,38 @@ def quotient(left: Size, right: Size) -> Size | None:
         if all(d is not None for d in divided):
             return _sum(d for d in divided if d is not None)
     divisor = right.number
-    if divisor is None or divisor <= 0:
+    if divisor is None:
+        return _polynomial(left, right) if len(right.terms) > 1 else None
+    if divisor <= 0:
         return None
     whole = _sum((p, c // divisor) for p, c in left.terms)
     rest = _sum((p, c % divisor) for p, c in left.terms)
     if rest.number is not None:
         return whole + number(rest.number // divisor)
     return whole + Size((((Compound("//", rest, right),), 1),))
+
+
+def _polynomial(left: Size, right: Size) -> Size | None:
+    """left / right for sums, by division of polynomials, if nothing is left over.
+
+    An example is the batch of windows of a padded image, whose sides are sums, divided by their number.
+    """
+    atoms = sorted({_key(a) for product, _ in (*left.terms, *right.terms) for a in product})
+
+    def order(term: tuple[Product, int]) -> tuple[int, list[int]]:
+        keys = [_key(a) for a in term[0]]
+        return len(keys), [keys.count(atom) for atom in atoms]
+
+    product, count = max(right.terms, key=order)
+    total, rest = number(0), left
+    for _ in range(_MOST_STEPS):
+        if not rest.terms:
+            return total
+        part = _over(max(rest.terms, key=order), product, count)
+        if part is None:
+            return None
+        total, rest = total + _sum([part]), rest - _sum([part]) * right
+    return None
 
 
 def _over(term: tuple[Product, int], product: Product, count: int) -> tuple[Product, int] | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from heterocc.compiler.importer.symbols.contents import Given, Shape
 from heterocc.compiler.importer.symbols.sizes import Size, number, quotient
 
+_WEIGHTS = {"Conv": 1, "FusedConv": 1, "ConvInteger": 1, "QLinearConv": 3}
+"""The input of a convolution that is its weights; pooling has none."""
+
 
 def window_shapes(given: Given) -> list[Shape] | None:
     """Convolutions and pooling: the spatial dimensions; batch and channels are those of the data and the weights."""
@@ -13,7 +16,8 @@ def window_shapes(given: Given) -> list[Shape] | None:
     if shape is None:
         return None
     rank = len(shape) - 2
-    weights = given.shape(1) if node.op_type in ("Conv", "FusedConv") else None
+    place = _WEIGHTS.get(node.op_type)
+    weights = None if place is None else given.shape(place)
     kernel = given.attribute("kernel_shape")
     if kernel is None and weights is not None:
         kernel = [None if d is None else d.number for d in weights[2:]]

@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.shapes import tiled
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, padded_place
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, padded_place
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent, as_int64, same
@@ -58,7 +58,7 @@ def _range(ctx: Context, start: relax.Expr, limit: relax.Expr, delta: relax.Expr
     """Range between integers that follow from sizes."""
     if not ctx.is_symbolic(0):
         return ctx.original(start, limit, delta)
-    known = [ctx.sizes(index) for index in range(3)]
+    known = [ctx.sizes(index) or _whole_constant(value) for index, value in enumerate((start, limit, delta))]
     if any(k is None for k in known):
         raise NotImplementedError("the ends of the range are computed from data")
     dtype = dtype_of(start)
@@ -69,6 +69,12 @@ def _range(ctx: Context, start: relax.Expr, limit: relax.Expr, delta: relax.Expr
 
     ends = [k[0] for k in known if k is not None]
     return emit_sized(ctx.bb, compute, [], [ends[0], ends[2]], ctx.result(), dtype, "range")
+
+
+def _whole_constant(value: relax.Expr) -> tuple[int] | None:
+    """The element of a constant of one whole number."""
+    array = fixed(value)
+    return None if array is None or array.size != 1 or not float(array.flat[0]).is_integer() else (int(array.flat[0]),)
 
 
 @converter("Slice")

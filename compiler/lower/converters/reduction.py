@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.registry import Context, converter
@@ -19,6 +19,7 @@ from heterocc.compiler.lower.converters.values import (
     rank_of,
     scalar,
 )
+from heterocc.compiler.lower.variables import as_int64, can_be_empty
 
 op = relax.op
 
@@ -172,17 +173,28 @@ def _power(ctx: Context, value: relax.Expr, exponent: float) -> relax.Expr:
 
 @converter("ReduceMean")
 def reduce_mean(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
-    """ReduceMean. The mean of integers is rounded towards zero."""
-    if dtype_of(data).startswith(("float", "bfloat")):
-        return ctx.original(data) if axes is None else ctx.original(data, axes)
-    along = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes)]
-    if not along and ctx.attrs.get("noop_with_empty_axes", 0):
+    """ReduceMean. The mean of integers is rounded towards zero.
+
+    That of nothing is 0, as in ONNX Runtime; ONNX leaves it undefined.
+    """
+    listed = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes)]
+    if not listed and ctx.attrs.get("noop_with_empty_axes", 0):
         return data
-    rank = rank_of(data)
-    dims = [a % rank for a in along] if along else list(range(rank))
-    count = math.prod(fixed_size(data, a) for a in dims)
-    total = op.sum(data, dims, bool(ctx.attrs.get("keepdims", 1)))
-    return op.divide(total, scalar(count, dtype_of(data)))
+    rank, kept = rank_of(data), bool(ctx.attrs.get("keepdims", 1))
+    dims = sorted({a % rank for a in listed} if listed else range(rank))
+    along = [dims_of(data)[a] for a in dims]
+    is_real = dtype_of(data).startswith(("float", "bfloat"))
+    if is_real and not any(can_be_empty(as_int64(n)) for n in along):
+        return ctx.original(data) if axes is None else ctx.original(data, axes)
+
+    def mean(x: te.Tensor) -> te.Tensor:
+        count = tirx.max(math.prod((x.shape[a] for a in dims), start=as_int64(1)), as_int64(1))
+        total = topi.sum(x, dims, kept)
+        if is_real:
+            return topi.divide(total, count)
+        return te.compute(total.shape, lambda *i: tirx.truncdiv(total(*i), count.astype(x.dtype)), name="mean")
+
+    return ctx.bb.emit_te(mean, data, primfunc_name_hint="mean")
 
 
 @converter("ReduceMax", "ReduceMin")

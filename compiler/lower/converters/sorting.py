@@ -11,10 +11,12 @@ from tvm import relax, te, tirx
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import has_fixed_sizes, requested
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, rank_of, scalar
+from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
 
+_OPAQUE = 8  # TVM's pattern of kernels that are not fused with others
 _IN_VECTORS = ("float32", "float64", "int32", "int64")
 
 
@@ -38,6 +40,8 @@ def _top(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr:
     """Values and places as a tuple: by a kernel of the CPU back end if sizes are fixed, else by TVM's runtime."""
     dtype, shape = dtype_of(data), dims_of(data)
     axis = ctx.attrs.get("axis", -1) % len(shape)
+    if not isinstance(shape[axis], int):
+        return relax.Tuple(_top_of_any(ctx, data, axis))
     fits = has_fixed_sizes(data) and len(shape) > 0 and math.prod(shape) < 1 << 31
     if ctx.backend != "cpu" or dtype not in ("float32", "int32") or not fits:
         return ctx.original(data, *rest)
@@ -48,6 +52,30 @@ def _top(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr:
     made = [k if d == axis else n for d, n in enumerate(shape)]
     options = {"axis": axis, "largest": int(ctx.attrs.get("largest", 1))}
     return requested(ctx, "top_k", [data], [(made, dtype), (made, "int64")], **options)
+
+
+def _top_of_any(ctx: Context, data: relax.Expr, axis: int) -> list[relax.Expr]:
+    """Values and places along an axis without a fixed size, by the sort of TVM's runtime."""
+    if ctx.backend != "cpu":
+        raise NotImplementedError("the data has no fixed size along the axis")
+    smallest = not ctx.attrs.get("largest", 1)
+    named = [bool(name) for name in (*ctx.node.output, "")[:2]]
+    shapes = [ctx.result(n if named[n] else 1 - n) for n in range(2)]  # equal, but for names of unknown sizes
+
+    def places(given: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        def sort(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+            count = wanted[axis]
+            call = tirx.call_packed("tvm.contrib.sort.topk", ins[0], outs[0], count, axis, "indices", smallest)
+            # The function takes a count of 0 as that of all elements.
+            return tirx.IfThenElse(count > tirx.const(0, "int64"), tirx.Evaluate(call), None)
+
+        return te.extern([tuple(wanted)], [given[0]], sort, name="places", dtype=["int64"])
+
+    def values(given: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        return te.compute(wanted, lambda *i: given[0](*i[:axis], given[1](*i), *i[axis + 1 :]), name="values")
+
+    found = emit_sized(ctx.bb, places, [data], [], shapes[1], "int64", "places", opaque=True)
+    return [emit_sized(ctx.bb, values, [data, found], [], shapes[0], dtype_of(data), "values"), found]
 
 
 @converter("CumProd", "CumSum")
@@ -76,7 +104,8 @@ def _along(ctx: Context, data: relax.Expr, axis: int) -> relax.Expr:
         options: dict[str, int | str] = {"axis": axis, "of": of, "exclusive": exclusive, "reverse": int(reverse)}
         return requested(ctx, "running", [data], [(shape, dtype)], **options)
     if ctx.backend == "cpu" and not isinstance(shape[axis], int):
-        return ctx.bb.emit_te(_running(ctx, axis), data, primfunc_name_hint="running")
+        attrs = {"op_pattern": _OPAQUE}
+        return ctx.bb.emit_te(_running(ctx, axis), data, primfunc_name_hint="running", primfunc_attrs=attrs)
     value = ctx.bb.emit(op.flip(data, axis)) if reverse else data
     function = op.cumprod if ctx.node.op_type == "CumProd" else op.cumsum
     value = ctx.bb.emit(function(value, axis, dtype_of(data), bool(ctx.attrs.get("exclusive", 0))))

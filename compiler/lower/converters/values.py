@@ -21,7 +21,7 @@ def fixed_size(value: relax.Expr, axis: int) -> int:
     """The size of one dimension. Raises NotImplementedError if it is not fixed."""
     size = dims_of(value)[axis]
     if not isinstance(size, int):
-        raise NotImplementedError(f"dimension {axis} of an input has no fixed size, '{size}'")
+        raise NotImplementedError(f"dimension {axis} of an input has no fixed size")
     return size
 
 

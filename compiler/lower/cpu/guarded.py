@@ -15,8 +15,9 @@ from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, can_be_empty, dims_of
+from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, dims_of
 from heterocc.compiler.lower.quotients import truncating
+from heterocc.compiler.lower.variables import can_be_empty
 
 _REDUCTION = 2
 

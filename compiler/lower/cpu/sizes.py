@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tvm_ffi
 from tvm import sym, tirx
 
-from heterocc.compiler.lower.variables import EMPTY
+from heterocc.compiler.lower.variables import can_be_empty, may_be_empty
 
 TYPICAL = (61, 67, 71, 73, 79, 83, 89, 97)
 """Values of a kernel's variables by which generators choose: primes, so that few sizes are equal by chance."""
@@ -124,18 +124,6 @@ def _is_bounded(dim: tirx.Expr) -> bool:
     """Whether a dimension depends on one variable, which is at least 1, and is not limited from below."""
     variables = tirx.analysis.undefined_vars(dim)
     return len(variables) == 1 and not can_be_empty(dim)
-
-
-def can_be_empty(dim: tirx.Expr) -> bool:
-    """Whether a dimension may be 0 in a valid run: it is limited from below, or depends on a size that may be 0."""
-    limited: list[tirx.Max] = []
-    tvm_ffi.structural_walk(dim, [(tirx.Max, limited.append)], order="post")
-    return bool(limited) or any(may_be_empty(var) for var in tirx.analysis.undefined_vars(dim))
-
-
-def may_be_empty(variable: tirx.Var) -> bool:
-    """Whether a size may be 0."""
-    return bool(variable.name.startswith(EMPTY))
 
 
 _CURRENT: ContextVar[Assumptions | None] = ContextVar("assumptions", default=None)

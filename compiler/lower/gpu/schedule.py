@@ -19,9 +19,10 @@ from heterocc.compiler.lower.gpu.reduction.rows import joins_rows
 from heterocc.compiler.lower.gpu.rules import RULES, SIZED_RULES, scheduled_by
 from heterocc.compiler.lower.gpu.tuning.tune import Kernel, Tuner
 from heterocc.compiler.lower.launches import launches
-from heterocc.compiler.lower.pipeline import KernelModule, first_line
+from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.quotients import truncating
+from heterocc.compiler.lower.reasons import reason_of
 from heterocc.compiler.lower.relax.kernels import always_among, kernel_calls
 from heterocc.compiler.lower.relax.merge import merge_rows
 from heterocc.compiler.lower.straight import (
@@ -93,7 +94,7 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packa
         try:
             packed = scheduled_by(rule, function, limits, packable)
         except s_tir.ScheduleError as error:
-            problem = first_line(error)
+            problem = reason_of(error)
             continue
         except LoweringError as error:
             raise LoweringError(error.message, where=where, hint=error.hint) from None

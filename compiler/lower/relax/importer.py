@@ -29,6 +29,7 @@ from heterocc.compiler.lower.converters.narrow import is_touched as is_narrow
 from heterocc.compiler.lower.converters.quantised.dequantised import in_integers
 from heterocc.compiler.lower.converters.registry import ML
 from heterocc.compiler.lower.progress import counted
+from heterocc.compiler.lower.reasons import reason_of
 from heterocc.compiler.lower.relax.widened import Widened, narrow, widen, widened_array, without_types
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 from heterocc.compiler.lower.variables import Variables, require_names, same
@@ -175,7 +176,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             raise
         except Exception as error:  # converters raise anything: AssertionError, KeyError, TVMError, ValueError …
             raise LoweringError(
-                f"the importer cannot convert {node.op_type}: {first_line(error)}", where=self._where(node)
+                f"the importer cannot convert {node.op_type}: {reason_of(error)}", where=self._where(node)
             ) from error
         for name, value in zip(node.output, outputs, strict=False):
             if not name:
@@ -295,7 +296,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         found = next(((a.text, b.text) for a, b in pairs if not symbols.agree(a, b)), None)
         if found is not None:
             raise LoweringError(
-                f"{node.op_type} needs the sizes '{found[0]}' and '{found[1]}' to be equal, which not all inputs are",
+                f"{node.op_type} needs the sizes '{found[0]}' and '{found[1]}' to be equal, "
+                "which they are not for all inputs",
                 where=self._where(node),
                 hint="fix the dimension with --dim, or list ORT after this device",
             )
@@ -326,7 +328,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         dtype = dtype_name(value.ty)
         if dtype != self._computed(name) or shape != wanted.shape:
             raise LoweringError(
-                f"the importer produces {dtype}{list(shape)} for output '{name}', but ONNX defines "
+                f"its code would give output '{name}' the type {dtype}{list(shape)} in place of "
                 f"{wanted.dtype}{list(wanted.shape or ())}",
                 where=self._where(node),
             )
@@ -341,8 +343,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         dtype = dtype_name(value.ty)
         if dtype != self._computed(name) or not same(found, shape):
             raise LoweringError(
-                f"the importer produces {dtype}{found} for output '{name}', but its sizes are "
-                f"{wanted.dtype}{list(wanted.shape or ())}",
+                f"its code cannot give output '{name}' the type {wanted.dtype}{_shown(wanted.shape)}",
                 where=self._where(node),
             )
 
@@ -372,6 +373,10 @@ def dtype_name(ty: relax.TensorType) -> str:
     return str(ty.dtype.dtype) if hasattr(ty.dtype, "dtype") else str(ty.dtype)
 
 
+def _shown(shape: tuple[int | str | None, ...] | None) -> str:
+    return f"[{', '.join(str(dim) for dim in shape or ())}]"
+
+
 def static_shape(ty: relax.TensorType) -> tuple[int, ...] | None:
     """The shape of a tensor type, or None if a dimension is not a constant."""
     if ty.shape is None or not isinstance(ty.shape, relax.ShapeExpr):
@@ -379,11 +384,3 @@ def static_shape(ty: relax.TensorType) -> tuple[int, ...] | None:
     if not all(isinstance(dim, tvm.tirx.IntImm) for dim in ty.shape.values):
         return None
     return tuple(int(dim) for dim in ty.shape.values)
-
-
-def first_line(error: BaseException) -> str:
-    """The first non-empty line of an exception's message, or its class. TVM's messages contain whole backtraces."""
-    if isinstance(error, KeyError):
-        return f"missing key {error}"  # the message of a KeyError is the key alone
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__

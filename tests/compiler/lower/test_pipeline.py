@@ -7,7 +7,7 @@ from onnx import helper
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.converters.resize.operators import axis_table
-from heterocc.compiler.lower.pipeline import KernelModule, first_line, kernel_module
+from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from tests.compiler.lower.lowered import job, model, run_cpu
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 11
@@ -170,9 +170,3 @@ def test_gather_counts_negative_indices_from_the_end_and_never_reads_outside() -
     np.testing.assert_array_equal(run_cpu(made, {"x": x})["y"], [1, 10, 10, 1])
     with pytest.raises(LoweringError, match="out of range for a dimension of 10"):
         kernels(model([node("Gather", ["x", "i"], ["y"])], {"x": x}, ["y"], {"i": where}))
-
-
-def test_a_reason_is_a_sentence_if_a_converter_misses_an_attribute() -> None:
-    assert first_line(KeyError("num_heads")) == "missing key 'num_heads'"
-    assert first_line(ValueError("\n  no such axis\nstack of TVM")) == "no such axis"
-    assert first_line(NotImplementedError()) == "NotImplementedError"

@@ -195,7 +195,7 @@ def test_whatever_a_trial_raises_is_an_answer(sub_reshape: ImportedModel) -> Non
 
     result = ask(sub_reshape, D0, bench=lambda device: Raises(frozenset()))
     assert result.reason("sub", "D0") == "no such thing"
-    assert result.reason("reshape", "D0") == "ZeroDivisionError: the cause"
+    assert result.reason("reshape", "D0") == "no code can be generated for this form of it"
 
 
 def test_equal_nodes_are_asked_once_and_different_ones_each(tmp_path: Path) -> None:

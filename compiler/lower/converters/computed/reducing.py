@@ -95,7 +95,9 @@ def _reduced(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
     def end(values: list[tirx.Expr], count: tirx.Expr) -> tirx.Expr:
         value = values[0]
         if kind == "ReduceMean":
-            return tirx.truncdiv(value, count.astype(work)) if "int" in work else value / count.astype(work)
+            # The mean of nothing is 0, as in ONNX Runtime; ONNX leaves it undefined.
+            divisor = tirx.max(count, whole(1)).astype(work)
+            return tirx.truncdiv(value, divisor) if "int" in work else value / divisor
         if kind in ("ReduceL2", "ReduceLogSum"):
             value = value.astype("float64") if "int" in work else value
             return tirx.sqrt(value) if kind == "ReduceL2" else tirx.log(value)

@@ -12,7 +12,8 @@ from heterocc.compiler.lower.converters.registry import REQUIRED, Context, conve
 WANTED = "heterocc_wanted"
 """The attribute of an If of the domain REQUIRED: 1 if the condition has to be true, else 0."""
 AXES = "heterocc_axes"
-"""The attribute of the domain REQUIRED: the axes whose sizes a Squeeze needs to be 1; the one that a Shape checks."""
+"""The attribute of the domain REQUIRED: the axes whose sizes a Squeeze needs to be 1; the one that a Shape checks;
+those of which a Reshape copies the size in place of a 0."""
 LEAST, NAMED = "heterocc_least", "heterocc_named"
 """The attributes of a Shape of the domain REQUIRED: the least size, and the text of the error for a smaller one."""
 
@@ -42,6 +43,21 @@ def _single(ctx: Context, data: relax.Expr) -> relax.Expr:
         return [(tirx.EQ(ins[0].shape[axis].astype("int64"), whole(1)), text) for axis in axes]
 
     return vector(ctx, [data], 1, lambda ins: [ins[0].shape[axes[0]]], check)
+
+
+@converter("Reshape", domain=REQUIRED)
+def _not_copied(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
+    """A number that is computed only if no size is 0 that then would mean another one."""
+    axes = [int(axis) for axis in ctx.attrs[AXES]]
+    text = "a computed size is 0 with these inputs, which stands for that of the data"
+
+    def check(ins: Sequence[tirx.Buffer]) -> list[tuple[tirx.Expr, str]]:
+        return [
+            (tirx.any(element(ins[1], axis) != whole(0), ins[0].shape[axis].astype("int64") == whole(0)), text)
+            for axis in axes
+        ]
+
+    return vector(ctx, [data, shape], 1, lambda ins: [element(ins[1], axes[0])], check)
 
 
 @converter("Shape", domain=REQUIRED)

@@ -23,6 +23,7 @@ from heterocc.compiler.lower.converters.computed.numbers import (
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
 Buffers = Sequence[tirx.Buffer]
@@ -100,10 +101,7 @@ def _flags(ctx: Context, data: relax.Expr, condition: relax.Expr) -> tuple[relax
     if "axis" not in ctx.attrs:
         return condition, data, None
     axis = int(ctx.attrs["axis"]) % rank_of(data)
-    size = dims_of(data)[axis]
-    if not isinstance(size, int):
-        raise NotImplementedError("the data has no fixed size along the axis")
-    return condition, constant(np.zeros(size, np.bool_)), axis
+    return condition, ctx.bb.emit(op.zeros((as_int64(dims_of(data)[axis]),), "bool")), axis
 
 
 @sizes("Compress")
@@ -149,7 +147,8 @@ def _top(ctx: Context, data: relax.Expr, _k: relax.Expr) -> list[relax.Expr]:
     axis = ctx.attrs.get("axis", -1) % rank_of(data)
     size = dims_of(data)[axis]
     if not isinstance(size, int):
-        raise NotImplementedError("the data has no fixed size along the axis")
+        found = top_k(ctx, data)
+        return found if isinstance(found, list) else list(found.fields)[: ctx.outputs]
     full = top_k(ctx, data, constant(np.array([size], np.int64)))
     full = ctx.bb.emit(full) if isinstance(full, relax.Expr) else full
     parts = [

@@ -13,8 +13,17 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.values import dtype_of, fixed, fixed_size, is_known_empty, rank_of, shape_of
+from heterocc.compiler.lower.converters.values import (
+    dims_of,
+    dtype_of,
+    fixed,
+    fixed_size,
+    is_known_empty,
+    rank_of,
+    shape_of,
+)
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import Extent
 
 op = relax.op
 
@@ -68,7 +77,7 @@ def integer_convolution(
         return None
     along = None if weight_zero is None else weight_zero.reshape((-1, 1, 1, 1) if weight_zero.size > 1 else ())
     kernel, shift = signed_weight(weight, along)
-    window = _window(ctx, shape_of(data, 2), weight.shape[2:])
+    window = _window(ctx, dims_of(data)[2:], weight.shape[2:])
     if window is None or np.any(shift):
         return None
     number, zero = unsigned(ctx, data, data_zero)
@@ -108,10 +117,10 @@ class _Window:
     dilations: tuple[int, ...]
     before: tuple[int, ...]
     after: tuple[int, ...]
-    out: tuple[int, ...]
+    out: tuple[Extent, ...]
 
 
-def _window(ctx: Context, sizes: Sequence[int], taps: Sequence[int]) -> _Window | None:
+def _window(ctx: Context, sizes: Sequence[Extent], taps: Sequence[int]) -> _Window | None:
     rank = len(sizes)
     strides = tuple(ctx.attrs.get("strides", None) or [1] * rank)
     dilations = tuple(ctx.attrs.get("dilations", None) or [1] * rank)
@@ -119,6 +128,8 @@ def _window(ctx: Context, sizes: Sequence[int], taps: Sequence[int]) -> _Window 
     if ctx.text("auto_pad", "NOTSET") not in ("NOTSET", "") or rank != 2 or min(pads) < 0:
         return None
     before, after = tuple(pads[:rank]), tuple(pads[rank:])
+    if not all(isinstance(size, int) for size in sizes):
+        return _Window(strides, dilations, before, after, ctx.result()[2:])
     spans = [s + b + a - d * (t - 1) - 1 for s, b, a, d, t in zip(sizes, before, after, dilations, taps, strict=True)]
     out = tuple(span // stride + 1 for span, stride in zip(spans, strides, strict=True))
     return _Window(strides, dilations, before, after, out) if min(spans) >= 0 else None

@@ -1,5 +1,5 @@
 """Converters of LSTM, GRU and RNN, and the kernel of a layer."""
 
-from heterocc.compiler.lower.converters.recurrent import operators
+from heterocc.compiler.lower.converters.recurrent import operators, quantised
 
-__all__ = ["operators"]
+__all__ = ["operators", "quantised"]

@@ -15,7 +15,7 @@ from tvm import relax
 from heterocc.compiler.lower.converters.recurrent.kernel import write_layer
 from heterocc.compiler.lower.converters.recurrent.layer import GATES, STATES, Activation, Layer, activations
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, fixed_size, shape_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -41,7 +41,13 @@ def recurrent(
     ctx: Context, data: relax.Expr, weight: relax.Expr, recurrence: relax.Expr, *rest: relax.Expr | None
 ) -> list[relax.Expr]:
     """All directions of one layer: the outputs of every step, and the final states."""
-    kind = ctx.node.op_type
+    return layer_of(ctx, ctx.node.op_type, data, weight, recurrence, *rest)
+
+
+def layer_of(
+    ctx: Context, kind: str, data: relax.Expr, weight: relax.Expr, recurrence: relax.Expr, *rest: relax.Expr | None
+) -> list[relax.Expr]:
+    """The outputs of a layer of this kind with the node's attributes."""
     if ctx.backend != "cpu":
         raise NotImplementedError("recurrent layers run on CPUs only")
     bias, lengths, *states, peephole = (*rest, *(None,) * 5)[: 3 + STATES[kind]]
@@ -50,12 +56,12 @@ def recurrent(
         data = op.permute_dims(data, [1, 0, 2])
         states = [None if s is None else ctx.bb.emit(op.permute_dims(s, [1, 0, 2])) for s in states]
     data = ctx.bb.normalize(data)
-    steps, batch, _ = dims_of(data)
-    flat = ctx.bb.emit(op.reshape(data, (steps * batch, fixed_size(data, 2))))
+    steps, batch, width = dims_of(data)
+    flat = ctx.bb.emit(op.reshape(data, (steps * batch, width)))
     given = _Inputs(flat, weight, recurrence, bias, None if _are_all(lengths, steps) else lengths, states, peephole)
     directions, _, hidden = shape_of(recurrence)
     found = []
-    for d, functions in enumerate(_activations(ctx, directions)):
+    for d, functions in enumerate(_activations(ctx, kind, directions)):
         layer = Layer(
             kind,
             steps if isinstance(steps, int) else None,
@@ -142,9 +148,9 @@ def _are_all(lengths: relax.Expr | None, steps: Any) -> bool:
     return lengths is None or (isinstance(steps, int) and known is not None and bool(np.all(known == steps)))
 
 
-def _activations(ctx: Context, directions: int) -> list[tuple[Activation, ...]]:
+def _activations(ctx: Context, kind: str, directions: int) -> list[tuple[Activation, ...]]:
     """The activation functions of each direction."""
-    default = _DEFAULTS[ctx.node.op_type]
+    default = _DEFAULTS[kind]
     given = [a.decode() if isinstance(a, bytes) else str(a) for a in ctx.attrs.get("activations", ())]
     parameters = (list(ctx.attrs.get(f"activation_{name}", ())) for name in ("alpha", "beta"))
     made = activations(given or default * directions, *parameters)

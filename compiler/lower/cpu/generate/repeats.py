@@ -79,7 +79,15 @@ def _once(load: TensorLoad, var: tirx.Var) -> tuple[TensorLoad, int] | None:
         factors.add(int(division.b))
         return var
 
+    def joined(division: tirx.FloorDiv) -> tirx.Expr:
+        """The quotient of a quotient, as of a map that is resized twice, as one."""
+        inner = division.a
+        if not isinstance(inner, tirx.FloorDiv) or not all(isinstance(d.b, tirx.IntImm) for d in (inner, division)):
+            return division
+        return tirx.FloorDiv(inner.a, tirx.IntImm(division.b.ty.dtype, int(inner.b) * int(division.b)))
+
     *outer, last = load.indices
+    last = tvm_ffi.structural_map(last, [(tirx.FloorDiv, joined)], order="post")
     once = tvm_ffi.structural_map(last, [(tirx.FloorDiv, quotient)], order="post")
     form = linear(once, [var])
     if len(factors) != 1 or form is None or form.steps != (1,) or any(uses(i, var) for i in outer):

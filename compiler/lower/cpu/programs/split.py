@@ -15,8 +15,9 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.importer.draft.draft import reads, to_tensor
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import needed_names, plain_names
+from heterocc.compiler.importer.symbols.agree import copied_axes
 from heterocc.compiler.importer.symbols.branches import SIDES
-from heterocc.compiler.importer.symbols.contents import as_contents
+from heterocc.compiler.importer.symbols.contents import Given, as_contents
 from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control
 from heterocc.compiler.importer.symbols.symbols import Symbols, values_inside
 from heterocc.compiler.lower.backend import PartitionJob
@@ -113,6 +114,7 @@ class _Splitter:
                 self._control(node, steps)
             else:
                 self._require_tensors(node)
+                self._require_sizes(node, steps)
                 self._append(self._measured(self._squeezed(node, steps), steps))
         self.owner = outer
 
@@ -241,6 +243,18 @@ class _Splitter:
         known.CopyFrom(node)
         known.input[0] = first
         return known
+
+    def _require_sizes(self, node: onnx.NodeProto, steps: list[Step]) -> None:
+        """End runs in which a computed size of a Reshape is 0, and so means that of the data, which is not 0."""
+        shapes = [self.symbols.shape_of(self.values.get(name)) for name in node.input]
+        given = Given(node, self.opset, shapes, [self.symbols.contents.get(name) for name in node.input])
+        axes = copied_axes(given, self.symbols.fresh.keys())
+        if not axes:
+            return
+        chosen = helper.make_attribute(AXES, axes)
+        held = [self.held(node.input[0]), self.held(node.input[1])]
+        name = f"{node.name}.checked"
+        self._require(self.add("Reshape", held, name, value=_CHECK, domain=REQUIRED, attributes=[chosen]), steps)
 
     def _require(self, checked: str, steps: list[Step]) -> None:
         """End the straight code, whose computation of a value ends runs that cannot go on."""

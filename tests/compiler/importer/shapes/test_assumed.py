@@ -45,6 +45,13 @@ def test_maps_that_are_halved_and_doubled_need_a_multiple() -> None:
     assert model.samples["x"][2] % 8 == 0
 
 
+def test_nothing_is_assumed_of_a_size_that_is_known_only_at_run_time() -> None:
+    """The import would assume it again and again."""
+    nodes = [N("NonZero", ["x"], ["places"]), N("MatMul", ["places", "w"], ["y"])]
+    model = imported(nodes, ("n",), w=np.ones((8, 2), np.int64))
+    assert model.symbols is not None and "places.1" in model.symbols.fresh and not model.notes
+
+
 def test_nothing_is_assumed_if_another_device_takes_all_sizes() -> None:
     model = import_model(pyramid(), keep_dims=True)
     assert model.symbols is not None and not model.symbols.steps and not model.notes
@@ -64,6 +71,84 @@ def test_a_dimension_that_must_be_one_size_becomes_this_number() -> None:
     model = imported([N("Add", ["x", "t"], ["y"])], ("batch", "steps"), t=np.ones((1, 16), np.float32))
     assert model.graph.values[model.graph.inputs[0]].shape == ("batch", 16)
     assert "'steps' must be 16" in model.notes[0]
+
+
+def test_an_image_that_is_cut_into_squares_and_put_together_needs_sides_of_whole_squares() -> None:
+    """As exporters of TorchScript write the padding of a window, which they leave out of what reads the result."""
+    nodes = [
+        N("Shape", ["x"], ["s"], start=1, end=3),
+        N("Mod", ["s", "four"], ["over"]),
+        N("Sub", ["four", "over"], ["more"]),
+        N("Mod", ["more", "four"], ["pads"]),
+        N("Gather", ["pads", "zero"], ["down"]),
+        N("Gather", ["pads", "one"], ["right"]),
+        N("Concat", ["zero", "right", "zero", "down", "zero", "zero"], ["listed"], axis=0),
+        N("Reshape", ["listed", "pairs"], ["table"]),
+        N("Slice", ["table", "last", "end", "zero", "last"], ["turned"]),
+        N("Transpose", ["turned"], ["columns"], perm=[1, 0]),
+        N("Reshape", ["columns", "last"], ["amounts"]),
+        N("Pad", ["x", "amounts"], ["padded"]),
+        N("Add", ["x", "padded"], ["y"]),
+    ]
+    lists = {"four": [4, 4], "one": [1], "zero": [0], "pairs": [-1, 2], "last": [-1], "end": [-(2**62)]}
+    model = imported(nodes, (1, "height", "width"), **lists)
+    assert model.symbols is not None and model.symbols.steps == {"height": 4, "width": 4}
+    assert model.graph.values[model.graph.outputs[0]].shape == (1, "4*(height)//4", "4*(width)//4")
+
+
+def test_sizes_of_two_names_that_are_equal_for_multiples_of_both_give_these() -> None:
+    nodes = [
+        N("AveragePool", ["x"], ["p"], kernel_shape=[2, 3], strides=[2, 3]),
+        N("Resize", ["p", "", "s"], ["r"], mode="nearest"),
+        N("Reshape", ["r", "flat"], ["one"]),
+        N("Reshape", ["x", "flat"], ["other"]),
+        N("Add", ["one", "other"], ["y"]),
+    ]
+    model = imported(nodes, (1, 1, "high", "wide"), s=np.array([1, 1, 2, 3], np.float32), flat=[-1])
+    assert model.symbols is not None and model.symbols.steps == {"high": 2, "wide": 3}
+    assert "'high' must be a multiple of 2, 'wide' must be a multiple of 3" in model.notes[0]
+
+
+def test_a_range_of_floats_to_a_size_has_a_known_length() -> None:
+    nodes = [
+        N("Shape", ["x"], ["n"]),
+        N("Squeeze", ["n"], ["whole"]),
+        N("Cast", ["whole"], ["end"], to=1),
+        N("Range", ["start", "end", "step"], ["places"]),
+        N("Add", ["x", "places"], ["y"]),
+    ]
+    model = imported(nodes, ("n",), start=np.float32(0), step=np.float32(1))
+    assert model.graph.values[model.graph.outputs[0]].shape == ("n",)
+
+
+def test_sizes_that_are_equal_for_dimensions_of_1_or_more_are_taken_for_equal() -> None:
+    nodes = [
+        N("Concat", ["x", "x"], ["twice"], axis=0),
+        N("Slice", ["twice", "one", "end", "zero"], ["rest"]),
+        N("Shape", ["twice"], ["s"], end=1),
+        N("Shape", ["twice"], ["b"], start=1),
+        N("Sub", ["s", "one"], ["less"]),
+        N("Concat", ["b", "less"], ["wanted"], axis=0),
+        N("Reshape", ["rest", "wanted"], ["y"]),
+    ]
+    model = imported(nodes, ("n", "m"), one=[1], end=[2**62], zero=[0])
+    assert model.graph.values[model.graph.outputs[0]].shape == ("m", "2*n - 1")
+    assert model.symbols is not None and model.symbols.filled == {"n", "m"}
+
+
+@pytest.mark.parametrize("shift", [2, -2])
+def test_a_row_that_is_shifted_by_a_number_modulo_its_length_keeps_its_length(shift: int) -> None:
+    nodes = [
+        N("Shape", ["x"], ["n"], start=1),
+        N("Mod", ["shift", "n"], ["by"]),
+        N("Slice", ["x", "by", "n", "one"], ["behind"]),
+        N("Slice", ["x", "zero", "by", "one"], ["before"]),
+        N("Concat", ["behind", "before"], ["turned"], axis=1),
+        N("Add", ["x", "turned"], ["y"]),
+    ]
+    model = imported(nodes, ("b", "n"), shift=[shift], one=[1], zero=[0])
+    assert model.graph.values[model.graph.outputs[0]].shape == ("b", "n")
+    assert model.bounds["n"] == (3, None)  # neither part is empty
 
 
 @pytest.mark.parametrize(("start", "step", "expected"), [(9, -1, "min(10, n)"), (-1, -2, "(n + 1)//2")])

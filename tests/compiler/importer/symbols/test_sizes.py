@@ -34,6 +34,20 @@ def test_sizes_that_may_be_equal_are_not_known_to_differ() -> None:
     assert differ(STEPS, BATCH) is None
 
 
+def test_the_parts_of_a_row_that_is_cut_have_its_length_together() -> None:
+    row = number(4) * STEPS
+    for cut in (number(2), BATCH, STEPS + number(1)):
+        assert larger(row - cut, number(0)) + smaller(cut, row) == row
+    ahead = larger(row - number(2), number(0))
+    assert (BATCH * (ahead + larger(row - ahead, number(0)))).text == "4*batch*seq"
+
+
+def test_a_sum_is_divided_by_a_sum() -> None:
+    rows, columns = STEPS + number(3), BATCH - STEPS
+    assert quotient(rows * columns * STEPS, rows * columns) == STEPS
+    assert quotient(rows * columns + number(1), rows) is None
+
+
 SIZES = st.recursive(
     st.one_of(st.integers(-3, 9).map(number), st.sampled_from([BATCH, STEPS])),
     lambda inner: st.one_of(
@@ -41,6 +55,7 @@ SIZES = st.recursive(
         st.tuples(inner, inner).map(lambda p: p[0] - p[1]),
         st.tuples(inner, inner).map(lambda p: p[0] * p[1]),
         st.tuples(inner, inner).map(lambda p: smaller(*p)),
+        st.tuples(inner, inner).map(lambda p: larger(*p)),
     ),
     max_leaves=6,
 )
@@ -55,5 +70,7 @@ def test_operations_on_sizes_are_those_on_their_values(a: Size, b: Size, n: int,
     assert larger(a, b).at(at) == max(left, right)
     whole = quotient(a, number(n))
     assert whole is not None and whole.at(at) == left // n
+    exact = quotient(a * b, b)
+    assert exact is None or right <= 0 or exact.at(at) == left
     assert a.least is None or a.least <= left
     assert differ(a, b) is None or differ(a, b) == (left != right)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import helper
 
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from tests.compiler.lower.cpu.test_symbolic import compiled
 from tests.compiler.lower.lowered import Model, execute, job, model, run_ort
+from tests.symbolic_models import dynamic_model
 
 node = helper.make_node
 RNG = np.random.default_rng(5)
@@ -39,6 +44,44 @@ def layer(
 
 def integers(*shape: int) -> np.ndarray:
     return RNG.integers(-127, 128, shape).astype(np.int8)
+
+
+def test_quantised_convolutions_and_recurrent_layers_take_images_of_any_width(tmp_path: Path) -> None:
+    weights = {
+        "w": RNG.integers(-127, 128, (24, 3, 4, 3)).astype(np.int8),
+        "ws": np.float32(0.01),
+        "shape": np.array([0, 24, -1], np.int64),
+        "v": RNG.integers(-127, 128, (1, 24, 32)).astype(np.int8),
+        "r": RNG.integers(-127, 128, (1, 8, 32)).astype(np.int8),
+        "b": RNG.standard_normal((1, 64)).astype(np.float32),
+        "s": np.array([0.004], np.float32),
+        "z": np.array([0], np.int8),
+    }
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "xs", "xz"]),
+        node("ConvInteger", ["q", "w", "xz"], ["sums"], strides=[4, 2], pads=[0, 1, 0, 1]),
+        node("Cast", ["sums"], ["real"], to=1),
+        node("Mul", ["xs", "ws"], ["scale"]),
+        node("Mul", ["real", "scale"], ["scaled"]),
+        node("Reshape", ["scaled", "shape"], ["flat"]),
+        node("Transpose", ["flat"], ["steps"], perm=[2, 0, 1]),
+        node(
+            "DynamicQuantizeLSTM",
+            ["steps", "v", "r", "b", "", "", "", "", "s", "z", "s", "z"],
+            ["y"],
+            domain="com.microsoft",
+            hidden_size=8,
+        ),
+    ]
+    proto = dynamic_model(nodes, {"x": ("float32", (1, 3, 4, "wide"))}, ["y"], weights)
+    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    run = compiled(proto, tmp_path)
+    reference = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for wide in (9, 30):
+        feed = {"x": RNG.standard_normal((1, 3, 4, wide)).astype(np.float32)}
+        (wanted,) = reference.run(None, feed)
+        # ONNX Runtime rounds the states, which are between -1 and 1, to 8 bits.
+        np.testing.assert_allclose(run(feed)[0], wanted, rtol=0, atol=0.02)
 
 
 def network() -> tuple[Model, dict[str, np.ndarray]]:

@@ -76,6 +76,43 @@ def test_transposed_convolutions_of_any_size_agree_with_onnx_runtime(
     compare(proto, tmp_path, [{"x": rng.standard_normal((n, 8, h, w)).astype(np.float32)} for n, h, w in sizes])
 
 
+@pytest.mark.parametrize("wide", ["m", 24])
+def test_images_that_are_enlarged_twice_agree_with_onnx_runtime(wide: int | str, tmp_path: Path) -> None:
+    how = {"coordinate_transformation_mode": "asymmetric", "mode": "nearest", "nearest_mode": "floor"}
+    nodes = [_N("Resize", ["x", "", "s"], ["once"], **how), _N("Resize", ["once", "", "s"], ["y"], **how)]
+    scales = {"s": np.array([1, 1, 2, 2], np.float32)}
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 3, 5, wide))}, ["y"], scales)
+    feeds = [{"x": np.random.default_rng(n).random((n, 3, 5, 24), np.float32)} for n in (1, 2)]
+    compare(proto, tmp_path, feeds)
+
+
+def test_running_sums_of_what_is_computed_before_agree_with_onnx_runtime(tmp_path: Path) -> None:
+    nodes = [
+        _N("Greater", ["x", "zero"], ["some"]),
+        _N("Cast", ["some"], ["ones"], to=7),
+        _N("CumSum", ["ones", "axis"], ["sums"]),
+        _N("Mul", ["sums", "ones"], ["y"]),
+    ]
+    proto = dynamic_model(
+        nodes, {"x": ("float32", ("n", "m"))}, ["y"], {"zero": np.float32(0), "axis": np.array(-1, np.int64)}
+    )
+    rng = np.random.default_rng(0)
+    compare(proto, tmp_path, [{"x": rng.standard_normal(s).astype(np.float32)} for s in ((2, 5), (3, 17))])
+
+
+def test_recurrent_layers_of_inputs_of_any_width_agree_with_onnx_runtime(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = {name: rng.standard_normal(s).astype(np.float32) for name, s in (("w", (1, 9, 5)), ("r", (1, 9, 3)))}
+    nodes = [_N("GRU", ["x", "v", "r"], ["y", ""], hidden_size=3)]
+    inputs = {"x": ("float32", ("t", "n", "c")), "v": ("float32", (1, 9, "c"))}
+    sizes = ((4, 2, 3), (1, 3, 5))
+    feeds = [
+        {"x": rng.standard_normal(s).astype(np.float32), "v": rng.standard_normal((1, 9, s[2])).astype(np.float32)}
+        for s in sizes
+    ]
+    compare(dynamic_model(nodes, inputs, ["y"], weights), tmp_path, feeds)
+
+
 def test_transposed_convolutions_of_any_batch_and_any_length_agree_with_onnx_runtime(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     shapes = {"w": (4, 3, 2, 2), "taps": (4, 3, 8)}

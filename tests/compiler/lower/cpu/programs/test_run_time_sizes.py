@@ -185,6 +185,38 @@ def test_sums_over_no_elements_are_0_and_running_sums_of_none_write_nothing(tmp_
         _same(session, reference, {"x": x, "keep": np.array(keep)})
 
 
+def test_computed_sizes_of_0_and_the_largest_elements_along_a_dynamic_axis(tmp_path: Path) -> None:
+    model = _model(
+        "agraph (float[n,m] x, bool[n] keep, int64[1] most) => (float[n,k] v, int64[n,k] i, float[n,3] w, float[m] y) "
+        "<int64[1] three = {3}, int64[1] first = {0}> "
+        "{ v, i = TopK(x, most)  w, j = TopK<largest = 0>(x, three) "
+        "rows = Compress<axis = 0>(x, keep)  y = ReduceMean<keepdims = 0>(rows, first) }"
+    )
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    session = load(tmp_path / "m.hcb")
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    numbers = np.random.default_rng(2)
+    for keep, columns, most in (([True, False, True], 7, 5), ([False] * 2, 3, 0), ([True], 400, 400)):
+        x = np.round(numbers.random((len(keep), columns)), 2).astype(np.float32)  # with equal ones
+        _same(session, reference, {"x": x, "keep": np.array(keep), "most": np.array([most])})
+    with pytest.raises(HeteroccError, match="dimension 'm' of input 'x' must be 3 or more"):
+        session.run({"x": x[:, :2], "keep": np.array([True]), "most": np.array([1])})
+
+
+def test_a_computed_size_of_0_that_would_copy_a_size_of_the_data_is_an_error(tmp_path: Path) -> None:
+    model = _model(
+        "agraph (float[2,4,5] x, bool[4] keep) => (float[a,b] y) <int64[1] one = {1}, int64[1] rest = {-1}> "
+        "{ some = Compress<axis = 1>(x, keep)  s = Shape(some)  n = Gather(s, one)  t = Concat<axis = 0>(n, rest) "
+        "r = Reshape(some, t)  y = Neg(r) }"
+    )
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    session = load(tmp_path / "m.hcb")
+    x = np.ones((2, 4, 5), np.float32)
+    assert session.run({"x": x, "keep": np.array([True, False, True, True])})["y"].shape == (3, 10)
+    with pytest.raises(HeteroccError, match="a computed size is 0 with these inputs"):
+        session.run({"x": x, "keep": np.array([False] * 4)})
+
+
 def test_the_query_says_that_a_gpu_does_not_take_sizes_that_depend_on_data() -> None:
     found = query_model(_model("agraph (float[2,3] x) => (int64[2,n] y) { y = NonZero(x) }"), "OPENCL,CPU")
     node = found.graph.nodes[0].name
