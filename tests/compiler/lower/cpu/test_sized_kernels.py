@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import tvm
@@ -21,7 +22,7 @@ from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
-from heterocc.compiler.lower.cpu.generate.generate import generate
+from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
@@ -177,7 +178,18 @@ def test_a_kernel_of_no_items_divides_by_no_size_that_is_0(name: str, monkeypatc
 @pytest.mark.parametrize("stride", [1, 2])
 def test_convolutions_of_images_of_any_size_have_one_form(stride: int) -> None:
     nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[stride] * 2)]
-    proto = dynamic_model(nodes, {"x": ("float32", (1, 32, "m", "k"))}, ["y"], {"w": _weight(64, 32, 3, 3)})
+    packings = one_form_of(nodes, {"w": _weight(64, 32, 3, 3)})
+    assert isinstance(packings[0], FilteredPanels if stride == 1 else Panels)
+
+
+@pytest.mark.parametrize(("kind", "stride"), [("MaxPool", 2), ("MaxPool", 3), ("AveragePool", 1)])
+def test_pooling_of_images_of_any_size_has_one_form(kind: str, stride: int) -> None:
+    one_form_of([_N(kind, ["x"], ["y"], kernel_shape=[3, 3], pads=[0, 0, 1, 1], strides=[stride] * 2)], {})
+
+
+def one_form_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> Packings:
+    """The packings of a kernel of an image of any size whose code assumes nothing about sizes."""
+    proto = dynamic_model(nodes, {"x": ("float32", (1, 32, "m", "k"))}, ["y"], weights)
     model = import_model(proto, keep_dims=True)
     graph, target = model.graph, cpu_target(CPU)
     job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
@@ -186,7 +198,7 @@ def test_convolutions_of_images_of_any_size_have_one_form(stride: int) -> None:
     with assuming(dims_of(function)) as found:
         done = generate(function, {1}, isa_of(target))
     assert done is not None and not found.conditions
-    assert isinstance(done[1][0], FilteredPanels if stride == 1 else Panels)
+    return done[1]
 
 
 def test_convolutions_of_an_image_that_was_halved_several_times_are_generated() -> None:
