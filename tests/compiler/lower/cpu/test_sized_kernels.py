@@ -26,7 +26,7 @@ from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
-from heterocc.compiler.lower.cpu.guarded import in_parallel
+from heterocc.compiler.lower.cpu.guarded import in_parallel, sized_kernel
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.schedule import kernel_code, schedule_kernels
 from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
@@ -187,18 +187,39 @@ def test_pooling_of_images_of_any_size_has_one_form(kind: str, stride: int) -> N
     one_form_of([_N(kind, ["x"], ["y"], kernel_shape=[3, 3], pads=[0, 0, 1, 1], strides=[stride] * 2)], {})
 
 
+def test_pointwise_convolutions_with_strides_copy_rows() -> None:
+    one_form_of([_N("Conv", ["x", "w"], ["y"], strides=[2, 2])], {"w": _weight(64, 32, 1, 1)})
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_convolutions_of_narrow_maps_have_code_of_narrower_vectors(stride: int) -> None:
+    function = _kernel_of(
+        [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[stride] * 2, group=32)], {"w": _weight(32, 1, 3, 3)}
+    )
+    code, packings = sized_kernel(function, {1}, isa_of(cpu_target(CPU)))
+    assert not packings
+    for lanes in (4, isa_of(cpu_target(CPU)).lanes):
+        assert f"T.Broadcast(T.float32(0.0), {lanes})" in code.script()
+
+
 def one_form_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> Packings:
     """The packings of a kernel of an image of any size whose code assumes nothing about sizes."""
+    function = _kernel_of(nodes, weights)
+    with assuming(dims_of(function)) as found:
+        done = generate(function, {1}, isa_of(cpu_target(CPU)))
+    assert done is not None and not found.conditions
+    return done[1]
+
+
+def _kernel_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> PrimFunc:
+    """The only kernel of a network of an image [1, 32, m, k]."""
     proto = dynamic_model(nodes, {"x": ("float32", (1, 32, "m", "k"))}, ["y"], weights)
     model = import_model(proto, keep_dims=True)
     graph, target = model.graph, cpu_target(CPU)
     job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
     module = kernel_module(job, target)
     (function,) = [f for g, f in module.mod.functions_items() if g.name_hint != "main"]
-    with assuming(dims_of(function)) as found:
-        done = generate(function, {1}, isa_of(target))
-    assert done is not None and not found.conditions
-    return done[1]
+    return function
 
 
 def test_convolutions_of_an_image_that_was_halved_several_times_are_generated() -> None:
