@@ -51,7 +51,7 @@ class Executable:
 
     def _new_machine(self, instrument: Instrument | None) -> Any:
         vm = self._module["vm_load_executable"]()
-        devices = (1, 0, POOLED)
+        devices = (1, 0, cpu_api.allocator() or POOLED)
         if self.space != HOST:
             kind = tvm_ffi.device(self.space.backend, self.space.index).dlpack_device_type()
             devices = (kind, self.space.index, POOLED, *devices)  # type: ignore[assignment]

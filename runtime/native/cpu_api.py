@@ -1,4 +1,4 @@
-"""The CPU plug-in: weights in other layouts, and the threads of CPU kernels.
+"""The CPU plug-in: weights in other layouts, the threads of CPU kernels, and memory for tensors of any size.
 
 Its pool takes the place of TVM's in each shared object that is loaded.
 
@@ -17,8 +17,8 @@ import numpy as np
 from heterocc.artifacts import layouts
 from heterocc.artifacts.errors import InternalError, NativePluginError
 from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout
-from heterocc.runtime import ffi
 from heterocc.runtime.native.plugin import Plugin
+from heterocc.runtime.native.tvm_runtime import load_tvm_runtime
 
 PLUGIN = Plugin(
     name="cpu",
@@ -114,6 +114,18 @@ def workers() -> int:
     return 0 if found is None else int(found.heterocc_cpu_workers())
 
 
+def allocator() -> int | None:
+    """The `AllocatorType` of the plug-in's heap, for virtual machines on the CPU; None without the plug-in."""
+    found = _library()
+    return None if found is None else int(found.heterocc_cpu_allocator())
+
+
+def heap_bytes() -> int:
+    """Bytes that the heap has from the system; pages that were never written take no memory."""
+    found = _library()
+    return 0 if found is None else int(found.heterocc_cpu_heap_bytes())
+
+
 def _library() -> ctypes.CDLL | None:
     try:
         return _load()
@@ -124,7 +136,7 @@ def _library() -> ctypes.CDLL | None:
 @cache
 def _load() -> ctypes.CDLL:
     path = PLUGIN.find_library()
-    ffi.load_library()
+    load_tvm_runtime()
     try:
         library = ctypes.CDLL(str(path), ctypes.RTLD_LOCAL)
     except OSError as error:
@@ -139,6 +151,7 @@ def _load() -> ctypes.CDLL:
         ctypes.c_int32,
         ctypes.c_int32,
     ]
+    library.heterocc_cpu_heap_bytes.restype = ctypes.c_uint64
     library.heterocc_cpu_arrange.restype = ctypes.c_int32
     library.heterocc_cpu_arrange.argtypes = [
         ctypes.c_void_p,

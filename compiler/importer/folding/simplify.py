@@ -27,6 +27,9 @@ from heterocc.compiler.importer.operators.functions import types_of
 from heterocc.compiler.importer.shapes.shapes import forget_inferred, infer
 from heterocc.passes.graph import Value
 
+_VARIADIC = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
+"""Operators that return a single input as it is. Exporters write a Concat of past keys alone, which may be empty."""
+
 _MAX_ROUNDS = 64
 """The limit on rounds; known models need fewer than ten. `_extent` shows that rounds end without this limit too."""
 
@@ -83,7 +86,7 @@ def _operate(draft: Draft) -> bool:
 def _is_removable(node: onnx.NodeProto, draft: Draft) -> bool:
     if node.op_type == "If":
         return any(name in draft.weights for name in node.input)  # its condition is its only input
-    return node.op_type in ("Identity", "Dropout")
+    return node.op_type in ("Identity", "Dropout") or (node.op_type in _VARIADIC and len(node.input) == 1)
 
 
 def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
@@ -124,7 +127,10 @@ def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
 
 
 def _bypass(graph: gs.Graph, draft: Draft) -> bool:
-    """Remove Identity, and Dropout without effect; return whether any was removed. Outputs of the graph keep names."""
+    """Remove Identity, Dropout without effect, and variadic operators of one input; return whether any was removed.
+
+    Outputs of the graph keep their names.
+    """
     outputs = {o.name for o in graph.outputs}
     # a body that returns an outer value as it is would be invalid, so such an Identity must stay
     returned = {name for node in graph.nodes for name in node.returned}
@@ -150,7 +156,7 @@ def _bypass(graph: gs.Graph, draft: Draft) -> bool:
 def _does_nothing(node: Node, outputs: set[str], opset: int) -> bool:
     if node.domain:
         return False
-    if node.op == "Identity":
+    if node.op == "Identity" or (node.op in _VARIADIC and len(node.inputs) == 1):
         return True
     if node.op != "Dropout" or opset < 7:
         return False

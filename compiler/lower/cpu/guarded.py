@@ -15,7 +15,8 @@ from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, dims_of
+from heterocc.compiler.lower.cpu.generate.read import read_kernel
+from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, attempt, dims_of
 from heterocc.compiler.lower.quotients import truncating
 from heterocc.compiler.lower.variables import can_be_empty
 
@@ -26,8 +27,8 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
     """A kernel whose sizes are expressions of variables: the kernel, and the packings of its weights.
 
     Sizes that do not meet the assumptions of the generated code, such as rows shorter than a vector, run in plain
-    loops. If weights are packed, they run in generated code of narrower vectors, down to single numbers, so that all
-    read the same weights.
+    loops; sums of products, such as depthwise convolutions, in generated code of narrower vectors if that fits. If
+    weights are packed, this goes down to single numbers, so that all read the same weights.
     """
     plain = in_parallel(function)
     with assuming(dims_of(function)) as found:
@@ -38,7 +39,10 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
     if not found.conditions:
         return code, packings
     if not packings:
-        return emit.guarded(code, found.conditions, plain), ()
+        with assuming(dims_of(function)):
+            sums = attempt(lambda: read_kernel(function, weights)) is not None
+        slow = (_narrower_code(function, weights, isa, (), plain) or plain) if sums else plain
+        return emit.guarded(code, found.conditions, slow), ()
     if any(isinstance(p, IntegerPanels) for p in packings):
         return plain, ()  # sums of integers have no form for single numbers
     other = _narrower_code(function, weights, isa, packings)
@@ -46,15 +50,19 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
 
 
 def _narrower_code(
-    function: tirx.PrimFunc, weights: Collection[int], isa: Isa, packings: Packings
+    function: tirx.PrimFunc,
+    weights: Collection[int],
+    isa: Isa,
+    packings: Packings,
+    kernel: tirx.PrimFunc | None = None,
 ) -> tirx.PrimFunc | None:
     """The kernel in the widest vectors below those of `isa` that its sizes fill, None if some sizes have no code.
 
-    All read the weights as `packings` order them.
+    All read the weights as `packings` order them. `kernel` is code for sizes that fill no vector; by default it is
+    generated for single numbers.
     """
     tall = max((run.size for p in packings if isinstance(p, Panels) for run in p.runs), default=None)
-    kernel = None
-    for lanes in (1, *(n for n in (4, 8) if n < isa.lanes)):
+    for lanes in (*(() if kernel is not None else (1,)), *(n for n in (4, 8) if n < isa.lanes)):
         with assuming(dims_of(function)) as found:
             done = generate(function, weights, replace(isa, lanes=lanes, tall=tall))
         fitting = done if done is not None and [p.key for p in done[1]] == [p.key for p in packings] else None

@@ -1,11 +1,13 @@
-// Functions that loaded code calls for parallel loops in place of TVM's pool: one for each number of threads, so that
-// sessions with different numbers need no thread-local state.
+// The functions of the plug-in. Those that loaded code calls for parallel loops in place of TVM's pool: one for each
+// number of threads, so that sessions with different numbers need no thread-local state.
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
+#include "allocator.h"
 #include "arrange.h"
+#include "heap.h"
 #include "thread_pool.h"
 
 namespace {
@@ -51,6 +53,16 @@ __attribute__((visibility("default"))) void heterocc_cpu_widen(const uint16_t* s
 
 __attribute__((visibility("default"))) int32_t heterocc_cpu_workers() {
   return heterocc::cpu::Workers();
+}
+
+// See AddAllocator in allocator.h.
+__attribute__((visibility("default"))) int32_t heterocc_cpu_allocator() {
+  return heterocc::cpu::AddAllocator();
+}
+
+// Bytes that the heap of allocator.h has from the system.
+__attribute__((visibility("default"))) uint64_t heterocc_cpu_heap_bytes() {
+  return heterocc::cpu::Heap::Global().reserved();
 }
 
 }  // extern "C"

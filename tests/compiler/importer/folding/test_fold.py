@@ -146,6 +146,15 @@ def test_identity_and_inference_dropout_vanish_and_outputs_keep_their_names(tmp_
     assert found.graph.outputs == ("y",)
 
 
+@pytest.mark.parametrize("op", ["Concat", "Max", "Mean", "Min", "Sum"])
+def test_operators_of_several_inputs_vanish_if_they_have_one(op: str, tmp_path: Path) -> None:
+    axis = {"axis": 1} if op == "Concat" else {}
+    nodes = [node(op, "x", "a", **axis), node(op, "a x", "b", **axis), node(op, "b", "y", **axis)]
+    found = imported_like(save(tmp_path, model(nodes, [value("x", [2, 3])], [value("y")])), {"x": noise(2, 3)})
+    assert op_types(found) == [op]
+    assert found.graph.outputs == ("y",)
+
+
 def test_two_outputs_of_one_value_both_survive(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "a"), node("Identity", "a", "y"), node("Identity", "a", "z")]
     proto = model(nodes, [value("x", [3])], [value("y"), value("z")])

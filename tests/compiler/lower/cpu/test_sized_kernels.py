@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import tvm
@@ -22,11 +23,11 @@ from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
-from heterocc.compiler.lower.cpu.generate.generate import generate
+from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
-from heterocc.compiler.lower.cpu.guarded import in_parallel
+from heterocc.compiler.lower.cpu.guarded import in_parallel, sized_kernel
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.schedule import kernel_code, schedule_kernels
 from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
@@ -179,16 +180,48 @@ def test_a_kernel_of_no_items_divides_by_no_size_that_is_0(name: str, monkeypatc
 @pytest.mark.parametrize("stride", [1, 2])
 def test_convolutions_of_images_of_any_size_have_one_form(stride: int) -> None:
     nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[stride] * 2)]
-    proto = dynamic_model(nodes, {"x": ("float32", (1, 32, "m", "k"))}, ["y"], {"w": _weight(64, 32, 3, 3)})
+    packings = one_form_of(nodes, {"w": _weight(64, 32, 3, 3)})
+    assert isinstance(packings[0], FilteredPanels if stride == 1 else Panels)
+
+
+@pytest.mark.parametrize(("kind", "stride"), [("MaxPool", 2), ("MaxPool", 3), ("AveragePool", 1)])
+def test_pooling_of_images_of_any_size_has_one_form(kind: str, stride: int) -> None:
+    one_form_of([_N(kind, ["x"], ["y"], kernel_shape=[3, 3], pads=[0, 0, 1, 1], strides=[stride] * 2)], {})
+
+
+def test_pointwise_convolutions_with_strides_copy_rows() -> None:
+    one_form_of([_N("Conv", ["x", "w"], ["y"], strides=[2, 2])], {"w": _weight(64, 32, 1, 1)})
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_convolutions_of_narrow_maps_have_code_of_narrower_vectors(stride: int) -> None:
+    function = _kernel_of(
+        [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[stride] * 2, group=32)], {"w": _weight(32, 1, 3, 3)}
+    )
+    code, packings = sized_kernel(function, {1}, isa_of(cpu_target(CPU)))
+    assert not packings
+    for lanes in (4, isa_of(cpu_target(CPU)).lanes):
+        assert f"T.Broadcast(T.float32(0.0), {lanes})" in code.script()
+
+
+def one_form_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> Packings:
+    """The packings of a kernel of an image of any size whose code assumes nothing about sizes."""
+    function = _kernel_of(nodes, weights)
+    with assuming(dims_of(function)) as found:
+        done = generate(function, {1}, isa_of(cpu_target(CPU)))
+    assert done is not None and not found.conditions
+    return done[1]
+
+
+def _kernel_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> PrimFunc:
+    """The only kernel of a network of an image [1, 32, m, k]."""
+    proto = dynamic_model(nodes, {"x": ("float32", (1, 32, "m", "k"))}, ["y"], weights)
     model = import_model(proto, keep_dims=True)
     graph, target = model.graph, cpu_target(CPU)
     job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
     module = kernel_module(job, target)
     (function,) = [f for g, f in module.mod.functions_items() if g.name_hint != "main"]
-    with assuming(dims_of(function)) as found:
-        done = generate(function, {1}, isa_of(target))
-    assert done is not None and not found.conditions
-    assert isinstance(done[1][0], FilteredPanels if stride == 1 else Panels)
+    return function
 
 
 def test_convolutions_of_an_image_that_was_halved_several_times_are_generated() -> None:

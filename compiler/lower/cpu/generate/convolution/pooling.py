@@ -23,7 +23,8 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Fold
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.generate.spans import in_vectors
+from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 
 MOST_TAPS = 16
 """The limit on unrolled taps of a row or column; longer windows are scheduled."""
@@ -145,20 +146,18 @@ class _Writer:
         flat = arguments.flat(self.found.data)
         top = line * index(rows.stride) - index(rows.before)
         last = (rows.places - 1) * rows.stride + rows.reach - rows.before
-        lanes = self.lanes
-        while lanes > columns.size:
-            lanes //= 2
+        lanes = _filled(self.lanes, columns.size)
 
         def place_of(tap: tirx.Expr) -> tirx.Expr:
             return (plane * index(rows.size) + top + tap * index(rows.dilation)) * index(columns.size)
 
-        def every(start: tirx.Expr) -> None:
+        def every(start: tirx.Expr, lanes: int) -> None:
             total = emit.vector(flat, place_of(index(0)) + start, lanes)
             for tap in range(1, rows.taps):
                 total = self.kernel.combine(total, emit.vector(flat, place_of(index(tap)) + start, lanes))
             emit.put(row, total, base + index(columns.before) + start, lanes)
 
-        def some(start: tirx.Expr) -> None:
+        def some(start: tirx.Expr, lanes: int) -> None:
             total = emit.registers(1, lanes)
             emit.put(total, self._start(lanes), index(0), lanes)
             with emit.loop(rows.taps) as tap:
@@ -169,23 +168,14 @@ class _Writer:
             emit.put(row, emit.vector(total, index(0), lanes), base + index(columns.before) + start, lanes)
 
         if rows.before == 0 and is_number(rows.size) and last < rows.size:
-            self._vectors(columns.size, lanes, every)
+            in_vectors(columns.size, lanes, every)
         else:
             inside = tirx.all(top >= index(0), top + index(rows.reach) < index(rows.size))
             emit.either(
                 inside,
-                lambda: self._vectors(columns.size, lanes, every),
-                lambda: self._vectors(columns.size, lanes, some),
+                lambda: in_vectors(columns.size, lanes, every),
+                lambda: in_vectors(columns.size, lanes, some, few=True),
             )
-
-    @staticmethod
-    def _vectors(length: int, lanes: int, body: object) -> None:
-        """`body(start)` for vectors that cover a row, the last one overlapping if need be."""
-        assert callable(body)
-        with emit.loop(length // lanes) as number:
-            body(number * index(lanes))
-        if exceeds(length, lanes):
-            body(index(length - lanes))
 
     def _combine_columns(
         self,
@@ -197,11 +187,8 @@ class _Writer:
     ) -> None:
         plane, line = place
         columns = self.found.columns
-        lanes = self.lanes
-        while lanes > columns.places:
-            lanes //= 2
 
-        def vector(start: tirx.Expr) -> None:
+        def vector(start: tirx.Expr, lanes: int) -> None:
             kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(kernel)}
             total = emit.registers(1, lanes)
             values = [self._columns(row, base, start, tap * columns.dilation, lanes) for tap in range(columns.taps)]
@@ -219,7 +206,7 @@ class _Writer:
                 ]
                 Element(kernel, arguments, total[lane], kept, every, lane).store()
 
-        self._vectors(columns.places, lanes, vector)
+        in_vectors(columns.places, _filled(self.lanes, columns.places), vector)
 
     def _columns(self, row: tirx.Buffer, line: tirx.Expr, start: tirx.Expr, shift: int, lanes: int) -> tirx.Expr:
         """Every `stride`th number of the combined row from that of output `start`, `shift` further."""
@@ -231,3 +218,10 @@ class _Writer:
         base = line + start * index(2) + index(shift - shift % 2)
         pair = [emit.vector(row, base, lanes), emit.vector(row, base + index(lanes), lanes)]
         return tirx.Shuffle(pair, list(range(shift % 2, 2 * lanes, 2)))
+
+
+def _filled(lanes: int, count: int) -> int:
+    """The lanes of a vector, halved until `count` numbers fill one; of a count of the run, `in_vectors` halves them."""
+    while is_number(count) and lanes > count:
+        lanes //= 2
+    return lanes

@@ -1,0 +1,4 @@
+// See io.h.
+#ifndef TVM_SUPPORT_SERIALIZER_H_
+#define TVM_SUPPORT_SERIALIZER_H_
+#endif  // TVM_SUPPORT_SERIALIZER_H_
