@@ -14,6 +14,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.along_channels import gene
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import generate_depthwise
 from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.form import is_strided_of_any_size
 from heterocc.compiler.lower.cpu.generate.convolution.planes import generate_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pointwise import generate_pointwise
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
@@ -64,7 +65,10 @@ def generate(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> _Do
 
     kernel = attempt(lambda: read_kernel(function, weights))
     if kernel is not None:
-        return of(*(PAIRED if isa.bfloat else ()), *KINDS, read=kernel)
+        # Of a map of any size with strides, other kinds copy many rows at a time.
+        strided = attempt(partial(is_strided_of_any_size, kernel))
+        kinds = [kind for kind in KINDS if not (strided and kind is generate_product)]
+        return of(*(PAIRED if isa.bfloat else ()), *kinds, read=kernel)
     integers = attempt(lambda: read_integer_kernel(function, weights))
     if integers is not None:
         return of(generate_integer_product, generate_integer_depthwise, read=integers)

@@ -18,7 +18,6 @@ from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.form import find_convolution
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
 from heterocc.compiler.lower.cpu.generate.fetch import fetch_tile
@@ -40,7 +39,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     step_cycles,
     vector_runs,
 )
-from heterocc.compiler.lower.cpu.sizes import attempt, exceeds, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which a panel is copied."""
@@ -52,7 +51,7 @@ STRIP_BYTES = 24 << 10
 def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels | PairPanels, ...]] | None:
     """The kernel written as a matrix product, None if it is not one."""
     found = find_product(kernel)
-    if found is None or not can_store(kernel) or _along_channels(found, isa) or _is_strided(kernel, found):
+    if found is None or not can_store(kernel) or _along_channels(found, isa):
         return None
     writer = ProductWriter(kernel, found, isa.narrowed(found.columns.length))
     packed = {p.argument: p.size for p in writer.packings}
@@ -76,14 +75,6 @@ def _along_channels(found: Product, isa: Isa) -> bool:
     """Whether a convolution of a narrow map is left to the schedule."""
     fixed = all(is_number(a.length) for a in (*found.outer, found.rows, found.columns))
     return fixed and found.vectors.weight is None and found.numbers.weight is not None and is_narrow(found, isa)
-
-
-def _is_strided(kernel: Kernel, found: Product) -> bool:
-    """Whether it is a convolution with strides of a map of any size, whose rows others copy, many at a time."""
-    if found.vectors.weight is not None or found.vectors.value is not None or is_number(found.columns.length):
-        return False
-    window = attempt(lambda: find_convolution(kernel))
-    return window is not None and window.columns.stride > 1
 
 
 def is_narrow(found: Product, isa: Isa) -> bool:

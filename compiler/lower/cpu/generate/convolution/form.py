@@ -12,7 +12,7 @@ from heterocc.compiler.lower.cpu.blocks import is_conditional
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import linear, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
-from heterocc.compiler.lower.cpu.sizes import size_of, smaller
+from heterocc.compiler.lower.cpu.sizes import is_number, size_of, smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,14 @@ class Convolution:
         """The number of multiply-adds."""
         places = self.rows.places * self.columns.places
         return self.batch * self.groups * self.outputs * self.inputs * self.taps * places
+
+
+def is_strided_of_any_size(kernel: Kernel) -> bool:
+    """Whether the kernel is a convolution with strides whose map has sizes that are known only at run time."""
+    found = find_convolution(kernel)
+    if found is None or found.columns.stride == 1:
+        return False
+    return not (is_number(found.rows.places) and is_number(found.columns.places))
 
 
 def find_convolution(kernel: Kernel) -> Convolution | None:
