@@ -178,9 +178,11 @@ class _Reader:
         return RowStage(block.store.buffer, indices, loops, value, combined)
 
     def _terms(self, block: BlockView, used: frozenset[int]) -> list[tuple[tirx.Var, int | None]] | None:
-        """The row's loops for the loops of a reduction; None if it is over another row."""
+        """The row's loops for the loops of a reduction; None if it is over another row, or over single elements."""
         every = list(zip(block.iters, block.kinds, block.extents, strict=True))
         extents = [e for _, kind, e in every if kind == "R" and e > 1]
+        if not extents:
+            return None
         if not self.row:
             free = [n for n in range(len(self.loops)) if n not in used]
             if not free:

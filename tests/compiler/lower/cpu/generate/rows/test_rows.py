@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import helper, numpy_helper
 
+from heterocc.compiler.driver import compile_model
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.pipeline import kernel_module
+from heterocc.runtime import load
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, runnable, target_of
 from tests.compiler.lower.lowered import job, model
 from tests.few_examples import few
@@ -189,3 +193,20 @@ def test_what_stands_before_windows_is_a_kernel_of_its_own() -> None:
 def test_code_for_arm_is_built(axis: int) -> None:
     x = RNG.random((7, 45, 19), np.float32)
     assert Generated([node("Softmax", ["x"], ["y"], axis=axis)], {"x": x}, {}, ARM).code() is not None
+
+
+@pytest.mark.parametrize("last", ["Softmax", "ReduceMean"])
+@pytest.mark.parametrize("axes", [(2,), (0, 1, 2)])
+def test_single_elements_behind_a_reduction_are_not_its_rows(last: str, axes: tuple[int, ...], tmp_path: Path) -> None:
+    x = RNG.standard_normal((2, 7, 4)).astype(np.float32)
+    second = node("Softmax", ["m"], ["y"], axis=2) if last == "Softmax" else node(last, ["m", "b"], ["y"])
+    given = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)]
+    numbers = [numpy_helper.from_array(np.array(n), name) for name, n in (("a", axes), ("b", [2]))]
+    result = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    graph = helper.make_graph([node("ReduceMean", ["x", "a"], ["m"]), second], "m", given, result, numbers)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), tmp_path / "m.onnx")
+    compile_model(tmp_path / "m.onnx", tmp_path / "m.hcb", devices="CPU", check=False)
+    with load(tmp_path / "m.hcb") as session:
+        found = np.asarray(session.run({"x": x})["y"])
+    mean = x.astype(np.float64).mean(axes, keepdims=True)
+    np.testing.assert_allclose(found, np.ones_like(mean) if last == "Softmax" else mean, rtol=1e-6)
