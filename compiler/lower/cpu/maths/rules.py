@@ -176,9 +176,18 @@ def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
         parts = [p for s in sequence.seq for p in (s.seq if isinstance(s, tirx.SeqStmt) else [s])]
         return tirx.SeqStmt(parts)
 
+    function = tvm_ffi.structural_map(function, [(tirx.Cast, _selected)], order="post")
     steps = [(tirx.BufferStore, statement), (tirx.Bind, statement), (tirx.SeqStmt, flat)]
     function = tvm_ffi.structural_map(function, steps, order="post")
     return tvm_ffi.structural_map(function, [(Call, in_place)], order="post")
+
+
+def _selected(cast: tirx.Cast) -> tirx.Expr:
+    """A cast of truth values in a vector as a choice of 1 or 0: TVM's analyser fails to bound a name for such a cast."""
+    if str(cast.value.ty.dtype).startswith("bool") and (lanes := int(cast.ty.dtype.lanes)) > 1:
+        one, zero = (tirx.Broadcast(tirx.const(n, str(cast.ty.dtype).split("x")[0]), lanes) for n in (1, 0))
+        return tirx.Select(cast.value, one, zero)
+    return cast
 
 
 def _guards_functions(statement: tirx.Stmt) -> bool:

@@ -27,7 +27,7 @@ from tests.compiler.lower.cpu.maths.kernels import (
     given,
     kernel,
 )
-from tests.compiler.lower.lowered import job, model, run_cpu
+from tests.compiler.lower.lowered import assert_same, job, model, run_cpu, run_ort
 
 node = helper.make_node
 HERE = [name for name, (target, _) in TARGETS.items() if runs_here({**target, "mattr": tuple(target.get("mattr", ()))})]
@@ -199,3 +199,16 @@ def test_a_function_of_what_is_read_within_bounds_only_reads_nothing_else() -> N
 def test_a_kernel_of_float64_shows_that_calls_would_be_seen() -> None:
     made = model([node("Exp", ["x"], ["y"])], {"x": np.ones(64)}, ["y"])
     assert b"\0exp\0" in CpuLowering().lower(job(made)).code
+
+
+def test_functions_of_truth_values_agree_with_onnx_runtime() -> None:
+    x = np.random.default_rng(4).integers(0, 3, (5, 40)).astype(np.float32)
+    nodes = [
+        helper.make_node("Equal", ["x", "one"], ["same"]),
+        helper.make_node("Cast", ["same"], ["number"], to=1),
+        helper.make_node("Exp", ["number"], ["power"]),
+        helper.make_node("Hardmax", ["x"], ["best"], axis=0),
+        helper.make_node("Tanh", ["best"], ["curve"]),
+    ]
+    made = model(nodes, {"x": x}, ["power", "curve"], {"one": np.array(1, np.float32)})
+    assert_same(run_cpu(made, {"x": x}), run_ort(made, {"x": x}), rtol=1e-6)
