@@ -183,7 +183,7 @@ def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
 
 
 def _selected(cast: tirx.Cast) -> tirx.Expr:
-    """A cast of truth values in a vector as a choice of 1 or 0: TVM's analyser fails to bound a name for such a cast."""
+    """A cast of truth values in a vector as a choice of 1 or 0: TVM's analyser fails to bound a name for a cast."""
     if str(cast.value.ty.dtype).startswith("bool") and (lanes := int(cast.ty.dtype.lanes)) > 1:
         one, zero = (tirx.Broadcast(tirx.const(n, str(cast.ty.dtype).split("x")[0]), lanes) for n in (1, 0))
         return tirx.Select(cast.value, one, zero)
