@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_lock = threading.RLock()
+_lock = threading.Lock()
 
 
 def defer(name: str, places: Sequence[str], **given: Callable[..., Any]) -> None:
-    """Delay the code of a module in one of the folders `places` until something in the module is used.
+    """Delay the import of a module in one of the folders `places`, and of the modules in it if it is a package, until
+    something in the module is used.
 
     Until then, functions in `given` are called in place of the module's own. Does nothing if the module is already
     imported or does not exist.
     """
     spec = PathFinder.find_spec(name, places) if name not in sys.modules else None
-    if spec is not None and spec.loader is not None:
-        sys.modules.setdefault(name, _Deferred(spec, given))
+    if spec is None or spec.loader is None:
+        return
+    sys.modules.setdefault(name, _Deferred(spec, given))
+    folders = list(spec.submodule_search_locations or ())
+    for file in (file for folder in folders for file in Path(folder).glob("*.py")):
+        if file.stem != "__init__":
+            defer(f"{name}.{file.stem}", folders)
 
 
 def run(name: str) -> ModuleType:
-    """The imported module of that name; if it was delayed, its code has run."""
-    module = sys.modules[name]
-    if isinstance(module, _Deferred):
-        module.start()
-    return module
+    """The imported module of that name; if it was delayed, it is imported now."""
+    module = importlib.import_module(name)
+    return module.import_now() if isinstance(module, _Deferred) else module
 
 
 class _Deferred(ModuleType):
-    """A module whose code runs when something in it is first used, by any thread."""
+    """Stands for a module until something in it is first used, by any thread.
+
+    Python's own import runs the code then, in a module of its own: it lets other threads wait until all of the module
+    is there, and ends when two threads wait for each other.
+    """
 
     def __init__(self, spec: ModuleSpec, given: dict[str, Callable[..., Any]]) -> None:
         super().__init__(spec.name)
@@ -42,22 +52,25 @@ class _Deferred(ModuleType):
         self.__file__ = spec.origin
         if spec.submodule_search_locations is not None:
             self.__path__ = list(spec.submodule_search_locations)
-        self.__dict__.update(given)
-        self._started = False
+        self.__dict__.update(given, _name=spec.name)
 
-    def start(self) -> None:
-        """Run the code, unless it has run."""
+    def import_now(self) -> ModuleType:
+        """The module itself, imported unless it has been; the package that it is in comes first, as always."""
+        name = self.__dict__["_name"]
+        if parent := name.rpartition(".")[0]:
+            run(parent)
         with _lock:
-            spec = self.__dict__["__spec__"]
-            if not self.__dict__["_started"]:
-                self._started = True
-                spec.loader.exec_module(self)
+            if sys.modules.get(name) is self:
+                del sys.modules[name]
+        module = importlib.import_module(name)
+        for imported, submodule in list(sys.modules.items()):
+            package, _, child = imported.rpartition(".")
+            if package == name and isinstance(submodule, _Deferred):
+                vars(module).setdefault(child, submodule)
+        return module
 
     def __getattr__(self, name: str) -> Any:
-        """Called for names that are not there yet."""
-        with _lock:
-            if name == "__all__" or not name.startswith("__"):
-                self.start()
-            if name in self.__dict__:
-                return self.__dict__[name]
-        raise AttributeError(f"module '{self.__dict__['__spec__'].name}' has no attribute '{name}'")
+        """Called for names that are not among those given."""
+        if name == "__all__" or not name.startswith("__"):
+            return getattr(self.import_now(), name)
+        raise AttributeError(f"module '{self.__dict__['_name']}' has no attribute '{name}'")

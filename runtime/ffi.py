@@ -35,9 +35,9 @@ def _defer_parts() -> None:
     spec = PathFinder.find_spec("tvm_ffi")
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     defer("tvm_ffi.cpp", places)
-    defer("tvm_ffi.dataclasses", places)
     inside = [str(Path(place, "dataclasses")) for place in places]
     defer("tvm_ffi.dataclasses.py_class", inside, method=_method)
+    defer("tvm_ffi.dataclasses", places)
     defer("typing_extensions", sys.path, get_annotations=_get_annotations)
     if importlib.util.find_spec("torch") is None:  # else it makes tensors of torch fit
         defer("tvm_ffi._optional_torch_c_dlpack", places)
@@ -56,7 +56,7 @@ def _get_annotations(*arguments: Any, **named: Any) -> Any:
 
 def _load_library(package: str, target_name: str, mode: str, *others: Any, **named: Any) -> Any:
     """As `tvm_ffi.libinfo.load_lib_ctypes`, which imports `importlib.metadata` to look for the library."""
-    info = sys.modules["tvm_ffi.libinfo"]
+    info = importlib.import_module("tvm_ffi.libinfo")
     path = Path(info.__file__ or "").with_name("lib") / f"lib{target_name}.so"
     if (package, target_name) == ("apache-tvm-ffi", "tvm_ffi") and not others and not named and path.is_file():
         return ctypes.CDLL(str(path), getattr(ctypes, mode))
