@@ -31,6 +31,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.linear_reads import with_linear_reads
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.pieces import bare, cuts_along, with_value
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset, substituted
@@ -103,8 +104,8 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
     )
     if any(nest.argument(s.buffer) is not None for s in before):
         return None
-    after = [replace(stages[n], value=nest.inlined(stages[n].value)) for n in sorted(together)]
-    return replace(nest, before=(), after=tuple(after))
+    values = {n: with_linear_reads(nest.inlined(stages[n].value), stages[n].iters, nest) for n in sorted(together)}
+    return replace(nest, before=(), after=tuple(replace(stages[n], value=value) for n, value in values.items()))
 
 
 def _is_result(function: tirx.PrimFunc, stage: Stage) -> bool:

@@ -121,6 +121,39 @@ def test_transposition_agrees(cpu: str, order: list[int], a: int, b: int, c: int
     check(kernel, np.abs(x.transpose(order)))
 
 
+@given(CPUS, st.permutations(range(3)), SIZES, SIZES, SIZES, st.sampled_from(["split", "join"]))
+@few(14, deadline=None)
+def test_reshaping_between_transpositions_agrees(
+    cpu: str, order: list[int], a: int, b: int, c: int, kind: Literal["split", "join"]
+) -> None:
+    x = floats(2, a * b, c)
+    turned = x.transpose(order)
+    shape = turned.shape
+    split = tuple(m for n in shape for m in ((a, b) if n == a * b else (n,)))
+    shape = split if kind == "split" else (shape[0] * shape[1], shape[2])
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=order),
+        node("Reshape", ["t", "s"], ["r"]),
+        node("Transpose", ["r"], ["u"]),
+        node("Neg", ["u"], ["y"]),
+    ]
+    kernel = Generated(nodes, {"x": x}, {"s": np.array(shape, np.int64)}, target_of(cpu))
+    check(kernel, -turned.reshape(shape).T)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_pixels_that_become_an_image_or_come_from_one_are_transposed_in_registers(cpu: str) -> None:
+    rows, image = floats(1, 18 * 18, 32), (1, 32, 18, 18)
+    nodes = [node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), node("Reshape", ["t", "s"], ["y"])]
+    to_image = Generated(nodes, {"x": rows}, {"s": np.array(image, np.int64)}, target_of(cpu))
+    check(to_image, rows.transpose(0, 2, 1).reshape(image))
+    nodes = [node("Reshape", ["x", "s"], ["t"]), node("Transpose", ["t"], ["y"], perm=[0, 2, 1])]
+    shape = np.array((1, 32, 324), np.int64)
+    to_rows = Generated(nodes, {"x": rows.reshape(image)}, {"s": shape}, target_of(cpu))
+    check(to_rows, rows.reshape(shape).transpose(0, 2, 1))
+    assert "Shuffle" in str(to_image.done) and "Shuffle" in str(to_rows.done)
+
+
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize(
     ("dtype", "shape"), [("uint8", (21, 37)), ("int8", (64, 16)), ("int32", (9, 33)), ("int64", (5, 18))]
