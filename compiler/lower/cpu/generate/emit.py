@@ -29,6 +29,9 @@ TASKS = 16
 UNROLL = 4
 """Unrolled steps of a reduction."""
 
+TOGETHER = 4
+"""Vectors for which a function is computed together, step by step: its steps wait for each other otherwise."""
+
 
 class Arguments:
     """The arguments of a kernel being written, by the buffers of the kernel read."""

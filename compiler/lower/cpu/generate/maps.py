@@ -236,6 +236,7 @@ class _Writer:
         )
         functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
         self.work = math.prod(nest.extents) * (1 + FUNCTION * functions)
+        self.heavy = functions > 0
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -314,7 +315,13 @@ class _Writer:
         while lanes > size:
             lanes //= 2
 
-        with emit.loop(size // lanes) as number:
-            self._vector(arguments, fixed, start + number * index(lanes), lanes, nest)
+        done = 0
+        if self.heavy and is_number(size):
+            wide = emit.TOGETHER * lanes
+            done = size // wide * wide
+            with emit.loop(size // wide) as number:
+                self._vector(arguments, fixed, start + number * index(wide), wide, nest)
+        with emit.loop((size - done) // lanes) as number:
+            self._vector(arguments, fixed, start + index(done) + number * index(lanes), lanes, nest)
         if exceeds(size, lanes):
             self._vector(arguments, fixed, start + index(size - lanes), lanes, nest)
