@@ -290,6 +290,22 @@ def shares(work: int, tasks: int, tiles: int) -> int:
     return 1 if typical(work) < PARALLEL_WORK else larger(1, smaller(tiles, -(-TASKS // tasks)))
 
 
+UNEVEN = 0.5
+"""The weight of the time that one of two threads waits for the other."""
+
+UNSHARED = 0.015
+"""The accepted slowdown for each task that many threads lack."""
+
+
+def sharing(work: int, tasks: int) -> float:
+    """Modelled time of work that threads share in so many tasks of equal size, over that in many."""
+    if typical(work) < PARALLEL_WORK:
+        return 1.0
+    tasks = max(1, typical(tasks))
+    uneven = (tasks + tasks % 2) / tasks - 1
+    return 1.0 + UNEVEN * uneven + UNSHARED * max(0.0, TASKS / tasks - 1)
+
+
 def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr]:
     """The range of tiles of a part: start and end."""
     return tirx.floordiv(part * index(tiles), index(parts)), tirx.floordiv(

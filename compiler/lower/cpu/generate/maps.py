@@ -30,6 +30,7 @@ from heterocc.compiler.lower.cpu.blocks import (
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
+from heterocc.compiler.lower.cpu.generate.interleaves import find_interleaved, write_interleaved
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.pieces import bare, cuts_along, with_value
@@ -249,6 +250,10 @@ class _Writer:
         repeated = find_repeated(self.nest, axis, self.lanes) if len(cuts) == 2 else None
         if repeated is not None:
             write_repeated(self.nest, arguments, repeated, kind)
+            return
+        interleaved = find_interleaved(self.nest, axis, self.lanes) if len(cuts) == 2 else None
+        if interleaved is not None:
+            write_interleaved(self.nest, arguments, interleaved, kind)
             return
         if not is_number(axis.length) and len(cuts) == 2:
             self._share(arguments, kind)
