@@ -224,3 +224,37 @@ def test_a_large_map_is_cut_for_threads_and_every_element_is_written(cpu: str) -
 
 def test_code_for_arm_is_built() -> None:
     assert Generated([node("Relu", ["x"], ["y"])], {"x": floats(3, 33)}, {}, ARM).code() is not None
+
+
+@given(CPUS, st.integers(2, 5), st.integers(1, 3), st.sampled_from([1, 4, 5, 8, 11, 16, 17, 31, 40]), st.data())
+@few(10, deadline=None)
+def test_rows_that_are_put_together_element_by_element_agree(
+    cpu: str, block: int, channels: int, width: int, data: st.DataObject
+) -> None:
+    height = data.draw(st.integers(1, 4))
+    x, b = floats(2, channels * block * block, height, width), floats(channels, 1, 1)
+    mode = data.draw(st.sampled_from(["DCR", "CRD"]))
+    nodes = [node("DepthToSpace", ["x"], ["d"], blocksize=block, mode=mode), node("Add", ["d", "b"], ["y"])]
+    kernel = Generated(nodes, {"x": x, "b": b}, {}, target_of(cpu))
+    if mode == "DCR":
+        apart, order = x.reshape(2, block, block, channels, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        apart, order = x.reshape(2, channels, block, block, height, width), (0, 1, 4, 2, 5, 3)
+    right = apart.transpose(order).reshape(2, channels, height * block, width * block)
+    check(kernel, right + b.astype(np.float64))
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("width", [33, 47])
+def test_a_part_of_rows_that_are_put_together_agrees(cpu: str, width: int) -> None:
+    # The first element that is kept is one of the second row, and the length is odd.
+    x = floats(2, 3, 40)
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        node("Reshape", ["t", "s"], ["r"]),
+        node("Slice", ["r", "b", "e", "a"], ["y"]),
+    ]
+    numbers = {"s": [2, 120], "b": [1], "e": [1 + width], "a": [1]}
+    weights = {name: np.array(values, np.int64) for name, values in numbers.items()}
+    kernel = Generated(nodes, {"x": x}, weights, target_of(cpu))
+    check(kernel, x.transpose(0, 2, 1).reshape(2, 120)[:, 1 : 1 + width].astype(np.float64))
