@@ -64,6 +64,8 @@ def test_unnamed_dimensions_are_called_by_input_and_axis() -> None:
         (N("Tile", ["x", "c"], ["y"]), {"c": [2, 1, 3]}, ("2*batch", 6, "3*seq")),
         (N("Pad", ["x", "c"], ["y"]), {"c": [0, 0, 1, 0, 0, 2]}, ("batch", 6, "seq + 3")),
         (N("AveragePool", ["x"], ["y"], kernel_shape=[3], strides=[2]), {}, ("batch", 6, "(seq + 1)//2 - 1")),
+        (N("MaxPool", ["x"], ["y"], kernel_shape=[3], pads=[1, 1], ceil_mode=1), {}, ("batch", 6, "seq")),
+        (N("MaxPool", ["x"], ["y"], kernel_shape=[2], strides=[3], ceil_mode=1), {}, ("batch", 6, "(seq + 2)//3")),
     ],
     ids=lambda value: value.op_type if hasattr(value, "op_type") else "",
 )
