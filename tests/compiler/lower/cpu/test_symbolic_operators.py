@@ -218,3 +218,20 @@ def test_sums_of_sizes_in_another_order_are_equal_shapes(tmp_path: Path) -> None
         for batch, sides in ((1, (1, 1)), (2, (3, 5)))
     ]
     compare(dynamic_model(nodes, given, ["y"], constants), tmp_path, feeds)
+
+
+def test_pooling_that_rounds_sizes_up_agrees_with_onnx_runtime(tmp_path: Path) -> None:
+    """Also behind each other, and with windows that begin in the padding behind the image, which are left out."""
+    halves = {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}
+    thirds = {"kernel_shape": [3, 2], "strides": [3, 3], "pads": [1, 0, 1, 1], "ceil_mode": 1}
+    nodes = [
+        _N("MaxPool", ["x"], ["a"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+        _N("MaxPool", ["a"], ["b"], **halves),
+        _N("MaxPool", ["x"], ["c"], **thirds),
+        _N("MaxPool", ["x"], ["d", "e"], **thirds),
+        _N("AveragePool", ["x"], ["f"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+    ]
+    rng = np.random.default_rng(0)
+    feeds = [{"x": rng.standard_normal((1, 9, *s)).astype(np.float32)} for s in ((9, 8), (16, 23), (11, 34))]
+    given = {"x": ("float32", (1, 9, "height", "width"))}
+    compare(dynamic_model(nodes, given, list("bcdef"), {}), tmp_path, feeds)
