@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from tvm import tirx
@@ -25,7 +25,8 @@ LATENCY = 4.5
 class Run:
     """`count` equal tiles of `size`, the first of them tile number `first`, which starts at `start`.
 
-    No tile starts after `last`, if that is given: the last tile then overlaps the one before.
+    No tile starts after `last`, if that is given: the last tile then overlaps the one before. A `short` one may
+    have fewer numbers than a vector.
     """
 
     first: int
@@ -33,6 +34,7 @@ class Run:
     count: int
     size: int
     last: int | None = None
+    short: bool = False
 
 
 def runs(total: int, most: int, multiple: int = 1) -> tuple[Run, ...]:
@@ -60,6 +62,15 @@ def vector_runs(total: int, most: int) -> tuple[Run, ...]:
         return runs(total, most)
     whole = total // most
     return (Run(0, 0, whole, most), *([Run(whole, whole * most, total % most, 1)] if most > 1 else ()))
+
+
+def column_runs(length: int, lanes: int, most: int) -> tuple[Run, ...]:
+    """A row of `length` numbers in tiles of at most `most` vectors.
+
+    If the length is known only at run time, what whole tiles leave are tiles of one vector, which may be short.
+    """
+    *whole, rest = vector_runs(-(-length // lanes), most)
+    return (*whole, rest if is_number(length) else replace(rest, short=True))
 
 
 SHORT = 4
@@ -90,11 +101,18 @@ def step_cycles(rows: int, vectors: float) -> float:
 
 def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
-    return _best_tile(typical(rows), typical(vectors), isa)
+    sized = not (is_number(rows) and is_number(vectors))
+    return _best_tile(typical(rows), typical(vectors), isa, SECOND_SIZE if sized else 1.0)
+
+
+SECOND_SIZE = 1.03
+"""The accepted slowdown of tiles of one size in place of two, if the other side is known only at run time.
+
+Each size of tiles on one side is combined with each on the other, and these have more sizes then."""
 
 
 @cache
-def _best_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
+def _best_tile(rows: int, vectors: int, isa: Isa, second: float) -> tuple[int, int]:
     best: tuple[tuple[float, int], tuple[int, int]] | None = None
     for tall in range(1, min(rows, MOST_ROWS) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
@@ -105,6 +123,8 @@ def _best_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
                 for r in _known_runs(rows, tall)
                 for v in _known_runs(vectors, wide)
             )
+            for total, most in ((rows, tall), (vectors, wide)):
+                time *= second if len(_known_runs(total, most)) > 1 else 1.0
             key = (round(time, 3), abs(tall - 2 * wide))
             if best is None or key < best[0]:
                 best = (key, (tall, wide))
