@@ -93,8 +93,8 @@ def is_narrow(found: Product, isa: Isa) -> bool:
 class ProductWriter:
     """A generator of a product: panels of columns, and for each all rows, tile by tile.
 
-    If the number of columns is known only at run time, those that whole tiles leave are copied to a panel of one vector,
-    which they may not fill.
+    If the number of columns is known only at run time, those that whole tiles leave are copied to a panel of one
+    vector, which they may not fill.
     """
 
     any_length = True

@@ -37,13 +37,14 @@ class Run:
     short: bool = False
 
 
-def runs(total: int, most: int, multiple: int = 1) -> tuple[Run, ...]:
+def runs(total: int, most: int, multiple: int = 1, *, short: bool = True) -> tuple[Run, ...]:
     """`total` in as few tiles of at most `most` as possible, their sizes as equal as possible: one run or two.
 
     The number of tiles is a multiple of `multiple`, if `total` is large enough. A total that is known only at run time
-    is one of several runs: tiles of `most`, the last one overlapping, or of less if there are not that many.
+    is one of several runs: tiles of `most`, the last one overlapping, or of less if there are not that many: a tile of
+    a few if `short`, else only of one.
     """
-    return _known_runs(total, most, multiple) if is_number(total) else _overlapping(total, most)
+    return _known_runs(total, most, multiple) if is_number(total) else _overlapping(total, most, short)
 
 
 @cache
@@ -77,11 +78,11 @@ SHORT = 4
 """The size of tiles for fewer than a whole tile, if the number is known only at run time."""
 
 
-def _overlapping(total: int, most: int) -> tuple[Run, ...]:
+def _overlapping(total: int, most: int, short: bool) -> tuple[Run, ...]:
     found: list[Run] = []
     first: int = 0
     larger: tirx.Expr | None = None
-    for size in sorted({most, min(most, SHORT), 1}, reverse=True):
+    for size in sorted({most, min(most, SHORT) if short else 1, 1}, reverse=True):
         fits = as_expr(total) >= size
         here = [fits] if larger is None else [fits, tirx.Not(larger)]
         count = zero_unless(-(-total // size), *here)

@@ -65,8 +65,8 @@ memory, and up to 30 s for one of dynamic sizes."""
 
 
 FOR_TENSORS = ["tirx.FlattenBuffer"]
-"""A pass that changes nothing where all indices are flat, but simplifies each of them: this takes most of the time of all
-for a kernel of dynamic sizes. LLVM does what matters of that."""
+"""A pass that only simplifies indices where all of them are flat. For kernels of dynamic sizes this takes most of the
+time of all, 7 of 8 s for an attention."""
 
 
 def _is_flat(mod: tvm.IRModule) -> bool:
