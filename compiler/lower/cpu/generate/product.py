@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -19,7 +20,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import fetch_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
@@ -33,6 +34,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     Run,
     better_along_channels,
     choose_tile,
+    column_runs,
     edge_lanes,
     edged_rows,
     runs,
@@ -89,7 +91,14 @@ def is_narrow(found: Product, isa: Isa) -> bool:
 
 
 class ProductWriter:
-    """A generator of a product: panels of columns, and for each all rows, tile by tile."""
+    """A generator of a product: panels of columns, and for each all rows, tile by tile.
+
+    If the number of columns is known only at run time, those that whole tiles leave are copied to a panel of one
+    vector, which they may not fill.
+    """
+
+    any_length = True
+    """Whether rows may be shorter than a vector if their length is known only at run time."""
 
     def __init__(self, kernel: Kernel, found: Product, isa: Isa) -> None:
         self.kernel, self.found, self.isa = kernel, found, isa
@@ -100,7 +109,8 @@ class ProductWriter:
         if self.edge:
             tall, wide = edged_rows(found.rows.length, count, isa), count
         self.row_runs = runs(found.rows.length, tall)
-        self.column_runs = vector_runs(count, wide)
+        sized = self.any_length and not is_number(self.length)
+        self.column_runs = column_runs(self.length, isa.lanes, wide) if sized else vector_runs(count, wide)
         self.packed = [self.packing(found.numbers, found.rows, 1, self.row_runs)]
         self.packed.append(self.packing(found.vectors, found.columns, isa.lanes, self.column_runs))
         self.copies = self.packed[1] is None and self.must_copy()
@@ -144,7 +154,9 @@ class ProductWriter:
         side, terms = self.found.vectors, self.found.terms
         if side.value is not None:
             return True
-        if self.found.columns.step(side.form) != 1 or self.length < self.isa.lanes:
+        if self.found.columns.step(side.form) != 1:
+            return True
+        if (is_number(self.length) or not self.any_length) and self.length < self.isa.lanes:
             return True
         pitch = 4 * abs(typical(terms.step(side.form) or 0))
         return pitch > 0 and typical(terms.length) > 16 * ((1 << 16) // math.gcd(pitch, 1 << 16))
@@ -232,7 +244,11 @@ class ProductWriter:
         number, starts = emit.start_of(run, group), self._starts(run, group)
         if not is_number(self.length):
             starts = [emit.bound(start) for start in starts]
-        panel = self.copy(arguments, place, starts) if self.copies else None
+        panel = None
+        if run.short:
+            panel = self.copy_short(arguments, place, starts[0])
+        elif self.copies:
+            panel = self.copy(arguments, place, starts)
 
         def down(rows: Run, tile: tirx.Expr) -> None:
             self.prepare(arguments, place, rows, emit.start_of(rows, tile))
@@ -247,7 +263,7 @@ class ProductWriter:
         starts = [self._start((number + index(v)) * index(self.isa.lanes)) for v in range(run.size)]
         if self.edge:
             starts[-1] = index(self.length - self.edge)
-        return starts
+        return [tirx.max(start, index(0)) for start in starts] if run.short else starts
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the end overlaps the previous one."""
@@ -272,8 +288,12 @@ class ProductWriter:
             return self.edge if self.edge and column == run.size - 1 else lanes
 
         broadcast, loaded = self.numbers(arguments, place, rows, first), self._vectors(arguments, place, panel, used)
-        fetch_tile(self.kernel, found, arguments, [*place, (found.rows, first)], (rows.size, starts))
+        if not run.short:
+            fetch_tile(self.kernel, found, arguments, [*place, (found.rows, first)], (rows.size, starts))
         sums = emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, edge=self.edge)
+        if run.short:
+            self._store_short(arguments, place, sums[0], (rows.size, first), starts[0])
+            return
         store_tile(
             self.kernel,
             arguments,
@@ -285,9 +305,38 @@ class ProductWriter:
                 (found.rows, first + row),
                 (found.columns, starts[column] + lane),
             ],
-            lambda column: min(used(column), self.length),
+            lambda column: min(used(column), self.length) if is_number(self.length) else used(column),
             self.edge,
         )
+
+    def _store_short(
+        self,
+        arguments: Arguments,
+        place: Place,
+        sums: tirx.Buffer,
+        rows: tuple[int, tirx.Expr],
+        start: tirx.Expr,
+    ) -> None:
+        """Store a tile of one vector of columns, which they may not fill."""
+        found, lanes, (count, first) = self.found, self.isa.lanes, rows
+        # Indexed by a loop, the accumulators themselves would have to live in memory.
+        held = emit.registers(count, lanes)
+        with emit.loop(count, "unroll") as row:
+            emit.put(held, emit.vector(sums, row * index(lanes), lanes), row * index(lanes), lanes)
+        with emit.loop(count) as row:
+
+            def store(length: int, width: int, row: tirx.Expr = row) -> None:
+                store_vectors(
+                    self.kernel,
+                    arguments,
+                    lambda lane: held[row * index(lanes) + lane],
+                    lambda lane: [*place, (found.rows, first + row), (found.columns, start + lane)],
+                    length,
+                    width,
+                )
+
+            fits = index(self.length) >= index(lanes)
+            emit.either(fits, partial(store, lanes, lanes), partial(store, self.length, max(lanes // 2, 1)))
 
     @property
     def terms(self) -> int:
@@ -345,28 +394,51 @@ class ProductWriter:
                 total = total * index(axis.length) + value
         return total * index(packing.block)
 
+    def copy_short(self, arguments: Arguments, place: Place, start: tirx.Expr) -> tirx.Buffer:
+        """Copy a panel of one vector, which columns may not fill, term by term; zeros follow them."""
+        found, lanes = self.found, self.isa.lanes
+        copied = emit.scratch(found.terms.length * lanes)
+        row = found.columns.step(found.vectors.form) == 1
+
+        def take(length: int, kind: str) -> None:
+            with emit.loop(found.terms.length) as term:
+                if not is_number(length):
+                    emit.put(copied, emit.zeros(lanes), term * index(lanes), lanes)
+                with emit.loop(length, kind) as lane:
+                    here = [*place, (found.columns, start + lane), (found.terms, term)]
+                    build.buffer_store(copied, self._element(arguments, here), [term * index(lanes) + lane])
+
+        fits = index(self.length) >= index(lanes)
+        emit.either(fits, lambda: take(lanes, "vectorized" if row else "serial"), lambda: take(self.length, "serial"))
+        return copied
+
     def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
         """Copy a panel of the vectors, term by term."""
         found, lanes = self.found, self.isa.lanes
         width = len(starts) * lanes
         copied = emit.scratch(found.terms.length * width)
-        flat = arguments.flat(found.vectors.load.source)
         row = found.columns.step(found.vectors.form) == 1
+        known = is_number(self.length)
         with emit.loop(found.terms.length) as term:
             for column, start in enumerate(starts):
                 to = term * index(width) + index(column * lanes)
-                used = self.edge if self.edge and column == len(starts) - 1 else min(lanes, self.length)
-                if self.length < lanes:
+                used = self.edge if self.edge and column == len(starts) - 1 else lanes
+                used = min(used, self.length) if known else used
+                if known and self.length < lanes:
                     emit.put(copied, emit.zeros(lanes), to, lanes)
                 with emit.loop(used, "vectorized" if row else "serial") as lane:
                     here = [*place, (found.columns, start + lane), (found.terms, term)]
-                    if found.vectors.value is not None:
-                        build.buffer_store(copied, self.value(arguments, found.vectors.value, here), [to + lane])
-                        continue
-                    where = at(found.vectors.form, here)
-                    assert where is not None
-                    build.buffer_store(copied, flat[where], [to + lane])
+                    build.buffer_store(copied, self._element(arguments, here), [to + lane])
         return copied
+
+    def _element(self, arguments: Arguments, place: Place) -> tirx.Expr:
+        """A number of the vectors' side, read or computed."""
+        side = self.found.vectors
+        if side.value is not None:
+            return self.value(arguments, side.value, place)
+        where = at(side.form, place)
+        assert where is not None
+        return arguments.flat(side.load.source)[where]
 
     def value(self, arguments: Arguments, value: tirx.Expr, place: Place) -> tirx.Expr:
         """A computed number of the vectors' side."""

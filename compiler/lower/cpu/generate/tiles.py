@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from tvm import tirx
@@ -25,7 +25,8 @@ LATENCY = 4.5
 class Run:
     """`count` equal tiles of `size`, the first of them tile number `first`, which starts at `start`.
 
-    No tile starts after `last`, if that is given: the last tile then overlaps the one before.
+    No tile starts after `last`, if that is given: the last tile then overlaps the one before. A `short` one may
+    have fewer numbers than a vector.
     """
 
     first: int
@@ -33,15 +34,17 @@ class Run:
     count: int
     size: int
     last: int | None = None
+    short: bool = False
 
 
-def runs(total: int, most: int, multiple: int = 1) -> tuple[Run, ...]:
+def runs(total: int, most: int, multiple: int = 1, *, short: bool = True) -> tuple[Run, ...]:
     """`total` in as few tiles of at most `most` as possible, their sizes as equal as possible: one run or two.
 
     The number of tiles is a multiple of `multiple`, if `total` is large enough. A total that is known only at run time
-    is one of several runs: tiles of `most`, the last one overlapping, or of less if there are not that many.
+    is one of several runs: tiles of `most`, the last one overlapping, or of less if there are not that many: a tile of
+    a few if `short`, else only of one.
     """
-    return _known_runs(total, most, multiple) if is_number(total) else _overlapping(total, most)
+    return _known_runs(total, most, multiple) if is_number(total) else _overlapping(total, most, short)
 
 
 @cache
@@ -62,15 +65,24 @@ def vector_runs(total: int, most: int) -> tuple[Run, ...]:
     return (Run(0, 0, whole, most), *([Run(whole, whole * most, total % most, 1)] if most > 1 else ()))
 
 
+def column_runs(length: int, lanes: int, most: int) -> tuple[Run, ...]:
+    """A row of `length` numbers in tiles of at most `most` vectors.
+
+    If the length is known only at run time, what whole tiles leave are tiles of one vector, which may be short.
+    """
+    *whole, rest = vector_runs(-(-length // lanes), most)
+    return (*whole, rest if is_number(length) else replace(rest, short=True))
+
+
 SHORT = 4
 """The size of tiles for fewer than a whole tile, if the number is known only at run time."""
 
 
-def _overlapping(total: int, most: int) -> tuple[Run, ...]:
+def _overlapping(total: int, most: int, short: bool) -> tuple[Run, ...]:
     found: list[Run] = []
     first: int = 0
     larger: tirx.Expr | None = None
-    for size in sorted({most, min(most, SHORT), 1}, reverse=True):
+    for size in sorted({most, min(most, SHORT) if short else 1, 1}, reverse=True):
         fits = as_expr(total) >= size
         here = [fits] if larger is None else [fits, tirx.Not(larger)]
         count = zero_unless(-(-total // size), *here)
@@ -90,11 +102,18 @@ def step_cycles(rows: int, vectors: float) -> float:
 
 def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
-    return _best_tile(typical(rows), typical(vectors), isa)
+    sized = not (is_number(rows) and is_number(vectors))
+    return _best_tile(typical(rows), typical(vectors), isa, SECOND_SIZE if sized else 1.0)
+
+
+SECOND_SIZE = 1.03
+"""The accepted slowdown of tiles of one size in place of two, if the other side is known only at run time.
+
+Each size of tiles on one side is combined with each on the other, and these have more sizes then."""
 
 
 @cache
-def _best_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
+def _best_tile(rows: int, vectors: int, isa: Isa, second: float) -> tuple[int, int]:
     best: tuple[tuple[float, int], tuple[int, int]] | None = None
     for tall in range(1, min(rows, MOST_ROWS) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
@@ -105,6 +124,8 @@ def _best_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
                 for r in _known_runs(rows, tall)
                 for v in _known_runs(vectors, wide)
             )
+            for total, most in ((rows, tall), (vectors, wide)):
+                time *= second if len(_known_runs(total, most)) > 1 else 1.0
             key = (round(time, 3), abs(tall - 2 * wide))
             if best is None or key < best[0]:
                 best = (key, (tall, wide))

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
+from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
 
@@ -27,6 +29,8 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
         context = tvm.transform.PassContext.current()
         generated = _has_sizes(mod) or not _has_blocks(mod)
         without = [*LEFT_TO_LLVM, *FOR_GPUS, *(FOR_SCHEDULES if generated else ())]
+        if _has_sizes(mod) and not _has_blocks(mod) and _is_flat(mod):
+            without += FOR_TENSORS
         with tvm.transform.PassContext(context.opt_level, disabled_pass=without, config=context.config):
             return kernels(mod)
 
@@ -58,6 +62,33 @@ FOR_GPUS = [
 FOR_SCHEDULES = ["s_tir.CompactBufferAllocation"]
 """A pass that narrows no buffer of a generated kernel. It takes a third of the time of all for one that has indices in
 memory, and up to 30 s for one of dynamic sizes."""
+
+
+FOR_TENSORS = ["tirx.FlattenBuffer"]
+"""A pass that only simplifies indices where all of them are flat. For kernels of dynamic sizes this takes most of the
+time of all, 7 of 8 s for an attention."""
+
+
+def _is_flat(mod: tvm.IRModule) -> bool:
+    """Whether all reads and stores are of buffers of one dimension that have nothing to lower.
+
+    That would be a place inside other memory, from which on they count, or truth values, which are stored as bytes.
+    """
+    used: list[tirx.Buffer] = []
+    kinds = [
+        (TensorLoad, lambda load: used.append(load.source)),
+        (tirx.BufferStore, lambda store: used.append(store.buffer)),
+        (tirx.AllocBuffer, lambda alloc: used.append(alloc.buffer)),
+    ]
+    for _, function in mod.functions_items():
+        tvm_ffi.structural_walk(function.body, kinds, order="pre")
+    return all(
+        len(b.shape) == 1 and dtype_of(b) != "bool" and not b.ty.strides and _is_zero(b.ty.elem_offset) for b in used
+    )
+
+
+def _is_zero(expr: tirx.Expr) -> bool:
+    return isinstance(expr, tirx.IntImm) and int(expr) == 0
 
 
 def _has_blocks(mod: tvm.IRModule) -> bool:

@@ -40,7 +40,7 @@ class AttentionWriter:
         self.for_keys, self.for_columns = isa.narrowed(form.keys), isa.narrowed(form.columns)
         count = -(-form.keys // self.for_keys.lanes)
         tall, wide = choose_tile(min(typical(form.rows), MOST_ROWS), count, isa)
-        self.row_runs, self.key_runs = runs(form.rows, tall), vector_runs(count, wide)
+        self.row_runs, self.key_runs = runs(form.rows, tall, short=False), vector_runs(count, wide)
         wide = max(1, (isa.registers - 1) // (tall + 1))
         self.column_runs = runs(-(-form.columns // self.for_columns.lanes), wide)
         # Rows of scores at a distance of a power of two would compete for sets of the cache.
@@ -122,9 +122,9 @@ class AttentionWriter:
         for run in self.key_runs:
             with emit.loop(run.count) as panel:
                 first = index(run.start) + panel * index(run.size)
-                for column in range(run.size):
-                    start = self.start(first + index(column), lanes, form.keys)
-                    to = first * index(lanes * form.terms) + index(column * lanes)
+                with emit.loop(run.size) as column:
+                    start = self.start(first + column, lanes, form.keys)
+                    to = first * index(lanes * form.terms) + column * index(lanes)
                     if turned:
                         self._turn(packed, to, run.size * lanes, source, base + start * index(form.k.row))
                         continue

@@ -48,6 +48,8 @@ def generate_paired_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
 class _Writer(ProductWriter):
     """A generator of a product of pairs."""
 
+    any_length = False
+
     rows: tirx.Buffer
     """The rounded numbers of a tile of rows."""
 
@@ -145,14 +147,6 @@ class _Writer(ProductWriter):
                 both = paired(*(emit.vector(half, index(0), used) for half in halves))
                 emit.put(copied, both, pair * index(width) + index(column * lanes), used)
         return copied
-
-    def _element(self, arguments: Arguments, place: Place) -> tirx.Expr:
-        side = self.found.vectors
-        if side.value is not None:
-            return self.value(arguments, side.value, place)
-        where = at(side.form, place)
-        assert where is not None
-        return arguments.flat(side.load.source)[where]
 
     def _turn(self, arguments: Arguments, place: Place, start: tirx.Expr, panel: tuple[tirx.Buffer, int, int]) -> None:
         """Copy vectors of columns whose terms lie in a row, a square block of pairs at a time."""
