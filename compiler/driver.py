@@ -17,6 +17,7 @@ from heterocc.artifacts.signing.keys import SigningKey, read_signing_key
 from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
 from heterocc.compiler.build.tuning import left_out
+from heterocc.compiler.collection import collecting_rarely
 from heterocc.compiler.devices.config import config_texts
 from heterocc.compiler.devices.cpu_targets import with_cpu_targets, with_possible_products
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
@@ -53,6 +54,7 @@ from heterocc.passes.plan import Plan
 T = TypeVar("T")
 
 
+@collecting_rarely()
 def compile_model(
     model: AnyModel,
     output: str | Path | None = None,
@@ -95,6 +97,7 @@ def compile_model(
         return _compile(jobs, target)
 
 
+@collecting_rarely()
 def partition_model(
     model: AnyModel,
     options: CompileOptions | None = None,
@@ -145,6 +148,7 @@ def partition_by_table(
         return place_by_table(graph, table, pipeline, policy if passes is None else passes), unknown
 
 
+@collecting_rarely()
 def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
     """Query every listed device about every node."""
     return prepare(as_source(model), options, reporter or Reporter()).variants.query

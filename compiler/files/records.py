@@ -68,7 +68,8 @@ class DiskRecords:
         path = self._path(key)
         data = json.dumps({"key": key, **record}).encode()
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not path.parent.is_dir():
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             atomic_write(path, data, durable=False)
             _shrink(path.parent)
         except (OSError, OutputFileError) as error:
@@ -78,11 +79,11 @@ class DiskRecords:
 
 
 def _shrink(shard: Path) -> None:
-    files = list(shard.iterdir())
-    if len(files) <= MAX_PER_SHARD:
-        return
+    with os.scandir(shard) as found:
+        if sum(1 for _ in found) <= MAX_PER_SHARD:
+            return
     ages: list[tuple[int, str, Path]] = []
-    for file in files:
+    for file in shard.iterdir():
         with contextlib.suppress(OSError):
             ages.append((file.stat().st_mtime_ns, file.name, file))
     for _, _, file in sorted(ages)[: max(0, len(ages) - MAX_PER_SHARD)]:

@@ -23,6 +23,7 @@ from heterocc.compiler.lower.relax.entry import call_by_symbol, destination_pass
 from heterocc.compiler.lower.relax.fold import fold_weights
 from heterocc.compiler.lower.relax.importer import ImportedFunction, import_function
 from heterocc.compiler.lower.relax.kernels import KernelModule, to_kernels
+from heterocc.compiler.lower.tvm_fixes.arrays import read_quickly
 
 if TYPE_CHECKING:
     from tvm.ir.transform import Pass
@@ -38,6 +39,8 @@ __all__ = [
     "kernel_module",
     "memory_passes",
 ]
+
+read_quickly()  # for every back end of TVM, before its first module
 
 
 def import_partition(job: PartitionJob, target: Target) -> ImportedFunction:

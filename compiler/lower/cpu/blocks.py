@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import tvm
@@ -93,6 +94,28 @@ def with_loops(sch: s_tir.Schedule) -> list[SBlockRV]:
         if not _get_loops(sch, rv):
             _add_unit_loop(sch, rv)
     return leaf_blocks(sch)
+
+
+def read_blocks(function: tirx.PrimFunc, *, unit_loops: bool = False) -> list[BlockView] | None:
+    """The kernel's blocks in order, each in a view; None if one has another form.
+
+    With `unit_loops`, the block of a scalar has a loop that runs once.
+    """
+    schedule, blocks = _opened(function, unit_loops)
+    views = [view(schedule, rv) for rv in blocks]
+    found = [v for v in views if v is not None]
+    return found if len(found) == len(views) else None
+
+
+@lru_cache(maxsize=256)
+def _opened(function: tirx.PrimFunc, unit_loops: bool) -> tuple[s_tir.Schedule, tuple[SBlockRV, ...]]:
+    """A schedule to read a kernel's blocks by: half a millisecond of work, and every pass asks for it again."""
+    if unit_loops:
+        schedule, blocks = _opened(function, False)
+        if all(_get_loops(schedule, rv) for rv in blocks):
+            return schedule, blocks
+    schedule = s_tir.Schedule(function, debug_mask="none")
+    return schedule, tuple(with_loops(schedule) if unit_loops else leaf_blocks(schedule))
 
 
 _FIELDS = ("a", "b", "value", "indices", "args", "condition", "true_value", "false_value", "body")

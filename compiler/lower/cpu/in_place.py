@@ -10,11 +10,11 @@ import dataclasses
 import math
 from collections.abc import Collection, Mapping
 
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.backend import KernelInfo
-from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_conditional, is_iters, leaf_blocks, view
+from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_conditional, is_iters, read_blocks
 from heterocc.compiler.lower.cpu.generate.places import Linear, linear, shape_of
 from heterocc.compiler.lower.relax.importer import dtype_name, static_shape
 from heterocc.compiler.lower.relax.kernels import Home, KernelModule
@@ -74,9 +74,8 @@ def joined_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:
     """The numbers of the arguments that a kernel only writes one after another in memory; none for other kernels."""
     if len(function.params) < 3:
         return ()
-    schedule = s_tir.Schedule(function, debug_mask="none")
-    blocks = [view(schedule, rv) for rv in leaf_blocks(schedule)]
-    block = blocks[0] if len(blocks) == 1 else None
+    blocks = read_blocks(function)
+    block = blocks[0] if blocks is not None and len(blocks) == 1 else None
     if block is None or not is_iters(block.store.indices, block.iters) or "R" in block.kinds:
         return ()
     axis = next((n for n, extent in enumerate(block.extents) if extent > 1), None)

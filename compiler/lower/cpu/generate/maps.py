@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import (
@@ -23,9 +23,8 @@ from heterocc.compiler.lower.cpu.blocks import (
     loads,
     nodes,
     outside_loads,
+    read_blocks,
     uses,
-    view,
-    with_loops,
 )
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
@@ -80,10 +79,8 @@ def generate_map(function: tirx.PrimFunc, isa: Isa) -> tuple[tirx.PrimFunc, tupl
 
 def read_map(function: tirx.PrimFunc) -> Nest | None:
     """Read a kernel without sums; None if it has one, or outputs of different shapes."""
-    schedule = s_tir.Schedule(function, debug_mask="none")
-    views = [view(schedule, rv) for rv in with_loops(schedule)]
-    blocks = [b for b in views if b is not None]
-    if not blocks or len(blocks) != len(views) or not all(is_constant(p) for p in function.params):
+    blocks = read_blocks(function, unit_loops=True)
+    if not blocks or not all(is_constant(p) for p in function.params):
         return None
     # A scalar has no index, but a loop that runs once.
     iters = [b.iters if b.store.indices else [] for b in blocks]

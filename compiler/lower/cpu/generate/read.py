@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, loads, view, with_loops
+from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, loads, read_blocks
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, shape_of, substituted
 from heterocc.compiler.lower.cpu.sizes import size_of
 
@@ -247,11 +247,9 @@ def _parts(function: tirx.PrimFunc, wide: list[tuple[Stage, tuple[int, ...]]] | 
 
     Stages of another shape that read it, and their extents, are added to `wide` if it is given.
     """
-    schedule = s_tir.Schedule(function, debug_mask="none")
-    views = [view(schedule, rv) for rv in with_loops(schedule)]
-    blocks = [b for b in views if b is not None]
-    sums = [b for b in blocks if b.is_reduction]
-    if len(blocks) != len(views) or len(sums) != 1 or not all(is_constant(p) for p in function.params):
+    blocks = read_blocks(function, unit_loops=True)
+    sums = [b for b in blocks or () if b.is_reduction]
+    if blocks is None or len(sums) != 1 or not all(is_constant(p) for p in function.params):
         return None
     block = sums[0]
     buffer = block.store.buffer

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import (
     BlockView,
     dtype_of,
     is_conditional,
     is_iters,
-    leaf_blocks,
     loads,
     nodes,
+    read_blocks,
     uses,
-    view,
 )
 from heterocc.compiler.lower.cpu.generate.places import index, offset, shape_of, substituted
 from heterocc.compiler.lower.cpu.generate.read import Combination, Nest, combination, is_constant
@@ -55,10 +54,8 @@ def read_rows(function: tirx.PrimFunc) -> Rows | None:
     """Read a kernel; None if it has no reduction, or a stage is not float32 along the same rows."""
     if not all(is_constant(p) for p in function.params):
         return None
-    schedule = s_tir.Schedule(function, debug_mask="none")
-    views = [view(schedule, rv) for rv in leaf_blocks(schedule)]
-    blocks = [b for b in views if b is not None]
-    if len(blocks) != len(views) or not any(b.is_reduction for b in blocks):
+    blocks = read_blocks(function)
+    if blocks is None or not any(b.is_reduction for b in blocks):
         return None
     reader = _Reader(function, blocks)
     stages = reader.stages()
