@@ -17,8 +17,8 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.converters.recurrent.layer import GATES, STATES, Layer
 from heterocc.compiler.lower.written import WRITTEN
 
-_PARALLEL_WORK = 1 << 18
-"""The fewest multiply-adds of a step that are divided among threads, about five microseconds of one."""
+_PARALLEL_WORK = 1 << 17
+"""The fewest multiply-adds of a step that are divided among threads, two or three microseconds of one."""
 
 
 def write_layer(layer: Layer) -> tirx.PrimFunc:
