@@ -27,9 +27,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
         ("LSTM", 37, 6, {}, "lengths"),
         ("GRU", 12, 2, {"clip": 0.2}, ""),
         ("GRU", 136, 1, {}, ""),
-        ("GRU", 23, 9, {"linear_before_reset": 1}, ""),
         ("RNN", 3, 9, {"direction": "reverse"}, "lengths"),
-        ("RNN", 300, 1, {}, ""),
         ("GRU", 16, 11, {"linear_before_reset": 1, "direction": "bidirectional"}, "lengths"),
         (
             "RNN",

@@ -54,7 +54,7 @@ class CopiedRows:
         most = found.rows.places * self.pitch
         self.isa = isa.narrowed(most)
         # Rows of one vector each form a line without gaps if nothing lies between them: several of them fill a tile.
-        self.joined = found.columns.places == self.isa.lanes == self.pitch
+        self.joined = is_number(found.columns.places) and found.columns.places == self.isa.lanes == self.pitch
         self.whole = not exceeds(found.columns.places, self.isa.lanes) and not self.joined
         # Chunks of few rows suit images of all sizes; of one row, all.
         sized = SIZED_ROWS if isa.lanes > 1 else 1
