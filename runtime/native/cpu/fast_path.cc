@@ -1,5 +1,6 @@
 #include "fast_path.h"
 
+#include <sys/mman.h>
 #include <tvm/ffi/c_api.h>
 
 #include <algorithm>
@@ -20,6 +21,11 @@ constexpr size_t kKept = 2;
 // The largest such memory.
 constexpr size_t kMaxKeptBytes = size_t{1} << 25;
 
+// From this size on, memory is asked for in large pages, as numpy does: the first use of small ones takes longer than
+// a simple operator.
+constexpr size_t kLargeBytes = size_t{1} << 22;
+constexpr size_t kPage = 4096;
+
 constexpr char kRunnerName[] = "heterocc.runner";
 constexpr char kBlockName[] = "heterocc.result";
 
@@ -36,8 +42,13 @@ struct Store {
       idle.pop_back();
       return found;
     }
-    return std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    if (bytes < kLargeBytes) return std::aligned_alloc(kAlignment, RoundedUp(kAlignment));
+    void* const found = std::aligned_alloc(kPage, RoundedUp(kPage));
+    if (found != nullptr) madvise(found, RoundedUp(kPage), MADV_HUGEPAGE);  // without large pages it is as good
+    return found;
   }
+
+  size_t RoundedUp(size_t step) const { return (bytes + step - 1) / step * step; }
 
   void Give(void* block) {
     if (bytes <= kMaxKeptBytes && idle.size() < kKept) {
