@@ -84,6 +84,10 @@ class Loaded:
 
     def run(self, feed: Feed, out: Mapping[str, Array] | None = None) -> Results:
         """Run the model, as `Session.run` does."""
+        if not out:
+            found = self._run_fast(feed)
+            if found is not None:
+                return found
         arrays = self._check(feed)
         ready = self.alive() if self._shapes is None else self._fitting(arrays)
         results = ready.runs.run(ready.pool, arrays, self._every, self._targets(ready, out) if out else {})
@@ -98,8 +102,19 @@ class Loaded:
             if name not in known:
                 raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, known))
         wanted = self._every if names is None else [known.index(name) for name in names]
+        if names is None:
+            found = self._run_fast(feed)
+            if found is not None:
+                return list(found.values())
         ready, arrays = self.fitting(feed)
         return ready.runs.run(ready.pool, arrays, wanted, {})
+
+    def _run_fast(self, feed: Feed) -> Results | None:
+        """All outputs, in the model's order, if native code can take this feed. Raises the errors of `alive`."""
+        first = self.alive()
+        if self._shapes is not None or not first.runs.fast:
+            return None
+        return first.runs.run_fast(first.pool, feed)
 
     def alive(self) -> Ready:
         """The first variant. Raises UsageError after `close`, and DeviceError in a child that cannot use it."""

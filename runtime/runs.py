@@ -17,6 +17,7 @@ from heterocc.runtime.execute.direct import go_home, write_to
 from heterocc.runtime.execute.faults import offer
 from heterocc.runtime.execute.ort import to_python
 from heterocc.runtime.feeds import Array
+from heterocc.runtime.native.cpu_runner import Run, RunValue, new_runner
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.select.select import labels, others_here
 
@@ -30,11 +31,14 @@ _NO_RESULTS: dict[int, Array] = {}
 class Runs:
     """Runs of one variant, from checked inputs to outputs. Thread-safe; each run has its own context."""
 
-    def __init__(self, bundle: Bundle, variant: Variant, outputs: Sequence[str]) -> None:
-        """`outputs` are the model's names of the variant's outputs."""
+    def __init__(self, bundle: Bundle, variant: Variant, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """`inputs` and `outputs` are the model's names of the variant's."""
         self._bundle = bundle
         self._variant = variant
+        self._inputs = tuple(inputs)
         self._names = tuple(outputs)
+        self.fast = True
+        """Whether `run_fast` may be of use."""
         self._verified = False
         self._ready = False
         self._looked = 0
@@ -63,6 +67,43 @@ class Runs:
         pool.give_back(context)
         return results
 
+    def run_fast(self, pool: ContextPool, feed: Any) -> dict[str, Any] | None:
+        """All outputs for a feed that needs no conversion, by native code; None if `run` has to do it.
+
+        It is for small models, in which Python code takes longer than the kernels do. Raises BundleHashError and
+        BundleChangedError.
+        """
+        context = pool.take()
+        run = context.run_fast or self._make_fast(context)
+        if run is None:
+            pool.give_back(context)
+            return None
+        if not self._ready:
+            self._get_ready(context)
+        self._look()
+        entered = forks.enter()
+        try:
+            results = run(feed)
+        finally:
+            if entered:
+                forks.leave()
+        pool.give_back(context)
+        return results
+
+    def _make_fast(self, context: Context) -> Run | None:
+        """The native function that runs a context, which keeps it; None, for all contexts, if there is none."""
+        calls, movable = context.plain_calls, context.movable
+        values = (*self._variant.inputs, *self._variant.outputs)
+        if calls is not None and all(value in movable for value in values):
+            named = [
+                RunValue(name, movable[value].array, movable[value].pointer, movable[value].alignment)
+                for name, value in zip((*self._inputs, *self._names), values, strict=True)
+            ]
+            count = len(self._inputs)
+            context.run_fast = new_runner(named[:count], named[count:], calls)
+        self.fast = context.run_fast is not None
+        return context.run_fast
+
     def _place_results(
         self, context: Context, arrays: Sequence[Any], wanted: Sequence[int], targets: Mapping[str, Array]
     ) -> dict[int, Array]:
@@ -82,9 +123,7 @@ class Runs:
     def run_on(self, context: Context, arrays: Sequence[Any]) -> None:
         """Run on a context whose outputs the caller reads from it; without `arrays`, on the contents of its inputs."""
         if not self._ready:
-            self.wait_verified()
-            context.wait_arranged()
-            self._ready = True
+            self._get_ready(context)
         entered = forks.enter()
         try:
             self._feed_and_execute(context, arrays)
@@ -93,10 +132,7 @@ class Runs:
                 forks.leave()
 
     def _feed_and_execute(self, context: Context, arrays: Sequence[Any]) -> None:
-        now = monotonic_ns()
-        if now - self._looked > LOOK_NS:
-            self._bundle.check_unchanged()
-            self._looked = now
+        self._look()
         for array, (value, direct, place) in zip(arrays, context.feeds, strict=False):  # `arrays` may be empty
             if direct is not None and direct.move(array):
                 continue
@@ -114,6 +150,18 @@ class Runs:
 
             if isinstance(context.observer, Recorder):
                 context.observer.runs += 1
+
+    def _get_ready(self, context: Context) -> None:
+        self.wait_verified()
+        context.wait_arranged()
+        self._ready = True
+
+    def _look(self) -> None:
+        """Look at the bundle's file from time to time. Raises BundleChangedError."""
+        now = monotonic_ns()
+        if now - self._looked > LOOK_NS:
+            self._bundle.check_unchanged()
+            self._looked = now
 
     def _result(self, context: Context, index: int, target: Array | None) -> Any:
         value = self._variant.outputs[index]

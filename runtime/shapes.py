@@ -32,9 +32,10 @@ class Ready:
     @classmethod
     def of(cls, bundle: Bundle, variant: Variant, pool: ContextPool) -> Ready:
         """A variant with the contexts that were loaded for it."""
-        names = [t.name for t in bundle.manifest.model.outputs]
-        outputs = named(variant, variant.outputs, names)
-        return cls(variant, pool, Runs(bundle, variant, names), outputs)
+        inputs, outputs = (
+            [t.name for t in side] for side in (bundle.manifest.model.inputs, bundle.manifest.model.outputs)
+        )
+        return cls(variant, pool, Runs(bundle, variant, inputs, outputs), named(variant, variant.outputs, outputs))
 
 
 class ShapeVariants:

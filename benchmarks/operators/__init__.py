@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from operators.less_common import less_common
 from operators.models import Case
+from operators.other_sizes import other_sizes
 from operators.with_products import products
 from operators.without_products import others
 
-CASES: tuple[Case, ...] = (*products(), *others(), *less_common())
+CASES: tuple[Case, ...] = (*products(), *others(), *less_common(), *other_sizes())
 """The suite."""

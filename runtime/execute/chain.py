@@ -10,6 +10,7 @@ from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.dtypes import COMPUTED, NARROW, is_text
 from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Layout, Partition, Variant
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime import forks
 from heterocc.runtime.execute.arranging import Arranging
 from heterocc.runtime.execute.cuda_streams import CudaStreams, device_keeper, hold
@@ -33,6 +34,7 @@ from heterocc.runtime.execute.ort import OrtPartition, to_python
 from heterocc.runtime.execute.transfer import bind_copy, bind_mark, direct_pairs, shared_spaces
 from heterocc.runtime.execute.tvm_api import release_pools
 from heterocc.runtime.feeds import Array
+from heterocc.runtime.native.cpu_runner import Run
 from heterocc.runtime.plan.schedule import HOST, Call, Copy, Schedule, Space, Step, Wait, numpy_dtype, schedule
 
 Action = Callable[[], Any]
@@ -187,7 +189,9 @@ class Context:
     """Buffers and bound calls for one run at a time; a session keeps a pool of them.
 
     `arrays` are the host views of inputs and outputs (and of every other host value) by value index. `feeds` are the
-    inputs in order: the value, its tensor if that can be pointed at the caller's array, and its own memory.
+    inputs in order: the value, its tensor if that can be pointed at the caller's array, and its own memory. `movable`
+    are the inputs and outputs whose tensors can be pointed elsewhere, and `direct` the large ones. Whoever uses the
+    context may keep a function in `run_fast` that runs it.
     """
 
     def __init__(self, chain: Chain, *, reuse: bool = True, observer: Observer | None = None) -> None:
@@ -211,7 +215,8 @@ class Context:
             hold(self, (self.tensors, self.arrays, self._dynamic.rooms, self._dynamic.tensors))
         awaited = frozenset(step.step for step in plan.steps if isinstance(step, Wait))
         buffers = self.buffers
-        self.direct = direct_values(chain.variant, plan, buffers) if reuse else {}
+        self.movable = direct_values(chain.variant, plan, buffers) if reuse else {}
+        self.direct = {value: movable for value, movable in self.movable.items() if movable.is_large}
         self.feeds = tuple((v, self.direct.get(v), buffers.arrays.get(v)) for v in chain.variant.inputs)
         self._lending = Lending(plan, chain.variant, buffers.lent, buffers.slots, all_rest=not reuse)
         self._actions = tuple(
@@ -222,8 +227,15 @@ class Context:
         on_host = all(space == HOST for space in (*plan.spaces, *plan.agents))
         self._waits = not on_host or bool(buffers.lent)
         self.observer = observer
+        self.run_fast: Run | None = None
         self._generation = forks.generation
         forks.keep_in_children(self, portable=chain.portable)
+
+    @property
+    def plain_calls(self) -> tuple[Any, ...] | None:
+        """The functions of tvm_ffi, without arguments, that are a run; None if there is more to it."""
+        plain = self.observer is None and not self._waits and self._device_kept is nullcontext
+        return self._actions if plain and all(isinstance(a, tvm_ffi.Function) for a in self._actions) else None
 
     def wait_arranged(self) -> None:
         """Return when the weights are in the layouts that code reads; they must be verified."""

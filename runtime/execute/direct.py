@@ -21,7 +21,7 @@ from heterocc.runtime.plan.schedule import HOST, Schedule
 from heterocc.runtime.plan.slots import ALIGNMENT
 
 MIN_BYTES = 1 << 14
-"""The smallest size of such values in bytes; smaller ones are copied faster than an array can be checked."""
+"""The smallest size in bytes of values for which Python code does this; it copies smaller ones faster."""
 
 KEPT = 2
 """The number of results whose memory a context keeps for later ones: a caller often holds the last one during a run."""
@@ -67,16 +67,27 @@ _COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
 class DirectValue:
     """The tensor of a value that can be pointed at other memory."""
 
-    __slots__ = ("_alignment", "_dtype", "_home", "_kept", "_nbytes", "_pointer", "_shape", "moved")
+    __slots__ = ("_dtype", "_home", "_kept", "_nbytes", "_pointer", "_shape", "alignment", "array", "moved")
 
     def __init__(self, pointer: ctypes.c_void_p, array: Array, alignment: int) -> None:
         """`pointer` is the tensor's data pointer, `array` the context's own memory for it."""
         self._pointer = pointer
         self._home = array.ctypes.data
         self._shape, self._dtype, self._nbytes = array.shape, array.dtype, array.nbytes
-        self._alignment = alignment
+        self.array = array
+        self.alignment = alignment
         self.moved = False
         self._kept: list[_Kept] = []
+
+    @property
+    def pointer(self) -> int:
+        """The address of the tensor's data pointer."""
+        return ctypes.addressof(self._pointer)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a copy takes longer than Python code that avoids it."""
+        return self._nbytes >= MIN_BYTES
 
     def move(self, array: Array) -> bool:
         """Point the tensor at an array of its shape and dtype; False if code cannot work there."""
@@ -84,7 +95,7 @@ class DirectValue:
         if not (flags.c_contiguous and flags.aligned and (array.dtype is self._dtype or array.dtype.isnative)):
             return False
         address = _address(array)
-        if address % self._alignment:
+        if address % self.alignment:
             return False
         self._pointer.value = address
         self.moved = True
@@ -131,7 +142,7 @@ def direct_values(variant: Variant, plan: Schedule, buffers: Buffers) -> dict[in
     found = {}
     for value in {*inputs, *outputs} - elsewhere:
         array, tensor = buffers.arrays.get(value), buffers.tensors.get((value, HOST))
-        if array is None or tensor is None or value not in alignments or array.nbytes < MIN_BYTES:
+        if array is None or tensor is None or value not in alignments:
             continue
         if inputs.count(value) + outputs.count(value) > 1:  # an input that is an output is copied
             continue

@@ -7,6 +7,7 @@
 
 #include "allocator.h"
 #include "arrange.h"
+#include "fast_path.h"
 #include "heap.h"
 #include "thread_pool.h"
 
@@ -58,6 +59,19 @@ __attribute__((visibility("default"))) int32_t heterocc_cpu_workers() {
 // See AddAllocator in allocator.h.
 __attribute__((visibility("default"))) int32_t heterocc_cpu_allocator() {
   return heterocc::cpu::AddAllocator();
+}
+
+// See NewRunner in fast_path.h; `arrays` is the table of numpy's C API. nullptr, without an exception, if the process
+// lacks a function of Python's.
+__attribute__((visibility("default"))) void* heterocc_cpu_runner(void** arrays, const heterocc::cpu::Value* inputs,
+                                                                 int64_t input_count,
+                                                                 const heterocc::cpu::Value* outputs,
+                                                                 int64_t output_count, void* const* calls,
+                                                                 int64_t call_count) {
+  static heterocc::cpu::Python python;
+  static const bool found = python.Find(arrays);
+  if (!found) return nullptr;
+  return heterocc::cpu::NewRunner(&python, inputs, input_count, outputs, output_count, calls, call_count);
 }
 
 // Bytes that the heap of allocator.h has from the system.

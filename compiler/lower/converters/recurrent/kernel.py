@@ -17,17 +17,17 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.converters.recurrent.layer import GATES, STATES, Layer
 from heterocc.compiler.lower.written import WRITTEN
 
-_PARALLEL_WORK = 1 << 18
-"""The fewest multiply-adds of a step that are divided among threads, about five microseconds of one."""
+_PARALLEL_WORK = 1 << 17
+"""The fewest multiply-adds of a step that are divided among threads, two or three microseconds of one."""
 
 
 def write_layer(layer: Layer) -> tirx.PrimFunc:
     """The kernel `(projected, recurrence, *states, [bias], [peephole], [lengths], outputs, *last states)`.
 
     `projected` [steps, batch, gates · hidden] has the products of the inputs and the biases. `recurrence` has the
-    weights in the order [blocks, hidden, gates, columns of a block]. The bias [hidden] is that of the candidate of a
-    GRU with `linear_before_reset`, the peephole weights are [3 · hidden], lengths are [batch]. Outputs are [steps,
-    batch, hidden]; those behind the end of a sequence are 0.
+    weights in the order [blocks, hidden, gates, columns of a block], with zeros behind the last column. The bias
+    [hidden] is that of the candidate of a GRU with `linear_before_reset`, the peephole weights are [3 · hidden],
+    lengths are [batch]. Outputs are [steps, batch, hidden]; those behind the end of a sequence are 0.
     """
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name(layer.kind.lower())
@@ -40,12 +40,14 @@ def write_layer(layer: Layer) -> tirx.PrimFunc:
 class _Tile:
     """Rows of the batch and columns of the state whose sums are in registers together.
 
-    `block` has the tile's weights from its column `offset` on.
+    Its columns are those from `offset` on of a block of `stored`, which begins at column `block`. `lanes` are the
+    columns of each of its vectors: those of the last one may be fewer than its sums.
     """
 
     block: tirx.Expr
+    stored: int
     offset: tirx.Expr
-    width: int
+    lanes: tuple[int, ...]
     first: tirx.Expr
     rows: int
 
@@ -55,11 +57,10 @@ class _Writer:
         self.layer = layer
         gates, hidden = GATES[layer.kind], layer.hidden
         self.gates = gates
-        self.blocks = hidden // layer.block
         self.steps = tirx.Var("steps", "int64") if layer.steps is None else _index(layer.steps)
         self.batch = tirx.Var("batch", "int64") if layer.batch is None else _index(layer.batch)
         self.projected = self._argument("projected", self.steps, self.batch, gates * hidden)
-        self.weights = self._argument("recurrence", gates * hidden * hidden)
+        self.weights = self._argument("recurrence", gates * layer.padded * hidden)
         states = STATES[layer.kind]
         self.begin = [self._argument(f"begin{n}", self.batch, hidden) for n in range(states)]
         self.bias = self._argument("bias", hidden) if layer.linear_before_reset else None
@@ -105,7 +106,7 @@ class _Writer:
         """Write `body` for all tiles, in a parallel loop if there is enough work."""
         layer = self.layer
         one = layer.hidden * layer.hidden * self.gates
-        if self.blocks == 1 or (layer.batch is not None and layer.batch * one < _PARALLEL_WORK):
+        if len(layer.blocks) == 1 or (layer.batch is not None and layer.batch * one < _PARALLEL_WORK):
             self._each_block(build.serial, body)
         elif layer.batch is not None or one >= _PARALLEL_WORK:
             self._each_block(build.parallel, body)
@@ -119,53 +120,89 @@ class _Writer:
     def _each_block(
         self, kind: Callable[..., AbstractContextManager[tirx.Expr]], body: Callable[[_Tile], None]
     ) -> None:
-        """Write `body` for the tiles of all blocks. Single rows behind the last whole tile take all columns at once."""
+        """Write `body` for the tiles of all blocks, the last of which may have fewer columns."""
+        sizes, block = self.layer.blocks, self.layer.block
+        whole = len(sizes) - (self.layer.hidden % block != 0)
+        with kind(_index(0), _index(len(sizes))) as number:
+            first = number * _index(block)
+            if whole == len(sizes):
+                self._each_row(first, block, block, body)
+            elif whole == 0:
+                self._each_row(first, sizes[-1], self.layer.hidden, body)
+            else:
+                with build.If(number < _index(whole)):
+                    with build.Then():
+                        self._each_row(first, block, block, body)
+                    with build.Else():
+                        self._each_row(first, sizes[-1], self.layer.hidden % block, body)
+
+    def _each_row(self, first: tirx.Expr, stored: int, columns: int, body: Callable[[_Tile], None]) -> None:
+        """Write `body` for the tiles of a block. Single rows behind the last whole tile take all columns at once."""
         layer = self.layer
         rows = _index(layer.rows)
         whole = tirx.floordiv(self.batch, rows) if layer.batch is None else _index(layer.batch // layer.rows)
-        with kind(_index(0), _index(self.blocks)) as block:
-            with (
-                build.serial(_index(0), whole) as tile,
-                build.serial(_index(0), _index(layer.block // layer.width)) as part,
-            ):
-                body(_Tile(block, part * _index(layer.width), layer.width, tile * rows, layer.rows))
-            if layer.batch is None:
-                with build.serial(_index(0), self.batch - whole * rows) as row:
-                    body(_Tile(block, _index(0), layer.block, whole * rows + row, 1))
-            elif layer.batch % layer.rows:
-                body(_Tile(block, _index(0), layer.width, whole * rows, layer.batch % layer.rows))
+
+        def lanes(count: int) -> tuple[int, ...]:
+            return tuple(min(layer.vector, count - start) for start in range(0, count, layer.vector))
+
+        def across(row: tirx.Expr, count: int) -> None:
+            parts, rest = divmod(columns, layer.width)
+            if parts:
+                with build.serial(_index(0), _index(parts)) as part:
+                    body(_Tile(first, stored, part * _index(layer.width), lanes(layer.width), row, count))
+            if rest:
+                body(_Tile(first, stored, _index(parts * layer.width), lanes(rest), row, count))
+
+        with build.serial(_index(0), whole) as tile:
+            across(tile * rows, layer.rows)
+        if layer.batch is None:
+            with build.serial(_index(0), self.batch - whole * rows) as row:
+                body(_Tile(first, stored, _index(0), lanes(columns), whole * rows + row, 1))
+        elif layer.batch % layer.rows:
+            across(whole * rows, layer.batch % layer.rows)
 
     def _sums(
         self,
         source: Callable[[tirx.Expr, tirx.Expr], tirx.Expr],
         start: Mapping[int, Callable[[int, tirx.Expr], tirx.Expr]],
         tile: _Tile,
-    ) -> dict[int, list[tirx.Buffer]]:
-        """The sums of each gate in `start`, for each row: its first value plus the products of the source's rows.
+    ) -> dict[int, list[list[tirx.Buffer]]]:
+        """The sums of each gate in `start`, for each row and vector: first values plus products of the source's rows.
 
         First values are functions of the row of the tile and the column of the state.
         """
-        hidden, block = _index(self.layer.hidden), _index(self.layer.block)
+        hidden, vector = _index(self.layer.hidden), self.layer.vector
         sums = {
-            gate: [build.alloc_buffer((tile.width,), self.layer.dtype, scope="global") for _ in range(tile.rows)]
+            gate: [
+                [build.alloc_buffer((vector,), self.layer.dtype, scope="global") for _ in tile.lanes]
+                for _ in range(tile.rows)
+            ]
             for gate in start
         }
         for gate, value in start.items():
             for row in range(tile.rows):
-                with _lanes(tile) as lane:
-                    build.buffer_store(sums[gate][row], value(row, self._column(tile, lane)), [lane])
+                for number, lanes in enumerate(tile.lanes):
+                    total = sums[gate][row][number]
+                    with _lanes(lanes) as lane:
+                        build.buffer_store(total, value(row, self._column(tile, number, lane)), [lane])
+                    if lanes < vector:
+                        with _lanes(vector - lanes) as lane:
+                            build.buffer_store(total, tirx.const(0, self.layer.dtype), [_index(lanes) + lane])
+        before = tile.block * hidden * _index(self.gates)
         with build.serial(_index(0), hidden) as term:
             for gate in start:
-                place = ((tile.block * hidden + term) * _index(self.gates) + _index(gate)) * block + tile.offset
+                place = before + (term * _index(self.gates) + _index(gate)) * _index(tile.stored) + tile.offset
                 for row in range(tile.rows):
-                    total = sums[gate][row]
-                    with _lanes(tile) as lane:
-                        product = source(tile.first + _index(row), term) * self.weights[place + lane]
-                        build.buffer_store(total, total[lane] + product, [lane])
+                    for number, total in enumerate(sums[gate][row]):
+                        with _lanes(vector) as lane:
+                            weight = self.weights[place + _index(number * vector) + lane]
+                            product = source(tile.first + _index(row), term) * weight
+                            build.buffer_store(total, total[lane] + product, [lane])
         return sums
 
-    def _column(self, tile: _Tile, lane: tirx.Expr) -> tirx.Expr:
-        return tile.block * _index(self.layer.block) + tile.offset + lane
+    def _column(self, tile: _Tile, number: int, lane: tirx.Expr) -> tirx.Expr:
+        """The column of the state in a lane of a vector."""
+        return tile.block + tile.offset + _index(number * self.layer.vector) + lane
 
     def _times(self, tile: _Tile) -> list[tirx.Expr]:
         """The place of the step in the sequence of each row. A sequence that goes backwards begins at its own end."""
@@ -200,10 +237,12 @@ class _Writer:
         sums = self._sums(self._before, {g: self._given(tile, times, g) for g in (0, 1)}, tile)
         f = self.layer.activations[0]
         for row in range(tile.rows):
-            with _lanes(tile) as lane:
-                place = [tile.first + _index(row), self._column(tile, lane)]
-                build.buffer_store(self.updates, f(self._clipped(sums[0][row][lane])), place)
-                build.buffer_store(self.kept, f(self._clipped(sums[1][row][lane])) * self._before(*place), place)
+            for number, lanes in enumerate(tile.lanes):
+                with _lanes(lanes) as lane:
+                    place = [tile.first + _index(row), self._column(tile, number, lane)]
+                    update, kept = (f(self._clipped(sums[gate][row][number][lane])) for gate in (0, 1))
+                    build.buffer_store(self.updates, update, place)
+                    build.buffer_store(self.kept, kept * self._before(*place), place)
 
     def _cell(self, tile: _Tile) -> None:
         layer, times = self.layer, self._times(tile)
@@ -223,19 +262,21 @@ class _Writer:
             def where_running(value: tirx.Expr, other: tirx.Expr, runs: tirx.Expr | None = runs) -> tirx.Expr:
                 return value if runs is None else tirx.Select(runs, value, other)
 
-            with _lanes(tile) as lane:
-                place = (tile.first + _index(row), self._column(tile, lane))
-                found = self._result(
-                    self._given(tile, times, 2)(row, place[1]) if gated else None,
-                    place,
-                    [sums[g][row][lane] if g in sums else None for g in range(self.gates)],
-                    where_running,
-                )
-                build.buffer_store(self.outputs, where_running(found, tirx.const(0, layer.dtype)), [times[row], *place])
-            with _lanes(tile) as lane:
-                place = (tile.first + _index(row), self._column(tile, lane))
-                fresh = where_running(self.outputs[(times[row], *place)], self._before(*place))
-                build.buffer_store(self.state, fresh, [_index(1) - self.now, *place])
+            for number, lanes in enumerate(tile.lanes):
+                with _lanes(lanes) as lane:
+                    place = (tile.first + _index(row), self._column(tile, number, lane))
+                    found = self._result(
+                        self._given(tile, times, 2)(row, place[1]) if gated else None,
+                        place,
+                        [sums[g][row][number][lane] if g in sums else None for g in range(self.gates)],
+                        where_running,
+                    )
+                    stored = where_running(found, tirx.const(0, layer.dtype))
+                    build.buffer_store(self.outputs, stored, [times[row], *place])
+                with _lanes(lanes) as lane:
+                    place = (tile.first + _index(row), self._column(tile, number, lane))
+                    fresh = where_running(self.outputs[(times[row], *place)], self._before(*place))
+                    build.buffer_store(self.state, fresh, [_index(1) - self.now, *place])
 
     def _result(
         self,
@@ -285,9 +326,9 @@ class _Writer:
         return total + self.peephole[_index(gate * self.layer.hidden) + place[1]] * cell
 
 
-def _lanes(tile: _Tile) -> AbstractContextManager[tirx.Expr]:
-    kind = build.vectorized if tile.width > 1 else build.serial
-    found: AbstractContextManager[tirx.Expr] = kind(_index(0), _index(tile.width))
+def _lanes(count: int) -> AbstractContextManager[tirx.Expr]:
+    kind = build.vectorized if count > 1 else build.serial
+    found: AbstractContextManager[tirx.Expr] = kind(_index(0), _index(count))
     return found
 
 

@@ -130,15 +130,37 @@ class Layer:
         return most if self.batch is None else min(self.batch, most)
 
     @property
+    def vector(self) -> int:
+        """The columns of a vector of sums; those behind the last column of the state are zeros."""
+        return min(_VECTOR, 1 << (self.hidden - 1).bit_length())
+
+    @property
+    def padded(self) -> int:
+        """The columns for which weights are stored: those of the state in whole vectors."""
+        return -(-self.hidden // self.vector) * self.vector
+
+    @property
     def width(self) -> int:
-        """The columns of a tile: a divisor of the state's, so that the sums of a tile fill the registers."""
-        return self._divisor(1, self.rows)
+        """The columns of a tile, in whole vectors, so that the sums of a tile fill the registers."""
+        return self._columns(1, self.rows)
 
     @property
     def block(self) -> int:
-        """The columns whose weights are stored together: a tile's, or of a batch of any size those of a single row."""
-        return self.width if self.batch is not None else self._divisor(self.width, 1)
+        """The columns whose weights are stored together: a tile's, or of a batch of any size those of a single row.
 
-    def _divisor(self, unit: int, rows: int) -> int:
-        most = max(1, _SUMS // (GATES[self.kind] * rows)) * _VECTOR
-        return max(n for n in range(unit, max(unit, most) + 1, unit) if self.hidden % n == 0 and n <= self.hidden)
+        The last block may have fewer.
+        """
+        return self.width if self.batch is not None else self._columns(self.width // self.vector, 1)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The columns of each block."""
+        whole, rest = divmod(self.padded, self.block)
+        return (self.block,) * whole + ((rest,) if rest else ())
+
+    def _columns(self, multiple: int, rows: int) -> int:
+        """Columns for `rows` rows in as few equal tiles as the registers allow: a multiple of so many vectors."""
+        most = max(multiple, _SUMS // (GATES[self.kind] * rows))
+        vectors = self.padded // self.vector
+        each = -(-vectors // -(-vectors // most))
+        return -(-each // multiple) * multiple * self.vector

@@ -119,8 +119,19 @@ def _part(value: relax.Expr, begin: int, count: int) -> relax.Expr:
 
 def _in_blocks(ctx: Context, weight: relax.Expr, layer: Layer) -> relax.Expr:
     """The weights [gates · hidden, hidden] in the order that the kernel reads."""
-    parts = op.reshape(weight, (GATES[layer.kind], layer.hidden // layer.block, layer.block, layer.hidden))
-    return op.reshape(ctx.bb.emit(op.permute_dims(ctx.bb.emit(parts), [1, 3, 0, 2])), (-1,))
+    gates, hidden = GATES[layer.kind], layer.hidden
+    parts = ctx.bb.emit(op.reshape(weight, (gates, hidden, hidden)))
+    if layer.padded > hidden:
+        zeros = op.zeros((gates, layer.padded - hidden, hidden), layer.dtype)
+        parts = ctx.bb.emit(op.concat([parts, ctx.bb.emit(zeros)], 1))
+    found, begin = [], 0
+    for size in dict.fromkeys(layer.blocks):
+        count = layer.blocks.count(size)
+        some = op.strided_slice(parts, [1], [begin], [begin + count * size], assume_inbound=True)
+        blocks = ctx.bb.emit(op.reshape(ctx.bb.emit(some), (gates, count, size, hidden)))
+        found.append(ctx.bb.emit(op.reshape(ctx.bb.emit(op.permute_dims(blocks, [1, 3, 0, 2])), (-1,))))
+        begin += count * size
+    return _joined(found, 0)
 
 
 def _joined(values: Sequence[relax.Expr], axis: int) -> relax.Expr:

@@ -106,6 +106,13 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     return _best_tile(typical(rows), typical(vectors), isa, SECOND_SIZE if sized else 1.0)
 
 
+def tile_cycles(rows: int, vectors: int, isa: Isa) -> float:
+    """Modelled cycles of a step of all tiles that cover `rows` × `vectors`, for each of these products."""
+    tall, wide = choose_tile(rows, vectors, isa)
+    time = sum(r.count * v.count * step_cycles(r.size, v.size) for r in runs(rows, tall) for v in runs(vectors, wide))
+    return time / (rows * vectors)
+
+
 SECOND_SIZE = 1.03
 """The accepted slowdown of tiles of one size in place of two, if the other side is known only at run time.
 

@@ -23,7 +23,11 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
         ("LSTM", 8, 3, {"input_forget": 1}, ""),
         ("LSTM", 80, 9, {"direction": "reverse", "clip": 0.3}, "lengths"),
         ("LSTM", 6, 2, {"direction": "bidirectional"}, "peephole"),
+        ("LSTM", 83, 1, {"direction": "bidirectional"}, "peephole"),
+        ("LSTM", 37, 6, {}, "lengths"),
         ("GRU", 12, 2, {"clip": 0.2}, ""),
+        ("GRU", 136, 1, {}, ""),
+        ("RNN", 3, 9, {"direction": "reverse"}, "lengths"),
         ("GRU", 16, 11, {"linear_before_reset": 1, "direction": "bidirectional"}, "lengths"),
         (
             "RNN",

@@ -15,11 +15,12 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
+from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row, takes_vectors
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import tile_cycles
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
 
 COPY_BYTES = 256 << 10
@@ -33,6 +34,9 @@ COPYING = 0.06
 
 NUMBER_CYCLES = 1.2
 """The time in cycles of a number that is copied on its own."""
+
+SHUFFLE_CYCLES = 1.5
+"""The time in cycles of a vector that is loaded and shuffled into a vector of columns by a stride above 2."""
 
 SIZED_ROWS = 8
 """The limit on rows of a chunk if the number of rows is known only at run time; maps of fewer rows are smaller."""
@@ -49,11 +53,13 @@ class CopiedRows:
         self.pitch = found.columns.extent
         most = found.rows.places * self.pitch
         self.isa = isa.narrowed(most)
-        self.whole = not exceeds(found.columns.places, self.isa.lanes)
+        # Rows of one vector each form a line without gaps if nothing lies between them: several of them fill a tile.
+        self.joined = is_number(found.columns.places) and found.columns.places == self.isa.lanes == self.pitch
+        self.whole = not exceeds(found.columns.places, self.isa.lanes) and not self.joined
         # Chunks of few rows suit images of all sizes; of one row, all.
         sized = SIZED_ROWS if isa.lanes > 1 else 1
         most = found.rows.places if is_number(found.rows.places) else sized
-        self.usual_rows = min(range(1, most + 1), key=self._cycles)
+        self.usual_rows = min(range(1, most + 1), key=lambda rows: self._cycles(rows) * self._filling(rows))
         self.rows = smaller(self.usual_rows, found.rows.places)
         self.chunks = -(-found.rows.places // self.rows)
         self.vectors = self._vectors(1 if self.whole else self.rows)
@@ -99,15 +105,22 @@ class CopiedRows:
     def _copy_cycles(self, rows: int) -> float:
         """Modelled time of one copy of the rows for `rows` rows of outputs."""
         lines, pitch = self._copied_lines(rows), typical(self.pitch)
-        if self.found.columns.stride > 2:
-            return NUMBER_CYCLES * lines * pitch
-        return 2 * lines * (pitch / self.isa.lanes + 4)
+        stride = self.found.columns.stride
+        if stride <= 2:
+            return 2 * lines * (pitch / self.isa.lanes + 4)
+        if takes_vectors(stride, self.isa.lanes) and pitch >= self.isa.lanes:
+            return lines * (SHUFFLE_CYCLES * stride * -(-pitch // self.isa.lanes) + 8)
+        return NUMBER_CYCLES * lines * pitch
 
     def _sum_cycles(self, rows: int) -> float:
         """Modelled time of the sums of `rows` rows of outputs; rows beyond a cache slow them down."""
         found = self.found
         slow = 2.0 if self._copied_lines(rows) * typical(self.pitch) * 4 > COPY_BYTES else 1.0
         return slow * self._computed(rows) * found.inputs * found.taps * found.outputs / 2
+
+    def _filling(self, rows: int) -> float:
+        """The time of sums in tiles of joined rows, relative to others."""
+        return tile_cycles(self.found.outputs, rows, self.isa) if self.joined else 1.0
 
     def _computed(self, rows: int) -> float:
         """The vectors of outputs whose sums are computed for `rows` rows."""
@@ -213,7 +226,10 @@ class CopiedRows:
         return rows.before <= phase and last < rows.size
 
     def place(self, input_: tirx.Expr, tap_row: tirx.Expr, tap: int, line: tirx.Expr) -> tirx.Expr:
-        """The place in the copy of what the first output of a line of the chunk reads of an input channel at a tap."""
+        """The place in the copy of what the first output of a line of the chunk reads of an input channel at a tap.
+
+        With stride 1, other taps of the row are `dilation` places further each.
+        """
         rows, columns = self.found.rows, self.found.columns
         down, across = tap_row * index(rows.dilation), tap * columns.dilation
         row_phase, shift = index(0), down

@@ -28,6 +28,9 @@ from heterocc.compiler.lower.cpu.sizes import is_number
 MOST_UNROLLED = 9
 """The limit on unrolled taps of one column."""
 
+MOST_IN_ROW = 16
+"""The limit on unrolled taps of a row: the code of more would not stay in the first-level cache."""
+
 TURNED_GAIN = 1.15
 """The gain in used lanes for which columns take the place of rows, which are copied one number at a time."""
 
@@ -78,6 +81,9 @@ def _turned(found: Convolution) -> Convolution:
     assert row is not None
     return replace(found, rows=found.columns, columns=found.rows, loops=(batch, channel, column, row))
 
+
+_Term = tuple[tirx.Expr, tirx.Expr, int, tirx.Expr]
+"""An input channel, a row of taps, a tap of it, and the number of taps before the one that is meant by it."""
 
 Writer = TypeVar("Writer", bound="DirectWriter")
 Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
@@ -215,25 +221,31 @@ class DirectWriter(CopiedRows):
 
         def walk(_terms: int, step: Step) -> None:
             if found.taps == 1:
-                emit.in_turn(self.inputs, lambda input_, number: step((input_, index(0), 0), number))
+                emit.in_turn(self.inputs, lambda input_, number: step((input_, index(0), 0, index(0)), number))
                 return
             if found.columns.taps == 1 and found.rows.taps <= MOST_UNROLLED:
                 with emit.loop(self.inputs) as input_:
                     for row in range(found.rows.taps):
-                        step((input_, index(row), 0), row)
+                        step((input_, index(row), 0, index(0)), row)
                 return
             with emit.loop(self.inputs) as input_, emit.loop(found.rows.taps) as row:
-                for column in range(found.columns.taps):
-                    step((input_, row, column), column)
+                taps = found.columns.taps
+                whole = taps // MOST_IN_ROW if found.columns.stride == 1 and taps > MOST_IN_ROW else 0
+                if whole:
+                    with emit.loop(whole) as part:
+                        for column in range(MOST_IN_ROW):
+                            step((input_, row, column, part * index(MOST_IN_ROW)), column)
+                for column in range(whole * MOST_IN_ROW, taps):
+                    step((input_, row, column, index(0)), column)
 
-        def broadcast(row: tirx.Expr, term: tuple[tirx.Expr, tirx.Expr, int]) -> tirx.Expr:
-            input_, tap_row, tap = term
-            number = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + index(tap)
+        def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
+            input_, tap_row, tap, further = term
+            number = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + index(tap) + further
             return weights[base + number * index(run.size) + row]
 
-        def loaded(column: int, term: tuple[tirx.Expr, tirx.Expr, int]) -> tirx.Expr:
-            input_, tap_row, tap = term
-            begin = self.place(input_, tap_row, tap, index(0))
+        def loaded(column: int, term: _Term) -> tirx.Expr:
+            input_, tap_row, tap, further = term
+            begin = self.place(input_, tap_row, tap, index(0)) + further * index(found.columns.dilation)
             return emit.vector(copied, begin + start + index(column * lanes), lanes)
 
         terms = self.inputs * found.taps

@@ -1,4 +1,4 @@
-"""Analysis of a kernel as a convolution of one or two dimensions."""
+"""Analysis of a kernel as a convolution of one or two dimensions, or of planes one behind the other."""
 
 from __future__ import annotations
 
@@ -42,12 +42,17 @@ class Window:
         return self.places + self.reach // self.stride
 
 
+_ONE = Window(1, 0, 1, 1, 1, 1)
+"""A dimension that is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Convolution:
     """out[batch, channel, row, column], NCHW; `inputs` and `outputs` are the channels of one group.
 
     `data` is the argument's buffer, `weight` the number of the weight's argument. `loops` are the numbers of the
-    loops over batch, channel, row and column; None for the row of a convolution of one dimension.
+    loops over batch, channel, row and column; None for the row of a convolution of one dimension. One of three
+    dimensions has planes, of which `depth` is the window and `deep` the number of the loop.
     """
 
     data: tirx.Buffer
@@ -59,16 +64,23 @@ class Convolution:
     rows: Window
     columns: Window
     loops: tuple[int, int, int | None, int]
+    depth: Window = _ONE
+    deep: int | None = None
+
+    @property
+    def plane_taps(self) -> int:
+        """The number of taps of the kernel in a plane."""
+        return self.rows.taps * self.columns.taps
 
     @property
     def taps(self) -> int:
         """The number of taps of the kernel."""
-        return self.rows.taps * self.columns.taps
+        return self.depth.taps * self.plane_taps
 
     @property
     def work(self) -> int:
         """The number of multiply-adds."""
-        places = self.rows.places * self.columns.places
+        places = self.depth.places * self.rows.places * self.columns.places
         return self.batch * self.groups * self.outputs * self.inputs * self.taps * places
 
 
@@ -80,19 +92,19 @@ def is_strided_of_any_size(kernel: Kernel) -> bool:
     return not (is_number(found.rows.places) and is_number(found.columns.places))
 
 
-def find_convolution(kernel: Kernel) -> Convolution | None:
-    """Read a kernel as a convolution with a constant kernel, None if it is not one."""
+def find_convolution(kernel: Kernel, ranks: tuple[int, ...] = (3, 4)) -> Convolution | None:
+    """Read a kernel as a convolution with a constant kernel, None if it is not one, or none of these ranks."""
     for data, weight in ((kernel.left, kernel.right), (kernel.right, kernel.left)):
-        found = _convolution(kernel, data, weight)
+        found = _convolution(kernel, data, weight, ranks)
         if found is not None:
             return found
     return None
 
 
-def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convolution | None:
+def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad, ranks: tuple[int, ...]) -> Convolution | None:
     rank = len(weight.indices)
     places, terms, loops = kernel.places, kernel.terms, kernel.loops
-    if rank not in (3, 4) or len(places) != rank or len(terms) != rank - 1 or len(data.indices) != rank:
+    if rank not in ranks or len(places) != rank or len(terms) != rank - 1 or len(data.indices) != rank:
         return None
     argument = kernel.argument(weight.source)
     order = [places[1], *terms]
@@ -111,13 +123,13 @@ def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convol
     groups = 1 if split == 0 else outputs // split
     if shape[1] != groups * inputs or outputs % groups:
         return None
-    windows = [Window(1, 0, 1, 1, 1, 1)] if rank == 3 else []
+    windows = [_ONE] * (5 - rank)
     for dim in range(2, rank):
         window = read_window(kernel, data.indices[dim], (places[dim], terms[dim - 1]), (shape[dim], before[dim]))
         if window is None:
             return None
         windows.append(window)
-    row = places[2] if rank == 4 else None
+    depth, rows, columns = windows
     return Convolution(
         source,
         argument,
@@ -125,9 +137,11 @@ def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convol
         groups,
         inputs,
         outputs // groups,
-        windows[0],
-        windows[1],
-        (places[0], places[1], row, places[-1]),
+        rows,
+        columns,
+        (places[0], places[1], places[-2] if rank > 3 else None, places[-1]),
+        depth,
+        places[2] if rank == 5 else None,
     )
 
 

@@ -131,22 +131,43 @@ def _take(
     if window.stride == 2 and not is_number(count):
         _take_every_other(flat, source, copied, to, (count, begin), lanes)
         return
-    # Two vectors hold one of every other column; they have to end, or to begin, inside the row.
-    earlier = 0 if is_number(count) and begin + 2 * count <= window.size else 1
     while is_number(count) and lanes > max(4, count):
         lanes //= 2
-    if window.stride == 2 and count >= lanes > 1 and begin >= earlier:
-        every_other = range(earlier, 2 * lanes, 2)
-
-        def take(start: tirx.Expr, width: int) -> None:
-            from_ = source + start * index(2) - index(earlier)
-            pair = [emit.vector(flat, from_, width), emit.vector(flat, from_ + index(width), width)]
-            emit.put(copied, tirx.Shuffle(pair, list(every_other)), to + start, width)
-
-        in_vectors(count, lanes, take)
+    stride = window.stride
+    # As many vectors as the stride hold one of every so many columns; they have to begin, and to end, inside the row.
+    earlier = max(0, begin + stride * count - window.size) if is_number(count) else 0
+    if is_number(count) and takes_vectors(stride, lanes) and count >= lanes and begin >= earlier:
+        in_vectors(
+            count,
+            lanes,
+            lambda start, width: emit.put(
+                copied,
+                _every(flat, source + start * index(stride) - index(earlier), stride, earlier, width),
+                to + start,
+                width,
+            ),
+        )
         return
     with emit.loop(count) as place:
         build.buffer_store(copied, flat[source + place * index(window.stride)], [to + place])
+
+
+def takes_vectors(stride: int, lanes: int) -> bool:
+    """Whether columns by a stride are copied in vectors: fewer shuffles than numbers."""
+    return lanes > 1 and stride <= max(2, lanes // 2)
+
+
+def _every(flat: tirx.Buffer, begin: tirx.Expr, stride: int, first: int, lanes: int) -> tirx.Expr:
+    """Every `stride`th number from `begin` + `first` on, from as many vectors, of which each step takes one more."""
+    places = [divmod(first + lane * stride, lanes) for lane in range(lanes)]
+    taken = emit.vector(flat, begin, lanes)
+    for number in range(1, stride):
+        order = []
+        for lane, (vector, place) in enumerate(places):
+            before = place if number == 1 and vector == 0 else lane
+            order.append(lanes + place if vector == number else before)
+        taken = tirx.Shuffle([taken, emit.vector(flat, begin + index(number * lanes), lanes)], order)
+    return taken
 
 
 def _take_every_other(

@@ -2,14 +2,15 @@
 
 Tiles of rows by vectors cover a plane. Those at its borders are written separately: they omit taps above and below the
 plane, and shift zeros into the vectors at the ends of its rows. No padded copy is made. A vector longer than a row of
-outputs stores into the next row as well, which is stored later.
+outputs stores into the next row as well, which is stored later. In three dimensions, a plane of outputs is the sum over
+those planes of inputs that its taps in depth meet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -41,14 +42,17 @@ Start: TypeAlias = "tirx.Expr | int"
 
 def generate_planes(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as a depthwise convolution that copies nothing; None if it is another or not suitable."""
-    found = find_convolution(kernel)
+    found = find_convolution(kernel, (3, 4, 5))
     if found is None or found.inputs != 1 or found.groups == 1 or not can_store(kernel):
+        return None
+    if not (is_number(found.depth.size) and is_number(found.depth.places)):
         return None
     isa = narrowed(isa, found.columns.places)
     rows, columns = found.rows, found.columns
     reads = isa.lanes * columns.stride
     fits = columns.stride <= 2 and reads <= min(2, rows.size) * columns.size and isa.lanes <= 2 * columns.places
-    few = typical(found.work) >= emit.PARALLEL_WORK and typical(found.batch * found.groups) < emit.TASKS
+    planes = typical(found.batch * found.groups * found.depth.places)
+    few = typical(found.work) >= emit.PARALLEL_WORK and planes < emit.TASKS
     if not fits or few:
         return None
     writer = _Writer(kernel, found, isa)
@@ -89,6 +93,17 @@ def _parts(tiles: Sequence[Run], inside: range) -> tuple[_Part, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """`tall` rows of outputs from `top` on, and vectors from the columns `starts`: `sums` by groups of rows."""
+
+    groups: Sequence[tuple[int, int]]
+    sums: Sequence[Sequence[tirx.Buffer]]
+    starts: Sequence[Start]
+    top: Start
+    tall: int
+
+
 class _Writer:
     """A generator of a depthwise convolution: planes, tiles of rows, tiles of vectors."""
 
@@ -97,7 +112,7 @@ class _Writer:
         self.count = -(-found.columns.places // isa.lanes)
         self.row_parts, self.column_parts = self._chosen()
         self.unrolled = self._unrolled(self.row_parts, self.column_parts)
-        planes = found.batch * found.groups
+        planes = found.batch * found.groups * found.depth.places
         self.planes = -(-planes // TASKS) if typical(found.work) >= emit.PARALLEL_WORK else planes
         if not is_number(planes):
             self.planes = 1
@@ -115,7 +130,7 @@ class _Writer:
 
     def _unrolled(self, rows: tuple[_Part, ...], columns: tuple[_Part, ...]) -> int:
         """Multiply-adds of vectors that are written out."""
-        return self.found.taps * sum(r.size for r in rows) * sum(c.size for c in columns)
+        return self.found.plane_taps * sum(r.size for r in rows) * sum(c.size for c in columns)
 
     def _rows_inside(self) -> range:
         """The rows of outputs that read and store inside the plane only, even if a vector exceeds its row."""
@@ -136,20 +151,20 @@ class _Writer:
     def _cycles(self, rows: tuple[_Part, ...], columns: tuple[_Part, ...]) -> float:
         """Modelled time of a plane: multiply-adds, loads of vectors that mostly cross a cache line, and latency."""
         found = self.found
-        load = 1.75 if found.columns.stride == 1 else 3.5
+        load, taps = 1.75 if found.columns.stride == 1 else 3.5, found.plane_taps
         total = 0.0
         for row in rows:
             lines = (row.size - 1) * found.rows.stride + found.rows.reach + 1
             for run in columns:
-                loads = load * lines * found.columns.taps * run.size + row.size * found.taps
-                sums = row.size * run.size * found.taps / 2
-                total += row.count * run.count * (max(sums, loads / 2, LATENCY * found.taps) + row.size * run.size)
+                loads = load * lines * found.columns.taps * run.size + row.size * taps
+                sums = row.size * run.size * taps / 2
+                total += row.count * run.count * (max(sums, loads / 2, LATENCY * taps) + row.size * run.size)
         return total
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
-        every = found.batch * found.groups
+        every = found.batch * found.groups * found.depth.places
         with emit.shared_loop(-(-every // self.planes), found.work) as block:
             first = block * index(self.planes)
             last = exceeds(every, self.planes) and self.planes != 1
@@ -158,32 +173,46 @@ class _Writer:
                 self._plane(arguments, first + number)
 
     def _plane(self, arguments: Arguments, number: tirx.Expr) -> None:
-        """The outputs of one plane of inputs."""
-        found = self.found
-        image, group = emit.unpacked(number, (found.batch, found.groups))
+        """One plane of outputs."""
+        found, depth = self.found, self.found.depth
         size = index(found.rows.size * found.columns.size)
         flat = arguments.flat(found.data)
-        plane = Plane(flat, emit.bound(number * size), found.rows.size, found.columns, self.isa.lanes)
+        if found.deep is None:
+            image, group = emit.unpacked(number, (found.batch, found.groups))
+            deep, inside, begin = index(0), None, emit.bound(number * size)
+        else:
+            image, group, deep = emit.unpacked(number, (found.batch, found.groups, depth.places))
+            behind = deep * index(depth.stride) - index(depth.before)
+            apart = index(depth.dilation)
+            first = tirx.max(index(0), -tirx.floordiv(behind, apart))
+            last = tirx.min(index(depth.taps), tirx.floordiv(index(depth.size - 1) - behind, apart) + index(1))
+            inside = (emit.bound(first), emit.bound(last))
+            begin = emit.bound(((image * index(found.groups) + group) * index(depth.size) + behind) * size)
+        plane = Plane(flat, begin, found.rows.size, found.columns, self.isa.lanes)
         with emit.loop(found.outputs) as output:
             channel = emit.bound(group * index(found.outputs) + output)
+            where = (image, channel, deep)
             for rows in self.row_parts:
                 with rows.at() as row:
                     for columns in self.column_parts:
                         with columns.at() as column:
-                            self._tile(arguments, plane, (rows.size, columns.size), (row, column), (image, channel))
+                            self._tile(arguments, (plane, inside), (rows.size, columns.size), (row, column), where)
 
     def _tile(
         self,
         arguments: Arguments,
-        plane: Plane,
+        source: tuple[Plane, tuple[tirx.Expr, tirx.Expr] | None],
         size: tuple[int, int],
         at: tuple[Start, Start],
-        where: tuple[tirx.Expr, tirx.Expr],
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
-        """A tile of outputs: `at` are its first row and its first vector."""
+        """A tile of outputs: `at` are its first row and its first vector.
+
+        `source` is the plane of inputs of the first tap in depth, and the range of the taps that are inside.
+        """
         found, lanes = self.found, self.isa.lanes
         rows, columns = found.rows, found.columns
-        (tall, wide), (top, number), (image, channel) = size, at, where
+        (plane, inside), (tall, wide), (top, number), (image, channel, deep) = source, size, at, where
         starts = [self._start(number, column) for column in range(wide)]
         # The last row of a plane is stored on its own: a vector longer than the row would reach into the next plane.
         last = columns.places < lanes and isinstance(top, int) and top + tall == rows.places
@@ -195,6 +224,38 @@ class _Writer:
                     emit.put(buffer, emit.zeros(lanes), row * index(lanes), lanes)
         weights = arguments.flat(self.kernel.function.params[found.weight])
         weight = emit.bound(channel * index(found.taps))
+        tile = _Tile(groups, sums, starts, top, tall)
+        if inside is None:
+            self._add(tile, plane, weights, weight)
+        else:
+            with build.serial(*inside) as tap:
+                further = tap * index(found.depth.dilation * rows.size * columns.size)
+                there = replace(plane, first=emit.bound(plane.first + further))
+                self._add(tile, there, weights, emit.bound(weight + tap * index(found.plane_taps)))
+        extents = self.kernel.extents
+        batch_loop, channel_loop, row_loop, column_loop = found.loops
+        loops = (batch_loop, channel_loop, found.deep, row_loop, column_loop)
+        axes = [None if n is None else Axis((n,), (extents[n],)) for n in loops]
+
+        def place_of(begin: tirx.Expr, row: tirx.Expr, column: int, lane: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
+            start = starts[column]
+            begins = index(start) if isinstance(start, int) else start
+            values = (image, channel, deep, begin + row, begins + lane)
+            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+
+        for (first, count), buffers in zip(groups, sums, strict=True):
+            begin = (index(top) if isinstance(top, int) else top) + index(first)
+            width = columns.places if last and first + count == tall else lanes
+
+            def lanes_of(_column: int, width: int = width) -> int:
+                return width
+
+            store_tile(self.kernel, arguments, buffers, count, lanes, partial(place_of, begin), lanes_of)
+
+    def _add(self, tile: _Tile, plane: Plane, weights: tirx.Buffer, weight: tirx.Expr) -> None:
+        """Add the products of one plane of inputs with the weights from `weight` on to a tile."""
+        rows, columns, lanes = self.found.rows, self.found.columns, self.isa.lanes
+        tall, top = tile.tall, tile.top
         for line in range((tall - 1) * rows.stride + rows.reach + 1):
             meets = [
                 (row, (line - row * rows.stride) // rows.dilation)
@@ -212,34 +273,17 @@ class _Writer:
                 continue
             inputs = plane.row(source)
             for tap in range(columns.taps):
-                for column, start in enumerate(starts):
+                for column, start in enumerate(tile.starts):
                     loaded = inputs.vector(start, tap)
                     if loaded is None:
                         continue
                     for row, tap_row in meets:
                         factor = emit.broadcast(weights[weight + index(tap_row * columns.taps + tap)], lanes)
-                        group = next(n for n, (first, count) in enumerate(groups) if first <= row < first + count)
-                        place = index((row - groups[group][0]) * lanes)
-                        buffer = sums[group][column]
+                        group = next(n for n, (first, count) in enumerate(tile.groups) if first <= row < first + count)
+                        place = index((row - tile.groups[group][0]) * lanes)
+                        buffer = tile.sums[group][column]
                         total = emit.vector(buffer, place, lanes) + factor * loaded
                         emit.put(buffer, total, place, lanes)
-        extents = self.kernel.extents
-        axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
-
-        def place_of(begin: tirx.Expr, row: tirx.Expr, column: int, lane: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
-            start = starts[column]
-            begins = index(start) if isinstance(start, int) else start
-            values = (image, channel, begin + row, begins + lane)
-            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
-
-        for (first, count), buffers in zip(groups, sums, strict=True):
-            begin = (index(top) if isinstance(top, int) else top) + index(first)
-            width = columns.places if last and first + count == tall else lanes
-
-            def lanes_of(_column: int, width: int = width) -> int:
-                return width
-
-            store_tile(self.kernel, arguments, buffers, count, lanes, partial(place_of, begin), lanes_of)
 
     def _start(self, number: Start, column: int) -> Start:
         """The first column of a vector; a last one that would exceed the row overlaps the previous one."""

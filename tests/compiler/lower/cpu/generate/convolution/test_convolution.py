@@ -138,6 +138,31 @@ def test_taps_along_a_row_whose_columns_are_copied_agree(
 
 
 @pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
+    ("width", "taps", "stride", "before"),
+    [(61, 3, 3, 1), (127, 7, 4, 3), (150, 10, 5, 0), (197, 9, 8, 0)],
+)
+def test_columns_by_large_strides_agree(cpu: str, width: int, taps: int, stride: int, before: int) -> None:
+    check(cpu, Case(1, 2, 3, 33, (11, width), (3, taps), (3, stride), (1, 1), (1, before), (0, before)))
+    check(cpu, Case(2, 1, 2, 34, (width,), (taps,), (stride,), (2,), (before,), (before,)))
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("places", [8, 16])
+def test_rows_of_one_vector_that_form_a_line_agree(cpu: str, places: int) -> None:
+    for rows in (1, 7):
+        check(cpu, Case(1, 2, 3, 33, (3 * rows, 4 * places), (3, 4), (3, 4), (1, 1), (0, 0), (0, 0)))
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(("taps", "dilation"), [(17, 3), (40, 1)])
+def test_many_taps_along_a_row_agree(cpu: str, taps: int, dilation: int) -> None:
+    half = taps * dilation // 2
+    check(cpu, Case(1, 3, 5, 19, (90,), (taps,), (1,), (dilation,), (half,), (half - 1,)))
+    check(cpu, Case(1, 1, 2, 21, (5, 150), (2, taps), (1, 1), (1, dilation), (1, half), (0, 7)))
+
+
+@pytest.mark.parametrize("cpu", runnable())
 def test_work_that_threads_share_agrees(cpu: str) -> None:
     check(cpu, Case(2, 1, 24, 40, (23, 29), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
     check(cpu, Case(1, 1, 3, 24, (65, 66), (7, 7), (2, 2), (1, 1), (3, 3), (3, 2)))

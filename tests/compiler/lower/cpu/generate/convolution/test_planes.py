@@ -49,6 +49,24 @@ def test_dilated_unpadded_and_multiplied_planes_that_threads_share_agree(cpu: st
     check(cpu, Case(2, 33, 1, 1, (14, 31), (2, 5), (2, 1), (1, 1), (1, 0), (0, 4)))
 
 
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "dilation", "before", "after"),
+    [
+        ((5, 9, 20), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+        ((6, 11, 33), (5, 3, 3), (1, 2, 2), (1, 1, 1), (2, 1, 1), (2, 1, 1)),
+        ((9, 7, 17), (3, 1, 1), (2, 1, 1), (2, 1, 1), (3, 0, 0), (0, 0, 0)),
+        ((1, 8, 16), (3, 3, 5), (1, 1, 1), (1, 1, 1), (2, 0, 1), (3, 1, 2)),
+    ],
+)
+def test_planes_one_behind_the_other_agree(
+    cpu: str, size: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...],
+    before: tuple[int, ...], after: tuple[int, ...],
+) -> None:  # fmt: skip
+    for batch, groups, outputs in ((2, 3, 1), (1, 67, 2)):
+        assert check(cpu, Case(batch, groups, 1, outputs, size, kernel, stride, dilation, before, after))
+
+
 @pytest.mark.parametrize(("size", "kernel", "stride"), [((16, 16), 3, 1), ((34, 33), 5, 2), ((18, 9), 2, 1)])
 def test_the_last_row_of_an_unpadded_plane_ends_with_the_plane(size: tuple[int, int], kernel: int, stride: int) -> None:
     # Threads share planes, so that a number stored into the next one could replace a result there.
