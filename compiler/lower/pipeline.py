@@ -58,12 +58,13 @@ def kernel_module(
     target: Target,
     before: Sequence[Pass] = (),
     rewrite: Callable[[ImportedFunction], ImportedFunction] | None = None,
+    apart: Callable[[tvm.IRModule], tvm.IRModule] | None = None,
 ) -> KernelModule:
     """The partition as calls of unscheduled kernels named after graph nodes.
 
     `target` is a `tvm.target.Target` (with a host, for a GPU). `rewrite` puts kernels of the back end in place of
-    operators; `before` are its passes, which run after that and before TVM's legalisation. Raises LoweringError that
-    names the node at fault.
+    operators; `before` are its passes, which run after that and before TVM's legalisation, and `apart` marks kernels
+    that are not to be fused. Raises LoweringError that names the node at fault.
     """
     if not isinstance(target, tvm.target.Target):
         raise TypeError("target must be a tvm.target.Target")
@@ -71,5 +72,5 @@ def kernel_module(
     if rewrite is not None:
         function = rewrite(function)
     phase("fusing nodes to kernels")
-    module = to_kernels(function, target, before)
+    module = to_kernels(function, target, before, apart)
     return in_half(module, job) if job.device.half else module

@@ -90,7 +90,7 @@ class _Lines(Collector):
         waiting = GaugeMetricFamily("heterocc_requests_waiting", "Requests that wait for a worker.", labels=_MODEL)
         running = GaugeMetricFamily("heterocc_requests_running", "Requests that run.", labels=_MODEL)
         memory = GaugeMetricFamily(
-            "heterocc_session_bytes", "Tensor memory that the model's session allocated.", labels=_MODEL
+            "heterocc_session_bytes", "Bytes of tensors at borders of partitions and of device buffers.", labels=_MODEL
         )
         for served in self._models:
             labels = (served.name, served.version)

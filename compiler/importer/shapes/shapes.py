@@ -21,7 +21,7 @@ from heterocc.compiler.importer.shapes.named import (
     split_by_names,
 )
 from heterocc.compiler.importer.shapes.propose import propose_shapes
-from heterocc.compiler.importer.symbols.ml_shapes import ML
+from heterocc.compiler.importer.symbols.ml_shapes import ML, ML_SHAPED
 from heterocc.compiler.importer.symbols.symbols import Symbols, derive
 from heterocc.passes.graph import Value
 from heterocc.runtime.files.shape_options import check_dims
@@ -222,9 +222,12 @@ def _forget(draft: Draft) -> None:
     """Remove the declared shapes of intermediate values and outputs.
 
     They were computed for other input shapes, or by another tool, and inference would prefer them to its own results.
-    Types of values written by operators that ONNX does not know are kept, because they cannot be inferred.
+    Types of values written by operators that ONNX does not know are kept, because they cannot be inferred. skl2onnx
+    declares one column for regressors of several targets, too.
     """
-    foreign = {o for n in draft.graph.node if n.domain for o in n.output}
+    foreign = {
+        o for n in draft.graph.node if n.domain and (n.domain != ML or n.op_type not in ML_SHAPED) for o in n.output
+    }
     keep(draft.graph.value_info, lambda v: v.name in foreign)
     for output in draft.graph.output:
         if output.type.HasField("tensor_type") and output.name not in foreign:

@@ -322,6 +322,20 @@ def _by_element(rule: Callable[..., Size | None]) -> Callable[[Given], Contents 
     return apply
 
 
+def _division(given: Given) -> Contents | None:
+    """The quotients of integers. Those of a size that windows need to be large are not negative, as exporters assume
+    of a length behind convolutions, such as (n // 5 - 5) // 4 + 1."""
+    left, right = given.contents
+    if left is None or right is None:
+        return None
+
+    def apart(one: Size, other: Size) -> Size | None:
+        found = divided(one, other)
+        return quotient(one, other) if found is None and given.assume_positive(one) else found
+
+    return _each(apart, left, right)
+
+
 def _fold(rule: Callable[[Size, Size], Size | None]) -> Callable[[Given], Contents | None]:
     def apply(given: Given) -> Contents | None:
         arrays = [c for c in given.contents if c is not None]
@@ -380,7 +394,7 @@ _RULES: Mapping[str, Callable[[Given], Contents | None]] = {
     "Add": _by_element(lambda a, b: a + b),
     "Sub": _by_element(lambda a, b: a - b),
     "Mul": _by_element(lambda a, b: a * b),
-    "Div": _by_element(divided),
+    "Div": _division,
     "Mod": _modulo,
     "Neg": _by_element(lambda a: -a),
     "Min": _fold(smaller),

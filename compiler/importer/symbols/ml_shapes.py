@@ -83,3 +83,6 @@ _RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {
     "Normalizer": _same,
     "Scaler": _same,
 }
+
+ML_SHAPED = frozenset(_RULES)
+"""The operators whose results have known shapes."""

@@ -240,7 +240,7 @@ def _top_k(given: Given) -> list[Shape] | None:
     size, count = shape[axis], wanted[0] if wanted else None
     if size is not None and count is not None:
         gap = size - count
-        if size.number is None and not (gap.least is not None and gap.least >= 0) and not given.assume_positive(gap):
+        if gap.number is None and not (gap.least is not None and gap.least >= 0) and not given.assume_positive(gap):
             count = None
     return [(*shape[:axis], count, *shape[axis + 1 :])] * 2
 

@@ -269,7 +269,21 @@ def quotient(left: Size, right: Size) -> Size | None:
     rest = _sum((p, c % divisor) for p, c in left.terms)
     if rest.number is not None:
         return whole + number(rest.number // divisor)
+    inner = _inner_quotient(rest)
+    if inner is not None:
+        # floor((floor(x / a) + b) / c) = floor((x + a b) / (a c)) for whole numbers
+        by = inner.right
+        flat = quotient(inner.left + (rest - Size((((inner,), 1),))) * by, by * right)
+        return None if flat is None else whole + flat
     return whole + Size((((Compound("//", rest, right),), 1),))
+
+
+def _inner_quotient(size: Size) -> Compound | None:
+    """The only quotient by a number among the terms, if it is a term by itself."""
+    found = [
+        a for product, _ in size.terms for a in product if isinstance(a, Compound) and a.kind == "//" and a.right.number
+    ]
+    return found[0] if len(found) == 1 and ((found[0],), 1) in size.terms else None
 
 
 def _polynomial(left: Size, right: Size) -> Size | None:

@@ -36,13 +36,12 @@ def window_shapes(given: Given) -> list[Shape] | None:
             dims.append(quotient(size + stride - number(1), stride))
         else:
             both = pads[axis] + pads[axis + rank] if mode == b"NOTSET" else 0
-            room = size + number(both - reach)
+            beyond = both - reach
             if given.attribute("ceil_mode", 0):
-                if size.number is None and (both or strides[axis] > reach):
-                    dims.append(None)  # a last window that begins in the padding is left out
-                    continue
-                room = room + stride - number(1)
-            whole = quotient(room, stride)
+                # A last window that begins in the padding behind the data is left out.
+                before = pads[axis] if mode == b"NOTSET" else 0
+                beyond = min(beyond + strides[axis] - 1, before - 1)
+            whole = quotient(size + number(beyond), stride)
             dims.append(None if whole is None else whole + number(1))
     return [tuple(dims)] * len(node.output)  # indices of maxima have the shape of the maxima
 

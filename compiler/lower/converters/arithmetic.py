@@ -17,6 +17,9 @@ from heterocc.compiler.lower.straight import constant
 
 op = relax.op
 
+SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+"""The defaults of Selu's attributes."""
+
 
 @converter("IsInf")
 def _is_inf(ctx: Context, data: relax.Expr) -> relax.Expr:
@@ -51,6 +54,23 @@ def elu(ctx: Context, data: relax.Expr) -> relax.Expr:
     zero, one, alpha = scalar(0, dtype), scalar(1, dtype), scalar(ctx.attrs.get("alpha", 1.0), dtype)
     below = op.multiply(alpha, op.subtract(op.exp(op.minimum(data, zero)), one))
     return op.where(op.greater(data, zero), data, below)
+
+
+@converter("Selu")
+def _selu(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """Selu, computed in the dtype of the input."""
+    alpha, gamma = (ctx.attrs.get(name, default) for name, default in (("alpha", SELU_ALPHA), ("gamma", SELU_GAMMA)))
+    dtype = dtype_of(data)
+    zero = scalar(0, dtype)
+    below = op.multiply(scalar(gamma * alpha, dtype), op.subtract(op.exp(op.minimum(data, zero)), scalar(1, dtype)))
+    return op.where(op.greater(data, zero), op.multiply(scalar(gamma, dtype), data), below)
+
+
+@converter("ThresholdedRelu")
+def _thresholded_relu(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """ThresholdedRelu, computed in the dtype of the input."""
+    dtype = dtype_of(data)
+    return op.where(op.greater(data, scalar(ctx.attrs.get("alpha", 1.0), dtype)), data, scalar(0, dtype))
 
 
 @converter("Equal")
@@ -157,7 +177,8 @@ def _float_mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     zero, of_dividend = tirx.const(0, work), bool(ctx.attrs.get("fmod", 0))
 
     def remainder(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-        rest = tirx.fmod(a, b)
+        # There is vector code of float32 alone; LLVM has no function for others.
+        rest = tirx.fmod(a, b) if work == "float32" else tirx.call_pure_extern(work, "fmod", a, b)
         if of_dividend:
             return rest
         differs = tirx.any(tirx.all(rest < zero, b > zero), tirx.all(rest > zero, b < zero))

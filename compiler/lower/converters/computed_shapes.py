@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.shapes import tiled
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, padded_place
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, filled, fixed, padded_place
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent, as_int64, same
@@ -50,7 +50,7 @@ def _constant_of_shape(ctx: Context, shape: relax.Expr) -> relax.Expr:
         return ctx.original(shape)
     attribute = ctx.attrs.get("value")
     value = np.zeros(1, np.float32) if attribute is None else onnx.numpy_helper.to_array(attribute)
-    return op.full([as_int64(n) for n in ctx.result()], constant(value.reshape(())), value.dtype.name)
+    return filled(ctx.result(), value)
 
 
 @converter("Range")

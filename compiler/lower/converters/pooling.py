@@ -36,11 +36,27 @@ def max_pool(ctx: Context, data: relax.Expr) -> relax.Expr | list[relax.Expr]:
     if ctx.outputs == 1 and _covers(ctx, data):
         return op.max(data, list(range(2, rank_of(data))), keepdims=True)
     ctx, data = _padded(ctx, data, tirx.min_value(dtype_of(data)))
+    if ctx.attrs.get("ceil_mode") and not _is_fixed(data):
+        ctx = _rounded_up(ctx, rank_of(data) - 2)
     if ctx.outputs > 1 and ctx.node.output[1]:
         return _with_indices(ctx, data)
     if ctx.backend == "cpu" and rank_of(data) == 5 and not ctx.attrs.get("ceil_mode") and _is_fixed(data):
         return _by_planes(ctx, data)
     return ctx.original(data)
+
+
+def _rounded_up(ctx: Context, rank: int) -> Context:
+    """The context of maxima with padding behind the data in place of `ceil_mode`, whose sizes TVM cannot simplify.
+
+    The padding ends with the last window that begins before it.
+    """
+    strides, dilations = (ctx.attrs.get(k, None) or [1] * rank for k in ("strides", "dilations"))
+    pads, kernel = list(ctx.attrs.get("pads", None) or [0] * 2 * rank), ctx.attrs["kernel_shape"]
+    for axis in range(rank):
+        last = (kernel[axis] - 1) * dilations[axis]
+        pads[axis + rank] = min(pads[axis + rank] + strides[axis] - 1, last)
+    attrs = {k: v for k, v in ctx.attrs.items() if k != "ceil_mode"}
+    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads})
 
 
 def _is_fixed(data: relax.Expr) -> bool:

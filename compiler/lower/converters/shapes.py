@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
+import tvm_ffi
 from onnx import helper
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import requested
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, rank_of, shape_of
+from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import Extent, as_int64, same
 
 op = relax.op
 
@@ -96,7 +100,35 @@ def _joined_axes(shape: Sequence[int], times: Sequence[int]) -> tuple[list[int],
 def concat(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     """Concat, also of weights only, for which TVM's converter expects arrays of its own. Empty parts are left out."""
     parts = [i for i in inputs if not any(isinstance(d, int) and d == 0 for d in dims_of(i))] or [inputs[0]]
-    return parts[0] if len(parts) == 1 else op.concat(parts, ctx.attrs.get("axis", 1))
+    if len(parts) == 1:
+        return parts[0]
+    axis = int(ctx.attrs.get("axis", 1)) % rank_of(parts[0])
+    joined = ctx.bb.normalize(op.concat(parts, axis))
+    if not ctx.is_symbolic(0) or not isinstance(joined.ty.shape, relax.ShapeExpr):
+        return joined
+    wanted, found = ctx.result(), list(joined.ty.shape.values)
+    # TVM compares shapes of kernels that it fuses term by term: 1 + n + 10 is not n + 11 to it.
+    if not same(found, wanted) or tvm_ffi.structural_equal(found[axis], as_int64(wanted[axis])):
+        return joined
+    return _concatenated(ctx, parts, axis, wanted)
+
+
+def _concatenated(ctx: Context, parts: Sequence[relax.Expr], axis: int, shape: Sequence[Extent]) -> relax.Expr:
+    """The parts one after another, with the shape as it is given."""
+
+    def compute(tensors: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        starts = list(itertools.accumulate((t.shape[axis] for t in tensors[:-1]), initial=tirx.const(0, "int64")))
+
+        def at(*i: tirx.Var) -> tirx.Expr:
+            found = tensors[0](*i)
+            for start, tensor in zip(starts[1:], tensors[1:], strict=True):
+                there = tensor(*i[:axis], i[axis] - start, *i[axis + 1 :])
+                found = tirx.if_then_else(start <= i[axis], there, found)
+            return found
+
+        return te.compute(wanted, at, name="T_concat")
+
+    return emit_sized(ctx.bb, compute, parts, [], shape, dtype_of(parts[0]), "concatenate", opaque=True)
 
 
 @converter("Split")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,17 @@ def is_float(value: relax.Expr) -> bool:
 def scalar(value: float, dtype: str) -> relax.Expr:
     """A constant tensor of rank 0."""
     return constant(np.array(value, dtype=dtype))
+
+
+def filled(shape: Sequence[Extent], value: np.ndarray[Any, Any]) -> relax.Expr:
+    """A tensor whose elements are all the value of a scalar.
+
+    Infinities and NaN are broadcast: TVM's `full` fails for them.
+    """
+    sizes = [as_int64(n) for n in shape]
+    if value.dtype.kind == "f" and not np.isfinite(value):
+        return relax.op.broadcast_to(constant(value.reshape(())), sizes)
+    return relax.op.full(sizes, constant(value.reshape(())), value.dtype.name)
 
 
 def as_dtype(value: relax.Expr, dtype: str) -> relax.Expr:

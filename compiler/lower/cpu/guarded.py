@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
@@ -92,13 +93,24 @@ def in_parallel(function: tirx.PrimFunc) -> tirx.PrimFunc:
         # Indices of fused loops are quotients by all extents but the first, which must not be 0.
         fused = 1 + next((n for n, loop in enumerate(outer[1:]) if can_be_empty(sch.get(loop).extent)), len(outer) - 1)
         if outer:
-            sch.parallel(sch.fuse(*outer[:fused]) if fused > 1 else outer[0])
+            sch.parallel(_fused(sch, outer[:fused]))
         if any(can_be_empty(sch.get(loop).extent) for loop in loops[spatial:]):
             # The first of the terms sets the sum to 0: without terms nothing would.
             sch.decompose_reduction(rv, loops[spatial])
     made = sch.mod["main"].with_attr("global_symbol", function.attrs["global_symbol"])
     body = tvm_ffi.structural_map(made.body, [(s_tir.SBlockRealize, _truncating)], order="post")
     return tirx.PrimFunc(list(made.params), body, attrs=made.attrs)
+
+
+def _fused(sch: s_tir.Schedule, loops: Sequence[s_tir.schedule.LoopRV]) -> s_tir.schedule.LoopRV:
+    """Loops as one; the first of them if TVM cannot simplify the indices of the one."""
+    if len(loops) == 1:
+        return loops[0]
+    try:
+        return sch.fuse(*loops)
+    except tvm.error.InternalError:
+        # Its check of indices divided by sizes (PadDividendToDivisor) is fatal where it should only give up.
+        return loops[0]
 
 
 def _truncating(block: s_tir.SBlockRealize) -> s_tir.SBlockRealize:

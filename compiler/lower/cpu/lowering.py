@@ -21,6 +21,7 @@ from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.batches import can_loop, over_batch
 from heterocc.compiler.lower.cpu.channels_last import keep_channels_last
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
+from heterocc.compiler.lower.cpu.joined_apart import joined_apart
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.narrow_weights import with_narrow_weights
 from heterocc.compiler.lower.cpu.programs.build import build_program, try_program
@@ -143,12 +144,14 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
     return with_narrow_weights(lowered, job)
 
 
-def _kernels(job: PartitionJob, target: Target) -> KernelModule:
+def _kernels(job: PartitionJob, target: Target, *, in_place: bool = False) -> KernelModule:
+    """The unscheduled kernels; `in_place` says that results may be written into a concatenation."""
     isa = _isa(job, target)
     before = [relax.backend.DispatchSortScan()]
     if job.model.symbols is not None:
         return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(f, isa))
-    return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa))
+    apart = joined_apart if in_place else None
+    return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa), apart=apart)
 
 
 def _isa(job: PartitionJob, target: Target) -> Isa:
@@ -200,4 +203,4 @@ def _form(job: PartitionJob, target: Target) -> _Form:
         if is_separable(import_partition(job, target).mod, size.name, len(job.inputs)):
             single = dataclasses.replace(job, model=job.model.at({symbols.names[0]: 1}))
             return _Form(single, _kernels(single, target), size)
-    return _Form(job, _kernels(job, target))
+    return _Form(job, _kernels(job, target, in_place=True))

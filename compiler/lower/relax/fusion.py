@@ -10,6 +10,8 @@ Sizes that are computed from data make long expressions of their own.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import tvm
 import tvm_ffi
 from tvm import relax, s_tir, tirx
@@ -48,11 +50,9 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
     `mod` is annotated with TVM's patterns.
     """
     main = mod["main"]
-    builder = relax.BlockBuilder(mod)
     named = frozenset(v for p in main.params for dim in _dims(p.ty) for v in tirx.analysis.undefined_vars(dim))
     terms: dict[relax.Var, int] = {}
-    alone: dict[str, relax.GlobalVar] = {}
-    bindings = []
+    alone: set[relax.Var] = set()
     for binding in bindings_of(main):
         value = binding.value
         function = _injective(mod, value)
@@ -60,10 +60,28 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
             terms[binding.var] = _terms(function, [terms.get(a, 1) for a in arguments_of(value)])
             if terms[binding.var] > MOST_TERMS or _reads_other_sizes(value, function, named):
                 terms[binding.var] = 1
-                name = value.args[0].name_hint
-                if name not in alone:
-                    alone[name] = builder.add_func(function.with_attr(_PATTERN, _OPAQUE), f"{name}_alone")
-                value = with_kernel(value, alone[name])
+                alone.add(binding.var)
+    return not_fused(mod, alone)
+
+
+def is_inlined(mod: tvm.IRModule, value: relax.Expr) -> bool:
+    """Whether an expression calls a kernel that fusion inlines into its reader."""
+    return _injective(mod, value) is not None
+
+
+def not_fused(mod: tvm.IRModule, results: Collection[relax.Var]) -> tvm.IRModule:
+    """The module with the kernels that compute `results` marked as kernels that are not fused."""
+    main = mod["main"]
+    builder = relax.BlockBuilder(mod)
+    alone: dict[str, relax.GlobalVar] = {}
+    bindings = []
+    for binding in bindings_of(main):
+        value = binding.value
+        if binding.var in results:
+            name = value.args[0].name_hint
+            if name not in alone:
+                alone[name] = builder.add_func(mod[name].with_attr(_PATTERN, _OPAQUE), f"{name}_alone")
+            value = with_kernel(value, alone[name])
         bindings.append((binding.var, value, binding.var.name))
     return write_main(builder.get(), main.params, bindings, outputs_of(main)) if alone else mod
 

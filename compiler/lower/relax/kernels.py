@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -72,16 +72,23 @@ class KernelModule:
     returns: bool = False
 
 
-def to_kernels(function: ImportedFunction, target: Target, before: Sequence[Pass] = ()) -> KernelModule:
+def to_kernels(
+    function: ImportedFunction,
+    target: Target,
+    before: Sequence[Pass] = (),
+    apart: Callable[[tvm.IRModule], tvm.IRModule] | None = None,
+) -> KernelModule:
     """Legalise for `target`, fuse, and name kernels after graph nodes.
 
-    `before` are passes of the back end that run before TVM's legalisation.
+    `before` are passes of the back end that run before TVM's legalisation; `apart` marks kernels in a module that is
+    annotated with TVM's patterns, so that they are not fused.
     """
     arrays = dict(function.arrays)
     with target:
         mod = legalised(tvm.transform.Sequential([*before])(function.mod))
         mod = _lift_constants(through_float32(numbers_first(start_from_infinity(mod))), arrays)
         mod = without_blowup(relax.transform.AnnotateTIROpPattern()(mod))
+        mod = mod if apart is None else apart(mod)
         account = open_account(mod, function)
         fused = relax.transform.FuseOps()(mod)
         follow_fusion(mod, fused, account)

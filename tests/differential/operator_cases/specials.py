@@ -22,6 +22,7 @@ CASES["remainder"] = [
         "Mod", np.array([1e30, -7, 5, 3.5, np.inf], np.float32), np.array([3, 2.5, -3, np.inf, 2], np.float32), fmod=1
     ),
     case("Mod", draw(8, dtype=np.float16), draw(8, dtype=np.float16, seed=4), fmod=1),
+    case("Mod", draw(8, dtype=np.float64, low=-9, high=9), draw(8, dtype=np.float64, low=1, high=3, seed=4), fmod=1),
 ]
 SINGULAR = np.stack([np.eye(4), np.zeros((4, 4)), np.fliplr(np.eye(4)), np.arange(16).reshape(4, 4)])
 CASES["determinant"] = [

@@ -7,12 +7,11 @@ Heads are an axis of their own: [batch, heads, sequence, size]. If several query
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from onnx import helper
-from tvm import relax, te
+from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, is_float, rank_of, scalar, shape_of
@@ -34,6 +33,19 @@ class Masking:
     added: relax.Expr | None = None
     allowed: relax.Expr | None = None
     whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """How many keys before and behind its own place each query attends to; None for any number."""
+
+    left: int | None = None
+    right: int | None = None
+
+    def parts(self, place: tirx.Expr, key: tirx.Expr) -> list[tirx.Expr]:
+        """The conditions that a key is in the band of the query at a place."""
+        after = [] if self.left is None else [key >= place - tirx.IntImm("int64", self.left)]
+        return after + ([] if self.right is None else [key <= place + tirx.IntImm("int64", self.right)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +164,6 @@ def attention(
     lengths: relax.Expr | None = None,
 ) -> list[relax.Expr]:
     """Attention with the outputs result, present keys, present values, and one of the steps between."""
-    if any(ctx.attrs.get(name, -1) != -1 for name in ("left_window_size", "right_window_size")):
-        raise NotImplementedError("a sliding window is not supported")
     joined = rank_of(query) == 3
     heads = ctx.attrs.get("q_num_heads", 0)
     query = heads_apart(ctx, query, heads)
@@ -198,47 +208,81 @@ def _masking(
             added = mask
         else:
             allowed.append(mask)
-    causal = bool(ctx.attrs.get("is_causal", 0))
-    valid = None
+    band = _band(ctx)
     if lengths is not None:
         whole = False
-        if not (isinstance(rows, int) and isinstance(keys, int)):
-            raise NotImplementedError("numbers of valid keys with a dynamic sequence are not supported")
-        count = ctx.bb.emit(op.reshape(as_dtype(lengths, "int64"), (shape_of(lengths)[0], 1, 1, 1)))
-        valid = op.less(constant(np.arange(keys, dtype=np.int64).reshape(1, 1, 1, keys)), count)
-        allowed.append(ctx.bb.emit(valid))
-        if causal:
-            # The last query is that of the last valid key.
-            behind = np.arange(keys).reshape(1, keys) - np.arange(rows).reshape(rows, 1) + rows
-            steps = constant(behind.reshape(1, 1, rows, keys).astype(np.int64))
-            allowed.append(ctx.bb.emit(op.less_equal(steps, count)))
-    elif causal:
-        table = causal_table(ctx, rows, keys, past)
+        allowed.append(_valid(ctx, lengths, rows, keys, band))
+    elif band != Band():
+        table = band_table(ctx, rows, keys, past, band)
         if table is not None:
             allowed.append(table)
+        whole = whole and _attends(band, rows, keys, past)
     together = None
     for part in allowed:
         together = part if together is None else ctx.bb.emit(op.logical_and(together, part))
     return Masking(added, together, whole)
 
 
+def _band(ctx: Context) -> Band:
+    """The band of keys of the node's attributes."""
+    left, right = (ctx.attrs.get(name, -1) for name in ("left_window_size", "right_window_size"))
+    behind = [0] if ctx.attrs.get("is_causal", 0) else []
+    behind += [right] if right >= 0 else []
+    return Band(left if left >= 0 else None, min(behind, default=None))
+
+
+def _attends(band: Band, rows: Extent, keys: Extent, past: Extent) -> bool:
+    """Whether each query's band surely has a key: without a limit on the left the first one, else that of the query."""
+    if band.left is None or same((past + rows,), (keys,)):
+        return True
+    return all(isinstance(n, int) for n in (rows, keys, past)) and past + rows <= keys
+
+
+def _valid(ctx: Context, lengths: relax.Expr, rows: Extent, keys: Extent, band: Band) -> relax.Expr:
+    """The keys within each sample's number of valid ones and the band, as booleans [batch, 1, queries or 1, keys].
+
+    The last query is that of the last valid key.
+    """
+    (batch,) = shape_of(lengths)
+
+    def compute(tensors: list[te.Tensor], extents: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        def at(b: tirx.Var, _: tirx.Var, i: tirx.Var, j: tirx.Var) -> tirx.Expr:
+            count, key = tensors[0](b).astype("int64"), j.astype("int64")
+            return tirx.all(key < count, *band.parts(i.astype("int64") + count - extents[0], key))
+
+        return te.compute(shape, at, name="valid")
+
+    shown = 1 if band == Band() else rows
+    return emit_sized(ctx.bb, compute, [lengths], [rows], [batch, 1, shown, keys], "bool", "valid")
+
+
 def causal_table(ctx: Context, rows: Extent, keys: Extent, past: Extent) -> relax.Expr | None:
     """Which of the keys precede each query, as booleans [queries, keys]; None if all do. `past` keys precede all."""
-    if all(isinstance(n, int) for n in (rows, keys, past)):
-        table = np.tri(rows, keys, past, dtype=bool)
+    return band_table(ctx, rows, keys, past, Band(right=0))
+
+
+def band_table(ctx: Context, rows: Extent, keys: Extent, past: Extent, band: Band) -> relax.Expr | None:
+    """Which of the keys are in each query's band, as booleans [queries, keys]; None if all are.
+
+    `past` keys precede that of the first query.
+    """
+    if isinstance(rows, int) and isinstance(keys, int) and isinstance(past, int):
+        distance = np.arange(keys).reshape(1, keys) - np.arange(rows).reshape(rows, 1) - past
+        table = np.ones((rows, keys), bool)
+        if band.left is not None:
+            table &= distance >= -band.left
+        if band.right is not None:
+            table &= distance <= band.right
         return None if table.all() else constant(table)
 
-    return emit_sized(
-        ctx.bb,
-        lambda _, extents, shape: te.compute(
-            shape, lambda i, j: j.astype("int64") <= i.astype("int64") + extents[0], name="causal"
-        ),
-        [],
-        [past],
-        [rows, keys],
-        "bool",
-        "causal",
-    )
+    def compute(_: list[te.Tensor], extents: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        def at(i: tirx.Var, j: tirx.Var) -> tirx.Expr:
+            parts = band.parts(i.astype("int64") + extents[0], j.astype("int64"))
+            return tirx.all(*parts) if len(parts) > 1 else parts[0]
+
+        return te.compute(shape, at, name="causal")
+
+    return emit_sized(ctx.bb, compute, [], [past], [rows, keys], "bool", "causal")
 
 
 def _padded(ctx: Context, mask: relax.Expr, keys: Extent) -> relax.Expr:
@@ -246,8 +290,14 @@ def _padded(ctx: Context, mask: relax.Expr, keys: Extent) -> relax.Expr:
     shape = dims_of(mask)
     if (isinstance(shape[-1], int) and shape[-1] == 1) or same(shape[-1:], (keys,)):
         return mask
-    if not all(isinstance(n, int) for n in (*shape, keys)):
-        raise NotImplementedError("a mask with another number of columns than keys needs fixed shapes")
-    fill: float = -math.inf if is_float(mask) else 0
-    rest: Sequence[int] = (*shape[:-1], keys - shape[-1])
-    return ctx.bb.emit(op.concat([mask, op.full(rest, scalar(fill, dtype_of(mask)), dtype_of(mask))], -1))
+    if not isinstance(shape[-1], int):
+        raise NotImplementedError("a mask with another dynamic number of columns than keys is not supported")
+    fill = tirx.const(-math.inf if is_float(mask) else False, dtype_of(mask))
+
+    def compute(tensors: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            return tirx.if_then_else(i[-1] < tensors[0].shape[-1], tensors[0](*i), fill)
+
+        return te.compute(wanted, at, name="padded")
+
+    return emit_sized(ctx.bb, compute, [mask], [], [*shape[:-1], keys], dtype_of(mask), "padded")

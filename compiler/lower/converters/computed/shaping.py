@@ -19,8 +19,7 @@ from heterocc.compiler.lower.converters.computed.numbers import (
     within,
 )
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
-from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, filled, rank_of
 from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
@@ -130,7 +129,7 @@ def _constant_of_shape(ctx: Context, shape: relax.Expr) -> relax.Expr:
 def _filled(ctx: Context, _shape: relax.Expr) -> relax.Expr:
     attribute = ctx.attrs.get("value")
     value = np.zeros(1, np.float32) if attribute is None else onnx.numpy_helper.to_array(attribute)
-    return op.full([as_int64(n) for n in ctx.result()], constant(value.reshape(())), value.dtype.name)
+    return filled(ctx.result(), value)
 
 
 @sizes("Range")

@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import ML, Context, converter
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, filled
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -34,7 +34,7 @@ def label_encoder(ctx: Context, data: relax.Expr) -> relax.Expr:
     if len(distinct) > _MOST_KEYS:
         raise NotImplementedError(f"more than {_MOST_KEYS} keys are not supported")
     shape, dtype = dims_of(data), dtype_of(data)
-    found = op.full(shape, constant(np.array(default, values.dtype)), str(values.dtype))
+    found = filled(shape, np.array(default, values.dtype))
     for key, index in distinct.items():
         same = op.equal(data, constant(np.array(key, dtype)))
         found = op.where(same, constant(np.array(values[index], values.dtype)), ctx.bb.emit(found))

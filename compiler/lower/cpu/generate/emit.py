@@ -29,6 +29,9 @@ TASKS = 16
 UNROLL = 4
 """Unrolled steps of a reduction."""
 
+TOGETHER = 4
+"""Vectors for which a function is computed together, step by step: its steps wait for each other otherwise."""
+
 
 class Arguments:
     """The arguments of a kernel being written, by the buffers of the kernel read."""
@@ -285,6 +288,22 @@ def bound(value: tirx.Expr) -> tirx.Expr:
 def shares(work: int, tasks: int, tiles: int) -> int:
     """The number of parts of the tiles of each of `tasks` tasks, enough for the threads of any machine."""
     return 1 if typical(work) < PARALLEL_WORK else larger(1, smaller(tiles, -(-TASKS // tasks)))
+
+
+UNEVEN = 0.5
+"""The weight of the time that one of two threads waits for the other."""
+
+UNSHARED = 0.015
+"""The accepted slowdown for each task that many threads lack."""
+
+
+def sharing(work: int, tasks: int) -> float:
+    """Modelled time of work that threads share in so many tasks of equal size, over that in many."""
+    if typical(work) < PARALLEL_WORK:
+        return 1.0
+    tasks = max(1, typical(tasks))
+    uneven = (tasks + tasks % 2) / tasks - 1
+    return 1.0 + UNEVEN * uneven + UNSHARED * max(0.0, TASKS / tasks - 1)
 
 
 def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr]:

@@ -30,7 +30,9 @@ from heterocc.compiler.lower.cpu.blocks import (
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
+from heterocc.compiler.lower.cpu.generate.interleaves import find_interleaved, write_interleaved
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.linear_reads import with_linear_reads
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.pieces import bare, cuts_along, with_value
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset, substituted
@@ -103,8 +105,8 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
     )
     if any(nest.argument(s.buffer) is not None for s in before):
         return None
-    after = [replace(stages[n], value=nest.inlined(stages[n].value)) for n in sorted(together)]
-    return replace(nest, before=(), after=tuple(after))
+    values = {n: with_linear_reads(nest.inlined(stages[n].value), stages[n].iters, nest) for n in sorted(together)}
+    return replace(nest, before=(), after=tuple(replace(stages[n], value=value) for n, value in values.items()))
 
 
 def _is_result(function: tirx.PrimFunc, stage: Stage) -> bool:
@@ -236,6 +238,7 @@ class _Writer:
         )
         functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
         self.work = math.prod(nest.extents) * (1 + FUNCTION * functions)
+        self.heavy = functions > 0
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -248,6 +251,10 @@ class _Writer:
         repeated = find_repeated(self.nest, axis, self.lanes) if len(cuts) == 2 else None
         if repeated is not None:
             write_repeated(self.nest, arguments, repeated, kind)
+            return
+        interleaved = find_interleaved(self.nest, axis, self.lanes) if len(cuts) == 2 else None
+        if interleaved is not None:
+            write_interleaved(self.nest, arguments, interleaved, kind)
             return
         if not is_number(axis.length) and len(cuts) == 2:
             self._share(arguments, kind)
@@ -314,7 +321,13 @@ class _Writer:
         while lanes > size:
             lanes //= 2
 
-        with emit.loop(size // lanes) as number:
-            self._vector(arguments, fixed, start + number * index(lanes), lanes, nest)
+        done = 0
+        if self.heavy and is_number(size):
+            wide = emit.TOGETHER * lanes
+            done = size // wide * wide
+            with emit.loop(size // wide) as number:
+                self._vector(arguments, fixed, start + number * index(wide), wide, nest)
+        with emit.loop((size - done) // lanes) as number:
+            self._vector(arguments, fixed, start + index(done) + number * index(lanes), lanes, nest)
         if exceeds(size, lanes):
             self._vector(arguments, fixed, start + index(size - lanes), lanes, nest)

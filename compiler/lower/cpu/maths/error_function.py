@@ -10,7 +10,7 @@ from heterocc.compiler.lower.cpu.maths.tables import by_interval
 
 def erf(x: Value) -> Value:
     """The error function, within 2 ulp."""
-    if x.lanes.whole_register:
+    if x.lanes.whole_registers:
         return by_interval(x, ERF_TABLE, ERF_STEP)
     size = x.magnitude()
     square = x * x

@@ -7,7 +7,7 @@ import math
 from tvm import tirx
 
 from heterocc.compiler.lower.approximations import EXP, LN2_HIGH, LN2_LOW, LOG
-from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, Value, polynomial, select
+from heterocc.compiler.lower.cpu.maths.lanes import AVX512_LANES, FLOAT32, Value, polynomial, select
 
 ROUND = 1.5 * 2**23
 """A float32 plus this number, minus this number, is rounded to an integer; the low bits of the sum are the integer.
@@ -34,7 +34,7 @@ def scaled_exp(x: Value, shift: int) -> Value:
     """e^x · 2^shift for x from -104 to 90; a subnormal result is rounded once."""
     bits, n, r = reduced(x, 254 + shift)
     series = polynomial(r, (1.0, 1.0, *EXP))
-    if series.lanes.whole_register:
+    if series.lanes.whole_registers:
         return _scaled_by_instruction(series, n + float(shift) if shift else n)
     # Two factors: 2^n alone may overflow or underflow.
     half = bits >> 1
@@ -76,6 +76,9 @@ def log_cases(x: Value, result: Value) -> Value:
 
 def _scaled_by_instruction(series: Value, n: Value) -> Value:
     every, rounding = tirx.IntImm("int16", -1), tirx.IntImm("int32", 4)  # no lane masked; the rounding mode in force
-    arguments = (series.expr, n.expr, series.expr, every, rounding)
-    name = "llvm.x86.avx512.mask.scalef.ps.512"
-    return series.lanes.bound(tirx.call_llvm_pure_intrin(series.lanes.dtype(FLOAT32), name, *arguments), FLOAT32)
+
+    def scaled(by: tirx.Expr, power: tirx.Expr) -> tirx.Expr:
+        name = "llvm.x86.avx512.mask.scalef.ps.512"
+        return tirx.call_llvm_pure_intrin(f"{FLOAT32}x{AVX512_LANES}", name, by, power, by, every, rounding)
+
+    return series.lanes.by_register(scaled, series.expr, n.expr)

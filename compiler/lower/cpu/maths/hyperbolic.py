@@ -10,7 +10,7 @@ from heterocc.compiler.lower.cpu.maths.tables import by_interval
 
 def tanh(x: Value) -> Value:
     """The hyperbolic tangent, within 2 ulp: t / (t + 2) for t = e^2|x| - 1, which is accurate for small x."""
-    if x.lanes.whole_register:
+    if x.lanes.whole_registers:
         return by_interval(x, TANH_TABLE, TANH_STEP)
     size = x.magnitude().at_most(9.2)
     bits, _, r = reduced(size + size, 127)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,12 +10,15 @@ from tvm import tirx
 
 FLOAT32, FLOAT64, INT32, INT64 = "float32", "float64", "int32", "int64"
 
+AVX512_LANES = 16
+
 
 @dataclass(slots=True)
 class Lanes:
     """Builds one expression over `count` lanes (1: a scalar); `avx512`: whether 16 lanes are one register of AVX-512.
 
-    Values are bound to names as they are computed; `closed` puts the names around the result.
+    Values are bound to names as they are computed; `closed` puts the names around the result. More lanes than a
+    register has are several registers, which LLVM computes step by step together: none waits for another.
     """
 
     count: int
@@ -23,9 +26,19 @@ class Lanes:
     _bound: list[tuple[tirx.Var, tirx.Expr]] = field(default_factory=list)
 
     @property
-    def whole_register(self) -> bool:
+    def whole_registers(self) -> bool:
         """Whether instructions of AVX-512 for 16 float32 apply."""
-        return self.avx512 and self.count == 16
+        return self.avx512 and self.count % AVX512_LANES == 0
+
+    def by_register(self, instruction: Callable[..., tirx.Expr], *values: tirx.Expr) -> Value:
+        """The float32 results of an instruction for 16 lanes, in each register that these values fill."""
+        if self.count == AVX512_LANES:
+            return self.bound(instruction(*values), FLOAT32)
+        parts = []
+        for first in range(0, self.count, AVX512_LANES):
+            lanes = list(range(first, first + AVX512_LANES))
+            parts.append(instruction(*(tirx.Shuffle([value], lanes) for value in values)))
+        return self.bound(tirx.Shuffle(parts, list(range(self.count))), FLOAT32)
 
     def dtype(self, element: str) -> str:
         """TVM's name of a vector of `element`."""

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.maths.exponential import ROUND
-from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, Value
-
-IN_A_REGISTER = 16
+from heterocc.compiler.lower.cpu.maths.lanes import AVX512_LANES, FLOAT32, Value
 
 
 def by_interval(x: Value, table: Sequence[Sequence[float]], step: float) -> Value:
@@ -37,9 +35,12 @@ def by_interval(x: Value, table: Sequence[Sequence[float]], step: float) -> Valu
 def _picked(numbers: Sequence[float], place: Value) -> Value:
     """The numbers at the places in the low bits of each lane."""
     registers = [
-        tirx.Shuffle([tirx.FloatImm(FLOAT32, n) for n in numbers[at : at + IN_A_REGISTER]], list(range(IN_A_REGISTER)))
-        for at in range(0, len(numbers), IN_A_REGISTER)
+        tirx.Shuffle([tirx.FloatImm(FLOAT32, n) for n in numbers[at : at + AVX512_LANES]], list(range(AVX512_LANES)))
+        for at in range(0, len(numbers), AVX512_LANES)
     ]
     name = "llvm.x86.avx512." + ("permvar.sf.512" if len(registers) == 1 else "vpermi2var.ps.512")
-    picked = tirx.call_llvm_pure_intrin(place.lanes.dtype(FLOAT32), name, registers[0], place.expr, *registers[1:])
-    return place.lanes.bound(picked, FLOAT32)
+
+    def picked(places: tirx.Expr) -> tirx.Expr:
+        return tirx.call_llvm_pure_intrin(f"{FLOAT32}x{AVX512_LANES}", name, registers[0], places, *registers[1:])
+
+    return place.lanes.by_register(picked, place.expr)

@@ -22,6 +22,16 @@ def test_a_size_is_divided_by_names_that_all_its_terms_have() -> None:
     assert quotient(BATCH, STEPS) is None
 
 
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(-9, 9), st.integers(0, 9), st.integers(1, 500))
+def test_a_quotient_of_a_quotient_is_one_quotient(a: int, c: int, b: int, start: int, steps: int) -> None:
+    """So that a length behind two strided convolutions is the one that an exporter computes in one division."""
+    inner = quotient(STEPS + number(start), number(a))
+    assert inner is not None
+    found, right = quotient(inner + number(b), number(c)), quotient(STEPS + number(start + a * b), number(a * c))
+    assert found is not None and found == right
+    assert found.at({"seq": steps}) == ((steps + start) // a + b) // c
+
+
 def test_the_smaller_of_two_sizes_is_known_if_one_exceeds_the_other_for_all_names() -> None:
     assert smaller(STEPS, STEPS + number(1)).text == "seq"
     assert larger(STEPS, number(0)).text == "seq"

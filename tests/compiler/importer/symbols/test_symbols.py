@@ -64,6 +64,8 @@ def test_unnamed_dimensions_are_called_by_input_and_axis() -> None:
         (N("Tile", ["x", "c"], ["y"]), {"c": [2, 1, 3]}, ("2*batch", 6, "3*seq")),
         (N("Pad", ["x", "c"], ["y"]), {"c": [0, 0, 1, 0, 0, 2]}, ("batch", 6, "seq + 3")),
         (N("AveragePool", ["x"], ["y"], kernel_shape=[3], strides=[2]), {}, ("batch", 6, "(seq + 1)//2 - 1")),
+        (N("MaxPool", ["x"], ["y"], kernel_shape=[3], pads=[1, 1], ceil_mode=1), {}, ("batch", 6, "seq")),
+        (N("MaxPool", ["x"], ["y"], kernel_shape=[2], strides=[3], ceil_mode=1), {}, ("batch", 6, "(seq + 2)//3")),
     ],
     ids=lambda value: value.op_type if hasattr(value, "op_type") else "",
 )
@@ -116,3 +118,30 @@ def test_a_rule_that_fails_for_an_invalid_node_leaves_the_error_to_the_check_of_
     model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
     with pytest.raises(InvalidGraphError, match="rank"):
         import_model(model, keep_dims=True)
+
+
+def test_a_length_behind_convolutions_that_the_exporter_divides_again_is_the_same() -> None:
+    """(n // 5 - 5) // 4 + 1: the dividend is negative only for inputs shorter than the windows."""
+    nodes = [
+        N("Conv", ["x", "wide"], ["a"], strides=[5]),
+        N("Conv", ["a", "narrow"], ["b"], strides=[4]),
+        N("Shape", ["x"], ["shape"]),
+        N("Gather", ["shape", "two"], ["n"], axis=0),
+        N("Div", ["n", "five"], ["fifth"]),
+        N("Sub", ["fifth", "five"], ["less"]),
+        N("Div", ["less", "four"], ["quarter"]),
+        N("Add", ["quarter", "one"], ["length"]),
+        N("Concat", ["ones", "length"], ["wanted"], axis=0),
+        N("Expand", ["row", "wanted"], ["rows"]),
+        N("Add", ["b", "rows"], ["y"]),
+    ]
+    numbers = {"two": [2], "five": [5], "four": [4], "one": [1], "ones": [1, 1]}
+    constants = {name: np.array(value, np.int64) for name, value in numbers.items()}
+    constants |= {"wide": np.ones((3, 2, 10), np.float32), "narrow": np.ones((3, 3, 4), np.float32)}
+    constants["row"] = np.ones((1, 3, 1), np.float32)
+    model = import_model(
+        dynamic_model(nodes, {"x": ("float32", ("batch", 2, "n"))}, ["y"], constants), keep_dims=True, assume=True
+    )
+    assert model.symbols is not None and not model.symbols.fresh
+    assert model.graph.values[model.graph.outputs[0]].shape == ("batch", 3, "(n + 15)//20 - 1")
+    assert model.bounds["n"][0] == 25

@@ -63,6 +63,21 @@ def test_keys_beyond_a_sample_s_length_are_left_out(rows: int, causal: int, leng
     same(case("Attention", *given, np.array(lengths), is_causal=causal, opset=24))
 
 
+@few(4, deadline=None)
+@given(*[st.integers(1, 5)] * 2, *[st.integers(-1, 2)] * 2, st.integers(0, 1), st.sampled_from(["", "past", "lengths"]))
+def test_windows_of_keys_are_as_in_onnx_runtime(
+    rows: int, keys: int, left: int, right: int, causal: int, cache: str
+) -> None:
+    """Also of more queries than keys, whose last windows are empty."""
+    given: list[Array | None] = [draw(2, 2, rows, 8), draw(2, 2, keys, 8, seed=1), draw(2, 2, keys, 6, seed=2)]
+    if cache == "past":
+        given += [None, draw(2, 2, 3, 8, seed=3), draw(2, 2, 3, 6, seed=4)]
+    elif cache == "lengths":
+        given += [None, None, None, np.array([keys, 1])]
+    attrs = {"left_window_size": left, "right_window_size": right, "is_causal": causal}
+    same(case("Attention", *given, outputs=3 if cache == "past" else 1, opset=25, **attrs))
+
+
 @few(3, deadline=None)
 @given(st.integers(1, 2), st.integers(1, 4), st.integers(0, 3), st.integers(0, 1), st.booleans(), st.booleans())
 def test_multi_head_attention_is_as_in_onnx_runtime(

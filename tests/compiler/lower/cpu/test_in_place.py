@@ -79,6 +79,29 @@ def test_parts_that_lie_elsewhere_are_copied(parts: list[str], axis: int, batch:
     assert "c" in first
 
 
+@pytest.mark.parametrize(
+    ("reader", "apart"), [("Conv", True), ("Neg", False), ("Slice", False)], ids=["products", "elements", "a part"]
+)
+def test_what_fusion_would_copy_is_written_in_place_unless_the_reader_could_do_both(reader: str, apart: bool) -> None:
+    x = floats(1, 4, 6, 5)
+    weights = {"w": floats(3, 4, 1, 1), "v": floats(2, 7, 1, 1)}
+    last = {
+        "Conv": node("Conv", ["c", "v"], ["y"], name="y"),
+        "Neg": node("Neg", ["c"], ["y"], name="y"),
+        "Slice": node("Slice", ["c", "begin", "end"], ["y"], name="y"),
+    }[reader]
+    more = {"begin": np.array([0, 1, 0, 0]), "end": np.array([1, 6, 6, 5])} if reader == "Slice" else {}
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="a"),
+        node("Transpose", ["r"], ["t"], perm=[0, 3, 1, 2], name="t"),
+        node("Concat", ["t", "a"], ["c"], axis=1, name="c"),
+        last,
+    ]
+    used = {n: w for n, w in {**weights, **more}.items() if n != "v" or reader == "Conv"}
+    first, ends = kernels_of(nodes, {"x": x, "r": floats(1, 6, 5, 4)}, ["y"], used)
+    assert (first == ["a", "t", "y"] and "c" in ends) if apart else first == ["a", "t"]
+
+
 def _kernel(nodes: Sequence[NodeProto], feeds: Mapping[str, np.ndarray]) -> tuple[KernelModule, str]:
     module = kernel_module(job(model(nodes, feeds, ["y"])), target_of(runnable()[0]))
     (name,) = (g.name_hint for g, _ in module.mod.functions_items() if g.name_hint != "main")

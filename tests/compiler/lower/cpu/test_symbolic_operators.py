@@ -185,3 +185,53 @@ def test_powers_of_images_of_any_size_compile_and_agree_with_onnx_runtime(tmp_pa
     proto = dynamic_model(nodes, inputs, ["power", "normal"], {"e": np.float32(0.75)})
     feeds = [{"x": rng.uniform(0.1, 2, (n, 6, h, w)).astype(np.float32)} for n, h, w in ((1, 1, 2), (2, 5, 9))]
     compare(proto, tmp_path, feeds)
+
+
+def test_sums_of_sizes_in_another_order_are_equal_shapes(tmp_path: Path) -> None:
+    """Tokens before and behind those of an image, to which a table of places in the same order is added."""
+    nodes = [_N("Shape", ["x"], ["batch"], end=1)]
+    for end in ("first", "last"):
+        nodes += [
+            _N("Concat", ["batch", f"{end}_shape"], [f"{end}_wanted"], axis=0),
+            _N("Expand", [end, f"{end}_wanted"], [f"{end}_x"]),
+        ]
+    for name, first, last in (("x", "first_x", "last_x"), ("places", "first", "last")):
+        nodes += [
+            _N("Reshape", [name, "flat"], [f"{name}_row"]),
+            _N("Transpose", [f"{name}_row"], [f"{name}_rows"], perm=[0, 2, 1]),
+            _N("Concat", [first, f"{name}_rows", last], [f"{name}_all"], axis=1),
+        ]
+    nodes += [
+        _N("MatMul", ["x_all", "weight"], ["product"]),
+        _N("Unsqueeze", ["places_all", "outer"], ["tables"]),
+        _N("Gather", ["tables", "zero"], ["table"], axis=0),
+        _N("Add", ["product", "table"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    constants = {"first": rng.standard_normal((1, 1, 8)), "last": rng.standard_normal((1, 10, 8))}
+    constants = {name: value.astype(np.float32) for name, value in constants.items()}
+    constants |= {"weight": rng.standard_normal((8, 8)).astype(np.float32), "outer": np.array([0]), "zero": np.array(0)}
+    constants |= {"flat": np.array([0, 0, -1]), "first_shape": np.array([1, 8]), "last_shape": np.array([10, 8])}
+    given = {name: ("float32", (n, 8, "height", "width")) for name, n in (("x", "batch"), ("places", 1))}
+    feeds = [
+        {name: rng.standard_normal((n, 8, *sides)).astype(np.float32) for name, n in (("x", batch), ("places", 1))}
+        for batch, sides in ((1, (1, 1)), (2, (3, 5)))
+    ]
+    compare(dynamic_model(nodes, given, ["y"], constants), tmp_path, feeds)
+
+
+def test_pooling_that_rounds_sizes_up_agrees_with_onnx_runtime(tmp_path: Path) -> None:
+    """Also behind each other, and with windows that begin in the padding behind the image, which are left out."""
+    halves = {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}
+    thirds = {"kernel_shape": [3, 2], "strides": [3, 3], "pads": [1, 0, 1, 1], "ceil_mode": 1}
+    nodes = [
+        _N("MaxPool", ["x"], ["a"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+        _N("MaxPool", ["a"], ["b"], **halves),
+        _N("MaxPool", ["x"], ["c"], **thirds),
+        _N("MaxPool", ["x"], ["d", "e"], **thirds),
+        _N("AveragePool", ["x"], ["f"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+    ]
+    rng = np.random.default_rng(0)
+    feeds = [{"x": rng.standard_normal((1, 9, *s)).astype(np.float32)} for s in ((9, 8), (16, 23), (11, 34))]
+    given = {"x": ("float32", (1, 9, "height", "width"))}
+    compare(dynamic_model(nodes, given, list("bcdef"), {}), tmp_path, feeds)

@@ -103,6 +103,9 @@ class InPlaceWriter(PixelTiles):
         stored = found.rows.places * found.columns.places * found.outputs * STORE_CYCLES
         return found.batch * found.groups * (taps * found.inputs * self.row_cycles + stored)
 
+    def _tasks(self, tiles: int) -> int:
+        return self.found.batch * self.found.groups * tiles * self.found.rows.places
+
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
@@ -156,8 +159,8 @@ class CopiedWriter(PixelTiles):
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         whole = (Part(0, found.columns.places, 0, found.columns.taps),)
-        super().__init__(kernel, found, isa, whole, 0.0)
         self._rows = _Rows(kernel, found, isa)
+        super().__init__(kernel, found, isa, whole, 0.0)
 
     def _held(self, tall: int) -> int:
         """Registers for inputs: LLVM keeps those that several taps of a row read, and computes with what is left."""
@@ -170,6 +173,9 @@ class CopiedWriter(PixelTiles):
         stored = found.rows.places * found.columns.places * found.outputs * STORE_CYCLES
         sums = found.rows.places * found.rows.taps * found.inputs * self.row_cycles
         return found.batch * found.groups * (sums + stored + self._rows.all_copied)
+
+    def _tasks(self, tiles: int) -> int:
+        return self._rows.tasks(tiles)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -232,3 +238,6 @@ class _Rows(CopiedRows):
 
     def _vectors(self, rows: int) -> int:
         return -(-rows * self.found.columns.places // self.isa.lanes)
+
+    def _computed(self, rows: int) -> float:
+        return rows * self.found.columns.places / self.isa.lanes

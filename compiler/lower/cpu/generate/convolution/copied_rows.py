@@ -34,9 +34,6 @@ COPYING = 0.06
 NUMBER_CYCLES = 1.2
 """The time in cycles of a number that is copied on its own."""
 
-UNSHARED = 0.03
-"""The accepted slowdown of a chunk for each task that threads lack."""
-
 SIZED_ROWS = 8
 """The limit on rows of a chunk if the number of rows is known only at run time; maps of fewer rows are smaller."""
 
@@ -97,8 +94,7 @@ class CopiedRows:
         total = chunks * (sums + parts * copy)
         if typical(found.work) < emit.PARALLEL_WORK:
             return chunks * (sums + copy)
-        wanted = emit.TASKS / (typical(found.batch) * found.groups * parts)
-        return total * (1 + UNSHARED * max(0.0, wanted / chunks - 1))
+        return total * emit.sharing(found.work, typical(found.batch) * found.groups * parts * chunks)
 
     def _copy_cycles(self, rows: int) -> float:
         """Modelled time of one copy of the rows for `rows` rows of outputs."""
@@ -111,7 +107,11 @@ class CopiedRows:
         """Modelled time of the sums of `rows` rows of outputs; rows beyond a cache slow them down."""
         found = self.found
         slow = 2.0 if self._copied_lines(rows) * typical(self.pitch) * 4 > COPY_BYTES else 1.0
-        return slow * typical(self._vectors(rows)) * found.inputs * found.taps * found.outputs / 2
+        return slow * self._computed(rows) * found.inputs * found.taps * found.outputs / 2
+
+    def _computed(self, rows: int) -> float:
+        """The vectors of outputs whose sums are computed for `rows` rows."""
+        return typical(self._vectors(rows))
 
     def _copied_lines(self, rows: int) -> int:
         found = self.found
@@ -123,6 +123,14 @@ class CopiedRows:
         pays = int(COPYING * self._sum_cycles(rows) / self._copy_cycles(rows))
         return max(1, min(self.found.outputs // CHANNELS_A_PART, pays))
 
+    def tasks(self, tiles: int) -> int:
+        """The number of tasks that threads share, with so many tiles of channels."""
+        chunks = self.found.batch * self.found.groups * self.chunks
+        return chunks * self._parts(chunks, tiles)
+
+    def _parts(self, chunks: int, tiles: int) -> int:
+        return smaller(emit.shares(self.found.work, chunks, tiles), self._most_parts(self.usual_rows))
+
     def write_chunks(self, arguments: Arguments, tiles: int, body: Chunk) -> None:
         """Write the loop over chunks of rows and parts of the `tiles` of channels, and the copy of each one's inputs.
 
@@ -130,7 +138,7 @@ class CopiedRows:
         """
         found = self.found
         tasks = found.batch * found.groups * self.chunks
-        parts = smaller(emit.shares(found.work, tasks, tiles), self._most_parts(self.usual_rows))
+        parts = self._parts(tasks, tiles)
         with emit.shared_loop(tasks * parts, found.work) as task:
             image, group, chunk, part = emit.unpacked(task, (found.batch, found.groups, self.chunks, parts))
             top = chunk * index(self.rows)

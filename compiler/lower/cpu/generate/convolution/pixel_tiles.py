@@ -72,8 +72,7 @@ def _taps(window: Window, place: int) -> tuple[int, int]:
 class PixelTiles:
     """A generator of a convolution of fixed sizes whose outputs in a group are a multiple of the lanes.
 
-    `columns` are the parts of a row of outputs, `loop_cycles` what the loops over taps add to the time of a step.
-    """
+    `columns` are the parts of a row of outputs, `loop_cycles` what the loops over taps add to the time of a step."""
 
     def __init__(
         self, kernel: Kernel, found: Convolution, isa: Isa, columns: tuple[Part, ...], loop_cycles: float
@@ -105,7 +104,15 @@ class PixelTiles:
             for tall in range(1, longest + 1)
             if tall * wide + wide + self._held(tall) <= self.isa.registers
         ]
-        return min(sizes, key=lambda size: (self._row_cycles(*size), -size[0]))
+        return min(sizes, key=lambda size: (self._row_cycles(*size) * self._sharing(size[1]), -size[0]))
+
+    def _sharing(self, wide: int) -> float:
+        """The factor of the time for tasks that threads lack, with tiles of `wide` vectors."""
+        return emit.sharing(self.found.work, self._tasks(-(-self._vectors // wide)))
+
+    def _tasks(self, tiles: int) -> int:
+        """The number of tasks that threads share, with so many tiles of channels."""
+        raise NotImplementedError
 
     def _held(self, tall: int) -> int:
         """Registers for the inputs of `tall` pixels, and spare ones."""

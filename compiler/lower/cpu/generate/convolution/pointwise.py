@@ -84,6 +84,9 @@ class PointwiseWriter(PixelTiles):
         stored = self._across * found.outputs * STORE_CYCLES
         return found.batch * found.groups * (found.inputs * self.row_cycles + stored)
 
+    def _tasks(self, tiles: int) -> int:
+        return self.found.batch * self.found.groups * tiles
+
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import loads
+from heterocc.compiler.lower.cpu.blocks import dtype_of, loads
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -23,8 +23,8 @@ from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot, axis_of
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
 
-CHAINS, HEAVY_CHAINS = 4, 2
-"""The number of accumulators of a reduction along a row; fewer if its functions hide the latency of additions."""
+CHAINS = 4
+"""The number of accumulators of a reduction along a row."""
 
 WIDE = 4
 """The number of vectors of neighbouring rows that are processed together."""
@@ -85,7 +85,23 @@ class _Across(RowWriter):
         length = self.axis.length
         for number in self.terms:
             length *= self.rows.extents[number]
+        self.homes = self._homes()
         self.share_rows(self.outer.length, length, lambda row: self._row(arguments, row))
+
+    def _homes(self) -> dict[int, int]:
+        """A stage stored for later passes and the output whose memory holds it until it has the output itself.
+
+        The row is then in the cache once, and the memory of the output is fetched while functions are computed.
+        """
+        rows, outputs = self.rows, self.plan.passes[-1].outputs
+        stored = [n for n in self.plan.stored if rows.argument(rows.stages[n].buffer) is None]
+        for output in outputs:
+            stage = rows.stages[output]
+            form = offset(stage.indices, stage.buffer, rows.loops)
+            alike = dtype_of(stage.buffer) == "float32" and form is not None and self.axis.step(form) == 1
+            if alike and stored and stage.loops == rows.stages[stored[-1]].loops:
+                return {stored[-1]: output}
+        return {}
 
     def _row(self, arguments: Arguments, row: tirx.Expr) -> None:
         self.held, self.ready = {}, set()
@@ -112,35 +128,44 @@ class _Across(RowWriter):
 
     def _pass(self, arguments: Arguments, step: Pass, outer: list[tuple[Axis, tirx.Expr]]) -> None:
         whole, tail = divmod(self.axis.length, self.lanes)
-        few = self.heavy and (self.calls_function(step) or not step.reductions)
-        chains = max(1, min(HEAVY_CHAINS if few else CHAINS, typical(whole)))
-        totals = {n: [emit.registers(1, self.lanes) for _ in range(chains)] for n in step.reductions}
-        for number, registers in totals.items():
-            for register in registers:
-                emit.put(register, self.start(number, self.lanes), index(0), self.lanes)
+        together = self.calls_function(step)
+        few = self.heavy and not step.reductions
+        chains = max(1, min(emit.TOGETHER if together else 2 if few else CHAINS, typical(whole)))
+        wide = chains if together else 1
+        totals = {n: emit.registers(chains, self.lanes) for n in step.reductions}
+        for number, total in totals.items():
+            for chain in range(chains):
+                emit.put(total, self.start(number, self.lanes), index(chain * self.lanes), self.lanes)
 
         def walk(reciprocals: dict[int, tirx.Buffer]) -> None:
             def terms(place: list[tuple[Axis, tirx.Expr]], line: tirx.Expr) -> None:
                 base = line * index(self.axis.length)
 
-                def vector(start: tirx.Expr, chain: int, repeated: int = 0) -> None:
-                    rooms = self.rooms()
-                    with emit.loop(self.lanes, "vectorized") as lane:
+                end = index(self.axis.length - self.lanes)
+                overlaps = not is_number(tail) or tail > 0
+                last = self._raw(arguments, step, [*outer, *place], end) if overlaps else {}
+
+                def vector(start: tirx.Expr, chain: int, wide: int = 1) -> None:
+                    """`wide` vectors from `start`; their terms are added to accumulators from number `chain`."""
+                    write(start, chain, wide, 0, {})
+
+                def write(start: tirx.Expr, chain: int, wide: int, repeated: int, kept: dict[int, tirx.Buffer]) -> None:
+                    rooms = self.rooms(wide)
+                    with emit.loop(wide * self.lanes, "vectorized") as lane:
                         every = [*outer, *place, (self.axis, start + lane)]
-                        spot = Spot(every, lane, 0, base + start + lane, rooms, reciprocals)
-                        taken = {n: registers[chain] for n, registers in totals.items()}
-                        self.write_vector(arguments, step, spot, taken, repeated)
+                        spot = Spot(every, lane, 0, base + start + lane, rooms, reciprocals, kept)
+                        self.write_vector(arguments, step, spot, totals, chain * self.lanes, repeated)
 
                 with emit.loop(whole // chains) as number:
-                    for chain in range(chains):
-                        vector(number * index(chains * self.lanes) + index(chain * self.lanes), chain)
+                    for chain in range(0, chains, wide):
+                        vector(number * index(chains * self.lanes) + index(chain * self.lanes), chain, wide)
                 if not is_number(whole):
                     with emit.loop(whole % chains) as rest:
                         vector((index(whole - whole % chains) + rest) * index(self.lanes), 0)
                 for rest in range(whole % chains if is_number(whole) else 0):
                     vector(index((whole - whole % chains + rest) * self.lanes), rest)
-                if not is_number(tail) or tail:
-                    vector(index(self.axis.length - self.lanes), 0, self.lanes - tail)
+                if overlaps:
+                    write(end, 0, 1, self.lanes - tail, last)
 
             self.over_terms(terms)
 
@@ -155,18 +180,33 @@ class _Across(RowWriter):
             emit.either(plain, lambda: walk(reciprocals), lambda: walk({}))
         else:
             walk({})
-        for number, registers in totals.items():
-            self.held[number] = [self._merged(number, registers)]
+        for number, total in totals.items():
+            self.held[number] = [self._merged(number, total, chains)]
             if self.rows.argument(self.rows.stages[number].buffer) is not None:
                 self.give(arguments, number, self.held[number][0][index(0)], outer)
 
-    def _merged(self, number: int, totals: Sequence[tirx.Buffer]) -> tirx.Buffer:
+    def _raw(
+        self, arguments: Arguments, step: Pass, place: list[tuple[Axis, tirx.Expr]], start: tirx.Expr
+    ) -> dict[int, tirx.Buffer]:
+        """The last vector of stages whose memory a pass overwrites: the vector before it overlaps it."""
+        found = {}
+        for number, output in self.homes.items():
+            if output in step.outputs and number in self.ready:
+                found[number] = emit.registers(1, self.lanes)
+                with emit.loop(self.lanes, "vectorized") as lane:
+                    value = self.at_home(arguments, number, [*place, (self.axis, start + lane)])
+                    build.buffer_store(found[number], value, [lane])
+        return found
+
+    def _merged(self, number: int, every: tirx.Buffer, chains: int) -> tirx.Buffer:
         """One number from all accumulators: vectors first, then halves of a vector."""
         found = self.rows.stages[number].combined
         assert found is not None
-        lanes, total = self.lanes, totals[0]
-        for other in totals[1:]:
-            both = found.combine(emit.vector(total, index(0), lanes), emit.vector(other, index(0), lanes))
+        lanes = self.lanes
+        total = emit.registers(1, lanes)
+        emit.put(total, emit.vector(every, index(0), lanes), index(0), lanes)
+        for chain in range(1, chains):
+            both = found.combine(emit.vector(total, index(0), lanes), emit.vector(every, index(chain * lanes), lanes))
             emit.put(total, both, index(0), lanes)
         while lanes > 1:
             lanes //= 2

@@ -64,6 +64,7 @@ class RowWriter:
         self.held: dict[int, list[tirx.Buffer]] = {}
         self.ready: set[int] = set()
         self.scratch: dict[int, tirx.Buffer] = {}
+        self.homes: dict[int, int] = {}
         reads = [rows.number(load.source) for s in rows.stages for load in loads(s.value)]
         self.shared = [
             n
@@ -82,7 +83,7 @@ class RowWriter:
         tasks = smaller(count, TASKS) if parallel else 1
         with emit.loop(tasks, "parallel" if parallel else "serial") as task:
             for number in self.plan.stored:
-                if self.rows.argument(self.rows.stages[number].buffer) is None:
+                if self.rows.argument(self.rows.stages[number].buffer) is None and number not in self.homes:
                     self.scratch[number] = emit.scratch(size)
             first, end = emit.share(task, tasks, count)
             if is_number(count) and tasks == count:
@@ -105,14 +106,24 @@ class RowWriter:
                 number = number * index(self.rows.extents[n]) + place[-1][1]
             body(place, number)
 
-    def rooms(self) -> dict[int, tirx.Buffer]:
-        """Registers for values that a vector needs several times."""
-        return {n: emit.registers(1, self.lanes) for n in self.shared}
+    def rooms(self, vectors: int = 1) -> dict[int, tirx.Buffer]:
+        """Registers for values that `vectors` vectors need several times."""
+        return {n: emit.registers(vectors, self.lanes) for n in self.shared}
 
     def write_vector(
-        self, arguments: Arguments, step: Pass, spot: Spot, totals: dict[int, tirx.Buffer], repeated: int = 0
+        self,
+        arguments: Arguments,
+        step: Pass,
+        spot: Spot,
+        totals: dict[int, tirx.Buffer],
+        first: int = 0,
+        repeated: int = 0,
     ) -> None:
-        """Write one vector of a pass; `totals` are the accumulators of reductions, which exclude `repeated` lanes."""
+        """Write one vector of a pass.
+
+        `totals` are the accumulators of reductions, used from lane `first`, which exclude the first `repeated` lanes of
+        the vector.
+        """
         for number in step.stores:
             self.to_store(arguments, number, self.keep(arguments, number, spot), spot)
         for number, total in totals.items():
@@ -121,7 +132,8 @@ class RowWriter:
             value = self.value(arguments, number, spot)
             if (not is_number(repeated) or repeated) and found.start == 0.0:
                 value = tirx.Select(spot.lane >= index(repeated), value, self.start(number))
-            build.buffer_store(total, found.combine(total[spot.lane], value), [spot.lane])
+            place = spot.lane + index(first) if first else spot.lane
+            build.buffer_store(total, found.combine(total[place], value), [place])
         for number in step.outputs:
             self.to_store(arguments, number, self.value(arguments, number, spot), spot)
 
@@ -130,13 +142,18 @@ class RowWriter:
         if number in self.scratch:
             build.buffer_store(self.scratch[number], value, [spot.stored])
         else:
-            self.give(arguments, number, value, spot.place)
+            self.give(arguments, self.homes.get(number, number), value, spot.place)
 
     def give(self, arguments: Arguments, number: int, value: tirx.Expr, place: Place) -> None:
         """Store a value of an output."""
         stage = self.rows.stages[number]
         where = self.offset(stage.indices, stage.buffer, place)
         build.buffer_store(arguments.flat(stage.buffer), value, [where])
+
+    def at_home(self, arguments: Arguments, number: int, place: Place) -> tirx.Expr:
+        """The value of a stage that is stored in an output's memory."""
+        home = self.rows.stages[self.homes[number]]
+        return arguments.flat(home.buffer)[self.offset(home.indices, home.buffer, place)]
 
     def offset(self, indices: Sequence[tirx.Expr], buffer: tirx.Buffer, place: Place) -> tirx.Expr:
         """A place in memory."""
@@ -167,6 +184,8 @@ class RowWriter:
             if found in self.ready:
                 if found in self.scratch:
                     return self.scratch[found][spot.stored]
+                if found in self.homes:
+                    return self.at_home(arguments, found, spot.place)
                 return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
             return self.keep(arguments, found, spot) if found in spot.rooms else self.value(arguments, found, spot)
 

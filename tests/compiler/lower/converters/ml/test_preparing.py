@@ -64,8 +64,13 @@ def test_features_are_extracted_and_put_side_by_side() -> None:
             F32,
         ),
         (NUMBERS, {"keys_floats": [0.0, float("nan"), 3.0], "values_int64s": [4, 5, 6]}, I64),
+        (
+            PLAIN.astype(np.int64),
+            {"keys_int64s": [0, 3], "values_floats": [0.5, 1.5], "default_float": float("nan")},
+            F32,
+        ),
     ],
-    ids=["integers", "floats"],
+    ids=["integers", "floats", "NaN for unknown ones"],
 )
 def test_label_encoders_agree(data: np.ndarray, attributes: dict[str, Any], kind: int) -> None:
     one(ml_node("LabelEncoder", "x", "y", **attributes), data, kind)

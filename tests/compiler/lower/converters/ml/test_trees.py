@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler import compile_model
 from heterocc.compiler.lower.converters.ml.ensembles import Forest, forest, nodes_by_ids
@@ -71,6 +71,14 @@ def test_aggregates_of_targets_that_some_rows_do_not_reach_agree(aggregate: str)
     attributes = random_trees(rng, trees=3, targets=(0, 1, 2), each=2)
     proto = regressor(attributes, 4, aggregate_function=aggregate, base_values=[1.0, 2.0, 3.0, 4.0])
     assert_equal(proto, [{"x": rows(rng, 40)}])
+
+
+def test_targets_are_those_of_the_node_not_of_the_declared_output() -> None:
+    """skl2onnx declares one column."""
+    rng = np.random.default_rng(5)
+    proto = regressor(random_trees(rng, trees=2, targets=(0, 1), each=2), 2)
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 1]))
+    assert_equal(proto, [{"x": rows(rng, 7)}])
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,39 @@ def test_transposition_agrees(cpu: str, order: list[int], a: int, b: int, c: int
     check(kernel, np.abs(x.transpose(order)))
 
 
+@given(CPUS, st.permutations(range(3)), SIZES, SIZES, SIZES, st.sampled_from(["split", "join"]))
+@few(14, deadline=None)
+def test_reshaping_between_transpositions_agrees(
+    cpu: str, order: list[int], a: int, b: int, c: int, kind: Literal["split", "join"]
+) -> None:
+    x = floats(2, a * b, c)
+    turned = x.transpose(order)
+    shape = turned.shape
+    split = tuple(m for n in shape for m in ((a, b) if n == a * b else (n,)))
+    shape = split if kind == "split" else (shape[0] * shape[1], shape[2])
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=order),
+        node("Reshape", ["t", "s"], ["r"]),
+        node("Transpose", ["r"], ["u"]),
+        node("Neg", ["u"], ["y"]),
+    ]
+    kernel = Generated(nodes, {"x": x}, {"s": np.array(shape, np.int64)}, target_of(cpu))
+    check(kernel, -turned.reshape(shape).T)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_pixels_that_become_an_image_or_come_from_one_are_transposed_in_registers(cpu: str) -> None:
+    rows, image = floats(1, 18 * 18, 32), (1, 32, 18, 18)
+    nodes = [node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), node("Reshape", ["t", "s"], ["y"])]
+    to_image = Generated(nodes, {"x": rows}, {"s": np.array(image, np.int64)}, target_of(cpu))
+    check(to_image, rows.transpose(0, 2, 1).reshape(image))
+    nodes = [node("Reshape", ["x", "s"], ["t"]), node("Transpose", ["t"], ["y"], perm=[0, 2, 1])]
+    shape = np.array((1, 32, 324), np.int64)
+    to_rows = Generated(nodes, {"x": rows.reshape(image)}, {"s": shape}, target_of(cpu))
+    check(to_rows, rows.reshape(shape).transpose(0, 2, 1))
+    assert "Shuffle" in str(to_image.done) and "Shuffle" in str(to_rows.done)
+
+
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize(
     ("dtype", "shape"), [("uint8", (21, 37)), ("int8", (64, 16)), ("int32", (9, 33)), ("int64", (5, 18))]
@@ -191,3 +224,37 @@ def test_a_large_map_is_cut_for_threads_and_every_element_is_written(cpu: str) -
 
 def test_code_for_arm_is_built() -> None:
     assert Generated([node("Relu", ["x"], ["y"])], {"x": floats(3, 33)}, {}, ARM).code() is not None
+
+
+@given(CPUS, st.integers(2, 5), st.integers(1, 3), st.sampled_from([1, 4, 5, 8, 11, 16, 17, 31, 40]), st.data())
+@few(10, deadline=None)
+def test_rows_that_are_put_together_element_by_element_agree(
+    cpu: str, block: int, channels: int, width: int, data: st.DataObject
+) -> None:
+    height = data.draw(st.integers(1, 4))
+    x, b = floats(2, channels * block * block, height, width), floats(channels, 1, 1)
+    mode = data.draw(st.sampled_from(["DCR", "CRD"]))
+    nodes = [node("DepthToSpace", ["x"], ["d"], blocksize=block, mode=mode), node("Add", ["d", "b"], ["y"])]
+    kernel = Generated(nodes, {"x": x, "b": b}, {}, target_of(cpu))
+    if mode == "DCR":
+        apart, order = x.reshape(2, block, block, channels, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        apart, order = x.reshape(2, channels, block, block, height, width), (0, 1, 4, 2, 5, 3)
+    right = apart.transpose(order).reshape(2, channels, height * block, width * block)
+    check(kernel, right + b.astype(np.float64))
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("width", [33, 47])
+def test_a_part_of_rows_that_are_put_together_agrees(cpu: str, width: int) -> None:
+    # The first element that is kept is one of the second row, and the length is odd.
+    x = floats(2, 3, 40)
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        node("Reshape", ["t", "s"], ["r"]),
+        node("Slice", ["r", "b", "e", "a"], ["y"]),
+    ]
+    numbers = {"s": [2, 120], "b": [1], "e": [1 + width], "a": [1]}
+    weights = {name: np.array(values, np.int64) for name, values in numbers.items()}
+    kernel = Generated(nodes, {"x": x}, weights, target_of(cpu))
+    check(kernel, x.transpose(0, 2, 1).reshape(2, 120)[:, 1 : 1 + width].astype(np.float64))

@@ -1,0 +1,191 @@
+"""Maps that put several rows together element by element, as transposed convolutions and shuffles of pixels do.
+
+Element x of such a row is read at x // n of the row that x % n selects. A vector of each of the n rows makes n vectors
+of outputs, by shuffles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import tvm
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional, loads, nodes, uses
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, loop_values, offset, substituted
+from heterocc.compiler.lower.cpu.generate.read import Nest
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+FEWEST_LANES = 4
+MOST_ROWS = 4
+"""The limit on rows that are put together: each is a vector of outputs that is written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An interleaved load: the place in memory of what the first elements of a vector of outputs read.
+
+    `starts` has one place for each row, in the nest's loops, for outputs from the start of the axis; `last` for the
+    last vector of outputs.
+    """
+
+    load: TensorLoad
+    starts: tuple[tirx.Expr, ...]
+    last: tuple[tirx.Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaved:
+    """A map whose `reads` are those of `rows` rows in turn along its last loop `along`."""
+
+    outer: Axis
+    along: Axis
+    rows: int
+    reads: tuple[Read, ...]
+    lanes: int
+
+
+def find_interleaved(nest: Nest, along: Axis, lanes: int) -> Interleaved | None:
+    """Read a map that is written along the axis `along` as one that interleaves rows; None if it interleaves none."""
+    if len(along.loops) != 1 or not all(map(is_number, nest.extents)):
+        return None
+    var = nest.loops[along.loops[0]]
+    found: list[TensorLoad] = []
+    for stage in nest.after:
+        expr = substituted(stage.value, list(zip(stage.iters, nest.loops, strict=True)))
+        if any(map(is_conditional, nodes(expr))):
+            return None
+        for load in loads(expr):
+            form = offset(load.indices, load.source, nest.loops)
+            if not any(uses(i, var) for i in load.indices) or (form is not None and along.step(form) == 1):
+                continue
+            if form is not None or nest.argument(load.source) is None or dtype_of(load) != "float32":
+                return None
+            if not any(tvm_ffi.structural_equal(load, other) for other in found):
+                found.append(load)
+    divisors = {int(n.b) for load in found for i in load.indices for n in nodes(i) if _divides(n, var)}
+    for rows in sorted(n for n in divisors if 2 <= n <= MOST_ROWS):
+        width = lanes
+        while width * rows > along.length:
+            width //= 2
+        reads = [_read(nest, along, load, rows, width) for load in found] if width >= FEWEST_LANES else []
+        if reads and None not in reads:
+            outer = nest.axis([n for n, extent in enumerate(nest.extents) if extent > 1 and n not in along.loops])
+            return Interleaved(outer, along, rows, tuple(r for r in reads if r is not None), width)
+    return None
+
+
+def _divides(node: object, var: tirx.Var) -> bool:
+    return (
+        isinstance(node, tirx.FloorDiv | tirx.FloorMod) and isinstance(node.b, tirx.IntImm) and bool(uses(node.a, var))
+    )
+
+
+def _read(nest: Nest, along: Axis, load: TensorLoad, rows: int, lanes: int) -> Read | None:
+    """A load as that of `rows` rows in turn; None if it is not one."""
+    starts = _starts(nest, along, load, rows, (0, -(-along.length // rows)))
+    last = _starts(nest, along, load, rows, (along.length - rows * lanes, lanes))
+    return None if starts is None or last is None else Read(load, starts, last)
+
+
+def _starts(
+    nest: Nest, along: Axis, load: TensorLoad, rows: int, part: tuple[int, int]
+) -> tuple[tirx.Expr, ...] | None:
+    """The place in memory of what each of `rows` outputs reads, if those after them read the places that follow.
+
+    `part` is the first of the outputs, and how many of each row there are.
+    """
+    number = along.loops[0]
+    first, count = part
+    step = tirx.Var("step", nest.loops[number].ty)
+    known = sym.Analyzer()
+    for loop, extent in zip(nest.loops, nest.extents, strict=True):
+        if not loop.same_as(nest.loops[number]):
+            known.bind(loop, tvm.ir.Range(index(0), index(extent)))
+    starts = []
+    for row in range(rows):
+        left = -(-(along.length - first - row) // rows)
+        known.bind(step, tvm.ir.Range(index(0), index(min(count, left))), True)
+        value = step * index(rows) + index(first + row)
+        place = known.simplify(
+            _flat([substituted(i, [(nest.loops[number], value)]) for i in load.indices], load.source)
+        )
+        start = known.simplify(substituted(place, [(step, index(0))]))
+        rest = known.simplify(place - start - step)
+        if not isinstance(rest, tirx.IntImm) or int(rest) != 0:
+            return None
+        starts.append(start)
+    return tuple(starts)
+
+
+def _flat(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
+    total: tirx.Expr = index(0)
+    for value, extent in zip(indices, buffer.shape, strict=True):
+        total = total * extent + value
+    return total
+
+
+def write_interleaved(nest: Nest, arguments: Arguments, found: Interleaved, kind: str) -> None:
+    """Write the map row by row; `kind` is that of the loop over rows of outputs."""
+    lanes, length = found.lanes, found.along.length
+    block = lanes * found.rows
+    with emit.loop(found.outer.length, kind) as row:
+        place = [(nest.axis([n]), value) for n, value in found.outer.split(row)] if found.outer.loops else []
+        with emit.loop(length // block) as number:
+            starts = [[start + number * index(lanes) for start in read.starts] for read in found.reads]
+            _write_vectors(nest, arguments, found, place, number * index(block), starts)
+        if length % block:
+            _write_vectors(nest, arguments, found, place, index(length - block), [list(r.last) for r in found.reads])
+
+
+def _write_vectors(
+    nest: Nest,
+    arguments: Arguments,
+    found: Interleaved,
+    place: Place,
+    first: tirx.Expr,
+    starts: Sequence[Sequence[tirx.Expr]],
+) -> None:
+    """The outputs from `first` of a vector of each row; `starts` are the vectors' places for each load."""
+    lanes, rows = found.lanes, found.rows
+    here = loop_values([*place, (found.along, first)], nest.loops)
+    read = []
+    for load, places in zip(found.reads, starts, strict=True):
+        flat = arguments.flat(load.load.source)
+        vectors = [emit.registers(1, lanes) for _ in places]
+        for register, start in zip(vectors, places, strict=True):
+            emit.put(register, emit.vector(flat, substituted(start, here), lanes), index(0), lanes)
+        read.append((load.load, vectors))
+    for part in range(rows):
+        numbers = range(part * lanes, (part + 1) * lanes)
+        order = [number % rows * lanes + number // rows for number in numbers]
+        values = []
+        for load, vectors in read:
+            mixed = emit.registers(1, lanes)
+            whole = [emit.vector(register, index(0), lanes) for register in vectors]
+            emit.put(mixed, tirx.Shuffle(whole, order), index(0), lanes)
+            values.append((load, mixed))
+        kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
+        with emit.loop(lanes, "vectorized") as lane:
+            every = [*place, (found.along, first + index(part * lanes) + lane)]
+            known = [(load, mixed[lane]) for load, mixed in values]
+            Element(_with_registers(nest, known), arguments, None, kept, every, lane).store()
+
+
+def _with_registers(nest: Nest, values: Sequence[tuple[TensorLoad, tirx.Expr]]) -> Nest:
+    """The map with values in place of interleaved loads."""
+
+    def value(load: TensorLoad) -> tirx.Expr:
+        return next((v for known, v in values if tvm_ffi.structural_equal(load, known)), load)
+
+    stages = []
+    for stage in nest.after:
+        expr = substituted(stage.value, list(zip(stage.iters, nest.loops, strict=True)))
+        stages.append(replace(stage, iters=nest.loops, value=substituted(expr, [], value)))
+    return replace(nest, after=tuple(stages))
