@@ -22,6 +22,7 @@ from heterocc.compiler.lower.cpu import sizes as sized
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
+from heterocc.compiler.lower.cpu.generate.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
@@ -111,6 +112,22 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 4, "m", "k")},
         {"w": _weight(4, 1, 3, 3)},
     ),
+    "concatenation": (
+        [_N("Concat", ["x", "z"], ["y"], axis=1)],
+        {"x": ("n", 3, "m", "k"), "z": ("n", 5, "m", "k")},
+        {},
+    ),
+    "gates": (
+        [_N("Conv", ["z", "w"], ["g"]), _N("Sigmoid", ["g"], ["s"]), _N("Mul", ["x", "s"], ["y"])],
+        {"x": ("n", 20, "m", "k"), "z": ("n", 6, 1, 1)},
+        {"w": _weight(20, 6, 1, 1)},
+    ),
+    "mean of each map": ([_N("ReduceMean", ["x"], ["y"], axes=[2, 3])], {"x": ("n", 5, "m", "k")}, {}),
+    "transposition of pixels": (
+        [_N("Transpose", ["x"], ["y"], perm=[0, 2, 3, 1])],
+        {"x": ("n", 24, "m", "k")},
+        {},
+    ),
     "pooling": (
         [_N("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)],
         {"x": ("n", 2, "m", "k")},
@@ -130,7 +147,7 @@ def kernel(name: str) -> Callable[[Mapping[str, int]], None]:
     job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
     target = cpu_target(CPU)
     isa = isa_of(target)
-    module = joined_rows(kernel_module(job, target, rewrite=lambda f: fuse_attention(f, isa)))
+    module = joined_products(joined_rows(kernel_module(job, target, rewrite=lambda f: fuse_attention(f, isa))), isa)
     (call,) = [b.value for b in bindings_of(module.mod["main"]) if is_kernel_call(b.value)]
     given = [a.name for a in arguments_of(call)]
     function = module.mod[call.args[0]]
