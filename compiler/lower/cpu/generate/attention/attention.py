@@ -17,7 +17,7 @@ from heterocc.compiler.lower.cpu.generate.attention.paired import PairedAttentio
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, is_number
+from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, attempt, is_number
 from heterocc.compiler.lower.written import WRITTEN
 
 
@@ -32,12 +32,12 @@ def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
         return _written(form, isa)
     isa = replace(isa, bfloat=False)
     with assuming(dims) as found:
-        kernel = _written(form, isa)
-    if not found.conditions:
+        kernel = attempt(lambda: _written(form, isa))
+    if kernel is None or not found.conditions:
         return kernel
     with assuming(dims) as single:
-        other = _written(form, replace(isa, lanes=1))
-    return None if single.conditions else emit.guarded(kernel, found.conditions, other)
+        other = attempt(lambda: _written(form, replace(isa, lanes=1)))
+    return None if other is None or single.conditions else emit.guarded(kernel, found.conditions, other)
 
 
 def hidden_sizes(form: Attention) -> list[tirx.Var]:
