@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm_ffi
 from tvm import sym, tirx
@@ -113,6 +114,37 @@ def same(left: Sequence[Extent], right: Sequence[Extent]) -> bool:
     return len(left) == len(right) and all(
         analyzer.can_prove_equal(as_int64(a), as_int64(b)) for a, b in zip(left, right, strict=True)
     )
+
+
+_Node = TypeVar("_Node")
+
+
+def in_one_form(node: _Node) -> _Node:
+    """An expression or function in which equal sizes of maps look alike, for TVM's proofs.
+
+    A number added to a quotient is part of what is divided, because TVM does not see that (n - 1) // 4 + 1, the size of
+    a convolution's result, and (n + 3) // 4 are equal; and the quotients and variables of a product are in one order.
+    """
+    analyzer = sym.Analyzer()
+
+    def whole(expr: tirx.Add) -> tirx.Expr:
+        quotient, number = expr.a, expr.b
+        if not isinstance(quotient, tirx.FloorDiv) or not isinstance(number, tirx.IntImm):
+            return expr
+        return tirx.floordiv(analyzer.simplify(quotient.a + number * quotient.b), quotient.b)
+
+    def ordered(expr: tirx.Mul) -> tirx.Expr:
+        sizes = [f for f in factors(expr) if isinstance(f, tirx.Var | tirx.FloorDiv)]
+        others = [f for f in factors(expr) if not isinstance(f, tirx.Var | tirx.FloorDiv)]
+        return math.prod(sorted(sizes, key=str), start=math.prod(others))
+
+    rules = [(tirx.Add, whole), (tirx.Mul, ordered)]
+    return tvm_ffi.structural_map(node, rules, order="post")  # type: ignore[no-any-return]
+
+
+def factors(expr: tirx.Expr) -> list[tirx.Expr]:
+    """The factors of a product."""
+    return [*factors(expr.a), *factors(expr.b)] if isinstance(expr, tirx.Mul) else [expr]
 
 
 def require_names(model: ImportedModel, inputs: Sequence[str], given: Iterable[str], where: str) -> None:

@@ -19,7 +19,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from heterocc.compiler.lower.cpu.generate.attention.attention import write_attention
+from heterocc.compiler.lower.cpu.generate.attention.attention import hidden_sizes, write_attention
 from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand, Step, broadcast, pitches, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, size_of
@@ -51,7 +51,8 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
             if key not in kernels and match.kernel is not None:
                 name = f"attention_{len(kernels)}"
                 kernels[key] = builder.add_func(match.kernel.with_attr("global_symbol", name), name)
-            value = relax.call_tir(kernels[key], list(match.arguments), binding.var.ty)
+            given = [*match.arguments, *hidden_sizes(match.form)]
+            value = relax.call_tir(kernels[key], given, binding.var.ty)
         bindings.append((binding.var, value, binding.var.name))
     live = {v for o in outputs_of(function.mod["main"]) for v in vars_of(o)}
     for var, value, _ in reversed(bindings):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tvm_ffi
 from tvm import sym, tirx
 
-from heterocc.compiler.lower.variables import can_be_empty, may_be_empty
+from heterocc.compiler.lower.variables import can_be_empty, factors, may_be_empty
 
 TYPICAL = (61, 67, 71, 73, 79, 83, 89, 97)
 """Values of a kernel's variables by which generators choose: primes, so that few sizes are equal by chance."""
@@ -56,6 +56,7 @@ class Assumptions:
         compound = [dim for dim in dims if not isinstance(dim, tirx.Var | tirx.IntImm)]
         self._enlarge(compound)
         self._positive = [(dim, self._positive_var()) for dim in compound if _is_bounded(dim)]
+        self._factors = [factor for dim in compound for factor in factors(dim) if _is_bounded(factor)]
 
     def __bool__(self) -> bool:
         return bool(self._typical)
@@ -82,6 +83,19 @@ class Assumptions:
     def is_positive(self, expr: tirx.Expr) -> bool:
         """Whether an expression of the variables is at least 1 in every run, as far as bounds of its parts show it."""
         return bool(self.analyzer.const_int_bound(self._as_positive(expr)).min_value >= 1)
+
+    def _empties(self, difference: tirx.Expr) -> bool:
+        """Whether an expression can be 0 only where an argument has no elements.
+
+        Generators compare strides with 0 to find what does not depend on a loop. These are products of dimensions and
+        their factors, such as the height and width in a number of pixels: where one is 0, nothing is read or written.
+        """
+        return all(
+            int(f) != 0
+            if isinstance(f, tirx.IntImm)
+            else self.is_positive(f) or any(tvm_ffi.structural_equal(f, known) for known in self._factors)
+            for f in factors(difference)
+        )
 
     def _positive_var(self) -> tirx.Var:
         var = tirx.Var("dim", "int64")
@@ -111,7 +125,7 @@ class Assumptions:
         """Record a comparison, unless it holds for all sizes."""
         zero = tirx.const(0, "int64")
         condition = rule(self.analyzer.canonical_simplify(left - right), zero)
-        if self.analyzer.can_prove(condition):
+        if self.analyzer.can_prove(condition) or (rule is tirx.NE and self._empties(condition.a)):
             return
         difference = self.analyzer.canonical_simplify(self._as_positive(left) - self._as_positive(right))
         if not self.analyzer.can_prove(rule(difference, zero)) and not any(

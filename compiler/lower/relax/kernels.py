@@ -32,7 +32,7 @@ from heterocc.compiler.lower.tvm_fixes.half_functions import through_float32
 from heterocc.compiler.lower.tvm_fixes.legalise import legalised
 from heterocc.compiler.lower.tvm_fixes.nan_order import numbers_first
 from heterocc.compiler.lower.tvm_fixes.reduction_start import start_from_infinity
-from heterocc.compiler.lower.variables import Extent, same
+from heterocc.compiler.lower.variables import Extent, in_one_form, same
 from heterocc.compiler.lower.written import WRITTEN
 
 if TYPE_CHECKING:
@@ -232,24 +232,30 @@ def _named(
 def _is_view(function: tirx.PrimFunc, call: relax.Call) -> bool:
     """Whether a kernel only reshapes its argument, so that it need not run."""
     argument = _argument(call)
-    if not isinstance(argument, relax.Var) or not all(isinstance(v.ty, relax.TensorType) for v in (argument, call)):
+    if not isinstance(argument, relax.Var) or not isinstance(call.ty, relax.TensorType):
         return False
     if function.attrs and WRITTEN in function.attrs:
         return False
     # TVM also recognises a copy of the first part of a tensor as a reshape, so compare the sizes.
     if dtype_name(argument.ty) != dtype_name(call.ty) or not same([_elements(argument.ty)], [_elements(call.ty)]):
         return False
-    return bool(relax.analysis.has_reshape_pattern(function))
+    return bool(relax.analysis.has_reshape_pattern(in_one_form(function)))
 
 
 def _elements(ty: relax.TensorType) -> Extent:
-    return math.prod(int(d) if isinstance(d, tirx.IntImm) else d for d in ty.shape.values)
+    count = math.prod(int(d) if isinstance(d, tirx.IntImm) else d for d in ty.shape.values)
+    return count if isinstance(count, int) else in_one_form(count)
 
 
 def _argument(call: relax.Call) -> relax.Var | None:
-    """The tensor argument of a kernel call with exactly one, else None."""
-    found = arguments_of(call)
-    return found[0] if len(found) == 1 and len(call.args) == 2 else None
+    """The tensor argument of a kernel call with exactly one, beside which there may be sizes, else None."""
+    first, *others = arguments_of(call) or [None]
+    sizes = all(not isinstance(a.ty, relax.TensorType) for a in others)
+    return first if sizes and len(call.args) == 2 and isinstance(first, relax.Var) and _is_tensor(first) else None
+
+
+def _is_tensor(value: relax.Expr) -> bool:
+    return isinstance(value.ty, relax.TensorType) and isinstance(value.ty.shape, relax.ShapeExpr)
 
 
 def kernel_calls(module: KernelModule) -> list[tuple[relax.VarBinding, str, list[relax.Expr]]]:

@@ -128,9 +128,13 @@ class Element:
             if kernel.argument(stage.buffer) is not None:
                 self._give(stage.buffer, self._value_of(stage) if value is None else value)
 
-    def _give(self, buffer: tirx.Buffer, value: tirx.Expr) -> None:
+    def offset_of(self, buffer: tirx.Buffer) -> tirx.Expr | None:
+        """The element's place in the memory of an output, if it is linear in the axes."""
         places = [self._kernel.loops[n] for n in self._kernel.places]
-        where = self._offset(places, buffer, places)
+        return self._offset(places, buffer, places)
+
+    def _give(self, buffer: tirx.Buffer, value: tirx.Expr) -> None:
+        where = self.offset_of(buffer)
         if where is None:
             build.buffer_store(self._arguments.shaped(buffer), value, self._values)
         else:

@@ -1,15 +1,16 @@
-"""Prefetches of what the epilogue of a tile reads and writes, which arrives while the sums are computed."""
+"""Prefetches: of what the epilogue of a tile reads and writes, while the sums are computed, and of weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import loads
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, offset
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import typical
@@ -19,6 +20,27 @@ READ_TERMS = 32
 
 WRITTEN_BYTES = 256 << 10
 """The size in bytes from which on outputs are prefetched: smaller ones may be in the second-level cache."""
+
+FAR_NUMBERS = 192 << 10
+"""The number of weights above which they are prefetched; fewer stay in a second-level cache."""
+
+AHEAD = 1024
+"""The distance in elements between a weight in use and the prefetched one."""
+
+LINE = 16
+"""The float32 elements of a cache line."""
+
+
+def fetching(step: Step, weights: tirx.Buffer, count: int, place: Callable[[Any], tirx.Expr]) -> Step:
+    """A step of a sum that prefetches weights, of which each term has `count`; `place(term)` is that of the first."""
+    every = max(n for n in (1, 2, 4) if n * count <= LINE or n == 1)
+
+    def ahead(term: Any, number: int) -> None:
+        if number % every == 0:
+            emit.prefetch(weights, place(term) + index(AHEAD))
+        step(term, number)
+
+    return ahead
 
 
 def fetch_tile(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -24,8 +25,9 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset, shape_of, substituted
 from heterocc.compiler.lower.cpu.generate.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, read_gated
+from heterocc.compiler.lower.cpu.generate.spans import Move, in_vectors, share_vectors
 from heterocc.compiler.lower.cpu.generate.tiles import runs
-from heterocc.compiler.lower.cpu.sizes import exceeds
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
 
 FEWEST_PIXELS = 4
 """Pixels of a channel below which this form has nothing to make vectors of."""
@@ -81,7 +83,7 @@ def find_gated(kernel: Kernel, map_: Nest) -> Gated | None:
     if not rest or rest[-1] < channel or len(known) < len(forms):
         return None
     pixels = map_.last_run(rest, known)
-    if pixels.length < FEWEST_PIXELS or any(pixels.step(f) not in (0, 1) for f in known):
+    if typical(pixels.length) < FEWEST_PIXELS or any(pixels.step(f) not in (0, 1) for f in known):
         return None
     return Gated(kernel, product, map_, image, channel, pixels, tuple(n for n in rest if n not in pixels.loops))
 
@@ -127,14 +129,19 @@ class _Writer:
         self.packing = self._packing()
         functions = sum(is_function(n) for s in found.map_.after for n in outside_loads(s.value))
         work = math.prod(found.map_.extents) * (1 + FUNCTION * functions)
-        self.kind = "parallel" if work >= PARALLEL_ELEMENTS else "serial"
+        self.kind = "parallel" if typical(work) >= PARALLEL_ELEMENTS else "serial"
         self.lanes = isa.lanes
-        while self.lanes > found.pixels.length:
+        length = found.pixels.length
+        while is_number(length) and self.lanes > length:
             self.lanes //= 2
         tasks = found.product.rows.length * self.blocks
-        wanted = 1 if self.kind == "serial" else -(-emit.TASKS // tasks)
-        length = found.pixels.length
-        self.size = min(length, -(-length // (wanted * self.lanes)) * self.lanes)
+        self.size, self.parts = length, 1
+        if is_number(length):
+            wanted = -(-emit.TASKS // typical(tasks)) if self.kind == "parallel" else 1
+            self.size = min(length, -(-length // (wanted * self.lanes)) * self.lanes)
+            self.parts = -(-length // self.size)
+        elif self.kind == "parallel":
+            self.parts = larger(1, smaller(-(-emit.TASKS // tasks), -(-length // self.lanes)))
 
     def _packing(self) -> Panels:
         product = self.found.product
@@ -152,19 +159,15 @@ class _Writer:
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
-        parts = -(-found.pixels.length // self.size)
-        extents = (found.product.rows.length, self.blocks, parts)
+        extents = (found.product.rows.length, self.blocks, self.parts)
         with emit.loop(math.prod(extents), self.kind) as task:
             row, block, part = emit.unpacked(task, extents)
             first = block * index(self.block)
             if exceeds(found.product.columns.length, self.block):
                 first = tirx.min(first, index(found.product.columns.length - self.block))
-            start = part * index(self.size)
-            if exceeds(found.pixels.length, self.size):
-                start = tirx.min(start, index(found.pixels.length - self.size))
             gates = self._gates(arguments, row, block, first)
             with emit.loop(self.block) as number:
-                self._weigh(arguments, gates, (row, first, number), start)
+                self._weigh(arguments, gates, (row, first, number), part)
 
     def _gates(
         self, arguments: Arguments, row: tirx.Expr, block: tirx.Expr, first: tirx.Expr
@@ -195,9 +198,9 @@ class _Writer:
         arguments: Arguments,
         gates: list[tuple[tirx.Buffer, tirx.Buffer]],
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
-        start: tirx.Expr,
+        part: tirx.Expr,
     ) -> None:
-        """The map for one channel of a block, `size` pixels from `start`."""
+        """The map for one channel of a block and a part of the pixels."""
         found = self.found
         row, first, number = where
 
@@ -213,14 +216,22 @@ class _Writer:
             fixed = [*fixed, (map_.axis([found.image]), row)]
         rest = map_.axis(found.rest)
 
-        def vector(place: Place, begin: tirx.Expr) -> None:
-            kept = {n: emit.registers(1, self.lanes) for n, _ in kept_stages(map_)}
-            with emit.loop(self.lanes, "vectorized") as lane:
+        def vector(place: Place, begin: tirx.Expr, lanes: int) -> None:
+            kept = {n: emit.registers(1, lanes) for n, _ in kept_stages(map_)}
+            with emit.loop(lanes, "vectorized") as lane:
                 Element(map_, arguments, None, kept, [*place, (found.pixels, begin + lane)], lane).store()
 
         with emit.loop(rest.length) as outer:
             place = [*fixed, *((map_.axis([n]), value) for n, value in rest.split(outer))]
-            with emit.loop(self.size // self.lanes) as step:
-                vector(place, start + step * index(self.lanes))
-            if self.size % self.lanes:
-                vector(place, start + index(self.size - self.lanes))
+            self._pixels(part, partial(vector, place))
+
+    def _pixels(self, part: tirx.Expr, move: Move) -> None:
+        """Call `move` for the vectors of a part of the pixels."""
+        length, size = self.found.pixels.length, self.size
+        if not is_number(length):
+            share_vectors(length, self.lanes, (part, self.parts), move)
+            return
+        start = part * index(size)
+        if exceeds(length, size):
+            start = tirx.min(start, index(length - size))
+        in_vectors(size, self.lanes, lambda place, lanes: move(start + place, lanes))

@@ -18,6 +18,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import is_strided_of_
 from heterocc.compiler.lower.cpu.generate.convolution.planes import generate_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pointwise import generate_pointwise
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
+from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import generate_sized_planes
 from heterocc.compiler.lower.cpu.generate.convolution.winograd import generate_winograd
 from heterocc.compiler.lower.cpu.generate.gates import generate_gated
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
@@ -38,6 +39,7 @@ KINDS = (
     generate_pointwise,
     generate_product,
     generate_planes,
+    generate_sized_planes,
     generate_depthwise,
     generate_winograd,
     generate_along_channels,
@@ -45,7 +47,7 @@ KINDS = (
 )
 """Functions (kernel, instruction set) -> (code, packings) or None for a kernel of another kind; tried in order."""
 
-PAIRED = (generate_paired_product, generate_planes, generate_depthwise, generate_paired_direct)
+PAIRED = (generate_paired_product, generate_planes, generate_sized_planes, generate_depthwise, generate_paired_direct)
 """Those that precede them if factors are rounded to bfloat16."""
 
 Packings = tuple[Panels | FilteredPanels | IntegerPanels | PairPanels, ...]

@@ -23,7 +23,8 @@ class Isa:
     """An instruction set: `registers` vector registers, each of `lanes` float32, and its products of integers.
 
     `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
-    factors of products of float32 are rounded to bfloat16.
+    factors of products of float32 are rounded to bfloat16. `masks` is whether some lanes of a vector can be read and
+    stored, where the others may be outside the memory.
     """
 
     lanes: int
@@ -31,6 +32,7 @@ class Isa:
     dot: Dot = "single"
     tall: int | None = None
     bfloat: bool = False
+    masks: bool = False
 
     def narrowed(self, length: int) -> Isa:
         """The same registers with at most as many lanes as `length` numbers fill."""
@@ -44,7 +46,7 @@ def isa_of(target: Target) -> Isa:
     """The instruction set of a CPU target: 32 registers with AVX-512 and on 64-bit ARM, else 16."""
     lanes = vector_lanes(target)
     arm = (triple_of(target) or "").startswith(("aarch64", "arm64"))
-    return Isa(lanes, 32 if arm or lanes >= 16 else 16, _dot(target, lanes, arm))
+    return Isa(lanes, 32 if arm or lanes >= 16 else 16, _dot(target, lanes, arm), masks=lanes >= 16)
 
 
 def has_pairs(target: Target) -> bool:

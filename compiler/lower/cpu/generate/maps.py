@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from tvm import tirx
@@ -38,6 +39,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, off
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.repeats import find_repeated, write_repeated
 from heterocc.compiler.lower.cpu.generate.seconds import every_second
+from heterocc.compiler.lower.cpu.generate.spans import share_vectors
 from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
 
@@ -72,7 +74,7 @@ def generate_map(function: tirx.PrimFunc, isa: Isa) -> tuple[tirx.PrimFunc, tupl
     if _alternates(nest, isa.lanes):
         return function, ()
     writer = _Writer(nest, isa)
-    if writer.lanes > isa.lanes and writer.shape.axis.length < SHORT:
+    if writer.lanes > isa.lanes and typical(writer.shape.axis.length) < SHORT:
         return None
     return emit.written(nest, {}, writer.write), ()
 
@@ -192,7 +194,7 @@ def _shape(nest: Nest) -> _Shape | None:
     if len(axis.loops) == 1 and not plain[axis.loops[0]]:
         found = cuts_along(nest, axis.loops[0])
         cuts = tuple(sorted({*cuts, *(c for c in found if 0 < c < axis.length)}))
-    elif first and axis.length < SHORT_ROW and plain[numbers[first]] and len(forms) == len(_loads(nest)):
+    elif first and typical(axis.length) < SHORT_ROW and plain[numbers[first]] and len(forms) == len(_loads(nest)):
         pieces = _in_pieces(nest, nest.axis(numbers[: first - 1]), nest.axis(numbers[first - 1 :]), forms)
         if pieces is not None:
             return pieces
@@ -277,18 +279,13 @@ class _Writer:
 
     def _share(self, arguments: Arguments, kind: str) -> None:
         """An axis of a length that is known only at run time, in pieces of about the same number of vectors."""
-        outer, axis, lanes = self.shape.outer, self.shape.axis, self.lanes
-        while lanes > axis.length:
-            lanes //= 2
-        vectors = -(-axis.length // lanes)
+        outer, axis = self.shape.outer, self.shape.axis
+        vectors = -(-axis.length // self.lanes)
         pieces = smaller(TASKS, vectors) if kind == "parallel" and typical(outer.length) < TASKS else 1
         with emit.loop(outer.length * pieces, kind) as task:
             number, piece = emit.unpacked(task, (outer.length, pieces))
             fixed = [(Axis((n,), (self.nest.extents[n],)), value) for n, value in outer.split(number)]
-            with emit.share_loop(piece, pieces, vectors) as vector:
-                self._vector(
-                    arguments, fixed, emit.bound(tirx.min(vector * index(lanes), index(axis.length - lanes))), lanes
-                )
+            share_vectors(axis.length, self.lanes, (piece, pieces), partial(self._vector, arguments, fixed))
 
     def _vector(
         self,

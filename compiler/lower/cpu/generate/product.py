@@ -23,6 +23,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import fetch_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, masked_vector, store_masked
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset, shape_of, substituted
@@ -93,8 +94,8 @@ def is_narrow(found: Product, isa: Isa) -> bool:
 class ProductWriter:
     """A generator of a product: panels of columns, and for each all rows, tile by tile.
 
-    If the number of columns is known only at run time, those that whole tiles leave are copied to a panel of one
-    vector, which they may not fill.
+    If the number of columns is known only at run time, those that whole tiles leave may not fill a vector: it is
+    masked, or they are copied to a panel of one vector.
     """
 
     any_length = True
@@ -114,6 +115,7 @@ class ProductWriter:
         self.packed = [self.packing(found.numbers, found.rows, 1, self.row_runs)]
         self.packed.append(self.packing(found.vectors, found.columns, isa.lanes, self.column_runs))
         self.copies = self.packed[1] is None and self.must_copy()
+        self.masked = isa.masks and not self.copies and can_mask(kernel, found.columns)
         self.strip = self.strip_of(wide)
 
     @property
@@ -169,7 +171,7 @@ class ProductWriter:
         tiles = sum(r.count for r in self.row_runs)
         strips = -(-groups // self.strip) if self.strip > 1 else groups
         parts = emit.shares(found.work, outer * strips, tiles)
-        if self.copies:
+        if self.copies or (not self.masked and any(run.short for run in self.column_runs)):
             parts = larger(1, smaller(parts, found.rows.length // ROWS_A_TASK))
         # A thread takes consecutive tasks: parts of the rows if more rows are written than terms read, since a kernel
         # that takes rows of the result, such as a depthwise convolution, then finds them in the cache of its core.
@@ -245,7 +247,7 @@ class ProductWriter:
         if not is_number(self.length):
             starts = [emit.bound(start) for start in starts]
         panel = None
-        if run.short:
+        if run.short and not self.masked:
             panel = self.copy_short(arguments, place, starts[0])
         elif self.copies:
             panel = self.copy(arguments, place, starts)
@@ -319,6 +321,13 @@ class ProductWriter:
     ) -> None:
         """Store a tile of one vector of columns, which they may not fill."""
         found, lanes, (count, first) = self.found, self.isa.lanes, rows
+        if self.masked:
+
+            def at_place(row: tirx.Expr, lane: tirx.Expr) -> Place:
+                return [*place, (found.rows, first + row), (found.columns, start + lane)]
+
+            store_masked(self.kernel, arguments, sums, (count, lanes), found.columns, at_place, self._filled())
+            return
         # Indexed by a loop, the accumulators themselves would have to live in memory.
         held = emit.registers(count, lanes)
         with emit.loop(count, "unroll") as row:
@@ -337,6 +346,10 @@ class ProductWriter:
 
             fits = index(self.length) >= index(lanes)
             emit.either(fits, partial(store, lanes, lanes), partial(store, self.length, max(lanes // 2, 1)))
+
+    def _filled(self) -> tirx.Expr:
+        """Which lanes of a vector all columns fill."""
+        return mask(index(0), self.isa.lanes, self.length, may_precede=False)
 
     @property
     def terms(self) -> int:
@@ -381,6 +394,8 @@ class ProductWriter:
                 return emit.vector(flat, base + term * index(run.size * lanes) + index(first_lane), used(column))
             where = at(found.vectors.form, [*place, (found.columns, starts[column]), (found.terms, term)])
             assert where is not None
+            if run.short:
+                return masked_vector(flat, where, lanes, self._filled())
             return emit.vector(flat, where, used(column))
 
         return loaded

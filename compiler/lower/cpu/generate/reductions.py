@@ -213,11 +213,11 @@ class _Across(_Writer):
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         row, lanes = self.found.row, self.lanes
-        while lanes > row.length:
+        while is_number(row.length) and lanes > row.length:
             lanes //= 2
         whole, tail = divmod(row.length, lanes)
         chains = max(1, min(CHAINS, typical(whole)))
-        widths = [w for w in (8, 4, 2, 1) if w < lanes and tail & w] if is_number(tail) else [1]
+        widths = [w for w in (8, 4, 2, 1) if w < lanes and tail & w] if is_number(tail) else self._narrow(lanes)
         with emit.loop(self.found.outer.length, self.kind) as task:
             outer = self.outer_place(task)
             totals = [emit.registers(1, lanes) for _ in range(chains)]
@@ -237,8 +237,11 @@ class _Across(_Writer):
                 if not is_number(tail):
                     with emit.loop(whole % chains) as rest:
                         take(totals[0], (index(whole - whole % chains) + rest) * index(lanes), lanes)
-                    with emit.loop(tail) as rest:
-                        take(shorter[1], index(whole * lanes) + rest, 1)
+                    left = 0
+                    for width in widths:
+                        with emit.loop((tail - left) // width) as rest:
+                            take(shorter[width], index(whole * lanes + left) + rest * index(width), width)
+                        left = tail - tail % width
                     return
                 for rest in range(whole % chains):
                     take(totals[rest], index((whole - whole % chains + rest) * lanes), lanes)
@@ -249,6 +252,11 @@ class _Across(_Writer):
 
             self.over_terms(add)
             self.store(arguments, self._merged(totals, shorter, lanes), lambda _: outer, 1)
+
+    @staticmethod
+    def _narrow(lanes: int) -> list[int]:
+        """Vectors for the last terms of a row of any length."""
+        return [4, 1] if lanes > 4 else [1]
 
     def _merged(self, totals: Sequence[tirx.Buffer], shorter: dict[int, tirx.Buffer], lanes: int) -> tirx.Buffer:
         """One number from all accumulators: vectors first, then halves of a vector."""

@@ -22,9 +22,10 @@ from heterocc.compiler.lower.cpu import sizes as sized
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
+from heterocc.compiler.lower.cpu.generate.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
-from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.guarded import in_parallel, sized_kernel
@@ -97,6 +98,36 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 4, "m", "k")},
         {"w": _weight(4, 1, 3, 3)},
     ),
+    "depthwise convolution with strides": (
+        [
+            _N("Conv", ["x", "w", "b"], ["c"], pads=[2] * 4, strides=[2] * 2, group=3),
+            _N("Sigmoid", ["c"], ["s"]),
+            _N("Mul", ["c", "s"], ["y"]),
+        ],
+        {"x": ("n", 3, "m", "k")},
+        {"w": _weight(6, 1, 5, 5), "b": _weight(6)},
+    ),
+    "depthwise convolution plus another map": (
+        [_N("Conv", ["x", "w"], ["c"], pads=[2] * 4, dilations=[2] * 2, group=4), _N("Add", ["c", "x"], ["y"])],
+        {"x": ("n", 4, "m", "k")},
+        {"w": _weight(4, 1, 3, 3)},
+    ),
+    "concatenation": (
+        [_N("Concat", ["x", "z"], ["y"], axis=1)],
+        {"x": ("n", 3, "m", "k"), "z": ("n", 5, "m", "k")},
+        {},
+    ),
+    "gates": (
+        [_N("Conv", ["z", "w"], ["g"]), _N("Sigmoid", ["g"], ["s"]), _N("Mul", ["x", "s"], ["y"])],
+        {"x": ("n", 20, "m", "k"), "z": ("n", 6, 1, 1)},
+        {"w": _weight(20, 6, 1, 1)},
+    ),
+    "mean of each map": ([_N("ReduceMean", ["x"], ["y"], axes=[2, 3])], {"x": ("n", 5, "m", "k")}, {}),
+    "transposition of pixels": (
+        [_N("Transpose", ["x"], ["y"], perm=[0, 2, 3, 1])],
+        {"x": ("n", 24, "m", "k")},
+        {},
+    ),
     "pooling": (
         [_N("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)],
         {"x": ("n", 2, "m", "k")},
@@ -116,7 +147,7 @@ def kernel(name: str) -> Callable[[Mapping[str, int]], None]:
     job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
     target = cpu_target(CPU)
     isa = isa_of(target)
-    module = joined_rows(kernel_module(job, target, rewrite=lambda f: fuse_attention(f, isa)))
+    module = joined_products(joined_rows(kernel_module(job, target, rewrite=lambda f: fuse_attention(f, isa))), isa)
     (call,) = [b.value for b in bindings_of(module.mod["main"]) if is_kernel_call(b.value)]
     given = [a.name for a in arguments_of(call)]
     function = module.mod[call.args[0]]
@@ -193,22 +224,30 @@ def test_pointwise_convolutions_with_strides_copy_rows() -> None:
     one_form_of([_N("Conv", ["x", "w"], ["y"], strides=[2, 2])], {"w": _weight(64, 32, 1, 1)})
 
 
+@pytest.mark.parametrize("mcpu", [AVX512, AVX2])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_depthwise_convolutions_of_narrow_maps_have_code_of_narrower_vectors(stride: int) -> None:
-    function = _kernel_of(
-        [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[stride] * 2, group=32)], {"w": _weight(32, 1, 3, 3)}
-    )
-    code, packings = sized_kernel(function, {1}, isa_of(cpu_target(CPU)))
+def test_depthwise_convolutions_of_any_size_have_one_form_or_code_of_narrower_vectors(stride: int, mcpu: str) -> None:
+    nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[stride] * 2, group=32)]
+    weights, isa = {"w": _weight(32, 1, 3, 3)}, isa_of(target_of(mcpu))
+    if isa.masks:
+        assert not one_form_of(nodes, weights, isa)
+        return
+    code, packings = sized_kernel(_kernel_of(nodes, weights), {1}, isa)
     assert not packings
-    for lanes in (4, isa_of(cpu_target(CPU)).lanes):
+    for lanes in (4, isa.lanes):
         assert f"T.Broadcast(T.float32(0.0), {lanes})" in code.script()
 
 
-def one_form_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> Packings:
+@pytest.mark.parametrize("mcpu", [AVX512, AVX2, NEON])
+def test_products_of_images_of_any_size_have_one_form(mcpu: str) -> None:
+    one_form_of([_N("Conv", ["x", "w"], ["y"])], {"w": _weight(64, 32, 1, 1)}, isa_of(target_of(mcpu)))
+
+
+def one_form_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], isa: Isa | None = None) -> Packings:
     """The packings of a kernel of an image of any size whose code assumes nothing about sizes."""
     function = _kernel_of(nodes, weights)
     with assuming(dims_of(function)) as found:
-        done = generate(function, {1}, isa_of(cpu_target(CPU)))
+        done = generate(function, {1}, isa or isa_of(cpu_target(CPU)))
     assert done is not None and not found.conditions
     return done[1]
 

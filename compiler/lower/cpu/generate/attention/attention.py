@@ -17,29 +17,38 @@ from heterocc.compiler.lower.cpu.generate.attention.paired import PairedAttentio
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, is_number
+from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, attempt, is_number
 from heterocc.compiler.lower.written import WRITTEN
 
 
 def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
-    """The kernel for an instruction set; None if sizes are known only at run time and one of them cannot be read.
+    """The kernel for an instruction set; None if its sizes are known only at run time and there is no code for some.
 
-    Such a kernel computes single numbers if there are fewer keys than a vector has lanes.
+    Such a kernel computes single numbers if there are fewer keys than a vector has lanes. It has `hidden_sizes` as
+    parameters before the result.
     """
-    dims = [size.expr for size in _sizes(form) if not is_number(size)]
+    dims = _dynamic_sizes(form)
     if not dims:
         return _written(form, isa)
     isa = replace(isa, bfloat=False)
-    given = [as_expr(n) for operand in form.operands for n in operand.shape]
     with assuming(dims) as found:
-        if not all(any(var.same_as(n) for n in given) for var in found.variables):
-            return None
-        kernel = _written(form, isa)
-    if not found.conditions:
+        kernel = attempt(lambda: _written(form, isa))
+    if kernel is None or not found.conditions:
         return kernel
     with assuming(dims) as single:
-        other = _written(form, replace(isa, lanes=1))
-    return None if single.conditions else emit.guarded(kernel, found.conditions, other)
+        other = attempt(lambda: _written(form, replace(isa, lanes=1)))
+    return None if other is None or single.conditions else emit.guarded(kernel, found.conditions, other)
+
+
+def hidden_sizes(form: Attention) -> list[tirx.Var]:
+    """The variables of sizes that are no dimension of a tensor, such as the number of keys of earlier tokens."""
+    given = [as_expr(n) for operand in form.operands for n in operand.shape]
+    with assuming(_dynamic_sizes(form)) as found:
+        return [var for var in found.variables if not any(var.same_as(n) for n in given)]
+
+
+def _dynamic_sizes(form: Attention) -> list[tirx.Expr]:
+    return [size.expr for size in _sizes(form) if not is_number(size)]
 
 
 def _sizes(form: Attention) -> Iterator[Any]:
@@ -53,10 +62,12 @@ def _written(form: Attention, isa: Isa) -> tirx.PrimFunc:
         build.func_name("attention")
         build.func_attr({"tirx.noalias": True, WRITTEN: True, "op_pattern": 8})
         masks = [f"m{number}" for number in range(len(form.operands) - 4)]
-        arguments = [
-            build.arg(name, _buffer(operand))
-            for name, operand in zip(["q", "k", "v", *masks, "o"], form.operands, strict=True)
-        ]
+        *read, result = form.operands
+        names = ["q", "k", "v", *masks]
+        arguments = [build.arg(name, _buffer(operand)) for name, operand in zip(names, read, strict=True)]
+        for size in hidden_sizes(form):
+            build.arg(size.name, size)
+        arguments.append(build.arg("o", _buffer(result)))
         writer = PairedAttentionWriter if isa.bfloat else AttentionWriter
         writer(form, isa, [_flat(a, o) for a, o in zip(arguments, form.operands, strict=True)])
     return builder.get()

@@ -17,6 +17,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedR
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
+from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -219,7 +220,14 @@ class DirectWriter(CopiedRows):
         weights = arguments.flat(self.kernel.function.params[found.weight])
         base = group * index(self.packing.block) + first * index(self.packing.terms)
 
+        def number_of(term: _Term) -> tirx.Expr:
+            input_, tap_row, tap, further = term
+            number = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + index(tap) + further
+            return base + number * index(run.size)
+
         def walk(_terms: int, step: Step) -> None:
+            if self.packing.size > FAR_NUMBERS and not is_number(self.vectors):
+                step = fetching(step, weights, run.size, number_of)
             if found.taps == 1:
                 emit.in_turn(self.inputs, lambda input_, number: step((input_, index(0), 0, index(0)), number))
                 return
@@ -239,9 +247,7 @@ class DirectWriter(CopiedRows):
                     step((input_, row, column, index(0)), column)
 
         def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
-            input_, tap_row, tap, further = term
-            number = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + index(tap) + further
-            return weights[base + number * index(run.size) + row]
+            return weights[number_of(term) + row]
 
         def loaded(column: int, term: _Term) -> tirx.Expr:
             input_, tap_row, tap, further = term

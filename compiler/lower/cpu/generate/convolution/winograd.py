@@ -21,6 +21,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, W
 from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
+from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
@@ -30,15 +31,6 @@ from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, smaller
 
 SIDE = 4
 """The inputs along a side of a tile; the next tile starts two further."""
-
-FAR_NUMBERS = 192 << 10
-"""The number of weights above which they are prefetched; fewer stay in a second-level cache."""
-
-AHEAD = 1024
-"""The distance in elements between a weight in use and the prefetched one."""
-
-LINE = 16
-"""The float32 elements of a cache line."""
 
 Values = Sequence[tirx.Expr]
 
@@ -236,7 +228,6 @@ class _Writer:
         inputs, products = buffers
         lanes, terms = self.isa.lanes, self.found.inputs
         weights = arguments.flat(self.kernel.function.params[self.found.weight])
-        every = max(n for n in (1, 2, 4) if n * run.size <= LINE or n == 1)
         with emit.loop(PLANES) as plane:
             base = first * index(PLANES * terms) + plane * index(run.size * terms)
             for vectors in self.blocks.vector_runs:
@@ -251,13 +242,11 @@ class _Writer:
                         return emit.vector(inputs, begin + term * index(self.pitch) + index(column * lanes), lanes)
 
                     def walk(count: int, step: Step, vectors: Run = vectors, base: tirx.Expr = base) -> None:
-                        def ahead(term: tirx.Expr, number: int) -> None:
-                            if number % every == 0:
-                                emit.prefetch(weights, base + term * index(run.size) + index(AHEAD))
-                            step(term, number)
-
-                        far = self.packing.size > FAR_NUMBERS and vectors is self.blocks.vector_runs[0]
-                        emit.in_turn(count, ahead if far else step)
+                        # Of sizes that are known only at run time, the first run may be empty.
+                        first_read = vectors is self.blocks.vector_runs[0] or not is_number(vectors.start)
+                        if self.packing.size > FAR_NUMBERS and first_read:
+                            step = fetching(step, weights, run.size, lambda term: base + term * index(run.size))
+                        emit.in_turn(count, step)
 
                     sums = emit.product_tile(run.size, vectors.size, terms, self.isa, broadcast, loaded, walk)
                     to = plane * index(self._product_plane()) + start

@@ -37,7 +37,7 @@ def test_a_tile_fits_the_registers_and_the_stack(rows: int, vectors: int, isa: I
 @pytest.mark.parametrize(
     ("target", "isa"),
     [
-        (target_of(AVX512), Isa(16, 32, "pairs")),
+        (target_of(AVX512), Isa(16, 32, "pairs", masks=True)),
         (target_of(AVX2), Isa(8, 16, "pairs")),
         (target_of("x86-64"), Isa(4, 16)),
         (ARM, Isa(4, 32)),

@@ -1,0 +1,136 @@
+"""Vectors of which only some lanes are read or stored, by an instruction set that has masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of, loads
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, is_heavy, kept_stages
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset
+from heterocc.compiler.lower.cpu.generate.read import Kernel, Stage
+
+
+def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) -> tirx.Expr:
+    """Which of `lanes` places from `first` on are among `count`. None is negative unless one `may_precede` them."""
+    places = build.ramp(tirx.Cast("int32", first), tirx.const(1, "int32"), lanes)
+    below = places < build.broadcast(tirx.Cast("int32", index(count)), lanes)
+    return tirx.And(places >= build.broadcast(tirx.const(0, "int32"), lanes), below) if may_precede else below
+
+
+def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.Expr) -> tirx.Expr:
+    """Consecutive elements of a flat buffer where `kept` holds, else zeros. The others may be outside the memory."""
+    return tirx.op.masked_load(f"float32x{lanes}", buffer, build.ramp(start, index(1), lanes), kept)
+
+
+def can_mask(kernel: Kernel, row: Axis) -> bool:
+    """Whether `store_masked` supports the epilogue for vectors along an axis: it reads numbers beside each other."""
+    if not can_store(kernel):
+        return False
+    places = [kernel.loops[n] for n in kernel.places]
+    if any(offset(places, b, kernel.loops) is None for b in _outputs(kernel)):
+        return False
+    for stage in kernel.after:
+        for load in loads(stage.value):
+            if _is_inside(kernel, load):
+                continue
+            form = _form(kernel, stage, load)
+            step = None if form is None else row.step(form)
+            if step not in (0, 1) or (step and dtype_of(load) != "float32"):
+                return False
+    return True
+
+
+def _outputs(kernel: Kernel) -> list[tirx.Buffer]:
+    return [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
+
+
+def _is_inside(kernel: Kernel, load: TensorLoad) -> bool:
+    """Whether a stage reads a value of the kernel's own, which is in registers."""
+    return any(load.source.same_as(b) for b in (kernel.sum_, *(s.buffer for s in kernel.after)))
+
+
+def _form(kernel: Kernel, stage: Stage, load: TensorLoad) -> Linear | None:
+    """The place of what a stage reads from an argument as a linear form of the kernel's loops."""
+    every = list(kernel.loops)
+    for number, var in zip(kernel.places, stage.iters, strict=True):
+        every[number] = var
+    return offset(load.indices, load.source, every) if kernel.argument(load.source) is not None else None
+
+
+def store_masked(
+    kernel: Kernel,
+    arguments: Arguments,
+    sums: tirx.Buffer,
+    size: tuple[int, int],
+    along: Axis,
+    place: Callable[[tirx.Expr, tirx.Expr], Place],
+    kept: tirx.Expr,
+) -> None:
+    """Store `size` rows of lanes of `sums` where `kept` holds.
+
+    `place(row, lane)` is where a number belongs; lanes lie `along` an axis.
+    """
+    rows, lanes = size
+    heavy = is_heavy(kernel) and rows > 1
+    held = sums
+    if heavy:
+        # Indexed by a loop, the accumulators themselves would have to live in memory.
+        held = emit.registers(rows, lanes)
+        with emit.loop(rows, "unroll") as row:
+            emit.put(held, emit.vector(sums, row * index(lanes), lanes), row * index(lanes), lanes)
+    with emit.loop(rows, "serial" if heavy else "unroll") as row:
+        registers = {number: emit.registers(1, lanes, "float32") for number, _ in kept_stages(kernel)}
+        results = [(buffer, emit.registers(1, lanes)) for buffer in _outputs(kernel)]
+        first = _Result(kernel, arguments, None, registers, place(row, index(0)), index(0))
+        read = []
+        for stage in kernel.after:
+            for load in loads(stage.value):
+                form = None if _is_inside(kernel, load) else _form(kernel, stage, load)
+                if form is not None and along.step(form):
+                    register, where = emit.registers(1, lanes), at(form, place(row, index(0)))
+                    assert where is not None
+                    taken = masked_vector(arguments.flat(load.source), where, lanes, kept)
+                    emit.put(register, taken, index(0), lanes)
+                    read.append((load, register))
+        with emit.loop(lanes, "vectorized") as lane:
+            total = held[row * index(lanes) + lane]
+            _Result(kernel, arguments, total, registers, place(row, lane), lane).store_to(results, read)
+        for buffer, result in results:
+            where = build.ramp(first.place_in(buffer), index(1), lanes)
+            stored = emit.vector(result, index(0), lanes)
+            build.evaluate(tirx.op.masked_store(arguments.flat(buffer), stored, where, kept))
+
+
+class _Result(Element):
+    """One place of a kernel's outputs: their values go to registers, and what is read along the lanes is in others."""
+
+    _results: Sequence[tuple[tirx.Buffer, tirx.Buffer]]
+    _read: Sequence[tuple[TensorLoad, tirx.Buffer]]
+
+    def store_to(
+        self, results: Sequence[tuple[tirx.Buffer, tirx.Buffer]], read: Sequence[tuple[TensorLoad, tirx.Buffer]]
+    ) -> None:
+        """Write each output's value to the register beside it; those beside loads have what these read."""
+        self._results, self._read = results, read
+        self.store()
+
+    def place_in(self, buffer: tirx.Buffer) -> tirx.Expr:
+        """The element's place in the memory of an output."""
+        where = self.offset_of(buffer)
+        assert where is not None
+        return where
+
+    def _give(self, buffer: tirx.Buffer, value: tirx.Expr) -> None:
+        register = next(result for given, result in self._results if given.same_as(buffer))
+        build.buffer_store(register, value, [self._lane])
+
+    def _load(self, load: TensorLoad, iters: Sequence[tirx.Var]) -> tirx.Expr:
+        found = next((r for known, r in self._read if tvm_ffi.structural_equal(known, load)), None)
+        return super()._load(load, iters) if found is None else found[self._lane]

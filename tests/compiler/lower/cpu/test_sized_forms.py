@@ -1,0 +1,86 @@
+"""Kernels of images of any size that one form of code serves, and what needs no kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.cpu.generate.generate import generate
+from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
+from heterocc.compiler.lower.cpu.target import cpu_target
+from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
+from tests.compiler.lower.lowered import CPU
+from tests.symbolic_models import dynamic_model
+
+_N = helper.make_node
+IMAGE: Mapping[str, Sequence[int | str]] = {"x": ("n", 8, "m", "k")}
+PIXELS = [
+    _N("Conv", ["x", "w"], ["c"], pads=[3] * 4, strides=[4] * 2),
+    _N("Reshape", ["c", "rows"], ["r"]),
+    _N("Transpose", ["r"], ["t"], perm=[0, 2, 1]),
+]
+"""The pixels of a map, whose height and width are quotients, as rows [n, pixels, 8]."""
+
+WEIGHTS = {"w": np.ones((8, 8, 7, 7), np.float32), "rows": np.array([0, 0, -1])}
+
+
+def _kernels(
+    nodes: Sequence[onnx.NodeProto],
+    shapes: Mapping[str, Sequence[int | str]],
+    weights: Mapping[str, np.ndarray],
+) -> KernelModule:
+    typed = {name: ("float32", tuple(dims)) for name, dims in shapes.items()}
+    model = import_model(dynamic_model([*nodes], typed, [nodes[-1].output[0]], dict(weights)), keep_dims=True)
+    graph = model.graph
+    job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    return kernel_module(job, cpu_target(CPU))
+
+
+def _has_one_form(module: KernelModule, number: int) -> bool:
+    """Whether the code of a kernel assumes nothing about sizes."""
+    function = module.mod[module.kernels[number].symbol]
+    with assuming(dims_of(function)) as found:
+        assert generate(function, {1}, isa_of(cpu_target(CPU))) is not None
+    return not found.conditions
+
+
+def test_a_reshape_of_an_image_of_any_size_has_no_kernel() -> None:
+    assert len(_kernels(PIXELS, IMAGE, WEIGHTS).kernels) == 2
+
+
+def test_a_product_of_the_pixels_of_an_image_of_any_size_has_one_form() -> None:
+    nodes = [*PIXELS, _N("Relu", ["t"], ["u"]), _N("MatMul", ["u", "v"], ["y"])]
+    module = _kernels(nodes, IMAGE, {**WEIGHTS, "v": np.ones((8, 24), np.float32)})
+    assert _has_one_form(module, len(module.kernels) - 1)
+
+
+@pytest.mark.parametrize(
+    ("node", "more"),
+    [
+        (_N("Concat", ["x", "z"], ["y"], axis=1), {"z": ("n", 5, "m", "k")}),
+        (_N("Relu", ["x"], ["y"]), {}),
+    ],
+    ids=["concatenation", "map"],
+)
+def test_maps_of_an_image_of_any_size_have_one_form(
+    node: onnx.NodeProto, more: Mapping[str, Sequence[int | str]]
+) -> None:
+    assert _has_one_form(_kernels([node], {**IMAGE, **more}, {}), 0)
+
+
+def test_gates_of_an_image_of_any_size_have_one_form() -> None:
+    nodes = [_N("Conv", ["z", "w"], ["g"]), _N("Sigmoid", ["g"], ["s"]), _N("Mul", ["x", "s"], ["y"])]
+    module = _kernels(nodes, {**IMAGE, "z": ("n", 6, 1, 1)}, {"w": np.ones((8, 6, 1, 1), np.float32)})
+    assert len(module.kernels) == 1 and _has_one_form(module, 0)
+
+
+def test_means_of_maps_of_any_size_have_one_form() -> None:
+    nodes = [PIXELS[0], _N("ReduceMean", ["c"], ["y"], axes=[2, 3])]
+    assert _has_one_form(_kernels(nodes, IMAGE, {"w": WEIGHTS["w"]}), 1)
