@@ -48,8 +48,19 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
             if is_symbol(dim) and dim.dim_param in first:
                 dim.dim_param = root(dim.dim_param)
     if first:
-        draft.symbols = Symbols(tuple(names_of(draft.graph.input)))
+        draft.symbols = _renamed(symbols, tuple(names_of(draft.graph.input)), {n: root(n) for n in first})
     return bool(first)
+
+
+def _renamed(symbols: Symbols, names: tuple[str, ...], roots: Mapping[str, str]) -> Symbols:
+    """Symbols with the assumptions about names that have not changed."""
+    changed = {*roots, *roots.values()}
+    return Symbols(
+        names,
+        filled=symbols.filled - changed | {roots[n] for n in roots if {n, roots[n]} <= symbols.filled},
+        ranges={n: r for n, r in symbols.ranges.items() if n not in changed},
+        steps={n: s for n, s in symbols.steps.items() if n not in changed},
+    )
 
 
 def _exchanged(given: Given) -> Iterator[tuple[Size, Size]]:
