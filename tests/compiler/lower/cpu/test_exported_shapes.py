@@ -155,3 +155,26 @@ def test_batches_that_only_assumptions_show_to_be_exchanged_become_one_dimension
     )
     feeds = ({"x": _numbers(b, n, 4), "y": _numbers(b, m, 4)} for b, n, m in ((1, 7, 2), (3, 12, 5)))
     _equal(model, tmp_path, *feeds)
+
+
+def test_lengths_of_past_keys_and_values_that_have_names_of_their_own_become_one(tmp_path: Path) -> None:
+    model = _model(
+        "agraph (float[1,s,4] x, float[1,p,4] keys, float[1,q,4] values) => (float[1,s,4] y) "
+        "{ k = Concat<axis = 1>(keys, x)  v = Concat<axis = 1>(values, x)  t = Transpose<perm = [0, 2, 1]>(k) "
+        "  a = MatMul(x, t)  w = Softmax<axis = -1>(a)  y = MatMul(w, v) }"
+    )
+    feeds = [
+        {"x": _numbers(1, s, 4), **dict.fromkeys(("keys", "values"), _numbers(1, p, 4))} for s, p in ((3, 2), (1, 9))
+    ]
+    _equal(model, tmp_path, *feeds)
+
+
+def test_batches_that_a_reshape_shows_to_be_factors_of_equal_sizes_become_one(tmp_path: Path) -> None:
+    model = _model(
+        "agraph (float[a,n,4] x, float[b,2] y) => (float[b,n,2,2] z) "
+        "<int64 zero = {0}, int64 one = {1}, int64[1] first = {0}, int64[2] pair = {2, 2}> "
+        "{ sy = Shape(y)  batch = Gather(sy, zero)  batches = Unsqueeze(batch, first)  sx = Shape(x) "
+        "  length = Gather(sx, one)  lengths = Unsqueeze(length, first) "
+        "  shape = Concat<axis = 0>(batches, lengths, pair)  z = Reshape<allowzero = 1>(x, shape) }"
+    )
+    _equal(model, tmp_path, *({"x": _numbers(b, n, 4), "y": _numbers(b, 2)} for b, n in ((1, 3), (4, 2))))
