@@ -111,7 +111,13 @@ class ImportedModel:
     @property
     def bounds_are_known(self) -> bool:
         """Whether each limit of the sizes is one of a named dimension, which can be checked before a run."""
-        return self.symbols is None or all(limit.size.name is not None for limit in self.symbols.limits.values())
+        return self.unchecked_limit is None
+
+    @property
+    def unchecked_limit(self) -> tuple[str, int] | None:
+        """A size of several dimensions that the nodes limit, as text, and the largest value; None if there is none."""
+        limits = () if self.symbols is None else self.symbols.limits.values()
+        return next(((limit.size.text, limit.most) for limit in limits if limit.size.name is None), None)
 
     def known_dims(self, value: Value) -> tuple[int | str | None, ...] | None:
         """The shape of a value, None for a dimension that does not follow from those of the inputs."""

@@ -136,7 +136,8 @@ def _normalised(draft: Draft, stem: str, digest: Callable[[], str], where: str, 
         values = simplify(draft, where)
     if draft.symbols is not None and (draft.symbols.fresh or (assume and disagreements(draft, values))):
         values = _with_filled_dimensions(draft, values, where)
-    while assume and assume_sizes(draft, values, namer):
+    # What an operator needs to be equal may be known only now, as it depends on the assumptions.
+    while assume and (unify_names(draft, values, assume=True) or assume_sizes(draft, values, namer)):
         values = simplify(draft, where)
     if draft.symbols is None and _has_unknown_sizes(draft, values):
         draft.symbols = Symbols(())

@@ -142,7 +142,7 @@ class Support:
                 return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which {device.name} does not compute")
         for role, value in touched:
             if device.static_shapes_only and not value.is_static and not self._takes_sizes(value, device):
-                return Refusal("shape", f"{role} '{value.name}' has shape {shape_text(value)}, known only at run time")
+                return Refusal("shape", self._shape_reason(role, value))
         if device.backend == "cpu" and self.beside_last_resort and any(not v.is_static for _, v in touched):
             slower = self._slower(node, device)
             if slower is not None:
@@ -156,6 +156,13 @@ class Support:
         if device.memory is not None and total > device.memory:
             return Refusal("limit", f"its tensors have {total} bytes, more than {device.name}'s {device.memory}")
         return None
+
+    def _shape_reason(self, role: str, value: Value) -> str:
+        """Why a value whose shape is not static is refused."""
+        limit = self.model.unchecked_limit
+        if limit is not None:
+            return f"'{limit[0]}' must be at most {limit[1]}, which no single dimension shows: fix one with --dim"
+        return f"{role} '{value.name}' has shape {shape_text(value)}, known only at run time"
 
     def _takes_sizes(self, value: Value, device: TargetDevice) -> bool:
         """Whether code for the device takes sizes at run time: those that follow from named dimensions.

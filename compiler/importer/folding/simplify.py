@@ -21,6 +21,7 @@ from heterocc.compiler.importer.draft.draft import (
 )
 from heterocc.compiler.importer.draft.surgery import Node, open_branch, put_together, replace, take_apart
 from heterocc.compiler.importer.folding.fold import constant_of, fold
+from heterocc.compiler.importer.folding.repeated import has_repeated, merge_repeated
 from heterocc.compiler.importer.folding.settle import settle_shapes
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection
 from heterocc.compiler.importer.operators.functions import types_of
@@ -69,16 +70,18 @@ def _plain_casts(draft: Draft, values: Mapping[str, Value]) -> bool:
 
 
 def _operate(draft: Draft) -> bool:
-    """Inline decided branches, and remove nodes without effect and unused ones.
+    """Inline decided branches, and remove nodes without effect, repeated selections and unused nodes.
 
-    Returns whether a branch was inlined or a node without effect removed.
+    Returns whether a branch was inlined, or a node without effect or a repeated one removed.
     """
     needed = draft.drop_constants()
-    if not any(needed.isdisjoint(n.output) or _is_removable(n, draft) for n in draft.graph.node):
+    removable = any(needed.isdisjoint(n.output) or _is_removable(n, draft) for n in draft.graph.node)
+    if not removable and not has_repeated(draft):
         return False  # linking the nodes takes longer than the rest of most rounds
     graph = take_apart(draft)
     changed = _take_branches(graph, draft)
     changed |= _bypass(graph, draft)
+    changed |= merge_repeated(graph, draft)
     put_together(graph, draft)
     return changed
 

@@ -53,11 +53,33 @@ def expand_local(draft: Draft, namer: Namer, where: str) -> None:
     keys = {(f.domain, f.name) for f in draft.model.functions}
     _check_size(draft, where)
     _fill_local_defaults(draft)
+    _settle_operator_sets(draft)
     _expand(draft, lambda node: (node.domain, node.op_type) in keys, namer, where, schema=False)
     del draft.model.functions[:]
     sort_nodes(draft.graph, where)
     check(draft, where)
     drop_unused_domains(draft)
+
+
+def _settle_operator_sets(draft: Draft) -> None:
+    """Let functions import the model's operator sets where all their operators are the same in these.
+
+    The inliner converts a function of another operator set, for which it needs the types of all its values.
+    """
+    versions = {o.domain: o.version for o in draft.model.opset_import}
+
+    def version(node: onnx.NodeProto, number: int) -> int | None:
+        try:
+            return int(onnx.defs.get_schema(node.op_type, number, node.domain).since_version)
+        except onnx.defs.SchemaError:
+            return None
+
+    for function in draft.model.functions:
+        for imported in function.opset_import:
+            wanted = versions.get(imported.domain, imported.version)
+            nodes = [node for node in nodes_of(function.node) if node.domain == imported.domain]
+            if all(version(node, wanted) == version(node, imported.version) for node in nodes):
+                imported.version = wanted
 
 
 def _check_size(draft: Draft, where: str) -> None:

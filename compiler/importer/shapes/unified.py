@@ -34,7 +34,7 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
         given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
         exchanged = _exchanged(given) if assume else ()
         for sizes in (*needed_equal(given, symbols.shape_of(values.get(node.output[0]))), *exchanged):
-            one, other = (root(size.name) if size.name in symbols.names else None for size in sizes)
+            one, other = (root(name) if name in symbols.names else None for name in _differing(*sizes, factors=assume))
             if one is None or other is None or one == other:
                 continue
             kept, renamed = sorted((one, other), key=symbols.names.index)
@@ -48,8 +48,37 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
             if is_symbol(dim) and dim.dim_param in first:
                 dim.dim_param = root(dim.dim_param)
     if first:
-        draft.symbols = Symbols(tuple(names_of(draft.graph.input)))
+        draft.symbols = _renamed(symbols, tuple(names_of(draft.graph.input)), {n: root(n) for n in first})
     return bool(first)
+
+
+def _renamed(symbols: Symbols, names: tuple[str, ...], roots: Mapping[str, str]) -> Symbols:
+    """Symbols with the assumptions about names that have not changed."""
+    changed = {*roots, *roots.values()}
+    return Symbols(
+        names,
+        filled=symbols.filled - changed | {roots[n] for n in roots if {n, roots[n]} <= symbols.filled},
+        ranges={n: r for n, r in symbols.ranges.items() if n not in changed},
+        steps={n: s for n, s in symbols.steps.items() if n not in changed},
+    )
+
+
+def _differing(left: Size, right: Size, *, factors: bool) -> tuple[str | None, str | None]:
+    """The names in which two sizes differ, if they are equal where these are: past + new and other + new, say.
+
+    With `factors` they may be factors, such as the batches of 64 * length * batch and 64 * length * other, which are
+    equal unless the length is 0.
+    """
+    terms = (left - right).terms
+    if len(terms) != 2 or terms[0][1] != -terms[1][1]:
+        return None, None
+    products = [list(product) for product, _ in terms]
+    for atom in terms[0][0] if factors else ():
+        if atom in products[1]:
+            for product in products:
+                product.remove(atom)
+    one, other = (p[0] if len(p) == 1 and isinstance(p[0], str) else None for p in products)
+    return one, other
 
 
 def _exchanged(given: Given) -> Iterator[tuple[Size, Size]]:

@@ -11,11 +11,20 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from heterocc.compiler.importer.symbols.integers import above, absolute, divided, equal, truth
+from heterocc.compiler.importer.symbols.integers import (
+    above,
+    absolute,
+    divided,
+    equal,
+    is_rising,
+    largest_within,
+    truth,
+)
 from heterocc.compiler.importer.symbols.sizes import (
     Size,
     differ,
     larger,
+    named,
     number,
     product_of,
     quotient,
@@ -69,7 +78,15 @@ class Given:
     floors: dict[str, int] | None = None
 
     def limit(self, size: Size, most: int) -> None:
-        """Record that the model is only valid if `size` is at most `most`."""
+        """Record that the model is only valid if `size` is at most `most`, if possible as a limit of a name."""
+        least = (number(most) - size).least
+        if least is not None and least >= 0:
+            return
+        if len(size.names) == 1 and size.name is None and is_rising(size):
+            found = largest_within(size, most)
+            if found is not None:
+                (name,) = size.names
+                size, most = named(name), found
         known = self.limits.get(size.text)
         if known is None or known.most > most:
             self.limits[size.text] = Limit(size, most)
@@ -78,12 +95,26 @@ class Given:
         """Assume that a size is 0 or more, if it depends on one name and is from some size of it on."""
         if self.floors is None or len(size.names) != 1:
             return False
+        table = next((count for product, count in size.terms if not product), 0)
+        taken = number(table) - size  # the part of a table of this length that a run leaves out
+        if table > 0 and is_rising(taken) and largest_within(taken, table) is not None:
+            self.limit(taken, table)
+            return True
         (name,) = size.names
-        negative = [n for n in (*range(1, _TRIED), *_LARGE) if size.at({name: n}) < 0]
+        negative = _negative(size, name)
         if negative and negative[-1] >= _TRIED - 1:
             return False
         self.floors[name] = max(self.floors.get(name, 1), negative[-1] + 1 if negative else 1)
         return True
+
+    def is_positive(self, size: Size) -> bool:
+        """Whether a size is 0 or more under the assumptions so far."""
+        if size.least is not None and size.least >= 0:
+            return True
+        if not self.floors or len(size.names) != 1:
+            return False
+        (name,) = size.names
+        return max(_negative(size, name), default=0) < self.floors.get(name, 1)
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The value of an attribute."""
@@ -113,6 +144,11 @@ class Given:
         if found is None or any(size.number is None for size in found):
             return None
         return [size.number or 0 for size in found]
+
+
+def _negative(size: Size, name: str) -> list[int]:
+    """The sizes of its only name, of those that are tried, with which a size is negative."""
+    return [n for n in (*range(1, _TRIED), *_LARGE) if size.at({name: n}) < 0]
 
 
 def known_numbers(shape: Shape) -> tuple[int, ...] | None:

@@ -60,7 +60,7 @@ def _place(given: Given, size: Size, index: Size) -> Size | None:
         if size.number is not None and index.names:
             given.limit(index, size.number)
             return index
-        return smaller(index, size)
+        return index if given.is_positive(size - index) else smaller(index, size)
     if index.number == -1 and is_positive_dimension(size):
         return size + index
     return larger(size + index, number(0)) if _is_back(index) else None
@@ -115,7 +115,11 @@ def _slice(given: Given) -> list[Shape] | None:
             given.assume_positive(bounds[1] - bounds[0] - number(1))  # as its end is assumed not to be negative
         if bounds is not None:
             count = quotient(bounds[1] - bounds[0] + number(step - 1), number(step))
-            dims[axis] = count if count is None or bounds[0].number == 0 else larger(count, number(0))
+            # A window of a table whose start follows from sizes, such as that of relative positions, is not empty.
+            window = size is not None and size.number is not None and bool(bounds[0].names) and count is not None
+            whole = bounds[0].number == 0 or (count is not None and given.is_positive(count))
+            whole = whole or (window and count is not None and given.assume_positive(count))
+            dims[axis] = count if count is None or whole else larger(count, number(0))
     return [tuple(dims)]
 
 
@@ -232,7 +236,7 @@ def _split(given: Given) -> list[Shape] | None:
 
 
 def _top_k(given: Given) -> list[Shape] | None:
-    """Values and places: as many as are asked for, if the dimension has so many for all sizes, as far as is known."""
+    """Values and places: as many as are asked for. A run whose dimension has fewer ends with an error."""
     shape, wanted = given.shape(), given.sizes(1) if given.opset >= 10 else [number(given.attribute("k"))]
     if shape is None or not shape:
         return None
@@ -240,7 +244,10 @@ def _top_k(given: Given) -> list[Shape] | None:
     size, count = shape[axis], wanted[0] if wanted else None
     if size is not None and count is not None:
         gap = size - count
-        if gap.number is None and not (gap.least is not None and gap.least >= 0) and not given.assume_positive(gap):
+        # The code checks a dimension of several names, and the runtime one of a single name before it runs.
+        checked = size.number is None and len(gap.names) > 1
+        known = gap.number is not None or (gap.least is not None and gap.least >= 0)
+        if not (known or checked or given.assume_positive(gap)):
             count = None
     return [(*shape[:axis], count, *shape[axis + 1 :])] * 2
 
@@ -249,14 +256,19 @@ def _pad(given: Given) -> list[Shape] | None:
     shape = given.shape()
     if shape is None:
         return None
-    pads = given.sizes(1) if given.opset >= 11 else [number(int(n)) for n in given.attribute("pads")]
     axes = given.numbers(3) if given.has(3) else list(range(len(shape)))
+    pads: list[Size | None] | None
+    if given.opset < 11:
+        pads = [number(int(n)) for n in given.attribute("pads")]
+    else:
+        found = given.contents[1] if len(given.contents) > 1 else None
+        pads = None if found is None else list(found.flat)
     if pads is None or axes is None:
         return [(None,) * len(shape)]
     dims = list(shape)
     for index, axis in enumerate(axes):
-        size = dims[axis]
-        dims[axis] = None if size is None else size + pads[index] + pads[index + len(axes)]
+        size, before, after = dims[axis], pads[index], pads[index + len(axes)]
+        dims[axis] = None if size is None or before is None or after is None else size + before + after
     return [tuple(dims)]
 
 

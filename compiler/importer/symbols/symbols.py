@@ -21,6 +21,7 @@ from heterocc.compiler.importer.symbols.contents import (
     contents_of,
 )
 from heterocc.compiler.importer.symbols.control import Arrays, Inside
+from heterocc.compiler.importer.symbols.fractions import are_whole, fractions_of
 from heterocc.compiler.importer.symbols.repeats import is_control
 from heterocc.compiler.importer.symbols.shapes import shapes_of
 from heterocc.compiler.importer.symbols.sizes import Filled, Size, named, number, product_of, quotient
@@ -37,7 +38,8 @@ class Symbols:
     """What is known of a model's sizes.
 
     `names` are the named dimensions of its inputs, `sizes` the expressions of dimensions by their text in shapes.
-    `contents` are the integers that nodes compute from shapes, by value. `limits` are assumptions of the shapes, by the
+    `contents` are the integers that nodes compute from shapes, by value, and `fractions` what they compute in floats
+    before they round it. `limits` are assumptions of the shapes, by the
     text of the size that is limited. `fresh` are the names of sizes that are known only at run time, each with the node
     that computes it. `failed` are the nodes whose rules raised an error: either the node is not valid, or the rule.
     `filled` are names of dimensions that are at least 1 in every run, which the shapes assume. `pins` are sizes that
@@ -50,6 +52,7 @@ class Symbols:
     names: tuple[str, ...]
     sizes: dict[str, Size] = field(default_factory=dict)
     contents: dict[str, Contents] = field(default_factory=dict)
+    fractions: dict[str, Contents] = field(default_factory=dict)
     limits: dict[str, Limit] = field(default_factory=dict)
     fresh: dict[str, str] = field(default_factory=dict)
     failed: list[tuple[onnx.NodeProto, Exception]] = field(default_factory=list)
@@ -70,6 +73,7 @@ class Symbols:
             self.names,
             dict(self.sizes),
             dict(self.contents),
+            dict(self.fractions),
             dict(self.limits),
             dict(self.fresh),
             filled=self.filled,
@@ -194,6 +198,7 @@ def _derived(
     """The values that follow from one choice of branches; fills `symbols`."""
     found = dict(table)
     symbols.contents = {n: c for n, a in weights.items() if (c := as_contents(a)) is not None}
+    symbols.fractions = {}
     symbols.fresh = {}
     symbols.failed = []
     symbols.equal = []
@@ -248,6 +253,7 @@ def _derive(
     for node in nodes:
         for name in node.output:
             symbols.contents.pop(name, None)
+            symbols.fractions.pop(name, None)
         shapes = [symbols.shape_of(found.get(name)) for name in node.input]
         contents = [symbols.contents.get(name) if name else None for name in node.input]
         limits = dict(symbols.limits)
@@ -281,9 +287,13 @@ def _derive(
         if node.output and node.output[0]:
             value = found.get(node.output[0])
             dtype = "int64" if value is None else value.dtype
-            elements = _applied(symbols, node, contents_of, given, symbols.shape_of(value), dtype)
+            result = symbols.shape_of(value)
+            elements = _applied(symbols, node, contents_of, given, result, dtype)
+            if elements is None:
+                parts = [symbols.fractions.get(name) for name in node.input]
+                elements = _applied(symbols, node, fractions_of, given, parts, result, dtype)
             if elements is not None:
-                symbols.contents[node.output[0]] = elements
+                (symbols.contents if are_whole(elements) else symbols.fractions)[node.output[0]] = elements
 
 
 def _applied(symbols: Symbols, node: onnx.NodeProto, rule: Callable[..., _T | None], *given: Any) -> _T | None:

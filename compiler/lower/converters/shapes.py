@@ -133,7 +133,10 @@ def _concatenated(ctx: Context, parts: Sequence[relax.Expr], axis: int, shape: S
 
 @converter("Split")
 def split(ctx: Context, data: relax.Expr, sizes: relax.Expr | None = None) -> relax.Expr | list[relax.Expr]:
-    """Split. If a part is empty, each part becomes a separate slice."""
+    """Split. If a part is empty, each part becomes a separate slice, as it does if its size follows from others."""
+    known = ctx.sizes(1) if sizes is not None and fixed(sizes) is None else None
+    if known is not None:
+        return _parted(ctx, data, known)
     parts = ctx.attrs.get("split") if sizes is None else ctx.known(sizes)
     if parts is None or all(parts):
         return ctx.original(data) if sizes is None else ctx.original(data, sizes)
@@ -141,4 +144,18 @@ def split(ctx: Context, data: relax.Expr, sizes: relax.Expr | None = None) -> re
     ends = [int(e) for e in np.cumsum(parts)]
     return [
         op.strided_slice(data, [axis], [e - int(n)], [e], assume_inbound=True) for n, e in zip(parts, ends, strict=True)
+    ]
+
+
+def _parted(ctx: Context, data: relax.Expr, sizes: Sequence[Extent]) -> list[relax.Expr]:
+    """The parts of these sizes, in the shapes that are known of them."""
+    axis = int(ctx.attrs.get("axis", 0)) % rank_of(data)
+    starts = list(itertools.accumulate((as_int64(n) for n in sizes[:-1]), initial=tirx.const(0, "int64")))
+
+    def part(given: list[te.Tensor], start: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        return te.compute(shape, lambda *i: given[0](*i[:axis], i[axis] + start[0], *i[axis + 1 :]), name="split")
+
+    return [
+        emit_sized(ctx.bb, part, [data], [start], ctx.result(output), dtype_of(data), "split")
+        for output, start in enumerate(starts)
     ]

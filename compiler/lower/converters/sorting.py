@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import has_fixed_sizes, requested
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, rank_of, scalar
@@ -67,7 +68,9 @@ def _top_of_any(ctx: Context, data: relax.Expr, axis: int) -> list[relax.Expr]:
             count = wanted[axis]
             call = tirx.call_packed("tvm.contrib.sort.topk", ins[0], outs[0], count, axis, "indices", smallest)
             # The function takes a count of 0 as that of all elements.
-            return tirx.IfThenElse(count > tirx.const(0, "int64"), tirx.Evaluate(call), None)
+            sorted_ = tirx.IfThenElse(count > tirx.const(0, "int64"), tirx.Evaluate(call), None)
+            enough = count <= as_int64(ins[0].shape[axis])
+            return tirx.SeqStmt([asserted(ctx, enough, "k is larger than the size of the dimension"), sorted_])
 
         return te.extern([tuple(wanted)], [given[0]], sort, name="places", dtype=["int64"])
 

@@ -9,7 +9,17 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
-_OPERATIONS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max)
+_OPERATIONS = (
+    tirx.Add,
+    tirx.Sub,
+    tirx.Mul,
+    tirx.Div,
+    tirx.Mod,
+    tirx.FloorDiv,
+    tirx.FloorMod,
+    tirx.Min,
+    tirx.Max,
+)
 
 
 def with_bound_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:

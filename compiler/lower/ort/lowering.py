@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import onnx
 
-from heterocc.artifacts.dtypes import STORAGE
+from heterocc.artifacts.dtypes import NARROW, STORAGE
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft.draft import to_tensor
@@ -16,6 +18,9 @@ from heterocc.runtime.execute.ort_session import open_session, session_options
 
 INLINE_BYTES = 1024
 """Initializers below this size stay inside the ONNX model."""
+
+_WITHOUT_ARRAYS = frozenset({"float4_e2m1fn", "float8_e8m0fnu", "int2", "uint2"})
+"""Dtypes that ONNX Runtime may compute with, but that its Python package takes and returns no arrays of."""
 
 
 class OrtLowering:
@@ -34,7 +39,8 @@ class OrtLowering:
                     tensor.CopyFrom(to_tensor(tensor.name, array))
         params = tuple(np.ascontiguousarray(job.model.weights[t.name]) for t in outside)
         names = tuple(t.name for t in outside)
-        reason = _refusal(proto, dict(zip(names, params, strict=True)), optimise=True)
+        borders = (*job.inputs, *job.outputs)
+        reason = _border(job.model, borders) or _refusal(proto, dict(zip(names, params, strict=True)), optimise=True)
         if reason is not None:
             raise LoweringError(f"ONNX Runtime refuses partition {job.name}: {reason}")
         kernels = tuple(KernelInfo(n, (n,), job.model.graph.node_by_name[n].outputs) for n in job.nodes)
@@ -48,12 +54,30 @@ class OrtLowering:
         )
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
-        """The reason why ONNX Runtime cannot create a session for the node alone, or None if it can."""
+        """The reason why ONNX Runtime cannot run the node alone, or None if it can."""
         found = model.graph.node_by_name[node]
         inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)
+        ends = {*model.graph.inputs, *model.graph.outputs}
+        border = _border(model, (v for v in (*inputs, *found.outputs) if v in ends))
+        if border is not None:
+            return border
         proto = model.subgraph((node,), inputs, found.outputs)
         outside = [t.name for t in proto.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
         return _refusal(proto, {name: model.weights[name] for name in outside})
+
+
+def _border(model: ImportedModel, names: Iterable[str]) -> str | None:
+    """The reason why ONNX Runtime's Python package cannot pass these values to the code or from it, or None."""
+    dtypes = {name: model.graph.values[name].dtype for name in names}
+    ends = {*model.graph.inputs, *model.graph.outputs}
+    without = next((n for n, dtype in dtypes.items() if dtype in _WITHOUT_ARRAYS and n in ends), None)
+    if without is not None:
+        source = model.sources.get(without, without)
+        return f"its Python package has no arrays of {dtypes[without]}, the dtype of '{source}'"
+    narrow = next((dtype for dtype in dtypes.values() if dtype in NARROW), None)
+    if narrow is not None and "string" in dtypes.values():
+        return f"its Python package does not pass strings and {narrow} together: cast one of them in the model"
+    return None
 
 
 def _refusal(proto: onnx.ModelProto, weights: dict[str, np.ndarray], *, optimise: bool = False) -> str | None:

@@ -10,6 +10,18 @@ from heterocc.compiler.lower.converters.computed import (
     shaping,
     signals,
     suppression,
+    unique,
 )
 
-__all__ = ["cutting", "images", "numbers", "reducing", "required", "selecting", "shaping", "signals", "suppression"]
+__all__ = [
+    "cutting",
+    "images",
+    "numbers",
+    "reducing",
+    "required",
+    "selecting",
+    "shaping",
+    "signals",
+    "suppression",
+    "unique",
+]

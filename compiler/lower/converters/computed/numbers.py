@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import relax, te, tirx
-from tvm.ir import StringImm
 
 from heterocc.compiler.importer.symbols.contents import Shape
+from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.registry import PREPARED, RESULTS, SIZES, Context, Converter, converter
 from heterocc.compiler.lower.sized import emit_sized
 
@@ -82,9 +82,7 @@ def vector(
 
     def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
         lines: list[tirx.Stmt] = []
-        for condition, message in () if check is None else check(ins):
-            text = f"{ctx.node.op_type} '{_plain(ctx.node.name)}': {message}"
-            lines.append(_assert(condition, text))
+        lines += [asserted(ctx, *found) for found in (() if check is None else check(ins))]
         lines += [tirx.BufferStore(outs[0], n.astype("int64"), [whole(i)]) for i, n in enumerate(numbers(ins))]
         return tirx.SeqStmt(lines) if len(lines) > 1 else lines[0]
 
@@ -92,10 +90,6 @@ def vector(
         return _statements(given, shape, body, "sizes", "int64")
 
     return emit_sized(ctx.bb, compute, tensors, [], [count], "int64", "sizes", opaque=True)
-
-
-def _plain(name: str) -> str:
-    return name.split(".", 1)[0]
 
 
 def table(
@@ -112,11 +106,6 @@ def table(
         return _statements(given, dims, lambda i, o: write(i, o[0]), name, dtype)
 
     return emit_sized(ctx.bb, compute, tensors, [], shape, dtype, name, opaque=True)
-
-
-def _assert(condition: tirx.Expr, text: str) -> tirx.Stmt:
-    # TVM 0.27's constructor names these arguments in the other order, but does not exchange them.
-    return tirx.AssertStmt(condition, StringImm("ValueError"), [StringImm(text)])
 
 
 def _statements(

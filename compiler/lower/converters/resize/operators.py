@@ -185,7 +185,7 @@ def _resize(
     if crops or any(not ctx.is_known(value) for value in read):
         return resize_computed(ctx, data, roi, scales, sizes)
     factors = [] if scales is None else [float(f) for f in ctx.known(scales)]
-    if ctx.is_symbolic(0):
+    if ctx.is_symbolic(0) or ctx.is_symbolic_data(data):
         return resize_sized(ctx, data, factors or None, attrs)
     shape = shape_of(data)
     axes = axes_of(attrs, len(shape))

@@ -311,6 +311,8 @@ class _Writer:
         nest: Nest | None = None,
     ) -> None:
         """`size` elements of the axis from `start`, in a nest that differs from the map's if given."""
+        if is_number(size) and size == 0:
+            return
         lanes = self.lanes
         while lanes > size:
             lanes //= 2

@@ -123,3 +123,19 @@ def test_an_operator_that_tvm_knows_is_not_expanded(tmp_path: Path, op_type: str
     constants = {"g": noise(5)} if op_type == "LayerNormalization" else {}
     path = save(tmp_path, model(nodes, [value("x", [2, 5])], [value("y")], constants, opset=20))
     assert op_types(imported_like(path, {"x": noise(2, 5)})) == [op_type]
+
+
+def test_a_function_of_an_older_operator_set_whose_operators_have_not_changed_is_expanded_as_it_is() -> None:
+    text = """
+    <ir_version: 9, opset_import: ["" : 18, "local" : 1]>
+    agraph (float[n] x, bool c) => (float[n] y) { y = local.outer(x, c) }
+    <domain: "local", opset_import: ["" : 16, "local" : 1]>
+    outer (x, c) => (y) {
+        h = If (c) <then_branch = yes () => (a) { a = local.inner(x) }, else_branch = no () => (b) { b = Neg(x) }>
+        y = Relu(h)
+    }
+    <domain: "local", opset_import: ["" : 14]>
+    inner (x) => (y) { y = Abs(x) }
+    """
+    model = import_model(onnx.parser.parse_model(text), keep_dims=True)
+    assert {node.op_type for node in model.graph.nodes} == {"If", "Relu"}

@@ -168,7 +168,7 @@ def test_a_slice_to_a_computed_end_gets_a_least_size() -> None:
         N("Reshape", ["part", "rows"], ["y"]),
     ]
     model = imported(nodes, ("n",), rest=[400], hop=[160], start=[240], axis=[0], rows=[-1, 160])
-    assert model.graph.values[model.graph.outputs[0]].shape == ("max((n + 80)//160 - 2, 0)", 160)
+    assert model.graph.values[model.graph.outputs[0]].shape == ("(n + 80)//160 - 2", 160)
     assert model.bounds["n"] == (400, None)
 
 
@@ -187,7 +187,7 @@ def test_a_range_that_counts_down_through_floats_has_a_known_length() -> None:
     assert model.graph.values[model.graph.outputs[0]].shape == ("2*n",)
 
 
-def test_a_float_quotient_is_not_taken_for_that_of_integers() -> None:
+def test_a_float_quotient_is_exact_until_it_is_rounded() -> None:
     nodes = [
         N("Shape", ["x"], ["n"]),
         N("Cast", ["n"], ["f"], to=1),
@@ -197,5 +197,4 @@ def test_a_float_quotient_is_not_taken_for_that_of_integers() -> None:
         N("Expand", ["one", "s"], ["y"]),
     ]
     model = imported(nodes, ("n",), two=np.array([2], np.float32), one=np.ones(1, np.float32))
-    shape = model.graph.values[model.graph.outputs[0]].shape
-    assert shape is not None and model.symbols is not None and model.symbols.is_fresh(shape[0])
+    assert model.graph.values[model.graph.outputs[0]].shape == ("n",)
