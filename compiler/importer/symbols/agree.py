@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from heterocc.compiler.importer.symbols.contents import Given
+from heterocc.compiler.importer.symbols.given import Given
 from heterocc.compiler.importer.symbols.sizes import Size, number, product_of, quotient
 
 Pair = tuple[Size | None, Size | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from heterocc.compiler.importer.symbols.contents import Given, Shape
+from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.sizes import Size, larger, number
 
 

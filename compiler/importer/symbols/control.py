@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 
 from heterocc.compiler.importer.symbols.branches import SIDES, Branches
-from heterocc.compiler.importer.symbols.contents import Contents, Shape, as_contents
+from heterocc.compiler.importer.symbols.contents import as_contents
+from heterocc.compiler.importer.symbols.given import Contents, Shape
 from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, body_of, constants_of, repeat_of
 from heterocc.compiler.importer.symbols.sizes import Size, named, number
 from heterocc.passes.graph import Value

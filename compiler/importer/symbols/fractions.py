@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from heterocc.compiler.importer.symbols.contents import MOST_ELEMENTS, Contents, Given, Shape, known_numbers
+from heterocc.compiler.importer.symbols.contents import MOST_ELEMENTS
+from heterocc.compiler.importer.symbols.given import Contents, Given, Shape, known_numbers
 from heterocc.compiler.importer.symbols.sizes import Size, number, quotient
 
 _FLOATS = ("float32", "float64")

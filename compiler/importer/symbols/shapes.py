@@ -6,25 +6,21 @@ import math
 from collections.abc import Callable, Mapping
 
 from heterocc.compiler.importer.symbols.attention_shapes import attention_shapes_of, standard_attention
-from heterocc.compiler.importer.symbols.contents import Given, Shape
 from heterocc.compiler.importer.symbols.contrib_shapes import MICROSOFT, concatenated, contrib_shapes_of
+from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.ml_shapes import ML, ml_shapes_of
 from heterocc.compiler.importer.symbols.sizes import (
     Size,
     broadcast,
-    is_positive_dimension,
     larger,
     number,
     product_of,
     quotient,
-    smaller,
 )
+from heterocc.compiler.importer.symbols.slices import slice_shapes
 from heterocc.compiler.importer.symbols.windows import transposed_shapes, window_shapes
 
 Rule = Callable[[Given], list[Shape] | None]
-
-_FAR = 10**9
-"""Ends of slices from here on mean the end of the dimension; exporters write this, or the largest int32 or int64."""
 
 
 def shapes_of(given: Given) -> list[Shape] | None:
@@ -35,103 +31,6 @@ def shapes_of(given: Given) -> list[Shape] | None:
         return attention_shapes_of(given) or contrib_shapes_of(given)
     rule = _RULES.get(given.node.op_type) if not given.node.domain else None
     return rule(given) if rule is not None and given.shape() is not None else None
-
-
-def slice_bounds(given: Given, size: Size, start: Size, end: Size, step: int) -> tuple[Size, Size] | None:
-    """First and last place, the latter excluded, of a slice with a positive step in a dimension of `size`.
-
-    The last one is inside the dimension; the first one may be behind the last, for an empty slice.
-
-    None if it is not known whether an end counts from the back, or for a negative step. A slice of a table of fixed
-    size is taken to end inside it, which becomes one of the limits.
-    """
-    ahead = start.least is not None and start.least >= 0
-    first = start if ahead and (start.number or 0) < _FAR else _place(given, size, start)
-    last = _place(given, size, end)
-    return None if step < 1 or first is None or last is None else (first, last)
-
-
-def _place(given: Given, size: Size, index: Size) -> Size | None:
-    if index.number is not None and index.number >= _FAR:
-        return size
-    if index.number is not None and index.number <= -_FAR:
-        return number(0)
-    if (index.least is not None and index.least >= 0) or (not _is_back(index) and given.assume_positive(index)):
-        if size.number is not None and index.names:
-            given.limit(index, size.number)
-            return index
-        return index if given.is_positive(size - index) else smaller(index, size)
-    if index.number == -1 and is_positive_dimension(size):
-        return size + index
-    return larger(size + index, number(0)) if _is_back(index) else None
-
-
-def _is_back(index: Size) -> bool:
-    """Whether an index counts from the end for all sizes."""
-    back = (-index).least
-    return back is not None and back > 0
-
-
-def slice_axes(given: Given) -> list[tuple[int, Size, Size, int]] | None:
-    """Axis, start, end and step of each part of a Slice; None if they are not known."""
-    shape = given.shape()
-    if shape is None:
-        return None
-    if given.opset < 10:
-        starts, ends = ([number(int(n)) for n in given.attribute(k)] for k in ("starts", "ends"))
-        axes, steps = given.attribute("axes"), None
-        axes = list(range(len(starts))) if axes is None else [int(a) for a in axes]
-    else:
-        first, last = given.sizes(1), given.sizes(2)
-        if first is None or last is None:
-            return None
-        starts, ends = first, last
-        axes = given.numbers(3) if given.has(3) else list(range(len(starts)))
-        steps = given.numbers(4) if given.has(4) else None
-        if axes is None or (given.has(4) and steps is None):
-            return None
-    steps = [1] * len(starts) if steps is None else steps
-    return [(a % len(shape), s, e, k) for a, s, e, k in zip(axes, starts, ends, steps, strict=True)]
-
-
-def _slice(given: Given) -> list[Shape] | None:
-    shape, parts = given.shape(), slice_axes(given)
-    if shape is None:
-        return None
-    dims = list(shape)
-    if parts is None:
-        cut = given.numbers(3) if given.has(3) else None
-        for axis in cut or ():
-            dims[axis] = None
-        return None if cut is None else [tuple(dims)]
-    for axis, start, end, step in parts:
-        size = dims[axis]
-        dims[axis] = None
-        if size is not None and step < 0:
-            dims[axis] = _backwards(size, start, end, -step)
-            continue
-        bounds = slice_bounds(given, size, start, end, step) if size is not None else None
-        if bounds is not None and (end.least is None or end.least < 0) and not _is_back(end):
-            given.assume_positive(bounds[1] - bounds[0] - number(1))  # as its end is assumed not to be negative
-        if bounds is not None:
-            count = quotient(bounds[1] - bounds[0] + number(step - 1), number(step))
-            # A window of a table whose start follows from sizes, such as that of relative positions, is not empty.
-            window = size is not None and size.number is not None and bool(bounds[0].names) and count is not None
-            whole = bounds[0].number == 0 or (count is not None and given.is_positive(count))
-            whole = whole or (window and count is not None and given.assume_positive(count))
-            dims[axis] = count if count is None or whole else larger(count, number(0))
-    return [tuple(dims)]
-
-
-def _backwards(size: Size, start: Size, end: Size, step: int) -> Size | None:
-    """The length of a slice that runs backwards to the first element; None for other ends."""
-    if end.number is None or end.number > -_FAR or start.number is None:
-        return None
-    if start.number >= 0:
-        length = size if start.number >= _FAR else smaller(start + number(1), size)
-    else:
-        length = size if start.number == -1 else larger(size + start + number(1), number(0))
-    return quotient(length + number(step - 1), number(step))
 
 
 def _reshape(given: Given) -> list[Shape] | None:
@@ -408,7 +307,7 @@ _RULES: Mapping[str, Rule] = {
     "DFT": _dft,
     "Unsqueeze": _axes_added,
     "Squeeze": _axes_added,
-    "Slice": _slice,
+    "Slice": slice_shapes,
     "Reshape": _reshape,
     "Flatten": _flatten,
     "Expand": _expand,

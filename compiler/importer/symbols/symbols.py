@@ -12,16 +12,10 @@ from onnx import helper, shape_inference
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.compiler.importer.symbols.branches import SIDES, Branches
-from heterocc.compiler.importer.symbols.contents import (
-    Contents,
-    Given,
-    Limit,
-    Shape,
-    as_contents,
-    contents_of,
-)
+from heterocc.compiler.importer.symbols.contents import as_contents, contents_of
 from heterocc.compiler.importer.symbols.control import Arrays, Inside
 from heterocc.compiler.importer.symbols.fractions import are_whole, fractions_of
+from heterocc.compiler.importer.symbols.given import Contents, Given, Limit, Shape
 from heterocc.compiler.importer.symbols.repeats import is_control
 from heterocc.compiler.importer.symbols.shapes import shapes_of
 from heterocc.compiler.importer.symbols.sizes import Filled, Size, named, number, product_of, quotient

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.importer.symbols.contents import Given, Shape
+from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.sizes import Size, number, quotient
 
 _WEIGHTS = {"Conv": 1, "FusedConv": 1, "ConvInteger": 1, "QLinearConv": 3}

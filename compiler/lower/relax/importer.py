@@ -19,7 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.importer.symbols.agree import needed_equal
-from heterocc.compiler.importer.symbols.contents import Given
+from heterocc.compiler.importer.symbols.given import Given
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.converters.computed_shapes import from_sizes, reshaped

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from heterocc.compiler.importer.symbols.contents import Shape
+from heterocc.compiler.importer.symbols.given import Shape
 from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.registry import PREPARED, RESULTS, SIZES, Context, Converter, converter
 from heterocc.compiler.lower.sized import emit_sized

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from heterocc.compiler.importer.symbols.contents import Shape
+from heterocc.compiler.importer.symbols.given import Shape
 from heterocc.compiler.importer.symbols.sizes import number
 from heterocc.compiler.lower.converters.computed.numbers import (
     element,

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from heterocc.compiler.importer.symbols.contents import Contents
+from heterocc.compiler.importer.symbols.given import Contents
 from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, repeat_of
 from heterocc.compiler.importer.symbols.sizes import Size
 from heterocc.compiler.lower.converters import RESULTS

@@ -17,7 +17,8 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import needed_names, plain_names
 from heterocc.compiler.importer.symbols.agree import copied_axes
 from heterocc.compiler.importer.symbols.branches import SIDES
-from heterocc.compiler.importer.symbols.contents import Given, as_contents
+from heterocc.compiler.importer.symbols.contents import as_contents
+from heterocc.compiler.importer.symbols.given import Given
 from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control
 from heterocc.compiler.importer.symbols.symbols import Symbols, values_inside
 from heterocc.compiler.lower.backend import PartitionJob

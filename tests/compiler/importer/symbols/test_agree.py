@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
-from heterocc.compiler.importer.symbols.contents import Given
+from heterocc.compiler.importer.symbols.given import Given
 from heterocc.compiler.importer.symbols.sizes import number
 from tests.compiler.onnx_build import node
 

@@ -1,0 +1,155 @@
+"""Reads of the factors of a matrix product: packed, in place, or from copied panels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
+from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset, substituted
+from heterocc.compiler.lower.cpu.generate.product_form import Product
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import Run
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+
+class ProductReads:
+    """Reads of a product's two sides: of numbers, each shared by a row, and of vectors along the columns.
+
+    `length` is the number of columns, `edge` the lanes of a last vector that they fill in part, or 0. `packed` are the
+    packings of the sides that are weights.
+    """
+
+    kernel: Kernel
+    found: Product
+    isa: Isa
+    length: int
+    edge: int
+    packed: list[Panels | PairPanels | None]
+
+    def _filled(self) -> tirx.Expr:
+        """Which lanes of a vector all columns fill."""
+        return mask(index(0), self.isa.lanes, self.length, may_precede=False)
+
+    @property
+    def terms(self) -> int:
+        """The number of steps of the reduction."""
+        return self.found.terms.length
+
+    def numbers(
+        self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr
+    ) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
+        """The number of a row and a term, for the tile of rows from `first`."""
+        found, packing = self.found, self.packed[0]
+        flat = arguments.flat(found.numbers.load.source)
+
+        def broadcast(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+            if packing is not None:
+                base = self._packed_base(packing, place) + first * index(packing.terms)
+                return flat[base + term * index(rows.size) + row]
+            where = at(found.numbers.form, [*place, (found.rows, first + row), (found.terms, term)])
+            assert where is not None
+            return flat[where]
+
+        return broadcast
+
+    def _vectors(
+        self,
+        arguments: Arguments,
+        place: Place,
+        panel: tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None],
+        used: Callable[[int], int],
+    ) -> Callable[[int, tirx.Expr], tirx.Expr]:
+        """The vector of a column of a panel and a term, of `used(column)` lanes."""
+        found, packing, lanes = self.found, self.packed[1], self.isa.lanes
+        run, number, starts, copied = panel
+
+        def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
+            if copied is not None:
+                return emit.vector(copied, term * index(run.size * lanes) + index(column * lanes), used(column))
+            flat = arguments.flat(found.vectors.load.source)
+            if packing is not None:
+                base = self._packed_base(packing, place) + number * index(lanes * packing.terms)
+                first_lane = column * lanes + lanes - used(column)
+                return emit.vector(flat, base + term * index(run.size * lanes) + index(first_lane), used(column))
+            where = at(found.vectors.form, [*place, (found.columns, starts[column]), (found.terms, term)])
+            assert where is not None
+            if run.short:
+                return masked_vector(flat, where, lanes, self._filled())
+            return emit.vector(flat, where, used(column))
+
+        return loaded
+
+    def _packed_base(self, packing: Panels | PairPanels, place: Place) -> tirx.Expr:
+        """The start of the panels of the outer place."""
+        side = self.found.numbers if packing is self.packed[0] else self.found.vectors
+        total: tirx.Expr = index(0)
+        for axis, value in place:
+            if side.form.steps[axis.loops[0]]:
+                total = total * index(axis.length) + value
+        return total * index(packing.block)
+
+    def copy_short(self, arguments: Arguments, place: Place, start: tirx.Expr) -> tirx.Buffer:
+        """Copy a panel of one vector, which columns may not fill, term by term; zeros follow them."""
+        found, lanes = self.found, self.isa.lanes
+        copied = emit.scratch(found.terms.length * lanes)
+        row = found.columns.step(found.vectors.form) == 1
+
+        def take(length: int, kind: str) -> None:
+            with emit.loop(found.terms.length) as term:
+                if not is_number(length):
+                    emit.put(copied, emit.zeros(lanes), term * index(lanes), lanes)
+                with emit.loop(length, kind) as lane:
+                    here = [*place, (found.columns, start + lane), (found.terms, term)]
+                    build.buffer_store(copied, self._element(arguments, here), [term * index(lanes) + lane])
+
+        fits = index(self.length) >= index(lanes)
+        emit.either(fits, lambda: take(lanes, "vectorized" if row else "serial"), lambda: take(self.length, "serial"))
+        return copied
+
+    def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
+        """Copy a panel of the vectors, term by term."""
+        found, lanes = self.found, self.isa.lanes
+        width = len(starts) * lanes
+        copied = emit.scratch(found.terms.length * width)
+        row = found.columns.step(found.vectors.form) == 1
+        known = is_number(self.length)
+        with emit.loop(found.terms.length) as term:
+            for column, start in enumerate(starts):
+                to = term * index(width) + index(column * lanes)
+                used = self.edge if self.edge and column == len(starts) - 1 else lanes
+                used = min(used, self.length) if known else used
+                if known and self.length < lanes:
+                    emit.put(copied, emit.zeros(lanes), to, lanes)
+                with emit.loop(used, "vectorized" if row else "serial") as lane:
+                    here = [*place, (found.columns, start + lane), (found.terms, term)]
+                    build.buffer_store(copied, self._element(arguments, here), [to + lane])
+        return copied
+
+    def _element(self, arguments: Arguments, place: Place) -> tirx.Expr:
+        """A number of the vectors' side, read or computed."""
+        side = self.found.vectors
+        if side.value is not None:
+            return self.value(arguments, side.value, place)
+        where = at(side.form, place)
+        assert where is not None
+        return arguments.flat(side.load.source)[where]
+
+    def value(self, arguments: Arguments, value: tirx.Expr, place: Place) -> tirx.Expr:
+        """A computed number of the vectors' side."""
+
+        def load(read: TensorLoad) -> tirx.Expr:
+            form = offset(read.indices, read.source, self.kernel.loops)
+            where = None if form is None else at(form, place)
+            assert where is not None
+            return arguments.flat(read.source)[where]
+
+        return substituted(value, [], load)
