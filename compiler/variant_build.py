@@ -177,7 +177,7 @@ class VariantBuilder:
             after = self.place(spec, passes)
         except UnsupportedOpError as error:
             with _naming(spec):
-                raise failed.error from error
+                raise failed.error from (failed.error.__cause__ or error)  # the first cause tells more
         faults = (Fault(failed.device, failed.nodes, failed.message),)
         moved += self._moved(faults, plan, after, "does not compile")
         return after
