@@ -8,6 +8,7 @@ by arithmetic after vectorization, depending on the target.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -241,9 +242,18 @@ def has_avx512(target: Target) -> bool:
     return bool(tvm.target.codegen.target_has_features("avx512f", target))
 
 
-@functools.cache
+_registering = threading.Lock()
+
+
 def _operators() -> Mapping[str, Op]:
-    """Our operators by the names of TVM's. They are registered once per process and have no other effect."""
+    """Our operators by the names of TVM's. The threads that compile kernels all ask for them first at the same time."""
+    with _registering:
+        return _registered()
+
+
+@functools.cache
+def _registered() -> Mapping[str, Op]:
+    """Register our operators, which TVM allows once in a process; that has no other effect."""
     made = {}
     for name in (*FUNCTIONS, *INSTRUCTIONS):
         own = f"{_OURS}{name}"
