@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -119,9 +120,10 @@ class Given:
         return [size.number or 0 for size in found]
 
 
-def _negative(size: Size, name: str) -> list[int]:
+@lru_cache(maxsize=1024)
+def _negative(size: Size, name: str) -> tuple[int, ...]:
     """The sizes of its only name, of those that are tried, with which a size is negative."""
-    return [n for n in (*range(1, _TRIED), *_LARGE) if size.at({name: n}) < 0]
+    return tuple(n for n in (*range(1, _TRIED), *_LARGE) if size.at({name: n}) < 0)
 
 
 def known_numbers(shape: Shape) -> tuple[int, ...] | None:

@@ -154,7 +154,7 @@ bool TakeInputs(Runner* runner, Object* feed) {
   return true;
 }
 
-// A new array for an output, at which its tensor then points. nullptr with an exception if there is no memory.
+// A new array for an output, at which its tensor then points. nullptr with an exception if memory runs out.
 Object* NewResult(const Python& python, const Output& output) {
   Store* const store = output.store;
   void* const memory = store->Take();
@@ -222,7 +222,7 @@ bool Call(const Runner& runner) {
   return failed == 0;
 }
 
-// The dictionary of the results; nullptr with an exception if there is no memory for it.
+// The dictionary of the results; nullptr with an exception if memory runs out.
 Object* Results(const Runner& runner) {
   const Python& python = *runner.python;
   Object* const results = python.PyDict_New();

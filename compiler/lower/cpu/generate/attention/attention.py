@@ -22,7 +22,7 @@ from heterocc.compiler.lower.written import WRITTEN
 
 
 def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
-    """The kernel for an instruction set; None if its sizes are known only at run time and there is no code for some.
+    """The kernel for an instruction set; None if some of its sizes are not known before the run and cannot be used.
 
     Such a kernel computes single numbers if there are fewer keys than a vector has lanes. It has `hidden_sizes` as
     parameters before the result.
@@ -41,7 +41,7 @@ def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
 
 
 def hidden_sizes(form: Attention) -> list[tirx.Var]:
-    """The variables of sizes that are no dimension of a tensor, such as the number of keys of earlier tokens."""
+    """The sizes that no tensor has as a dimension, such as the number of keys of earlier tokens."""
     given = [as_expr(n) for operand in form.operands for n in operand.shape]
     with assuming(_dynamic_sizes(form)) as found:
         return [var for var in found.variables if not any(var.same_as(n) for n in given)]
