@@ -70,7 +70,7 @@ class BundleWriter:
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         """`durable` False leaves it to the system when the file reaches the disk: for a bundle that is soon removed."""
-        self._file = AtomicFile(path, durable=durable)
+        self._file = AtomicFile(path, durable=durable, compare=True)
         self._members: dict[str, bytes | memoryview] = {}
         self._weights: list[Weight] = []
         self._index: dict[tuple[str, tuple[int, ...], str], int] = {}

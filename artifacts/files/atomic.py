@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heterocc.artifacts.errors import OutputFileError
+from heterocc.artifacts.files.earlier import EarlierFile
 from heterocc.artifacts.files.leftovers import leftover, try_lock
 from heterocc.artifacts.files.reading import refuse_input
 
@@ -42,6 +43,7 @@ _HINTS = {
     errno.EDQUOT: "free some space, or choose another disk",
     errno.EFBIG: "the file system or the process may not hold so large a file; choose another disk or raise the limit",
     errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EBUSY: "run the command again",
 }
 
 
@@ -51,12 +53,14 @@ class AtomicFile:
     Raises OutputFileError (HC111) for every OSError and for a path that is an input (`reading`). Unless `commit` was
     called, `discard` removes the temporary file; an existing file at `path` is unchanged until then. A symbolic link at
     `path` is followed. Without `durable` the file may be lost or empty after a power failure; that saves milliseconds,
-    for a cache.
+    for a cache. With `compare` an existing file that has the same bytes stays and only gets a new time of change;
+    nothing is written as long as both are equal.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, durable: bool = True, compare: bool = False) -> None:
         self._shown = os.fspath(path)
         self._durable = durable
+        self._earlier: EarlierFile | None = None
         with self._explained():
             self._path = Path(os.path.realpath(self._shown))
             refuse_input(self._shown)
@@ -66,12 +70,18 @@ class AtomicFile:
             self._temporary, self._fd = self._create()
         self.position = 0
         self._open = True
+        self._earlier = EarlierFile.at(self._path) if compare else None
         _files.add(self)
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`."""
         view = memoryview(data).cast("B")
         with self._explained():
+            if self._earlier is not None:
+                if self._earlier.goes_on_with(view):
+                    self.position += view.nbytes
+                    return
+                self._leave_earlier(self._earlier)
             while view.nbytes:
                 written = os.write(self._fd, view[:_CHUNK])
                 self.position += written
@@ -80,6 +90,10 @@ class AtomicFile:
     def patch(self, offset: int, data: bytes) -> None:
         """Overwrite bytes that were already written."""
         with self._explained():
+            if self._earlier is not None:
+                if self._earlier.patch(offset, data):
+                    return
+                self._leave_earlier(self._earlier)
             while data:
                 written = os.pwrite(self._fd, data, offset)
                 offset += written
@@ -88,6 +102,12 @@ class AtomicFile:
     def commit(self) -> None:
         """Make the file durable, where that is wanted, and move it to its path."""
         with self._explained():
+            if self._earlier is not None:
+                self._refuse_input()
+                if self._earlier.is_result(durable=self._durable):
+                    self.discard()
+                    return
+                self._leave_earlier(self._earlier)
             if self._durable:
                 os.fsync(self._fd)
             self._refuse_input()
@@ -104,6 +124,17 @@ class AtomicFile:
             with contextlib.suppress(OSError):
                 self._temporary.unlink()
             os.close(self._fd)
+            self._close_earlier()
+
+    def _leave_earlier(self, earlier: EarlierFile) -> None:
+        # From here on the bytes differ: those before are written, too.
+        earlier.copy_to(self._fd)
+        self._close_earlier()
+
+    def _close_earlier(self) -> None:
+        if self._earlier is not None:
+            self._earlier.close()
+            self._earlier = None
 
     def _sync_folder(self) -> None:
         # The file is already complete; some file systems cannot sync a directory.
