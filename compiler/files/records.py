@@ -13,17 +13,16 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from heterocc.artifacts.errors import OutputFileError
-from heterocc.artifacts.files.writing import atomic_write
 
 FORMAT = 1
 MAX_PER_SHARD = 64
 """Maximum files in each of 256 shards: 16384 records, below 64 MiB on any file system with blocks of 4 KiB."""
 MAX_RECORD_BYTES = 4096
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 SOURCES = (
     "artifacts",
     "compiler/devices",
@@ -68,14 +67,28 @@ class DiskRecords:
         path = self._path(key)
         data = json.dumps({"key": key, **record}).encode()
         try:
-            if not path.parent.is_dir():
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomic_write(path, data, durable=False)
+            _replace(path, data)
             _shrink(path.parent)
-        except (OSError, OutputFileError) as error:
-            cause = error if isinstance(error, OSError) else error.__cause__
-            reason = cause.strerror if isinstance(cause, OSError) else error
-            self.failure = f"the {self.kind} cache in {self.root} cannot be written: {reason}"
+        except OSError as error:
+            self.failure = f"the {self.kind} cache in {self.root} cannot be written: {error.strerror}"
+
+
+def _replace(path: Path, data: bytes) -> None:
+    # A compile writes hundreds of records, and an AtomicFile takes half a millisecond. What a killed process leaves is
+    # dropped with the shard's oldest files.
+    temporary = path.with_name(f".{secrets.token_hex(8)}.partial")
+    try:
+        fd = os.open(temporary, _NEW, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(temporary, _NEW, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _shrink(shard: Path) -> None:
