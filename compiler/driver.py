@@ -223,6 +223,7 @@ def prepare(
         options.device_files,
         options.properties,
         config=options.config,
+        fast_math=options.fast_math,
         traits=traits_of(model),
     )
     if any(device.backend == "cpu" for device in all_devices(lists)):

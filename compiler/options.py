@@ -30,6 +30,7 @@ class CompileOptions:
     ignores entries for devices that only other variants list. `passes` overrides `policy`.
     An `objective` other than latency needs the policy `optimal`.
     `config` is a TOML or JSON file with a table of properties for each device, which `properties` override.
+    `fast_math` sets the property of that name, which allows larger rounding errors, for all devices that have it.
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `sign` is the private key, or its file, that signs the bundle.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. `recheck` repeats
@@ -44,6 +45,7 @@ class CompileOptions:
     device_files: Sequence[Path | TargetDevice] = ()
     properties: Sequence[str] = ()
     config: Path | None = None
+    fast_math: bool = False
     cpu_targets: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int | tuple[int, int]] = field(default_factory=dict)
@@ -96,7 +98,7 @@ class CompileOptions:
                 raise _wrong(f"hints[{name!r}]", sizes, "a sequence of integers, such as (1, 8)")
         _require("policy", self.policy, str, "the name of a policy")
         _require("objective", self.objective, str, "the name of an objective")
-        for name in ("check", "recheck", "cpu_variant"):
+        for name in ("check", "recheck", "cpu_variant", "fast_math"):
             _require(name, getattr(self, name), bool, "True or False")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise _wrong("seed", self.seed, "an integer, 0 or more")

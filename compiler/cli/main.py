@@ -89,6 +89,13 @@ def compile(
     device_file: DeviceFile = None,
     property_: Property = None,
     config: Config = None,
+    fast_math: Annotated[
+        bool,
+        typer.Option(
+            "--fast-math",
+            help="Faster 3x3 convolutions on CPUs, with about three times the rounding error: as CPU.fast_math=on.",
+        ),
+    ] = False,
     cpu_targets: CpuTargets = None,
     affinity: Affinity = None,
     policy: Policy = "merge",
@@ -144,6 +151,7 @@ def compile(
                 variants=tuple(variant or ()),
                 shape_sets=parse_shape_sets(shapes),
                 hints=parse_hints(hint),
+                fast_math=fast_math,
                 cpu_targets=() if cpu_targets is None else (cpu_targets,),
                 affinity=affinity,
                 policy=policy_for(context, policy, objective),

@@ -70,6 +70,11 @@ class TargetDevice:
         return self.properties.get("precision") == "bf16"
 
     @property
+    def fast_math(self) -> bool:
+        """Return whether the device may compute in faster ways that have larger rounding errors."""
+        return self.properties.get("fast_math") == "on"
+
+    @property
     def keeps_binaries(self) -> bool:
         """Return whether the bundle is to hold the driver's binaries of the device's kernels."""
         return self.properties.get("binaries") == "on"

@@ -15,7 +15,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.file import GENERIC_OPENCL_TARGET, read_device_file
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.present import Accelerators, accelerators
-from heterocc.compiler.devices.properties import apply_properties, apply_settings
+from heterocc.compiler.devices.properties import apply_properties, apply_settings, with_fast_math
 from heterocc.runtime.select.found import GENERIC_GPU_DTYPES
 from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Backend
 from heterocc.runtime.select.request import DeviceRequest, joined, parse_request
@@ -112,12 +112,14 @@ def resolve_lists(
     properties: Iterable[str] = (),
     *,
     config: Path | None = None,
+    fast_math: bool = False,
     traits: ModelTraits = ModelTraits(),  # noqa: B008
     present: Accelerators | None = None,
 ) -> tuple[tuple[tuple[TargetDevice, ...], ...], tuple[str, ...]]:
     """Resolve several lists together. A name is the same device in all lists, and a property may name any device.
 
-    `MULTI:GPU,CPU` among them becomes a list for each of its devices.
+    `MULTI:GPU,CPU` among them becomes a list for each of its devices. `fast_math` is for devices without a value of
+    the property.
     """
     resolver = _Resolver(_described(device_files), accelerators() if present is None else present, traits)
     resolved = [devices for names in lists for devices in resolver.resolve(_request(names), joined(names))]
@@ -128,7 +130,8 @@ def resolve_lists(
         settings, unused = settings_for(read_config(config), every, properties)
         devices = apply_settings(devices, settings)
         resolver.notes.extend(unused)
-    changed = {d.name: d for d in apply_properties(devices, properties)}
+    devices = apply_properties(devices, properties)
+    changed = {d.name: d for d in (with_fast_math(devices) if fast_math else devices)}
     return (
         tuple(tuple(changed[d.name] for d in devices) for devices in resolved),
         tuple(dict.fromkeys(resolver.notes)),

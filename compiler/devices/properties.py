@@ -99,6 +99,12 @@ PROPERTIES: tuple[Property, ...] = (
         _switch,
     ),
     Property(
+        "fast_math",
+        _CPU,
+        "faster 3x3 convolutions with about three times the rounding error: on, off",
+        _switch,
+    ),
+    Property(
         "tune",
         frozenset({"opencl", "vulkan", "cuda"}),
         "choose the schedule of each kernel by timing it on the device, once, while compiling: on, off",
@@ -163,6 +169,13 @@ def apply_settings(devices: tuple[TargetDevice, ...], settings: Iterable[Setting
         if chosen.setdefault(device.name, {}).setdefault(name, value) != value:
             raise PropertyError(f"{device.name}.{name} is given twice, with different values", where=where)
     return tuple(_with(d, chosen[d.name]) if d.name in chosen else d for d in devices)
+
+
+def with_fast_math(devices: tuple[TargetDevice, ...]) -> tuple[TargetDevice, ...]:
+    """`devices` with `fast_math=on` for each that can have it and has no value of its own."""
+    name, value = "fast_math", "on"
+    able = next(p for p in PROPERTIES if p.name == name).backends
+    return tuple(_with(d, {name: value}) if d.backend in able and name not in d.properties else d for d in devices)
 
 
 def _value_for(device: TargetDevice, name: str, text: str, where: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from heterocc.artifacts.manifest import Block, Layout
 from heterocc.compiler.lower.arranged import Axis, block, layout, strides_of
 from heterocc.compiler.lower.cpu.contraction import Packing
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import PLANES, WEIGHTS, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 
 
@@ -66,12 +66,12 @@ def _(packing: FilteredPanels, shape: Sequence[int]) -> Layout | None:
     outputs, inputs = shape[:2]
     if packing.panels.lanes != 1 or sum(r.count * r.size for r in packing.panels.runs) != outputs:
         return None
-    blocks = []
+    blocks, planes = [], packing.filter.planes
     for run in packing.panels.runs:
         size = run.size * inputs
-        axes = [(run.count, size * 9, PLANES * size), (inputs, 9, run.size), (run.size, inputs * 9, 1)]
-        blocks.append(block(axes, run.start * inputs * 9, PLANES * run.start * inputs, size))
-    return layout((packing.size,), blocks, WEIGHTS)
+        axes = [(run.count, size * 9, planes * size), (inputs, 9, run.size), (run.size, inputs * 9, 1)]
+        blocks.append(block(axes, run.start * inputs * 9, planes * run.start * inputs, size))
+    return layout((packing.size,), blocks, packing.filter.weights)
 
 
 def _first(axes: Sequence[tuple[int, int]], size: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

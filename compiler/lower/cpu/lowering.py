@@ -155,18 +155,21 @@ def _kernels(job: PartitionJob, target: Target, *, in_place: bool = False) -> Ke
 
 
 def _isa(job: PartitionJob, target: Target) -> Isa:
-    """The instruction set, with products of rounded factors if the device is to have them and its CPU can."""
-    isa = isa_of(target)
-    return dataclasses.replace(isa, bfloat=True) if job.device.rounds_products and has_pairs(target) else isa
+    """The instruction set, with what the device's properties allow and its CPU can."""
+    bfloat = job.device.rounds_products and has_pairs(target)
+    return dataclasses.replace(isa_of(target), bfloat=bfloat, fast_math=job.device.fast_math)
 
 
 def _scheduled(
     module: KernelModule, job: PartitionJob, target: Target, objects: KernelObjects | None, *, in_place: bool = True
 ) -> KernelModule:
     """The scheduled kernels; their compilation begins in `objects`."""
-    rounded = product_nodes(job.model, job.nodes) if _isa(job, target).bfloat else ()
+    isa = _isa(job, target)
+    rounded = product_nodes(job.model, job.nodes) if isa.bfloat else ()
     on_kernel = None if objects is None else objects.begin
-    return schedule_kernels(module, target, in_place=in_place, rounded=rounded, on_kernel=on_kernel)
+    return schedule_kernels(
+        module, target, in_place=in_place, rounded=rounded, fast_math=isa.fast_math, on_kernel=on_kernel
+    )
 
 
 def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages:

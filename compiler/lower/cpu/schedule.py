@@ -65,14 +65,16 @@ def schedule_kernels(
     *,
     in_place: bool = True,
     rounded: Collection[str] = (),
+    fast_math: bool = False,
     on_kernel: Callable[[tirx.PrimFunc], object] | None = None,
 ) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
 
     `in_place` lets kernels write their results into a concatenation. `rounded` are the nodes whose products have
-    factors rounded to bfloat16. `on_kernel` is called with each kernel when its code is complete.
+    factors rounded to bfloat16. `fast_math` allows ways with larger rounding errors. `on_kernel` is called with each
+    kernel when its code is complete.
     """
-    isa = isa_of(target)
+    isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
     module = joined_products(joined_rows(module), isa)
     module = joined_in_place(module) if in_place else module
     weights = always_among(module, {p for p in module.mod["main"].params if p.name in module.arrays})

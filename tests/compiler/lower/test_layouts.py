@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from heterocc.artifacts.layouts import arrange, arranged, layout_problem
 from heterocc.artifacts.manifest import Layout, Weight
 from heterocc.compiler.lower.cpu.contraction import Packing
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import PLANES, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import LARGE, Filter, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import SMALL as SMALL_TILES
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import runs
 from heterocc.compiler.lower.cpu.layouts import layout_of as cpu_layout
@@ -63,11 +64,17 @@ def test_panels_of_columns_are_copies_of_blocks(columns: int, terms: int, tile: 
     check(array, packing.apply(array), cpu_layout(packing, array.shape))
 
 
+def filtered(filter_: Filter, outputs: int, inputs: int, tile: int) -> FilteredPanels:
+    planes = filter_.planes
+    panels = Panels(0, (planes, outputs, inputs), (0, 2, 1), planes, inputs, outputs, 1, runs(outputs, tile))
+    return FilteredPanels(panels, filter_)
+
+
+@pytest.mark.parametrize("filter_", [SMALL_TILES, LARGE], ids=["2x2", "4x4"])
 @given(outputs=st.integers(1, 33), inputs=st.integers(1, 20), tile=st.integers(1, 8))
 @few(40)
-def test_filtered_weights_are_transforms_of_groups(outputs: int, inputs: int, tile: int) -> None:
-    shape, order = (PLANES, outputs, inputs), (0, 2, 1)
-    packing = FilteredPanels(Panels(0, shape, order, PLANES, inputs, outputs, 1, runs(outputs, tile)))
+def test_filtered_weights_are_transforms_of_groups(filter_: Filter, outputs: int, inputs: int, tile: int) -> None:
+    packing = filtered(filter_, outputs, inputs, tile)
     array = weight(outputs, inputs, 3, 3)
     check(array, packing.apply(array), cpu_layout(packing, array.shape))
 
@@ -119,5 +126,5 @@ def test_a_large_weight_is_made_on_several_threads() -> None:
 def test_without_the_plug_in_layouts_are_made_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_api, "_library", lambda: None)
     array = weight(20, 12, 3, 3)
-    packing = FilteredPanels(Panels(0, (PLANES, 20, 12), (0, 2, 1), PLANES, 12, 20, 1, runs(20, 6)))
+    packing = filtered(SMALL_TILES, 20, 12, 6)
     check(array, packing.apply(array), cpu_layout(packing, array.shape))

@@ -24,7 +24,8 @@ class Isa:
 
     `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
     factors of products of float32 are rounded to bfloat16. `masks` is whether some lanes of a vector can be read and
-    stored, where the others may be outside the memory.
+    stored, where the others may be outside the memory. `fast_math` is whether faster ways with larger rounding errors
+    may be taken.
     """
 
     lanes: int
@@ -33,6 +34,7 @@ class Isa:
     tall: int | None = None
     bfloat: bool = False
     masks: bool = False
+    fast_math: bool = False
 
     def narrowed(self, length: int) -> Isa:
         """The same registers with at most as many lanes as `length` numbers fill."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import PLANES
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import LARGE, SMALL, Filter
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -14,8 +14,8 @@ from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 SPARE = 3
 """The number of 32 registers that a tile leaves free for LLVM."""
 
-INPUT_CYCLES = 30.0
-OUTPUT_CYCLES = 34.0
+INPUT_CYCLES = {SMALL: 30.0, LARGE: 110.0}
+OUTPUT_CYCLES = {SMALL: 34.0, LARGE: 130.0}
 """The time of transforming a vector of tiles in `step_cycles`, with copies and epilogue; measured on Zen 4."""
 
 CACHE = 768 << 10
@@ -26,6 +26,9 @@ SHARED_CACHE = 4 << 20
 
 STREAM = 96.0
 """Bytes from the third-level cache per unit of time, mostly while products are computed."""
+
+WEIGHT_STREAM = {SMALL: STREAM, LARGE: 4.4}
+"""Bytes of weights per unit of time from there; large tiles use each for so few products that reading takes longer."""
 
 FAR_STREAM = 16.0
 """Bytes from memory per unit of time."""
@@ -83,7 +86,14 @@ class Blocks:
     alone: float
 
 
-def filtering_pays(found: Convolution, isa: Isa) -> bool:
+def best_filter(found: Convolution, isa: Isa) -> Filter:
+    """The faster filter according to the model, of those whose errors the instruction set's user accepts."""
+    if not (isa.fast_math and is_fixed(found)):
+        return SMALL
+    return min((SMALL, LARGE), key=lambda filter_: choose_blocks(found, isa, filter_).cycles)
+
+
+def filtering_pays(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> bool:
     """Whether minimal filtering is faster than direct convolution according to the model."""
     found = replace(found, batch=found.batch if is_number(found.batch) else 1)
     if not is_fixed(found):
@@ -93,18 +103,19 @@ def filtering_pays(found: Convolution, isa: Isa) -> bool:
     step = step_cycles(*tile) / (tile[0] * tile[1])
     sums = places / isa.lanes * found.outputs * found.inputs * found.taps * step
     copies = 2 * found.inputs * found.rows.places * (found.columns.places / isa.lanes + 4)
-    return choose_blocks(found, isa).alone * GAIN < found.batch * (sums + copies)
+    return choose_blocks(found, isa, filter_).alone * GAIN < found.batch * (sums + copies)
 
 
-def choose_blocks(found: Convolution, isa: Isa) -> Blocks:
+def choose_blocks(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> Blocks:
     """The blocks with the least modelled time."""
     if not is_fixed(found):
         return _sized_blocks(found, isa)
     found = replace(found, batch=found.batch if is_number(found.batch) else 1)
-    tall = -(-found.rows.places // 2)
+    tall = -(-found.rows.places // filter_.outputs)
     heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
     forms = FORMS if found.work >= PARALLEL_WORK else ((1, False),)
-    return min((_blocks(found, isa, height, *form) for height in heights for form in forms), key=lambda b: b.cycles)
+    every = (_blocks(found, isa, height, *form, filter_) for height in heights for form in forms)
+    return min(every, key=lambda blocks: blocks.cycles)
 
 
 def is_fixed(found: Convolution) -> bool:
@@ -131,7 +142,7 @@ def _sized_blocks(found: Convolution, isa: Isa) -> Blocks:
     most = min(TILES, key=cost)
     tall, wide = -(-found.rows.places // 2), -(-found.columns.places // 2)
     # Two rows of tiles share half of the rows that they copy; a wide image has them if they stay in the cache.
-    held = CACHE // (4 * PLANES * (found.inputs + CHANNELS_HELD))
+    held = CACHE // (4 * SMALL.planes * (found.inputs + CHANNELS_HELD))
     rows = larger(most // wide, smaller(2, held // wide))
     count = -(-tall // larger(1, smaller(tall, rows)))
     height = -(-tall // count)
@@ -142,23 +153,24 @@ def _sized_blocks(found: Convolution, isa: Isa) -> Blocks:
     return Blocks(isa, count, height, wide, vectors, channels, columns, parts, False, 0.0, 0.0)
 
 
-def _blocks(found: Convolution, isa: Isa, height: int, parts: int, together: bool) -> Blocks:
-    wide = -(-found.columns.places // 2)
+def _blocks(found: Convolution, isa: Isa, height: int, parts: int, together: bool, filter_: Filter = SMALL) -> Blocks:
+    step, planes = filter_.outputs, filter_.planes
+    wide = -(-found.columns.places // step)
     isa = isa.narrowed(height * wide)
     narrow = isa.narrowed(wide).lanes
     # The last row of tiles may be narrower than the vector that transforms it.
     vectors = -(-max(height * wide, (height - 1) * wide + narrow) // isa.lanes)
     tile = choose_tile(-(-found.outputs // parts), vectors, _spared(isa))
     channels, columns = runs(found.outputs, tile[0], parts), runs(vectors, tile[1])
-    count = -(-found.rows.places // min(2 * height, found.rows.places))
+    count = -(-found.rows.places // min(step * height, found.rows.places))
     steps = sum(r.count * v.count * step_cycles(r.size, v.size) for r in channels for v in columns)
     turns = height * -(-wide // narrow)
-    streamed = _streaming(found, vectors * isa.lanes, channels)
+    streamed = _streaming(found, vectors * isa.lanes, channels, filter_)
     tiles = sum(r.count for r in channels)
-    inputs = turns * INPUT_CYCLES * found.inputs
-    outputs = PLANES * found.inputs * steps + turns * OUTPUT_CYCLES * found.outputs + streamed
+    inputs = turns * INPUT_CYCLES[filter_] * found.inputs
+    outputs = planes * found.inputs * steps + turns * OUTPUT_CYCLES[filter_] * found.outputs + streamed
     blocks = found.batch * count
-    remote = PLANES * 4 * found.inputs * vectors * isa.lanes / REMOTE_STREAM
+    remote = planes * 4 * found.inputs * vectors * isa.lanes / REMOTE_STREAM
 
     def time(threads: int) -> float:
         if together:
@@ -173,18 +185,19 @@ def _blocks(found: Convolution, isa: Isa, height: int, parts: int, together: boo
     return Blocks(isa, count, height, wide, vectors, channels, columns, min(parts, tiles), together, cycles, time(1))
 
 
-def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...]) -> float:
+def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...], filter_: Filter) -> float:
     """The time of a block for reloading data that does not stay in the second-level cache."""
-    walks = sum(r.count for r in channels)
-    inputs = PLANES * 4 * found.inputs * tiles
-    products = PLANES * 4 * max(r.size for r in channels) * tiles
-    weights = PLANES * 4 * found.inputs * found.outputs
-    total = weights if weights + inputs + products > CACHE else 0
+    walks, planes = sum(r.count for r in channels), filter_.planes
+    inputs = planes * 4 * found.inputs * tiles
+    products = planes * 4 * max(r.size for r in channels) * tiles
+    weights = planes * 4 * found.inputs * found.outputs
+    read = weights / WEIGHT_STREAM[filter_] if weights + inputs + products > CACHE else 0
+    total = 0
     if inputs + products > CACHE:
         total += walks * inputs
     if 2 * products > CACHE:
         total += walks * 2 * products
-    return total / (FAR_STREAM if inputs + products > SHARED_CACHE else STREAM)
+    return read + total / (FAR_STREAM if inputs + products > SHARED_CACHE else STREAM)
 
 
 def _spared(isa: Isa) -> Isa:

@@ -1,22 +1,28 @@
-"""Generation of convolutions by Winograd's F(2×2, 3×3) in NCHW: 16 products for a tile of four outputs, instead of 36.
+"""Generation of 3×3 convolutions by Winograd's minimal filtering F(m×m, 3×3) in NCHW.
 
+For a tile of four outputs, m = 2, it needs 16 products instead of 36; for one of 16, m = 4, 36 instead of 144.
 Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, https://arxiv.org/abs/1509.09308.
 
-A block is some rows of tiles. Its inputs, 4×4 of the padded image for each tile, are transformed to scratch
-[plane][channel][tile]. For some output channels at a time, 16 matrix products give [plane][channel][tile], which are
-transformed to rows of outputs and stored with the epilogue. Vectors are along tiles: rows are split into even and odd
-columns when they are copied, and interleaved again when outputs are stored.
+A block is some rows of tiles. Its inputs, (m + 2)×(m + 2) of the padded image for each tile, are transformed to scratch
+[plane][channel][tile]. For some output channels at a time, a matrix product for each plane gives
+[plane][channel][tile], which are transformed to rows of outputs and stored with the epilogue. Vectors are along tiles:
+rows are split by the remainder of the column by m when they are copied, and interleaved again when outputs are stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tvm import tirx
+from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import PLANES, FilteredPanels
-from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import Blocks, choose_blocks, filtering_pays
+from heterocc.compiler.lower.cpu.generate.convolution.filter_transforms import factors, sums
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import Filter, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import (
+    Blocks,
+    best_filter,
+    choose_blocks,
+    filtering_pays,
+)
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
@@ -29,24 +35,16 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, smaller
 
-SIDE = 4
-"""The inputs along a side of a tile; the next tile starts two further."""
-
-Values = Sequence[tirx.Expr]
-
 
 def generate_winograd(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[FilteredPanels, ...]] | None:
     """The kernel written with minimal filtering; None if it is not a 3×3 convolution that is faster with it."""
     found = find_convolution(kernel)
-    if (
-        found is None
-        or not is_number(kernel.extents[found.loops[1]])
-        or not can_store(kernel)
-        or not can_filter(found)
-        or not filtering_pays(found, isa)
-    ):
+    if found is None or not is_number(kernel.extents[found.loops[1]]) or not can_store(kernel) or not can_filter(found):
         return None
-    writer = _Writer(kernel, found, isa)
+    filter_ = best_filter(found, isa)
+    if not filtering_pays(found, isa, filter_):
+        return None
+    writer = _Writer(kernel, found, isa, filter_)
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
 
@@ -59,28 +57,19 @@ def can_filter(found: Convolution) -> bool:
 class _Writer:
     """A generator of a convolution: blocks of tiles are transformed, multiplied and transformed back."""
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
-        self.kernel, self.found = kernel, found
-        self.blocks: Blocks = choose_blocks(found, isa)
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, filter_: Filter) -> None:
+        self.kernel, self.found, self.filter = kernel, found, filter_
+        self.blocks: Blocks = choose_blocks(found, isa, filter_)
         self.isa = self.blocks.isa
         columns = found.columns
         self.wide = self.blocks.wide
-        self.across = Window(columns.size, columns.before, SIDE, 2, 1, self.wide)
+        self.across = Window(columns.size, columns.before, filter_.inputs, filter_.outputs, 1, self.wide)
         self.narrow = isa.narrowed(self.wide).lanes if is_number(self.wide) else isa.lanes
-        self.rows = smaller(2 * self.blocks.tall, found.rows.places)
+        self.rows = smaller(filter_.outputs * self.blocks.tall, found.rows.places)
         self.pitch = self.blocks.vectors * self.isa.lanes
-        self.packing = FilteredPanels(
-            Panels(
-                found.weight,
-                (PLANES, found.outputs, found.inputs),
-                (0, 2, 1),
-                PLANES,
-                found.inputs,
-                found.outputs,
-                1,
-                self.blocks.channel_runs,
-            )
-        )
+        shape, order, planes = (filter_.planes, found.outputs, found.inputs), (0, 2, 1), filter_.planes
+        panels = Panels(found.weight, shape, order, planes, found.inputs, found.outputs, 1, self.blocks.channel_runs)
+        self.packing = FilteredPanels(panels, filter_)
 
     @property
     def steps(self) -> int:
@@ -100,7 +89,7 @@ class _Writer:
         found = self.found
         tiles = sum(r.count for r in self.blocks.channel_runs)
         tasks = found.batch * self.blocks.count
-        size = PLANES * self.plane + self.pitch + self.narrow
+        size = self.filter.planes * self.plane + self.pitch + self.narrow
         if not self.blocks.together:
             parts = self.blocks.parts
             with emit.shared_loop(tasks * parts, found.work) as task:
@@ -156,10 +145,10 @@ class _Writer:
         share: tuple[tirx.Expr, int],
     ) -> None:
         """Transform the inputs of a block, for a share of the channels."""
-        found = self.found
-        lines = 2 * self.blocks.tall + 2
-        half = self.across.extent
-        copied = emit.scratch(lines * 2 * half + 2 * self.narrow)
+        found, step_size = self.found, self.filter.outputs
+        lines = step_size * self.blocks.tall + 2
+        part = self.across.extent
+        copied = emit.scratch((lines * part + self.narrow) * step_size)
         flat = arguments.flat(found.data)
         with emit.share_loop(*share, found.inputs) as channel:
             with emit.loop(lines) as line:
@@ -170,36 +159,36 @@ class _Writer:
                 fixed = is_number(found.rows.size)
                 inside = fixed and found.rows.before == 0 and self._last_row(lines) < found.rows.size
                 padded = (found.rows, row, inside)
-                to = line * index(2 * half)
-                padded_row(flat, source, copied, to, (self.across, half, half), padded, self.isa.lanes)
+                to = line * index(step_size * part)
+                padded_row(flat, source, copied, to, (self.across, part, part), padded, self.isa.lanes)
             with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
                 tile = self._start(step)
                 to = channel * index(self.pitch) + down * index(self.wide) + tile
-                self._input_tile(copied, down * index(4 * half) + tile, inputs, to)
+                self._input_tile(copied, down * index(step_size**2 * part) + tile, inputs, to)
 
     def _last_row(self, lines: int) -> int:
         return self.found.rows.places - self.rows + lines - 1 - self.found.rows.before
 
     def _input_tile(self, copied: tirx.Buffer, source: tirx.Expr, inputs: tirx.Buffer, to: tirx.Expr) -> None:
         """Transform a vector of tiles of one channel."""
-        half, lanes = self.across.extent, self.narrow
+        part, lanes, side, step = self.across.extent, self.narrow, self.filter.inputs, self.filter.outputs
 
         def loaded(row: int, column: int) -> tirx.Expr:
-            place = (2 * row + column % 2) * half + column // 2
+            place = (step * row + column % step) * part + column // step
             return emit.vector(copied, source + index(place), lanes)
 
-        held = [emit.registers(SIDE, lanes) for _ in range(SIDE)]
-        for column in range(SIDE):
-            for row, value in enumerate(_differences([loaded(row, column) for row in range(SIDE)])):
+        held = [emit.registers(side, lanes) for _ in range(side)]
+        for column in range(side):
+            for row, value in enumerate(factors(self.filter, [loaded(row, column) for row in range(side)])):
                 emit.put(held[row], value, index(column * lanes), lanes)
         for row, buffer in enumerate(held):
-            values = [emit.vector(buffer, index(column * lanes), lanes) for column in range(SIDE)]
-            for column, value in enumerate(_differences(values)):
-                emit.put(inputs, value, to + index((row * SIDE + column) * self.plane), lanes)
+            values = [emit.vector(buffer, index(column * lanes), lanes) for column in range(side)]
+            for column, value in enumerate(factors(self.filter, values)):
+                emit.put(inputs, value, to + index((row * side + column) * self.plane), lanes)
 
     def _products_scratch(self) -> tirx.Buffer:
         """Memory for the products of a tile of channels; vectors of rows of tiles may read beyond their end."""
-        return emit.scratch(PLANES * self._product_plane() + self.narrow)
+        return emit.scratch(self.filter.planes * self._product_plane() + self.narrow)
 
     def _product_plane(self) -> int:
         return emit.spread(max(r.size for r in self.blocks.channel_runs) * self.pitch)
@@ -228,8 +217,9 @@ class _Writer:
         inputs, products = buffers
         lanes, terms = self.isa.lanes, self.found.inputs
         weights = arguments.flat(self.kernel.function.params[self.found.weight])
-        with emit.loop(PLANES) as plane:
-            base = first * index(PLANES * terms) + plane * index(run.size * terms)
+        planes = self.filter.planes
+        with emit.loop(planes) as plane:
+            base = first * index(planes * terms) + plane * index(run.size * terms)
             for vectors in self.blocks.vector_runs:
                 with emit.loop(vectors.count) as number:
                     start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
@@ -268,13 +258,14 @@ class _Writer:
         batch, channels, *pixels = self.found.loops
         groups = [tuple(n for n in loops if n is not None) for loops in ((batch,), (channels,), pixels)]
         axes = [Axis(loops, tuple(self.kernel.extents[n] for n in loops)) for loops in groups]
-        image_rows = emit.scratch(2 * self.blocks.tall * width + 4 * self.narrow)
+        tall = self.filter.outputs
+        image_rows = emit.scratch(tall * (self.blocks.tall * width + 2 * self.narrow))
         with emit.loop(run.size) as row:
             with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
-                # From the last vector to the first: an odd width makes the last one write one number of the next row.
+                # From the last vector to the first: the last one may write numbers of the next row.
                 tile = self._start(index(self.steps - 1) - step)
                 source = row * index(self.pitch) + down * index(self.wide) + tile
-                self._output_tile(products, source, image_rows, down * index(2 * width) + tile * index(2))
+                self._output_tile(products, source, image_rows, down * index(tall * width) + tile * index(tall))
 
             def store(skipped: int) -> None:
                 left_out = index(skipped * width)
@@ -296,30 +287,34 @@ class _Writer:
                 store(0)
 
     def _output_tile(self, products: tirx.Buffer, source: tirx.Expr, rows: tirx.Buffer, to: tirx.Expr) -> None:
-        """Transform a vector of tiles of one channel to two rows, of which the second follows the first."""
-        lanes, plane = self.narrow, self._product_plane()
+        """Transform a vector of tiles of one channel to rows, each of which follows the one before."""
+        lanes, plane, side = self.narrow, self._product_plane(), self.filter.inputs
 
         def loaded(row: int, column: int) -> tirx.Expr:
-            return emit.vector(products, source + index((row * SIDE + column) * plane), lanes)
+            return emit.vector(products, source + index((row * side + column) * plane), lanes)
 
-        held = [emit.registers(SIDE, lanes) for _ in range(2)]
-        for column in range(SIDE):
-            for row, value in enumerate(_sums([loaded(row, column) for row in range(SIDE)])):
+        held = [emit.registers(side, lanes) for _ in range(self.filter.outputs)]
+        for column in range(side):
+            for row, value in enumerate(sums(self.filter, [loaded(row, column) for row in range(side)])):
                 emit.put(held[row], value, index(column * lanes), lanes)
         for row, buffer in enumerate(held):
-            pair = list(_sums([emit.vector(buffer, index(column * lanes), lanes) for column in range(SIDE)]))
-            order = [half * lanes + lane for lane in range(lanes) for half in range(2)]
-            width = index(row * self.found.columns.places)
-            emit.put(rows, tirx.Shuffle(pair, order), to + width, 2 * lanes)
+            values = sums(self.filter, [emit.vector(buffer, index(column * lanes), lanes) for column in range(side)])
+            place = to + index(row * self.found.columns.places)
+            for number, part in enumerate(_interleaved(list(values), lanes)):
+                emit.put(rows, part, place + index(number * 2 * lanes), 2 * lanes)
 
 
-def _differences(values: Values) -> Values:
-    """Four inputs of a row or column, transformed."""
-    a, b, c, d = values
-    return a - c, b + c, c - b, b - d
+def _interleaved(values: list[tirx.Expr], lanes: int) -> list[tirx.Expr]:
+    """The first numbers of two or four vectors, then the second ones, and so on, in vectors of twice the lanes."""
+    if len(values) == 2:
+        return [tirx.Shuffle(values, [half * lanes + lane for lane in range(lanes) for half in range(2)])]
+    even, odd = (
+        [build.bind(tirx.Shuffle(pair, _halves(lanes, start))) for start in (0, lanes // 2)]
+        for pair in (values[::2], values[1::2])
+    )
+    return [part for pair in zip(even, odd, strict=True) for part in _interleaved(list(pair), lanes)]
 
 
-def _sums(values: Values) -> Values:
-    """Two outputs of four products."""
-    a, b, c, d = values
-    return a + b + c, b - c - d
+def _halves(lanes: int, start: int) -> list[int]:
+    """The order that interleaves half of two vectors, from a place on."""
+    return [half * lanes + start + lane for lane in range(lanes // 2) for half in range(2)]

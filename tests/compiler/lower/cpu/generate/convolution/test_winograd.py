@@ -12,8 +12,12 @@ from onnx import helper
 
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.lower.cpu.generate.convolution import filtering_model, winograd
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
-from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import choose_blocks, filtering_pays
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import LARGE, SMALL, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import (
+    best_filter,
+    choose_blocks,
+    filtering_pays,
+)
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.runtime import load
@@ -33,6 +37,12 @@ SIZES = st.one_of(st.integers(1, 20), st.sampled_from([27, 28, 33, 56, 65, 70]))
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Filter every possible convolution, even if it is slower according to the model."""
     monkeypatch.setattr(winograd, "filtering_pays", lambda *_: True)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filter by tiles of 4 x 4 outputs."""
+    monkeypatch.setattr(winograd, "best_filter", lambda *_: LARGE)
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -72,6 +82,20 @@ def test_a_filtered_convolution_of_any_shape_agrees(cpu: str, case: Case) -> Non
     check(cpu, case)
 
 
+@given(CPUS, cases())
+@few(6, deadline=None)
+def test_a_convolution_of_any_shape_filtered_by_large_tiles_agrees(cpu: str, case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winograd, "best_filter", lambda *_: LARGE)
+        check(cpu, case)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("size", [(4, 4), (7, 7), (12, 13), (33, 30)])
+def test_shared_work_filtered_by_large_tiles_agrees(cpu: str, size: tuple[int, int], large: None) -> None:
+    check(cpu, Case(2, 1, 24, 40, size, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
+
+
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize(("batch", "size"), [(1, (23, 29)), (1, (7, 7)), (3, (14, 13)), (18, (9, 8))])
 def test_filtered_work_that_threads_share_agrees(cpu: str, batch: int, size: tuple[int, int]) -> None:
@@ -106,6 +130,24 @@ def test_filtering_is_about_as_near_to_float64_as_onnx_runtime(cpu: str) -> None
     peer = run_ort(model(nodes, {"x": x}, ["y"], {"w": w}), {"x": x})["y"]
     ours = Generated(nodes, {"x": x}, {"w": w}, target_of(cpu)).run()
     assert np.abs(ours - right).max() <= 3 * np.abs(peer - right).max()
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_large_tiles_are_at_most_five_times_as_far_from_float64_as_onnx_runtime(cpu: str, large: None) -> None:
+    case = Case(1, 1, 64, 32, (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    x, w = floats(1, 64, 28, 28), floats(32, 64, 3, 3)
+    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
+    right = reference(case, x, w)
+    peer = run_ort(model(nodes, {"x": x}, ["y"], {"w": w}), {"x": x})["y"]
+    ours = Generated(nodes, {"x": x}, {"w": w}, target_of(cpu)).run()
+    assert np.linalg.norm(ours - right) <= 5 * np.linalg.norm(peer - right)
+
+
+def test_large_tiles_are_for_fast_math_only() -> None:
+    side = Window(56, 1, 3, 1, 1, 56)
+    found = Convolution(None, 1, 1, 1, 256, 256, side, side, (0, 1, 2, 3))  # type: ignore[arg-type]
+    assert best_filter(found, Isa(16, 32)) is SMALL
+    assert best_filter(found, Isa(16, 32, fast_math=True)) is LARGE
 
 
 def test_a_map_of_magnified_numbers_agrees() -> None:
