@@ -28,6 +28,7 @@ from heterocc.compiler.importer.operators.functions import expand_local, expand_
 from heterocc.compiler.importer.operators.opset import drop_unused_domains, lower_opset, settle_opset
 from heterocc.compiler.importer.reading.read import read_model
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
+from heterocc.compiler.importer.sequences.opening import open_sequences
 from heterocc.compiler.importer.shapes.assumed import assume_sizes, disagreements
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
 from heterocc.compiler.importer.shapes.propose import propose_shapes
@@ -128,7 +129,9 @@ def _normalised(draft: Draft, stem: str, digest: Callable[[], str], where: str, 
     settle_opset(draft, where)
     know_empty_inputs(draft, namer)
     values = simplify(draft, where)
-    while expand_standard(draft, namer, where) or fuse(draft) or fuse_pads(draft):
+    while (
+        expand_standard(draft, namer, where) or open_sequences(draft, values, namer) or fuse(draft) or fuse_pads(draft)
+    ):
         values = simplify(draft, where)
     while unify_names(draft, values, assume=assume):
         values = simplify(draft, where)
