@@ -17,6 +17,7 @@ from heterocc.compiler.importer.estimates.work import Budget
 from heterocc.compiler.importer.folding.conv_fusion import fuse
 from heterocc.compiler.importer.folding.empty_inputs import know_empty_inputs
 from heterocc.compiler.importer.folding.pad_fusion import fuse_pads
+from heterocc.compiler.importer.folding.ranges import write_ranges
 from heterocc.compiler.importer.folding.simplify import simplify
 from heterocc.compiler.importer.model import ImportedModel, open_shapes
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
@@ -130,7 +131,11 @@ def _normalised(draft: Draft, stem: str, digest: Callable[[], str], where: str, 
     know_empty_inputs(draft, namer)
     values = simplify(draft, where)
     while (
-        expand_standard(draft, namer, where) or open_sequences(draft, values, namer) or fuse(draft) or fuse_pads(draft)
+        expand_standard(draft, namer, where)
+        or open_sequences(draft, values, namer)
+        or write_ranges(draft, values, namer)
+        or fuse(draft)
+        or fuse_pads(draft)
     ):
         values = simplify(draft, where)
     while unify_names(draft, values, assume=assume):

@@ -51,6 +51,10 @@ def _split(writer: Writer, node: onnx.NodeProto) -> bool:
         if computed:
             writer.known[node.output[0]] = Listed(_pieces(writer, data, axis, given, computed))
             return False
+        fill = writer.fill(given)
+        if fill is not None and fill > 0:  # as many pieces of one length as there are
+            writer.known[node.output[0]] = Pieces(data, axis, fill, keepdims=True)
+            return False
         step = (writer.number(given) or given) if given else 1
         if not given or writer.shape(given) == () or isinstance(step, int):
             writer.known[node.output[0]] = Pieces(data, axis, step, keepdims or bool(given))

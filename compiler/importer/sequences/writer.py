@@ -34,6 +34,7 @@ class Writer:
         self.changed = False
         self._origin = ""
         self._constants: dict[str, np.ndarray[Any, Any]] = dict(draft.weights)
+        self._fills: dict[str, int] = {}
         for graph in graphs_of(draft.graph):
             self.note_constants(graph)
 
@@ -44,6 +45,10 @@ class Writer:
             array = constant_of(node) if node.op_type == "Constant" and not node.domain else None
             if array is not None:
                 self._constants[node.output[0]] = array
+            if node.op_type == "ConstantOfShape" and not node.domain:
+                fill = next((numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), np.zeros(1))
+                if fill.dtype.kind in "iu":
+                    self._fills[node.output[0]] = int(fill[0])
 
     def begin(self, node: onnx.NodeProto) -> None:
         """Name the node whose place the next ones take."""
@@ -57,6 +62,10 @@ class Writer:
         """The integer that a constant of one element holds; None for other values."""
         array = self._constants.get(name)
         return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+    def fill(self, name: str) -> int | None:
+        """The integer that all elements of a value are; None if that is not known."""
+        return self._fills.get(name)
 
     def shape(self, name: str) -> tuple[int | str | None, ...] | None:
         """The shape of a value; None if its rank is not known."""
