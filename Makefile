@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
 REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
 
-.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz operators bench wheels wheel-aarch64 container-check site clean
+.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz operators operators-again bench wheels wheel-aarch64 container-check site clean
 
 help:
 	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
@@ -18,6 +18,7 @@ help:
 	@echo 'make test-native  the native plug-ins under AddressSanitizer, valgrind and the Vulkan layer; kernels on Oclgrind'
 	@echo 'make fuzz         coverage-guided fuzzing of every reader of files, a minute each (SECONDS=60)'
 	@echo 'make operators    all of onnx'"'"'s node tests on each device; writes docs/operators.md (an hour; goes on where it was stopped)'
+	@echo 'make operators-again  only the cases that docs/operators.md lists as refused, on each device (minutes)'
 	@echo 'make wheels       build heterocc and heterocc-runtime, install each in a fresh environment, run a bundle there'
 	@echo 'make wheel-aarch64  cross-build heterocc-runtime for ARM, and run a bundle with it in qemu'
 	@echo 'make container-check  the steps of packaging/Dockerfile in a fresh environment, without a container tool'
@@ -66,6 +67,13 @@ operators: setup
 	$(VENV)/python -m heterocc.compiler.conformance --devices CPU,ORT --rest build/operators/1.json --resume --output build/operators/2.json
 	$(VENV)/python -m heterocc.compiler.conformance --devices OPENCL,CPU --resume --output build/operators/3.json
 	$(VENV)/python -m heterocc.compiler.conformance --devices VULKAN,CPU --resume --output build/operators/4.json
+	$(VENV)/python -m heterocc.compiler.conformance.page docs/operators.md build/operators/*.json
+	rm -r build/operators
+
+operators-again: setup
+	mkdir -p build/operators
+	for devices in CPU CPU,ORT OPENCL,CPU VULKAN,CPU; do $(VENV)/python -m heterocc.compiler.conformance --devices $$devices \
+		--listed docs/operators.md --resume --output build/operators/$$devices.json || exit 1; done
 	$(VENV)/python -m heterocc.compiler.conformance.page docs/operators.md build/operators/*.json
 	rm -r build/operators
 

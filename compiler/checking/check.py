@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.errors import HeteroccError, InputError
+from heterocc.artifacts.errors import HeteroccError, InputError, LoweringError
 from heterocc.compiler.build.build import BuiltPlan
 from heterocc.compiler.build.pack import Piece, VariantParts, pack
 from heterocc.compiler.checking.bisect import beyond_half, first_wrong_kernel
@@ -260,7 +260,11 @@ class Checker:
         if self._cannot_check(job, values) is not None:
             return None
         try:
-            run = self._run(job, lowering_for(device).lower(job), values)
+            lowered = lowering_for(device).lower(job)
+        except LoweringError:
+            return None  # beside other nodes it can be lowered, so this says nothing about its result
+        try:
+            run = self._run(job, lowered, values)
         except HeteroccError as error:
             return error.message
         if isinstance(run, HeteroccError):

@@ -6,6 +6,9 @@
 cases that the file has, to continue a run that ended early. `--only` selects cases by a regular expression.
 `--rest cpu.json` is for a list with a further device at its end, on which the cases that pass without it have the same
 code: their outcomes are copied.
+`--listed docs/operators.md` compiles only the cases that the page lists as not passing on these devices, and takes its
+word for the others, of which ONNX Runtime's outcomes are determined again: minutes in place of an hour after a change
+that makes more cases pass.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from typing import Any
 
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.compiler.conformance.cases import node_cases
-from heterocc.compiler.conformance.outcome import outcome, reference_outcome
+from heterocc.compiler.conformance.outcome import Outcome, outcome, reference_outcome
+from heterocc.compiler.conformance.page import not_passed
 
 _CASES_A_WRITE = 20
 """The file is written after so many cases, and at the end."""
@@ -32,6 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--part", default="1/1", help="the part of the cases to run, such as 2/4")
     parser.add_argument("--only", default="", help="a regular expression that names of cases contain")
     parser.add_argument("--rest", type=Path, help="a file of outcomes: run only the cases that do not pass there")
+    parser.add_argument("--listed", type=Path, help="a page: compile only the cases that it lists as not passing")
     parser.add_argument("--resume", action="store_true", help="run only the cases that the file of --output lacks")
     parser.add_argument("--output", type=Path, help="the file to write; without it the outcomes are printed")
     options = parser.parse_args(arguments)
@@ -47,8 +52,13 @@ def main(arguments: list[str] | None = None) -> None:
         passed = {name: case for name, case in before.items() if case["outcome"] == "passed"}
         found = {**passed, **found}
         cases = [case for case in cases if case.name not in passed]
+    failing = None
+    if options.listed is not None:
+        failing = not_passed(options.listed.read_text(encoding="utf-8"), options.devices)
     for index, case in enumerate(cases, 1):
-        ours, reference = outcome(case, options.devices), reference_outcome(case)
+        known = failing is not None and case.name not in failing
+        ours = Outcome("passed") if known else outcome(case, options.devices)
+        reference = reference_outcome(case)
         found[case.name] = {
             "operator": case.operator,
             "numbers": case.of_numbers,

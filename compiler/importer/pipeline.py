@@ -17,6 +17,7 @@ from heterocc.compiler.importer.estimates.work import Budget
 from heterocc.compiler.importer.folding.conv_fusion import fuse
 from heterocc.compiler.importer.folding.empty_inputs import know_empty_inputs
 from heterocc.compiler.importer.folding.pad_fusion import fuse_pads
+from heterocc.compiler.importer.folding.ranges import write_ranges
 from heterocc.compiler.importer.folding.simplify import simplify
 from heterocc.compiler.importer.model import ImportedModel, open_shapes
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
@@ -28,6 +29,7 @@ from heterocc.compiler.importer.operators.functions import expand_local, expand_
 from heterocc.compiler.importer.operators.opset import drop_unused_domains, lower_opset, settle_opset
 from heterocc.compiler.importer.reading.read import read_model
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
+from heterocc.compiler.importer.sequences.opening import open_sequences
 from heterocc.compiler.importer.shapes.assumed import assume_sizes, disagreements
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
 from heterocc.compiler.importer.shapes.propose import propose_shapes
@@ -128,7 +130,13 @@ def _normalised(draft: Draft, stem: str, digest: Callable[[], str], where: str, 
     settle_opset(draft, where)
     know_empty_inputs(draft, namer)
     values = simplify(draft, where)
-    while expand_standard(draft, namer, where) or fuse(draft) or fuse_pads(draft):
+    while (
+        expand_standard(draft, namer, where)
+        or open_sequences(draft, values, namer)
+        or write_ranges(draft, values, namer)
+        or fuse(draft)
+        or fuse_pads(draft)
+    ):
         values = simplify(draft, where)
     while unify_names(draft, values, assume=assume):
         values = simplify(draft, where)

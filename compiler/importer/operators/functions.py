@@ -25,6 +25,7 @@ EXPANDED = frozenset(
         "LinearAttention",
         "NegativeLogLikelihoodLoss",
         "RotaryEmbedding",
+        "SequenceMap",
         "SoftmaxCrossEntropyLoss",
         "SwiGLU",
         "Swish",

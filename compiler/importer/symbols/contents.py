@@ -22,6 +22,7 @@ from heterocc.compiler.importer.symbols.sizes import (
     Size,
     differ,
     larger,
+    named,
     number,
     product_of,
     quotient,
@@ -239,6 +240,24 @@ def _by_element(rule: Callable[..., Size | None]) -> Callable[[Given], Contents 
     return apply
 
 
+def _comparison(rule: Callable[[Size, Size], Size | None]) -> Callable[[Given], Contents | None]:
+    """A rule by element that knows of dimensions that they are not negative: exporters compare them with -1."""
+
+    def apply(given: Given) -> Contents | None:
+        def plain(size: Size) -> Size:
+            return named(size.text) if size.number is None and size.text in given.dims else size
+
+        def compared(left: Size, right: Size) -> Size | None:
+            found = rule(left, right)
+            if found is None and (left.number is not None or right.number is not None):
+                found = rule(plain(left), plain(right))
+            return found
+
+        return _by_element(compared)(given)
+
+    return apply
+
+
 def _division(given: Given) -> Contents | None:
     """The quotients of integers. Those of a size that windows need to be large are not negative, as exporters assume
     of a length behind convolutions, such as (n // 5 - 5) // 4 + 1."""
@@ -316,10 +335,10 @@ _RULES: Mapping[str, Callable[[Given], Contents | None]] = {
     "Neg": _by_element(lambda a: -a),
     "Min": _fold(smaller),
     "Max": _fold(larger),
-    "Equal": _by_element(equal),
-    "Greater": _by_element(lambda a, b: above(a, b, equal=False)),
-    "GreaterOrEqual": _by_element(lambda a, b: above(a, b, equal=True)),
-    "Less": _by_element(lambda a, b: above(b, a, equal=False)),
-    "LessOrEqual": _by_element(lambda a, b: above(b, a, equal=True)),
+    "Equal": _comparison(equal),
+    "Greater": _comparison(lambda a, b: above(a, b, equal=False)),
+    "GreaterOrEqual": _comparison(lambda a, b: above(a, b, equal=True)),
+    "Less": _comparison(lambda a, b: above(b, a, equal=False)),
+    "LessOrEqual": _comparison(lambda a, b: above(b, a, equal=True)),
     "Not": _by_element(lambda a: None if a.number is None else number(int(not a.number))),
 }

@@ -109,6 +109,11 @@ class Given:
             return None
         return list(found.flat)
 
+    def elements(self, index: int) -> list[Size | None] | None:
+        """The elements of an input, None for those that are not known; None if none is."""
+        found = self.contents[index] if index < len(self.contents) else None
+        return None if found is None else list(found.flat)
+
     def numbers(self, index: int, attribute: str | None = None) -> list[int] | None:
         """The elements of an input that do not depend on sizes, or an attribute's; None if they are not known."""
         if attribute is not None and not self.has(index):

@@ -34,7 +34,7 @@ def shapes_of(given: Given) -> list[Shape] | None:
 
 
 def _reshape(given: Given) -> list[Shape] | None:
-    shape, wanted = given.shape(), given.sizes(1)
+    shape, wanted = given.shape(), given.elements(1)
     if given.opset < 5:
         wanted = [number(int(n)) for n in given.attribute("shape")]
     if shape is None or wanted is None:
@@ -42,7 +42,7 @@ def _reshape(given: Given) -> list[Shape] | None:
     copied = given.attribute("allowzero", 0) == 0
     dims: list[Size | None] = []
     for axis, size in enumerate(wanted):
-        if size.number == 0 and copied:
+        if size is not None and size.number == 0 and copied:
             dims.append(shape[axis] if axis < len(shape) else None)
         else:
             dims.append(size)
@@ -66,17 +66,17 @@ def _flatten(given: Given) -> list[Shape] | None:
 
 
 def _expand(given: Given) -> list[Shape] | None:
-    shape, wanted = given.shape(), given.sizes(1)
+    shape, wanted = given.shape(), given.elements(1)
     if shape is None or wanted is None:
         return None
     rank = max(len(shape), len(wanted))
     own: list[Size | None] = [*[number(1)] * (rank - len(shape)), *shape]
-    asked = [*[number(1)] * (rank - len(wanted)), *wanted]
+    asked: list[Size | None] = [*[number(1)] * (rank - len(wanted)), *wanted]
     return [tuple(broadcast(a, b) for a, b in zip(own, asked, strict=True))]
 
 
 def _constant_of_shape(given: Given) -> list[Shape] | None:
-    found = given.sizes(0)
+    found = given.elements(0)
     return None if found is None else [tuple(found)]
 
 

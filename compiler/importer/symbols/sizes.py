@@ -113,18 +113,25 @@ class Size:
     @cached_property
     def least(self) -> int | None:
         """A lower bound for names of 0 or more, and of 1 or more for those that are Filled; None if none is known."""
-        lower = self._without_quotients()
-        for product, count in lower.terms:
+        found = self._without_quotients()._bound()
+        if found is not None:
+            return found
+        lower = self._with_fractions()
+        return None if lower is self else lower.least
+
+    def _bound(self) -> int | None:
+        """The sum of the lower bounds of the terms; None if one has none."""
+        for product, count in self.terms:
             atom = product[0] if len(product) == 1 else None
             if count < 0 and isinstance(atom, Compound) and atom.kind != "//":
-                rest = lower - Size(((product, count),))
+                rest = self - Size(((product, count),))
                 found = [(rest + side * number(count)).least for side in (atom.left, atom.right)]
                 known = [n for n in found if n is not None]
                 if atom.kind == "min":
                     return max(known, default=None)
                 return min(known) if len(known) == 2 else None
         total = 0
-        for product, count in lower.terms:
+        for product, count in self.terms:
             if not product:
                 total += count
             elif count < 0 or any(_least(a) is None for a in product):
@@ -132,6 +139,16 @@ class Size:
             else:
                 total += count * math.prod(_least(a) or 0 for a in product)
         return total
+
+    def _with_fractions(self) -> Size:
+        """A size that is not larger: x // d is at least (x - d + 1) / d, if that times the count is whole."""
+        for product, count in self.terms:
+            atom = product[0] if len(product) == 1 else None
+            divisor = atom.right.number if isinstance(atom, Compound) and atom.kind == "//" else None
+            if count > 0 and isinstance(atom, Compound) and divisor and divisor > 0 and count % divisor == 0:
+                rest = self - Size(((product, count),))
+                return rest + (atom.left - number(divisor - 1)) * number(count // divisor)
+        return self
 
     def _without_quotients(self) -> Size:
         """A size that is not larger: a quotient that is subtracted becomes the fraction, if that is whole."""

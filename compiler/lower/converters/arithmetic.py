@@ -11,6 +11,7 @@ import tvm_ffi
 from onnx import helper
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.randoms import dropped_out
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, is_float, rank_of, scalar
 from heterocc.compiler.lower.straight import constant
@@ -39,11 +40,11 @@ def _is_inf(ctx: Context, data: relax.Expr) -> relax.Expr:
 def _dropout(
     ctx: Context, data: relax.Expr, ratio: relax.Expr | None = None, training: relax.Expr | None = None
 ) -> list[relax.Expr]:
-    """Dropout in inference mode, or of a ratio of 0: the data, and a mask of true."""
+    """Dropout: in inference mode, or of a ratio of 0, the data and a mask of true."""
     if training is not None:
         known = [fixed(v) for v in (ratio, training) if v is not None]
         if not any(value is not None and not value.any() for value in known):
-            raise NotImplementedError("dropout in training mode is random")
+            return list(dropped_out(ctx, data, ratio, training))[: ctx.outputs]
     return [data] if ctx.outputs < 2 else [data, op.ones(dims_of(data), "bool")]
 
 

@@ -138,10 +138,11 @@ def test_sixty_four_bit_constants_keep_their_width() -> None:
 
 
 def test_an_operator_without_converter_is_refused_by_the_nodes_own_name() -> None:
-    made = model([node("Bernoulli", ["x"], ["y"], name="drawn")], {"x": np.eye(3, dtype=np.float32)}, ["y"])
-    with pytest.raises(LoweringError, match="no converter for Bernoulli") as caught:
+    lost = node("SoftmaxCrossEntropyLoss", ["x", "classes"], ["y"], name="lost")  # the import expands it
+    made = model([lost], {"x": np.eye(3, dtype=np.float32)}, ["y"], {"classes": np.arange(3)})
+    with pytest.raises(LoweringError, match="no converter for SoftmaxCrossEntropyLoss") as caught:
         kernels(made)
-    assert caught.value.where == "node 'model/drawn' (Bernoulli)"
+    assert caught.value.where == "node 'model/lost' (SoftmaxCrossEntropyLoss)"
 
 
 def test_a_shape_that_depends_on_data_is_refused() -> None:

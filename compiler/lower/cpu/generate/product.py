@@ -114,7 +114,7 @@ class ProductWriter(ProductReads):
         self.packed = [self.packing(found.numbers, found.rows, 1, self.row_runs)]
         self.packed.append(self.packing(found.vectors, found.columns, isa.lanes, self.column_runs))
         self.copies = self.packed[1] is None and self.must_copy()
-        self.masked = isa.masks and not self.copies and can_mask(kernel, found.columns)
+        self.masked = isa.masks and isa.lanes > 1 and not self.copies and can_mask(kernel, found.columns)
         self.strip = self.strip_of(wide)
 
     @property

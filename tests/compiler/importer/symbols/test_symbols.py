@@ -81,9 +81,14 @@ def test_an_input_of_unknown_rank_stays_so() -> None:
 
 
 def test_a_sequence_beside_dynamic_dimensions_is_imported() -> None:
-    nodes = [N("SequenceConstruct", ["x"], ["s"]), N("SequenceAt", ["s", "c"], ["y"])]
+    nodes = [
+        N("SequenceConstruct", ["x"], ["s"]),
+        N("Size", ["x"], ["p"]),
+        N("SequenceInsert", ["s", "x", "p"], ["t"]),
+        N("SequenceAt", ["t", "c"], ["y"]),
+    ]
     model = import_model(dynamic_model(nodes, X, ["y"], {"c": np.array(0)}), keep_dims=True)
-    assert [node.op_type for node in model.graph.nodes] == ["SequenceConstruct", "SequenceAt"]
+    assert [n.op_type for n in model.graph.nodes] == ["SequenceConstruct", "Size", "SequenceInsert", "SequenceAt"]
 
 
 def test_a_convolution_of_one_place_too_many_that_is_cut_has_the_length_of_its_input() -> None:

@@ -35,8 +35,9 @@ def test_compiling_operators_of_which_tvm_warns_writes_nothing(capfd: pytest.Cap
 
 
 def test_a_refused_node_leaves_no_builder_open(capfd: pytest.CaptureFixture[str]) -> None:
-    node = helper.make_node("Bernoulli", ["x"], ["y"], name="refused")
-    made = model([helper.make_node("Relu", ["x"], ["x2"], name="fine"), node], {"x": X}, ["x2", "y"])
+    node = helper.make_node("SoftmaxCrossEntropyLoss", ["x", "classes"], ["y"], name="refused")
+    classes = {"classes": np.zeros((len(X), *X.shape[2:]), np.int64)}
+    made = model([helper.make_node("Relu", ["x"], ["x2"], name="fine"), node], {"x": X}, ["x2", "y"], classes)
     assert CpuLowering().trial(made, "refused", CPU) is not None
     assert capfd.readouterr() == ("", "")
 

@@ -222,3 +222,20 @@ def test_the_query_says_that_a_gpu_does_not_take_sizes_that_depend_on_data() -> 
     node = found.graph.nodes[0].name
     assert found[node] == "CPU"
     assert "known only at run time" in (found.reason(node, "OPENCL") or "")
+
+
+def test_a_convolution_of_1_x_1_runs_on_a_map_whose_size_depends_on_data(tmp_path: Path) -> None:
+    # Its code for single numbers, for maps without elements, asked for masks of one lane.
+    model = _model(
+        """agraph (float[1,64,h,w] x, int64[2] sizes) => (float[1,64,p,q] y)
+           <int64[2] first = {0, 0}, int64[2] axes = {2, 3}>
+           { part = Slice(x, first, sizes, axes) c = Conv(part, weight) y = Relu(c) }"""
+    )
+    rng = np.random.default_rng(0)
+    weight = onnx.numpy_helper.from_array(rng.standard_normal((64, 64, 1, 1), np.float32), "weight")
+    model.graph.initializer.append(weight)
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False)
+    session = load(tmp_path / "m.hcb")
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for sizes in ([8, 5], [1, 1], [9, 7]):
+        _same(session, reference, {"x": rng.random((1, 64, 9, 7), np.float32), "sizes": np.array(sizes)})

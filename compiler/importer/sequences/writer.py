@@ -1,0 +1,119 @@
+"""The graph while sequences are opened: what is known of its values, and the new nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from heterocc.compiler.importer.draft.draft import Draft, graphs_of
+from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.folding.fold import constant_of
+from heterocc.compiler.importer.operators.functions import types_of
+from heterocc.compiler.importer.sequences.held import Held
+from heterocc.passes.graph import Value
+
+
+class Writer:
+    """Writes nodes that take the place of others.
+
+    `known` has what is known of sequences and optional values by name, `nodes` the nodes written so far of the graph or
+    body at hand, `changed` whether a node was replaced that is not merely unused.
+    """
+
+    def __init__(self, draft: Draft, values: Mapping[str, Value], namer: Namer) -> None:
+        self.draft = draft
+        self.values = values
+        self.namer = namer
+        self.types = types_of(draft)
+        self.known: dict[str, Held] = {}
+        self.nodes: list[onnx.NodeProto] = []
+        self.changed = False
+        self._origin = ""
+        self._constants: dict[str, np.ndarray[Any, Any]] = dict(draft.weights)
+        self._fills: dict[str, int] = {}
+        for graph in graphs_of(draft.graph):
+            self.note_constants(graph)
+
+    def note_constants(self, graph: onnx.GraphProto) -> None:
+        """Make the constants of a body known."""
+        self._constants.update((t.name, numpy_helper.to_array(t)) for t in graph.initializer if not t.external_data)
+        for node in graph.node:
+            array = constant_of(node) if node.op_type == "Constant" and not node.domain else None
+            if array is not None:
+                self._constants[node.output[0]] = array
+            if node.op_type == "ConstantOfShape" and not node.domain:
+                fill = next((numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), np.zeros(1))
+                if fill.dtype.kind in "iu":
+                    self._fills[node.output[0]] = int(fill[0])
+
+    def begin(self, node: onnx.NodeProto) -> None:
+        """Name the node whose place the next ones take."""
+        self._origin = node.name
+
+    def array(self, name: str) -> np.ndarray[Any, Any] | None:
+        """The constant of this name; None if there is none."""
+        return self._constants.get(name)
+
+    def number(self, name: str) -> int | None:
+        """The integer that a constant of one element holds; None for other values."""
+        array = self._constants.get(name)
+        return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+    def fill(self, name: str) -> int | None:
+        """The integer that all elements of a value are; None if that is not known."""
+        return self._fills.get(name)
+
+    def shape(self, name: str) -> tuple[int | str | None, ...] | None:
+        """The shape of a value; None if its rank is not known."""
+        value = self.values.get(name)
+        return None if value is None or value.is_opaque else value.shape
+
+    def fresh(self, hint: str) -> str:
+        """A new name of a value."""
+        return self.namer.give(f"{self._origin}_{hint}", "v")
+
+    def add(self, op_type: str, inputs: Sequence[str], output: str = "", hint: str = "", **attributes: object) -> str:
+        """Write a node of one result, whose name it returns: `output`, or a new one."""
+        name = output or self.fresh(hint or op_type.lower())
+        self.add_all(op_type, inputs, [name], **attributes)
+        return name
+
+    def add_all(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: object) -> None:
+        """Write a node of several results."""
+        self.put(helper.make_node(op_type, inputs, outputs, **attributes))
+
+    def put(self, node: onnx.NodeProto) -> None:
+        """Write a node under a new name, with the origin and the affinity of the replaced one."""
+        self.adopt(node)
+        self.nodes.append(node)
+
+    def adopt(self, node: onnx.NodeProto) -> None:
+        """Give a node a new name, with the origin and the affinity of the replaced one."""
+        node.name = self.namer.give(f"{self._origin}_{node.op_type}", "n")
+        self.draft.origins[node.name] = self.draft.origins.get(self._origin, ())
+        if self._origin in self.draft.affinity:
+            self.draft.affinity[node.name] = self.draft.affinity[self._origin]
+
+    def returned(self, body: onnx.GraphProto, name: str, kind: int) -> onnx.ValueInfoProto:
+        """Return an output for a body that is this value, of this element type."""
+        outer, self.nodes = self.nodes, []
+        end = self.add("Identity", [name])
+        body.node.extend(self.nodes)
+        self.nodes = outer
+        info = onnx.ValueInfoProto(name=end)
+        info.type.tensor_type.elem_type = kind
+        return info
+
+    def constant(self, array: np.ndarray[Any, Any], output: str = "") -> str:
+        """Write a constant; returns its name."""
+        name = output or self.fresh("constant")
+        self._constants[name] = array
+        return self.add("Constant", [], name, value=numpy_helper.from_array(array))
+
+    def integers(self, *numbers: int) -> str:
+        """Write a constant vector of integers."""
+        return self.constant(np.array(numbers, np.int64))
