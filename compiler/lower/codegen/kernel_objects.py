@@ -21,6 +21,7 @@ from tvm.tirx.build import codegen_build
 from heterocc.compiler.files.blobs import open_blobs
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.files.scratch import scratch_folder
+from heterocc.compiler.lower.codegen.argument_checks import with_few_checks
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.written import SOURCE
 from heterocc.runtime.execute.tvm_api import available_cores
@@ -118,14 +119,11 @@ def _needs_checks(kernel: tirx.PrimFunc) -> bool:
 
 
 def _object(name: str, kernel: tirx.PrimFunc, target: Target, pipeline: str) -> bytes:
-    """The object file of a kernel, which defines a function of this name.
-
-    It checks its arguments only if it must. The entry calls a kernel of fixed sizes with tensors of these sizes only;
-    checks of them, with a text for each, would be half of the code and a third of LLVM's time. TVM leaves out all of a
-    kernel's checks or none.
-    """
+    """The object file of a kernel, which defines a function of this name. It checks its arguments only if it must."""
     lowered = _lowered(name, kernel, target, pipeline)
-    config = {} if _needs_checks(kernel) else {"tirx.disable_assert": True}
+    checked = _needs_checks(kernel)
+    lowered = with_few_checks(lowered) if checked else lowered
+    config = {} if checked else {"tirx.disable_assert": True}
     with tvm.transform.PassContext(opt_level=3, config=config), scratch_folder("code") as folder:  # one for each thread
         path = folder / "kernel.o"
         codegen_build(lowered, target).write_to_file(str(path), "o")

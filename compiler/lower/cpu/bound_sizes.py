@@ -9,6 +9,9 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
+_TOGETHER = 64
+"""Elements of a buffer of sizes: fewer bytes than TVM keeps on the stack."""
+
 _OPERATIONS = (
     tirx.Add,
     tirx.Sub,
@@ -20,6 +23,8 @@ _OPERATIONS = (
     tirx.Min,
     tirx.Max,
 )
+_KINDS = frozenset(_OPERATIONS)
+"""The same for exact types: a test of an instance takes TVM's classes several times as long."""
 
 
 def with_bound_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -32,7 +37,7 @@ def with_bound_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
         return function
     sizes = _Sizes(function)
     body = tvm_ffi.structural_map(function.body, [(_OPERATIONS, sizes.bound)], order="pre")
-    if not sizes.known:
+    if not sizes.statements:
         return function
     return tirx.PrimFunc(list(function.params), tirx.SeqStmt([*sizes.statements, body]), attrs=function.attrs)
 
@@ -60,30 +65,47 @@ class _Sizes:
         for var in given:
             if not any(var.same_as(known) for known in self.given):
                 self.given.append(var)
-        self.known: list[tuple[tirx.Expr, tirx.Var]] = []
+        self._known: dict[int, list[tuple[tirx.Expr, tirx.Expr]]] = {}
         self.statements: list[tirx.Stmt] = []
+        self._held: tirx.Buffer | None = None
+        self._count = 0
 
     def bound(self, expr: tirx.Expr) -> tirx.Expr:
-        """The variable of an expression of sizes only; any other expression unchanged."""
+        """The variable of an expression of sizes only; any other expression unchanged.
+
+        Operands that are such expressions have variables, too: large expressions have most parts in common.
+        """
         if not self._operations(expr):
             return expr
-        found = next((var for known, var in self.known if tvm_ffi.structural_equal(known, expr)), None)
+        alike = self._known.setdefault(tvm_ffi.structural_hash(expr, map_free_vars=True), [])
+        found = next((var for known, var in alike if tvm_ffi.structural_equal(known, expr)), None)
         if found is None:
-            # A variable's value would take its place in every index again; that of an element in memory does not.
-            held = tirx.decl_buffer((1,), str(expr.ty), f"size_{len(self.known)}")
-            zero = [tirx.const(0, "int64")]
-            found = tirx.Var(f"s{len(self.known)}", str(expr.ty))
-            self.statements += [
-                tirx.AllocBuffer(held),
-                tirx.BufferStore(held, expr, zero),
-                tirx.Bind(found, tirx.BufferLoad(held, zero)),
-            ]
-            self.known.append((expr, found))
+            value = type(expr)(self.bound(expr.a), self.bound(expr.b))
+            found = self._variable(value)
+            alike.append((expr, found))
         return found
+
+    def _variable(self, value: tirx.Expr) -> tirx.Var:
+        """A new variable with this value, which would take its place in every index again; an element in memory does
+        not.
+
+        Buffers of one element each would share memory, and LLVM describes each store to it for each of them.
+        """
+        place = self._count % _TOGETHER
+        if not place:
+            self._held = tirx.decl_buffer((_TOGETHER,), "int64", f"sizes_{self._count // _TOGETHER}")
+            self.statements.append(tirx.AllocBuffer(self._held))
+        var, at = tirx.Var(f"s{self._count}", "int64"), [tirx.const(place, "int64")]
+        self.statements += [
+            tirx.BufferStore(self._held, value, at),
+            tirx.Bind(var, tirx.BufferLoad(self._held, at)),
+        ]
+        self._count += 1
+        return var
 
     def _operations(self, expr: tirx.Expr) -> bool:
         """Whether an expression has several operations, and no variables but sizes."""
-        if not isinstance(expr, _OPERATIONS) or not any(isinstance(side, _OPERATIONS) for side in (expr.a, expr.b)):
+        if type(expr) not in _KINDS or (type(expr.a) not in _KINDS and type(expr.b) not in _KINDS):
             return False
         used = tirx.analysis.undefined_vars(expr)
         return bool(used) and all(any(var.same_as(size) for size in self.given) for var in used)

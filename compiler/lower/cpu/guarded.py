@@ -31,14 +31,14 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
     loops; sums of products, such as depthwise convolutions, in generated code of narrower vectors if that fits. If
     weights are packed, this goes down to single numbers, so that all read the same weights.
     """
-    plain = in_parallel(function)
     with assuming(dims_of(function)) as found:
         done = generate(function, weights, isa)
     if done is None or done[0].same_as(function):
-        return plain, ()
+        return in_parallel(function), ()
     code, packings = with_bound_sizes(truncating(done[0])), done[1]
     if not found.conditions:
         return code, packings
+    plain = in_parallel(function)
     if not packings:
         with assuming(dims_of(function)):
             sums = attempt(lambda: read_kernel(function, weights)) is not None

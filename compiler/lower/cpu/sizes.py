@@ -82,6 +82,8 @@ class Assumptions:
 
     def is_positive(self, expr: tirx.Expr) -> bool:
         """Whether an expression of the variables is at least 1 in every run, as far as bounds of its parts show it."""
+        if isinstance(expr, tirx.IntImm):
+            return int(expr) >= 1
         return bool(self.analyzer.const_int_bound(self._as_positive(expr)).min_value >= 1)
 
     def _empties(self, difference: tirx.Expr) -> bool:

@@ -36,6 +36,11 @@ class Isa:
     masks: bool = False
     fast_math: bool = False
 
+    @property
+    def has_masks(self) -> bool:
+        """Whether vectors of these lanes have masks."""
+        return self.masks and self.lanes > 1
+
     def narrowed(self, length: int) -> Isa:
         """The same registers with at most as many lanes as `length` numbers fill."""
         lanes, length = self.lanes, typical(length)

@@ -19,9 +19,10 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel, Stage
 
 def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) -> tirx.Expr:
     """Which of `lanes` places from `first` on are among `count`. None is negative unless one `may_precede` them."""
-    places = build.ramp(tirx.Cast("int32", first), tirx.const(1, "int32"), lanes)
-    below = places < build.broadcast(tirx.Cast("int32", index(count)), lanes)
-    return tirx.And(places >= build.broadcast(tirx.const(0, "int32"), lanes), below) if may_precede else below
+    # As numbers without a sign, those before the first are larger than all others.
+    dtype = "uint32" if may_precede else "int32"
+    places = build.ramp(tirx.Cast(dtype, first), tirx.const(1, dtype), lanes)
+    return places < build.broadcast(tirx.Cast(dtype, index(count)), lanes)
 
 
 def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.Expr) -> tirx.Expr:
@@ -106,6 +107,32 @@ def store_masked(
             where = build.ramp(first.place_in(buffer), index(1), lanes)
             stored = emit.vector(result, index(0), lanes)
             build.evaluate(tirx.op.masked_store(arguments.flat(buffer), stored, where, kept))
+
+
+def store_row(
+    kernel: Kernel,
+    arguments: Arguments,
+    sums: tuple[tirx.Buffer, tirx.Expr],
+    along: Axis,
+    place: Callable[[tirx.Expr], Place],
+    size: tuple[int, int],
+) -> None:
+    """Store a row of sums: `size` is its length, known only at run time, and the lanes of a vector.
+
+    The row begins at a place of a buffer, which is read up to the end of the last vector. `place(number)` is where a
+    number of it belongs; they lie `along` an axis.
+    """
+    (buffer, begin), (length, lanes) = sums, size
+    with emit.loop(-(-length // lanes)) as number:
+        start = emit.bound(number * index(lanes))
+        held = emit.registers(1, lanes)
+        emit.put(held, emit.vector(buffer, begin + start, lanes), index(0), lanes)
+        kept = mask(start, lanes, length, may_precede=False)
+
+        def at_place(_row: tirx.Expr, lane: tirx.Expr, start: tirx.Expr = start) -> Place:
+            return place(start + lane)
+
+        store_masked(kernel, arguments, held, (1, lanes), along, at_place, kept)
 
 
 class _Result(Element):

@@ -68,10 +68,18 @@ def vector_runs(total: int, most: int) -> tuple[Run, ...]:
 def column_runs(length: int, lanes: int, most: int) -> tuple[Run, ...]:
     """A row of `length` numbers in tiles of at most `most` vectors.
 
-    If the length is known only at run time, what whole tiles leave are tiles of one vector, which may be short.
+    If the length is known only at run time, what whole tiles leave are tiles of two vectors, as each tile reads all
+    rows' numbers again, and one of one vector, which may be short.
     """
-    *whole, rest = vector_runs(-(-length // lanes), most)
-    return (*whole, rest if is_number(length) else replace(rest, short=True))
+    total = -(-length // lanes)
+    if is_number(total):
+        return vector_runs(total, most)
+    *whole, rest = vector_runs(total, most)
+    if most > 2:
+        pairs = rest.count // 2
+        whole.append(Run(rest.first, rest.start, pairs, 2))
+        rest = Run(rest.first + pairs, rest.start + 2 * pairs, rest.count % 2, 1)
+    return (*whole, replace(rest, short=True))
 
 
 SHORT = 4

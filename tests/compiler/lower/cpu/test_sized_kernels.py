@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -82,6 +83,11 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 3, "m", "k")},
         {"w": _weight(8, 3, 3, 3)},
     ),
+    "convolution with strides of 3": (
+        [_N("Conv", ["x", "w"], ["c"], pads=[1, 2, 3, 2], strides=[3, 3]), _N("Add", ["c", "b"], ["y"])],
+        {"x": ("n", 3, "m", "k")},
+        {"w": _weight(8, 3, 4, 5), "b": _weight(8, 1, 1)},
+    ),
     "filtered convolution": (
         [_N("Conv", ["x", "w"], ["y"], pads=[2, 1, 1, 1])],
         {"x": ("n", 16, "m", "k")},
@@ -137,8 +143,8 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
 
 
 @cache
-def kernel(name: str) -> Callable[[Mapping[str, int]], None]:
-    """A function that compares the kernel of a case with ONNX Runtime at some sizes."""
+def kernel(name: str, *, masks: bool = True) -> Callable[[Mapping[str, int]], None]:
+    """A function that compares the kernel of a case with ONNX Runtime at some sizes; of this CPU without `masks`."""
     nodes, shapes, weights = CASES[name]
     proto = dynamic_model(nodes, {n: ("float32", dims) for n, dims in shapes.items()}, ["y"], weights)  # type: ignore[arg-type]
     reference = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -147,6 +153,7 @@ def kernel(name: str) -> Callable[[Mapping[str, int]], None]:
     job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
     target = cpu_target(CPU)
     isa = isa_of(target)
+    isa = isa if masks else replace(isa, masks=False)
     module = joined_products(joined_rows(kernel_module(job, target, rewrite=lambda f: fuse_attention(f, isa))), isa)
     (call,) = [b.value for b in bindings_of(module.mod["main"]) if is_kernel_call(b.value)]
     given = [a.name for a in arguments_of(call)]
@@ -180,7 +187,7 @@ def kernel(name: str) -> Callable[[Mapping[str, int]], None]:
 SIZES = st.one_of(st.integers(1, 5), st.integers(6, 70))
 
 
-LONG_COMPILES = ("attention", "batched product", "convolution")
+LONG_COMPILES = ("attention", "batched product", "convolution with strides of 3")
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in LONG_COMPILES])
@@ -188,6 +195,14 @@ LONG_COMPILES = ("attention", "batched product", "convolution")
 @given(n=st.integers(1, 3), m=SIZES, k=SIZES)
 def test_a_kernel_of_any_size_is_right_and_stays_in_its_arguments(name: str, n: int, m: int, k: int) -> None:
     kernel(name)({"n": n, "m": m, "k": k})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in CASES if "convolution" in name])
+@settings(max_examples=100)
+@given(n=st.integers(1, 3), m=SIZES, k=SIZES)
+def test_a_convolution_of_many_sizes_is_right_without_masks(name: str, n: int, m: int, k: int) -> None:
+    kernel(name, masks=False)({"n": n, "m": m, "k": k})
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import math
 import pytest
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.generate.tiles import Run, runs, vector_runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, column_runs, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import (
     SizeUnknownError,
     as_expr,
@@ -85,7 +85,7 @@ def test_a_step_that_needs_a_number_is_given_up_with_its_assumptions() -> None:
     assert size_of(N) is None and size_of(N + 1) is None
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 13, 14, 15, 28, 29, 100])
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 13, 14, 15, 28, 29, 100, 160, 177])
 def test_tiles_of_a_dynamic_total_cover_it_and_stay_inside(number: int) -> None:
     with assuming([N]):
         n = size_of(N)
@@ -103,4 +103,7 @@ def test_tiles_of_a_dynamic_total_cover_it_and_stay_inside(number: int) -> None:
         overlapping, apart = places(runs(n, 14)), places(vector_runs(n, 3))
         assert sorted(set(overlapping)) == list(range(number))
         assert sorted(apart) == list(range(number))
+        for most in (1, 2, 3, 5):
+            vectors = places(column_runs(n, 16, most))
+            assert sorted(vectors) == list(range(-(-number // 16)))
         assert typical(n) > 14

@@ -15,6 +15,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
+from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
 from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row, takes_vectors
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -64,7 +65,8 @@ class CopiedRows:
         self.chunks = -(-found.rows.places // self.rows)
         self.vectors = self._vectors(1 if self.whole else self.rows)
         self.lines = self.rows + found.rows.reach // found.rows.stride
-        self.plane = emit.spread(self.lines * self.pitch)
+        self.masked = not turned and takes_masked_rows(found.columns, self.isa)
+        self.plane = emit.spread(self.lines * self.pitch + (self.isa.lanes if self.masked else 0))
 
     @property
     def used(self) -> float:
@@ -195,8 +197,12 @@ class CopiedRows:
                 source = (channel * index(rows.size) + row) * index(columns.size)
                 planes = (there * index(len(rows.phases)) + index(number)) * index(len(columns.phases))
                 begin = planes * index(self.plane) + line * index(self.pitch)
-                padded = (rows, row, self._always_inside(rows, phase))
-                padded_row(flat, source, copied, begin, (columns, self.pitch, self.plane), padded, self.isa.lanes)
+                always, lengths = self._always_inside(rows, phase), (columns, self.pitch, self.plane)
+                if self.masked:
+                    exists = None if always else tirx.all(row >= index(0), row < index(rows.size))
+                    masked_row(flat, source, copied, begin, lengths, exists, self.isa.lanes)
+                else:
+                    padded_row(flat, source, copied, begin, lengths, (rows, row, always), self.isa.lanes)
 
     def _copy_columns(
         self, flat: tirx.Buffer, channel: tirx.Expr, to: tuple[tirx.Buffer, tirx.Expr], top: tirx.Expr

@@ -19,6 +19,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
@@ -119,7 +120,7 @@ class DirectWriter(CopiedRows):
         def chunk(
             copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
         ) -> None:
-            sums = None if self.whole else emit.scratch(tall * self.vectors * self.isa.lanes)
+            sums = None if self.whole else emit.scratch(tall * self.vectors * self.isa.lanes + self.isa.lanes)
             with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(
                     self.channel_runs,
@@ -194,16 +195,29 @@ class DirectWriter(CopiedRows):
                     lanes,
                 )
             return
+        places = self.found.columns.places
+        columns = Axis((self.found.loops[-1],), (places,))
+        masked = not is_number(places) and self.isa.has_masks and can_mask(self.kernel, columns)
         with emit.loop(run.size) as row, emit.loop(self.rows) as line:
             begin = row * index(pitch) + line * index(self.pitch)
-            store_vectors(
-                self.kernel,
-                arguments,
-                lambda column: line_[begin + column],
-                lambda column: place(row, line, column),
-                self.found.columns.places,
-                lanes,
-            )
+            if masked:
+                store_row(
+                    self.kernel,
+                    arguments,
+                    (line_, begin),
+                    columns,
+                    lambda column: place(row, line, column),
+                    (places, lanes),
+                )
+            else:
+                store_vectors(
+                    self.kernel,
+                    arguments,
+                    lambda column: line_[begin + column],
+                    lambda column: place(row, line, column),
+                    places,
+                    lanes,
+                )
 
     def _sums(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from tvm import tirx
@@ -158,15 +159,20 @@ def takes_vectors(stride: int, lanes: int) -> bool:
 
 
 def _every(flat: tirx.Buffer, begin: tirx.Expr, stride: int, first: int, lanes: int) -> tirx.Expr:
-    """Every `stride`th number from `begin` + `first` on, from as many vectors, of which each step takes one more."""
+    """Every `stride`th number from `begin` + `first` on."""
+    return every([emit.vector(flat, begin + index(n * lanes), lanes) for n in range(stride)], stride, first, lanes)
+
+
+def every(vectors: Sequence[tirx.Expr], stride: int, first: int, lanes: int) -> tirx.Expr:
+    """Every `stride`th number from number `first` on of as many vectors, of which each step takes one more."""
     places = [divmod(first + lane * stride, lanes) for lane in range(lanes)]
-    taken = emit.vector(flat, begin, lanes)
+    taken = vectors[0]
     for number in range(1, stride):
         order = []
         for lane, (vector, place) in enumerate(places):
             before = place if number == 1 and vector == 0 else lane
             order.append(lanes + place if vector == number else before)
-        taken = tirx.Shuffle([taken, emit.vector(flat, begin + index(number * lanes), lanes)], order)
+        taken = tirx.Shuffle([taken, vectors[number]], order)
     return taken
 
 

@@ -24,11 +24,13 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import (
     filtering_pays,
 )
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
 from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -158,9 +160,13 @@ class _Writer:
                 )
                 fixed = is_number(found.rows.size)
                 inside = fixed and found.rows.before == 0 and self._last_row(lines) < found.rows.size
-                padded = (found.rows, row, inside)
                 to = line * index(step_size * part)
-                padded_row(flat, source, copied, to, (self.across, part, part), padded, self.isa.lanes)
+                if takes_masked_rows(self.across, self.isa):
+                    exists = None if inside else tirx.all(row >= index(0), row < index(found.rows.size))
+                    masked_row(flat, source, copied, to, (self.across, part, part), exists, self.isa.lanes)
+                else:
+                    padded = (found.rows, row, inside)
+                    padded_row(flat, source, copied, to, (self.across, part, part), padded, self.isa.lanes)
             with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
                 tile = self._start(step)
                 to = channel * index(self.pitch) + down * index(self.wide) + tile
@@ -203,12 +209,27 @@ class _Writer:
     ) -> None:
         """Some output channels of a block."""
 
+        tiles = self.blocks.channel_runs
+        if len(tiles) == 2 and not is_number(self.pitch):
+            # The code of outputs of any size is long: tiles of both sizes have it in common.
+            emit.either_run(tiles, tile, lambda run: self._products(arguments, buffers, run, emit.start_of(run, tile)))
+            later = tile >= index(tiles[1].first)
+            size, start = (
+                emit.bound(tirx.Select(later, second, whole))
+                for second, whole in (
+                    (index(tiles[1].size), index(tiles[0].size)),
+                    (emit.start_of(tiles[1], tile), emit.start_of(tiles[0], tile)),
+                )
+            )
+            self._outputs(arguments, buffers[1], Size(tiles[0].size, size), (image, start, first))
+            return
+
         def channels(run: Run) -> None:
             start = emit.start_of(run, tile)
             self._products(arguments, buffers, run, start)
-            self._outputs(arguments, buffers[1], run, (image, start, first))
+            self._outputs(arguments, buffers[1], run.size, (image, start, first))
 
-        emit.either_run(self.blocks.channel_runs, tile, channels)
+        emit.either_run(tiles, tile, channels)
 
     def _products(
         self, arguments: Arguments, buffers: tuple[tirx.Buffer, tirx.Buffer], run: Run, first: tirx.Expr
@@ -249,10 +270,10 @@ class _Writer:
         self,
         arguments: Arguments,
         products: tirx.Buffer,
-        run: Run,
+        count: int,
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
-        """Transform products to rows of outputs, and store these."""
+        """Transform the products of `count` channels to rows of outputs, and store these."""
         image, channel, first = where
         width = self.found.columns.places
         batch, channels, *pixels = self.found.loops
@@ -260,7 +281,7 @@ class _Writer:
         axes = [Axis(loops, tuple(self.kernel.extents[n] for n in loops)) for loops in groups]
         tall = self.filter.outputs
         image_rows = emit.scratch(tall * (self.blocks.tall * width + 2 * self.narrow))
-        with emit.loop(run.size) as row:
+        with emit.loop(count) as row:
             with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
                 # From the last vector to the first: the last one may write numbers of the next row.
                 tile = self._start(index(self.steps - 1) - step)
@@ -275,6 +296,9 @@ class _Writer:
                     return list(zip(axes, values, strict=True))
 
                 length = (self.rows - skipped) * width
+                if not is_number(length) and self.isa.has_masks and can_mask(self.kernel, axes[2]):
+                    store_row(self.kernel, arguments, (image_rows, left_out), axes[2], place, (length, self.isa.lanes))
+                    return
                 store_vectors(self.kernel, arguments, lambda n: image_rows[left_out + n], place, length, self.isa.lanes)
 
             last = first == index(self.found.rows.places - self.rows)
