@@ -39,7 +39,7 @@ from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
-from heterocc.compiler.lower.relax.kernels import always_among, kernel_calls
+from heterocc.compiler.lower.relax.kernels import always_among, calls_run
 from heterocc.compiler.lower.straight import (
     arguments_of,
     bindings_of,
@@ -101,7 +101,7 @@ def _paired(module: KernelModule, nodes: Collection[str]) -> frozenset[str]:
     """The kernels that in every call compute one of `nodes`."""
     if not nodes:
         return frozenset()
-    calls = [(symbol, info) for (_, symbol, _), info in zip(kernel_calls(module), module.kernels, strict=True)]
+    calls = calls_run(module)
     others = {symbol for symbol, info in calls if not any(name in nodes for name in info.nodes)}
     return frozenset(symbol for symbol, _ in calls if symbol not in others)
 
