@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import tvm
 
+from heterocc.compiler.lower.choices import Choose, best
 from heterocc.compiler.lower.cpu.sizes import typical
 from heterocc.compiler.lower.cpu.target import triple_of, vector_lanes
 
@@ -24,7 +25,8 @@ class Isa:
 
     `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
     factors of products of float32 are rounded to bfloat16. `masks` is whether some lanes of a vector can be read and
-    stored, where the others may be outside the memory.
+    stored, where the others may be outside the memory. `choose` picks one of the options that the models of a kernel's
+    time find close.
     """
 
     lanes: int
@@ -33,6 +35,12 @@ class Isa:
     tall: int | None = None
     bfloat: bool = False
     masks: bool = False
+    choose: Choose = field(default=best, compare=False, repr=False)
+
+    @property
+    def decided(self) -> Isa:
+        """The same without other options than the models' choices, for code that is compared and not written."""
+        return replace(self, choose=best)
 
     def narrowed(self, length: int) -> Isa:
         """The same registers with at most as many lanes as `length` numbers fill."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import PLANES
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK
@@ -82,18 +83,23 @@ class Blocks:
     cycles: float
     alone: float
 
+    def __str__(self) -> str:
+        shared = " together" if self.together else ""
+        return f"{self.count}x{self.tall} in {self.parts}{shared}"
+
 
 def filtering_pays(found: Convolution, isa: Isa) -> bool:
     """Whether minimal filtering is faster than direct convolution according to the model."""
     found = replace(found, batch=found.batch if is_number(found.batch) else 1)
     if not is_fixed(found):
-        return sum(filtering_pays(at_side(found, side), isa) for side in SIDES) >= len(SIDES) - 1
+        return sum(filtering_pays(at_side(found, side), isa.decided) for side in SIDES) >= len(SIDES) - 1
     places = found.rows.places * found.columns.places
     tile = choose_tile(found.outputs, max(1, places // isa.lanes), _spared(isa))
     step = step_cycles(*tile) / (tile[0] * tile[1])
     sums = places / isa.lanes * found.outputs * found.inputs * found.taps * step
     copies = 2 * found.inputs * found.rows.places * (found.columns.places / isa.lanes + 4)
-    return choose_blocks(found, isa).alone * GAIN < found.batch * (sums + copies)
+    costs = [(found.batch * (sums + copies), "none"), (choose_blocks(found, isa.decided).alone * GAIN, "2x2")]
+    return isa.choose("filtering", close(costs)) == "2x2"
 
 
 def choose_blocks(found: Convolution, isa: Isa) -> Blocks:
@@ -104,7 +110,12 @@ def choose_blocks(found: Convolution, isa: Isa) -> Blocks:
     tall = -(-found.rows.places // 2)
     heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
     forms = FORMS if found.work >= PARALLEL_WORK else ((1, False),)
-    return min((_blocks(found, isa, height, *form) for height in heights for form in forms), key=lambda b: b.cycles)
+    every = [_blocks(found, isa, height, *form) for height in heights for form in forms]
+    distinct: dict[object, Blocks] = {}
+    for b in every:
+        parts = None if b.together else b.parts
+        distinct.setdefault((b.count, b.tall, b.channel_runs, b.vector_runs, b.together, parts), b)
+    return isa.choose("blocks", close((b.cycles, b) for b in distinct.values()))
 
 
 def is_fixed(found: Convolution) -> bool:
