@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from heterocc.compiler.lower.codegen.link import link
 from heterocc.compiler.lower.tuning.tensors import Tensor, random_values, tensors_of
 from heterocc.compiler.lower.tuning.timing import MARGIN
 from heterocc.compiler.lower.written import SOURCE
+from heterocc.passes.show.printer import count
 from heterocc.runtime.execute.executable import load_library
 from heterocc.runtime.execute.faults import first_line
 from heterocc.runtime.execute.memory import aligned_bytes, host_tensor
@@ -47,7 +48,7 @@ LIKELY = {"rows": 0.2, "tile of a plane": 0.2, "blocks": 0.13}
 RARELY = 0.05
 """The share of close choices, by name, in which another option was faster, in 12 networks on Zen 5; of all others."""
 
-MOST_TIMED = 8
+MOST_TIMED = 6
 """The most other forms that are timed in a partition, each as long to compile as one more kernel."""
 
 Form = tuple["tirx.PrimFunc", tuple[Any, ...]]
@@ -133,10 +134,13 @@ class CloseChoices:
             elif known:
                 changed[choice.symbol] = choice.write(Trail(known))
         if timed:
+            before = len(self.found)
             try:
-                changed.update(self._raced(timed))
+                for symbol, form in self._raced(timed):
+                    changed[symbol] = form
             except Exception as error:  # the linker, TVM, numpy and ctypes raise classes of their own
-                self.tuning.note(f"{len(timed)} kernels keep the models' choices, timing failed: {first_line(error)}")
+                left = count(len(timed) - (len(self.found) - before), "kernel")
+                self.tuning.note(f"timing failed, and the models' choices stay for {left}: {first_line(error)}")
         return changed
 
     def _selected(self) -> list[tuple[Choice, tuple[tuple[int, ...], ...]]]:
@@ -160,18 +164,19 @@ class CloseChoices:
     def _record(
         self, race: _Race, path: tuple[int, ...], seconds: tuple[float, float], *, remembered: bool = False
     ) -> None:
-        choice, count = race.choice, 1 + len(race.paths)
+        choice = race.choice
         label = ", ".join(choice.trail.names)
         if path:
             label = f"another {choice.trail.asked[len(path) - 1]} than {label}"
-        self.found.append(Tuned(choice.symbol, choice.nodes, label, bool(path), count, *seconds, remembered))
+        self.found.append(
+            Tuned(choice.symbol, choice.nodes, label, bool(path), 1 + len(race.paths), *seconds, remembered)
+        )
 
-    def _raced(self, races: Sequence[_Race]) -> dict[str, Form]:
-        """The kernels of which another form is faster, by symbol."""
+    def _raced(self, races: Sequence[_Race]) -> Iterator[tuple[str, Form]]:
+        """The symbols and forms of kernels of which another form is faster, each recorded before the next is timed."""
         every = [(race, _Forms.of(race, self.objects)) for race in races]
         written = [(race, forms) for race, forms in every if len(forms.names) > 1]
         objects = self.objects.made(name for _, forms in written for name in forms.names)
-        changed: dict[str, Form] = {}
         with scratch_folder("tune") as folder:
             path = folder / "forms.so"
             path.write_bytes(link({f"{name}.o": content for name, content in objects.items()}))
@@ -190,8 +195,7 @@ class CloseChoices:
                     record = {"path": list(taken), "before": seconds[0], "after": seconds[1]}
                     self.tuning.records.write(race.key, record)
                 if best:
-                    changed[race.choice.symbol] = forms.forms[best]
-        return changed
+                    yield race.choice.symbol, forms.forms[best]
 
 
 def fastest(by_threads: Sequence[Sequence[float]]) -> tuple[int, tuple[float, float]]:

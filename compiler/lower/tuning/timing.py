@@ -28,7 +28,7 @@ HOPELESS = 3.0
 LONG = 0.5
 """If a round takes longer than this, in seconds, there are only EVEN rounds."""
 
-SHORT_LIMIT = 0.06
+SHORT_LIMIT = 0.04
 """The time in seconds of all rounds of `brief`, unless single launches take longer."""
 
 SHORT_BATCH = 2e-4

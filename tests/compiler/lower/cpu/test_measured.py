@@ -108,7 +108,7 @@ def test_a_failure_leaves_the_models_choice_and_is_reported() -> None:
 
     notes: list[str] = []
     assert lowered(failing, Memory(), notes).code == CpuLowering().lower(product()).code
-    assert notes == ["1 kernels keep the models' choices, timing failed: no clock"]
+    assert notes == ["timing failed, and the models' choices stay for 1 kernel: no clock"]
 
 
 @pytest.mark.parametrize(
