@@ -156,7 +156,8 @@ class Job:
 
     def build(self) -> None:
         """Lower and check the placed variants."""
-        self.builder = Builder(self.model, all_devices(spec.devices for spec in self.specs), self.reporter)
+        devices = all_devices(spec.devices for spec in self.specs)
+        self.builder = Builder(self.model, devices, self.reporter, measure=self.options.measure)
         if self.feed is not None and self.options.check:
             self.checker = Checker(self.model, self.feed, self.reporter, known=self.known, memory=self.memory)
         for spec, variant in zip(self.specs, self.placed, strict=True):
@@ -328,7 +329,8 @@ class Job:
                     "the driver compiles them when the bundle is first loaded"
                 )
         for part in report.tuned:
-            self.reporter.note(part.sentence() + remembered([part]))
+            if part.requested or part.changed:
+                self.reporter.note(part.sentence() + remembered([part]))
 
     def explained(self, plan: Plan, name: str = MAIN, timed: Sequence[TimedPlan] = ()) -> Explanation:
         """The plan of a variant with its reasons, and those that were timed."""

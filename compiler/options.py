@@ -34,7 +34,9 @@ class CompileOptions:
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `sign` is the private key, or its file, that signs the bundle.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. `recheck` repeats
-    the check of code that an earlier compile found right on the same inputs. A path may be a string, and a single file
+    the check of code that an earlier compile found right on the same inputs. `measure` has close choices of this CPU's
+    kernels decided by timing, once, if there is a cache; without it the bundle depends on no timing, unless a device's
+    property `tune` is on. A path may be a string, and a single file
     or property needs no sequence. `report` is the path of an HTML page that explains the main variant's placement.
 
     Raises UsageError (HC120) for a value of a wrong type.
@@ -57,6 +59,7 @@ class CompileOptions:
     passes: str | None = None
     check: bool = True
     recheck: bool = False
+    measure: bool = True
     cpu_variant: bool = True
     inputs: Path | None = None
     seed: int = 0
@@ -98,7 +101,7 @@ class CompileOptions:
                 raise _wrong(f"hints[{name!r}]", sizes, "a sequence of integers, such as (1, 8)")
         _require("policy", self.policy, str, "the name of a policy")
         _require("objective", self.objective, str, "the name of an objective")
-        for name in ("check", "recheck", "cpu_variant", "fast_math"):
+        for name in ("check", "recheck", "measure", "cpu_variant", "fast_math"):
             _require(name, getattr(self, name), bool, "True or False")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise _wrong("seed", self.seed, "an integer, 0 or more")

@@ -74,7 +74,7 @@ class BuiltVariant:
         """The contents of the variant in the bundle; `notes` come before its own."""
         report, pieces = self.report, self.pieces
         unchecked = ("not checked: compiled without the check",) if self.checks is None and pieces else ()
-        tuned = tuple(part.sentence() for part in report.tuned)
+        tuned = tuple(text for part in report.tuned for text in part.facts())
         moved = tuple(m.sentence() for m in report.moved)
         return VariantParts(
             name=report.name,

@@ -13,14 +13,15 @@ from heterocc.compiler.build.bisect_lowering import at_fault
 from heterocc.compiler.build.kept import lower_kept
 from heterocc.compiler.build.tuning import TunedPartition
 from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.devices.host import is_this_cpu
 from heterocc.compiler.files.blobs import open_blobs
 from heterocc.compiler.files.records import open_records
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import with_names
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Tuning
-from heterocc.compiler.lower.gpu.tuning.timing import interleaved
 from heterocc.compiler.lower.progress import watched
+from heterocc.compiler.lower.tuning.timing import brief, interleaved
 from heterocc.compiler.progress import Progress, Reporter
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import count
@@ -38,7 +39,9 @@ class BuiltPlan:
     def tuned(self) -> tuple[TunedPartition, ...]:
         """The partitions whose kernels were tuned by timing."""
         pairs = zip(self.jobs, self.lowered, strict=True)
-        return tuple(TunedPartition(job.name, job.device.name, low.tuned) for job, low in pairs if low.tuned)
+        return tuple(
+            TunedPartition(job.name, job.device.name, low.tuned, job.device.tunes) for job, low in pairs if low.tuned
+        )
 
 
 def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[TargetDevice]) -> tuple[PartitionJob, ...]:
@@ -70,7 +73,11 @@ _Key = tuple[str, str | None, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 class Builder:
     """Lowers partitions and caches them by device, target, nodes and interface."""
 
-    def __init__(self, model: ImportedModel, devices: Iterable[TargetDevice], reporter: Reporter) -> None:
+    def __init__(
+        self, model: ImportedModel, devices: Iterable[TargetDevice], reporter: Reporter, *, measure: bool = True
+    ) -> None:
+        """`measure` decides close choices of this CPU's kernels by timing, if a cache keeps the results."""
+        self._measure = measure
         self._model = model
         self._devices = tuple(devices)
         self._reporter = reporter
@@ -95,7 +102,9 @@ class Builder:
         return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
 
     def _tuned(self, job: PartitionJob, progress: Progress) -> PartitionJob:
-        """The job, with tuning of its kernels if the device requests it and is present."""
+        """The job, with tuning of its kernels: for GPUs if the device requests it and is present."""
+        if self._measure and self._records is not None and is_this_cpu(job.device):
+            return replace(job, tuning=Tuning(brief, self._records, progress.item, self._reporter.note))
         if not (job.device.tunes and job.device.present):
             return job
         if self._records is None:

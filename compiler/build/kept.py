@@ -30,7 +30,7 @@ from heterocc.compiler.importer.draft.draft import reads
 from heterocc.compiler.importer.identity import symbol_facts
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.arranged import Arranged, Deferred, Elements, elements
-from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
+from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob, Tuned
 from heterocc.compiler.lower.codegen.link import find_linker
 from heterocc.runtime.execute.narrow import carried
 from heterocc.runtime.fault_variables import WRONG_KERNEL
@@ -68,6 +68,16 @@ class _Kernel(Record):
     outputs: tuple[str, ...]
 
 
+class _Tuned(Record):
+    kernel: str
+    nodes: tuple[str, ...]
+    schedule: str
+    changed: bool
+    candidates: int
+    before: float
+    after: float
+
+
 class _Kept(Record):
     """What a file holds beside the bytes that follow: those of stored weights, then the code."""
 
@@ -77,6 +87,7 @@ class _Kept(Record):
     cpu_features: tuple[str, ...]
     requires: tuple[str, ...]
     alignment: Literal[1, 64]
+    tuned: tuple[_Tuned, ...] = ()
 
 
 def lower_kept(
@@ -84,9 +95,9 @@ def lower_kept(
 ) -> LoweredPartition:
     """Lower a partition, or read its code from the cache and make its weights.
 
-    Code that is chosen by timing, wrong on purpose, not for a CPU, or that reads strings is not kept.
+    Code that is wrong on purpose, not for a CPU, or that reads strings is not kept.
     """
-    if cache is None or job.device.backend != "cpu" or job.tuning is not None or os.environ.get(WRONG_KERNEL):
+    if cache is None or job.device.backend != "cpu" or os.environ.get(WRONG_KERNEL):
         return lower(job)
     try:
         weights = _Weights(job)
@@ -118,6 +129,7 @@ def _key(job: PartitionJob, digests: Mapping[str, str]) -> str:
         "values": _values(job),
         "symbols": symbol_facts(model),
         "weights": sorted(digests.items()),
+        "measured": None if job.tuning is None else (host_cpu().name, sorted(host_cpu().features), host_cpu().cores),
     }
     digest = hashlib.sha256(b"partition\n" + json.dumps(facts).encode())
     digest.update(model.subgraph(job.nodes, job.inputs, job.outputs).SerializeToString(deterministic=True))
@@ -199,6 +211,18 @@ def _content(lowered: LoweredPartition, weights: _Weights) -> bytes | None:
         cpu_features=lowered.cpu_features,
         requires=lowered.requires,
         alignment=lowered.alignment,
+        tuned=tuple(
+            _Tuned(
+                kernel=k.kernel,
+                nodes=k.nodes,
+                schedule=k.schedule,
+                changed=k.changed,
+                candidates=k.candidates,
+                before=k.before,
+                after=k.after,
+            )
+            for k in lowered.tuned
+        ),
     )
     head = kept.model_dump_json().encode()
     return b"".join([len(head).to_bytes(8, "little"), head, *stored, lowered.code])
@@ -248,6 +272,10 @@ def _read(
         requires=kept.requires,
         alignment=kept.alignment,
         dumps=Dumps(lambda: lower(job).dumps),
+        tuned=tuple(
+            Tuned(k.kernel, k.nodes, k.schedule, k.changed, k.candidates, k.before, k.after, remembered=True)
+            for k in kept.tuned
+        ),
         arranged=tuple(arranged for _, arranged in made),
     )
     found.digests.update((number, param.sha256) for number, param in enumerate(kept.params))

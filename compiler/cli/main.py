@@ -107,6 +107,9 @@ def compile(
     recheck: Annotated[
         bool, typer.Option("--recheck", help="Compare again what an earlier compile of the same model found right.")
     ] = False,
+    no_measure: Annotated[
+        bool, typer.Option("--no-measure", help="Do not time kernels on this CPU to decide close choices between them.")
+    ] = False,
     inputs: Annotated[
         Path | None, typer.Option("--inputs", help="Inputs (.npz) for the check, instead of seeded ones.")
     ] = None,
@@ -159,6 +162,7 @@ def compile(
                 passes=passes,
                 check=not no_check,
                 recheck=recheck,
+                measure=not no_measure,
                 cpu_variant=not no_cpu_variant,
                 inputs=inputs,
                 seed=seed,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from heterocc.compiler.devices.device import TargetAttr
+from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.runtime.select.compat import CPU_FLAGS, cpu_features, plain_arch
 
 _V2 = frozenset(["crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"])
@@ -188,6 +188,11 @@ def _ask_llvm(arch: str, cpu: str, versions: tuple[str, ...] = ()) -> frozenset[
         named = {"kind": "llvm", "mtriple": f"{arch}-linux-gnu", "mcpu": cpu}
         target = tvm.target.Target({**named, "mattr": list(versions)} if versions else named)
         return frozenset(str(f) for f in codegen.llvm_get_cpu_features(target))
+
+
+def is_this_cpu(device: TargetDevice) -> bool:
+    """Whether a device's code is for exactly this machine's CPU."""
+    return device.backend == "cpu" and device.present and dict(device.target or host_cpu().target) == host_cpu().target
 
 
 def runs_here(target: Mapping[str, TargetAttr]) -> bool:

@@ -23,6 +23,7 @@ from heterocc.compiler.lower.cpu.channels_last import keep_channels_last
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.joined_apart import joined_apart
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
+from heterocc.compiler.lower.cpu.measured import CloseChoices
 from heterocc.compiler.lower.cpu.narrow_weights import with_narrow_weights
 from heterocc.compiler.lower.cpu.programs.build import build_program, try_program
 from heterocc.compiler.lower.cpu.programs.split import needs_program
@@ -161,14 +162,26 @@ def _isa(job: PartitionJob, target: Target) -> Isa:
 
 
 def _scheduled(
-    module: KernelModule, job: PartitionJob, target: Target, objects: KernelObjects | None, *, in_place: bool = True
+    module: KernelModule,
+    job: PartitionJob,
+    target: Target,
+    objects: KernelObjects | None,
+    *,
+    in_place: bool = True,
+    close: CloseChoices | None = None,
 ) -> KernelModule:
-    """The scheduled kernels; their compilation begins in `objects`."""
+    """The scheduled kernels; their compilation begins in `objects`. `close` decides close choices by timing."""
     isa = _isa(job, target)
     rounded = product_nodes(job.model, job.nodes) if isa.bfloat else ()
     on_kernel = None if objects is None else objects.begin
     return schedule_kernels(
-        module, target, in_place=in_place, rounded=rounded, fast_math=isa.fast_math, on_kernel=on_kernel
+        module,
+        target,
+        in_place=in_place,
+        rounded=rounded,
+        fast_math=isa.fast_math,
+        on_kernel=on_kernel,
+        close=close,
     )
 
 
@@ -176,13 +189,15 @@ def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages
     form = _tried.take(job) or _form(job, target)
     module = plant_fault(form.module, form.job)
     single = form.batch is not None  # kernels for one item change when a loop over all items is added
-    scheduled = _scheduled(module, form.job, target, None if single else objects, in_place=not single)
+    close = None if single or job.tuning is None else CloseChoices(job.tuning, objects, job.device)
+    scheduled = _scheduled(module, form.job, target, None if single else objects, in_place=not single, close=close)
     if form.batch is not None and can_loop(scheduled):
         scheduled = over_batch(scheduled, form.batch)
     elif form.batch is not None:
         module = plant_fault(_kernels(job, target), job)
         scheduled = _scheduled(module, job, target, objects)
-    return Stages(module, scheduled, destination_passing(scheduled))
+    tuned = () if close is None else tuple(close.found)
+    return Stages(module, scheduled, destination_passing(scheduled), tuned)
 
 
 def is_batch(model: ImportedModel, device: TargetDevice) -> bool:

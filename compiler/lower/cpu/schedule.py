@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +13,7 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 from heterocc.compiler.lower.arranged import Arranged
+from heterocc.compiler.lower.choices import Trail
 from heterocc.compiler.lower.codegen.scopes import without_scopes
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.blocks import (
@@ -36,10 +39,11 @@ from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spa
 from heterocc.compiler.lower.cpu.guarded import has_sizes, sized_kernel
 from heterocc.compiler.lower.cpu.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.layouts import layout_of
+from heterocc.compiler.lower.cpu.measured import Choice, CloseChoices
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
-from heterocc.compiler.lower.relax.kernels import always_among, kernel_calls
+from heterocc.compiler.lower.relax.kernels import always_among, calls_run
 from heterocc.compiler.lower.straight import (
     arguments_of,
     bindings_of,
@@ -49,6 +53,7 @@ from heterocc.compiler.lower.straight import (
     with_kernel,
     write_main,
 )
+from heterocc.compiler.lower.tuning.work import work_of
 from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
 from heterocc.compiler.lower.written import REQUEST, SOURCE, WRITTEN
 
@@ -67,12 +72,14 @@ def schedule_kernels(
     rounded: Collection[str] = (),
     fast_math: bool = False,
     on_kernel: Callable[[tirx.PrimFunc], object] | None = None,
+    close: CloseChoices | None = None,
 ) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
 
     `in_place` lets kernels write their results into a concatenation. `rounded` are the nodes whose products have
     factors rounded to bfloat16. `fast_math` allows ways with larger rounding errors. `on_kernel` is called with each
-    kernel when its code is complete.
+    kernel when its code is complete. `close` decides close choices of the models by timing; without it all choices are
+    the models'.
     """
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
     module = joined_products(joined_rows(module), isa)
@@ -82,28 +89,43 @@ def schedule_kernels(
     paired = _paired(module, rounded)
     functions: dict[str, tirx.PrimFunc] = {}
     packings: dict[str, tuple[Packed, ...]] = {}
+    nodes = {symbol: info.nodes for symbol, info in reversed(calls_run(module))}
+    calls = Counter(symbol for symbol, _ in calls_run(module))
     with target:
         for gvar, function in counted("scheduling kernels", module.mod.functions_items()):
             if gvar.name_hint == "main":
                 continue
             here = dataclasses.replace(isa, bfloat=True) if gvar.name_hint in paired else isa
             constant, inside = weights.get(gvar.name_hint, frozenset()), parts.get(gvar.name_hint, ())
-            scheduled, wanted = kernel_code(function, constant, here)
-            made = without_scopes(at_any_address(scheduled, inside))
-            made = made.with_attr(SOURCE, source(function, sorted(constant), sorted(inside), here))
-            functions[gvar.name_hint] = made
+            write = partial(_written, function, constant, inside, here)
+            made, wanted = write(trail := Trail())
+            functions[gvar.name_hint], packings[gvar.name_hint] = made, wanted
             if on_kernel is not None:
                 on_kernel(made)
-            if wanted:
-                packings[gvar.name_hint] = wanted
+            if close is not None and any(count > 1 for count in trail.counts):
+                symbol = gvar.name_hint
+                work = work_of(function) * calls[symbol]
+                close.add(Choice(symbol, nodes.get(symbol, ()), (made, wanted), trail, write, work))
+        for symbol, (made, wanted) in ({} if close is None else close.decided()).items():
+            functions[symbol], packings[symbol] = made, wanted
     return _with_kernels(module, functions, packings)
+
+
+def _written(
+    function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa, trail: Trail
+) -> tuple[tirx.PrimFunc, tuple[Packed, ...]]:
+    """A kernel with choices along a trail, and the packings of its weights; `parts` are arguments at any address."""
+    scheduled, wanted = kernel_code(function, weights, dataclasses.replace(isa, choose=trail))
+    made = without_scopes(at_any_address(scheduled, parts))
+    others = [trail.taken] if any(trail.taken) else []
+    return made.with_attr(SOURCE, source(function, sorted(weights), sorted(parts), isa, *others)), wanted
 
 
 def _paired(module: KernelModule, nodes: Collection[str]) -> frozenset[str]:
     """The kernels that in every call compute one of `nodes`."""
     if not nodes:
         return frozenset()
-    calls = [(symbol, info) for (_, symbol, _), info in zip(kernel_calls(module), module.kernels, strict=True)]
+    calls = calls_run(module)
     others = {symbol for symbol, info in calls if not any(name in nodes for name in info.nodes)}
     return frozenset(symbol for symbol, _ in calls if symbol not in others)
 
@@ -120,7 +142,7 @@ def kernel_code(
     if WRITTEN in function.attrs:
         return function, ()
     if has_sizes(function):
-        return sized_kernel(function, weights, isa)
+        return sized_kernel(function, weights, isa.decided)
     return generate(function, weights, isa) or schedule_kernel(function, weights, isa.lanes)
 
 

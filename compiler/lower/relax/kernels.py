@@ -267,6 +267,13 @@ def kernel_calls(module: KernelModule) -> list[tuple[relax.VarBinding, str, list
     ]
 
 
+def calls_run(module: KernelModule) -> list[tuple[str, KernelInfo]]:
+    """The symbol and the record of each kernel call that is run, in order; equal kernels have one symbol."""
+    wholes = {home.whole for home in module.homes.values()}
+    symbols = [symbol for binding, symbol, _ in kernel_calls(module) if binding.var.name not in wholes]
+    return list(zip(symbols, module.kernels, strict=True))
+
+
 def always_among(module: KernelModule, values: Collection[relax.Var]) -> dict[str, frozenset[int]]:
     """For each kernel the numbers of the arguments that are one of `values` in every call."""
     found: dict[str, frozenset[int]] = {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import tvm
 
+from heterocc.compiler.lower.choices import Choose, best
 from heterocc.compiler.lower.cpu.sizes import typical
 from heterocc.compiler.lower.cpu.target import triple_of, vector_lanes
 
@@ -25,7 +26,7 @@ class Isa:
     `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
     factors of products of float32 are rounded to bfloat16. `masks` is whether some lanes of a vector can be read and
     stored, where the others may be outside the memory. `fast_math` is whether faster ways with larger rounding errors
-    may be taken.
+    may be taken. `choose` picks one of the options that the models of a kernel's time find close.
     """
 
     lanes: int
@@ -35,6 +36,12 @@ class Isa:
     bfloat: bool = False
     masks: bool = False
     fast_math: bool = False
+    choose: Choose = field(default=best, compare=False, repr=False)
+
+    @property
+    def decided(self) -> Isa:
+        """The same without other options than the models' choices, for code that is compared and not written."""
+        return replace(self, choose=best)
 
     @property
     def has_masks(self) -> bool:

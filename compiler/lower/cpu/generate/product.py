@@ -33,10 +33,10 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     LANES_USED_IN_PLACE,
     Run,
     better_along_channels,
-    choose_tile,
     column_runs,
     edge_lanes,
     edged_rows,
+    pick_tile,
     runs,
     step_cycles,
     vector_runs,
@@ -70,7 +70,7 @@ def modelled_cycles(kernel: Kernel, isa: Isa) -> float | None:
         return None
     if _along_channels(found, isa):
         return math.inf
-    return ProductWriter(kernel, found, isa.narrowed(found.columns.length)).cycles
+    return ProductWriter(kernel, found, isa.decided.narrowed(found.columns.length)).cycles
 
 
 def _along_channels(found: Product, isa: Isa) -> bool:
@@ -104,10 +104,11 @@ class ProductWriter(ProductReads):
         self.kernel, self.found, self.isa = kernel, found, isa
         self.length = found.columns.length
         count = -(-self.length // isa.lanes)
-        tall, wide = choose_tile(found.rows.length, count, isa)
         self.edge = edge_lanes(found.rows.length, self.length, isa) % isa.lanes
         if self.edge:
             tall, wide = edged_rows(found.rows.length, count, isa), count
+        else:
+            tall, wide = pick_tile(found.rows.length, count, isa)
         self.row_runs = runs(found.rows.length, tall)
         sized = self.any_length and not is_number(self.length)
         self.column_runs = column_runs(self.length, isa.lanes, wide) if sized else vector_runs(count, wide)

@@ -7,6 +7,7 @@ from functools import cache
 
 from tvm import tirx
 
+from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, typical, zero_unless
@@ -111,7 +112,14 @@ def step_cycles(rows: int, vectors: float) -> float:
 def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
     sized = not (is_number(rows) and is_number(vectors))
-    return _best_tile(typical(rows), typical(vectors), isa, SECOND_SIZE if sized else 1.0)
+    return _best_tiles(typical(rows), typical(vectors), isa.decided, SECOND_SIZE if sized else 1.0)[0]
+
+
+def pick_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
+    """As `choose_tile`, for code that is written: one of the tiles with nearly the least time."""
+    if not (is_number(rows) and is_number(vectors)):
+        return choose_tile(rows, vectors, isa)
+    return isa.choose("tile", _best_tiles(rows, vectors, isa.decided, 1.0))
 
 
 def tile_cycles(rows: int, vectors: int, isa: Isa) -> float:
@@ -128,8 +136,9 @@ Each size of tiles on one side is combined with each on the other, and these hav
 
 
 @cache
-def _best_tile(rows: int, vectors: int, isa: Isa, second: float) -> tuple[int, int]:
-    best: tuple[tuple[float, int], tuple[int, int]] | None = None
+def _best_tiles(rows: int, vectors: int, isa: Isa, second: float) -> list[tuple[int, int]]:
+    """The tile with the least modelled time, and others that are close, each dividing the sides in another way."""
+    found: dict[object, tuple[tuple[float, int], tuple[int, int]]] = {}
     for tall in range(1, min(rows, MOST_ROWS) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
             if tall * wide + wide + 1 > isa.registers:
@@ -142,10 +151,10 @@ def _best_tile(rows: int, vectors: int, isa: Isa, second: float) -> tuple[int, i
             for total, most in ((rows, tall), (vectors, wide)):
                 time *= second if len(_known_runs(total, most)) > 1 else 1.0
             key = (round(time, 3), abs(tall - 2 * wide))
-            if best is None or key < best[0]:
-                best = (key, (tall, wide))
-    assert best is not None
-    return best[1]
+            same = (_known_runs(rows, tall), _known_runs(vectors, wide))
+            if same not in found or key < found[same][0]:
+                found[same] = (key, (tall, wide))
+    return close((key[0], tile) for key, tile in sorted(found.values()))
 
 
 MOST_EDGED = 5

@@ -16,9 +16,9 @@ import tvm_ffi
 from tvm import s_tir, sym, te, tirx
 from tvm.ir import TensorLoad
 
+from heterocc.compiler.lower.choices import ranked
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
-from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.contraction.contraction import schedule_contraction
 from heterocc.compiler.lower.gpu.contraction.filtering import F2, F4, Filtering, Matrix, Transformed
 from heterocc.compiler.lower.gpu.contraction.product import Product, product_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from heterocc.compiler.lower.choices import ranked
 from heterocc.compiler.lower.cpu.blocks import itemsize
-from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.groups import SIMD
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.reduction.row_code import steps

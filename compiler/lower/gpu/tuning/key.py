@@ -1,14 +1,12 @@
-"""The key of a kernel in the cache of timings, and an estimate of its work."""
+"""The key of a kernel in the cache of timings."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
 from dataclasses import fields
-from math import prod
 
-import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import host_cpu
@@ -43,16 +41,3 @@ def key_of(function: tirx.PrimFunc, limits: Limits, packable: Collection[int], d
     for part in (device, repr(known), repr(sorted(packable)), text):
         digest.update(f"\n{part}\n".encode())
     return digest.hexdigest()
-
-
-def work_of(function: tirx.PrimFunc) -> int:
-    """The number of iterations of the kernel's loop nests: multiply-adds of a product, elements of other blocks."""
-    found = 0
-
-    def visit(block: s_tir.SBlock) -> None:
-        nonlocal found
-        if block.name_hint != "root":
-            found += prod(int(v.dom.extent) for v in block.iter_vars)
-
-    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, visit)], order="post")
-    return found

@@ -11,6 +11,7 @@ import numpy as np
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.lower.backend import Run
 from heterocc.compiler.lower.gpu.packed import Layouts, Packed
+from heterocc.compiler.lower.tuning.tensors import Array, Tensor, random_values
 from heterocc.runtime.execute.executable import load_library, synchronizer
 from heterocc.runtime.execute.faults import first_line
 from heterocc.runtime.execute.memory import Allocations, aligned_bytes, device_tensor, host_tensor, to_host
@@ -25,33 +26,14 @@ if TYPE_CHECKING:
 Build = Callable[[Mapping[str, "tirx.PrimFunc"]], bytes]
 """Compiles scheduled kernels, given by name, to the bytes of a shared object. Raises exceptions of TVM and drivers."""
 
-Array = np.ndarray[Any, Any]
-
 ROUNDING = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2}
 """The largest difference of two correct results relative to the largest value, due to the order of sums or Winograd's
 filtering."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """The shape and dtype of a kernel's tensor argument."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-def tensors_of(function: tirx.PrimFunc) -> tuple[Tensor, ...]:
-    """The tensor arguments of a kernel, in order. Raises TypeError if an argument is not a tensor."""
-    return tuple(Tensor(tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in function.params)
-
-
 @dataclass
 class Bench:
-    """A device, and the tensors of one kernel on it. The kernel writes the last `outputs` tensors.
-
-    Floating-point inputs are in [0.25, 1.25), so that functions of them are neither NaN nor denormal. Integers of 32
-    and 64 bits may be indices, so they are zero, which is always in range; narrower ones are below 4.
-    """
+    """A device, and the tensors of one kernel on it. The kernel writes the last `outputs` tensors."""
 
     space: Space
     build: Build
@@ -110,7 +92,7 @@ class Bench:
         """The input tensor at `index`, in the candidate's layout."""
         own = tuple((i, layout) for i, layout in layouts if i == index)
         if (index, own) not in self._given:
-            array = _random(self.tensors[index], index)
+            array = random_values(self.tensors[index], index)
             for _, layout in own:
                 array = layout.apply(array)
             self._given[index, own] = self._placed(array)
@@ -136,14 +118,6 @@ class Bench:
             np.copyto(aligned, array)
             tvm_api().copy(host_tensor(aligned), tensor)
             self.wait()  # some copies are only enqueued, and the array is freed on return
-
-
-def _random(tensor: Tensor, seed: int) -> Array:
-    rng = np.random.default_rng(seed)
-    if tensor.dtype.startswith("float"):
-        return (rng.random(tensor.shape, np.float32) + 0.25).astype(tensor.dtype)
-    most = 1 if tensor.dtype.endswith(("32", "64")) else 2 if tensor.dtype == "bool" else 4
-    return rng.integers(0, most, tensor.shape).astype(tensor.dtype)
 
 
 def _same(found: Array, expected: Array) -> bool:

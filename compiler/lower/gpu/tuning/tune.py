@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import Candidate, PartitionJob, Run, Tuned, Tuning
-from heterocc.compiler.lower.gpu.choices import Trail
+from heterocc.compiler.lower.choices import Trail
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.rules import RULES, Rule, scheduled_by
-from heterocc.compiler.lower.gpu.tuning.key import identity, key_of, work_of
-from heterocc.compiler.lower.gpu.tuning.run import Bench, Build, Tensor, tensors_of
+from heterocc.compiler.lower.gpu.tuning.key import identity, key_of
+from heterocc.compiler.lower.gpu.tuning.run import Bench, Build
 from heterocc.compiler.lower.progress import unwatched
+from heterocc.compiler.lower.tuning.tensors import Tensor, tensors_of
+from heterocc.compiler.lower.tuning.timing import MARGIN
+from heterocc.compiler.lower.tuning.work import work_of
 from heterocc.runtime.plan.schedule import Space
 
 if TYPE_CHECKING:
@@ -36,9 +39,6 @@ ROUND = 6
 
 SECONDS = 30.0
 """The time in seconds after which no further round begins for a kernel. Most of it is compilation."""
-
-MARGIN = 0.97
-"""The time of a schedule, relative to the model's choice, below which it replaces that; smaller gains may be noise."""
 
 
 @dataclass(frozen=True, slots=True)

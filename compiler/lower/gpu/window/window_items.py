@@ -8,8 +8,8 @@ from math import prod
 
 from tvm import tirx
 
+from heterocc.compiler.lower.choices import ranked
 from heterocc.compiler.lower.gpu import nest
-from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.window.window import Side, Windows
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 from onnx import NodeProto, helper
 
+from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.cpu.in_place import joined_arguments
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.pipeline import kernel_module
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from tests.compiler.lower.cpu.generate.generated import runnable, target_of
-from tests.compiler.lower.lowered import assert_same, execute, job, model, run_ort
+from tests.compiler.lower.lowered import CPU, assert_same, execute, job, model, run_ort
 
 node = helper.make_node
 RNG = np.random.default_rng(17)
@@ -129,3 +131,17 @@ def test_kernels_that_only_join_are_recognised(nodes: Sequence[NodeProto], joine
     module, name = _kernel(nodes, used)
     order = joined_arguments(module.mod[name])
     assert len(order) == (3 if joined else 0) and len(set(order)) == len(order)
+
+
+@pytest.mark.skipif("avx512bf16" not in host_cpu().features, reason="this CPU lacks AVX512-BF16")
+def test_parts_are_written_in_place_where_products_are_rounded() -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="a"),
+        node("Conv", ["x", "v"], ["b"], name="b"),
+        node("Concat", ["a", "b"], ["c"], axis=1, name="c"),
+        node("MaxPool", ["c"], ["y"], kernel_shape=[2, 2], name="y"),
+    ]
+    made = model(nodes, {"x": floats(1, 8, 6, 5)}, ["y"], {n: floats(4, 8, 1, 1) for n in "wv"})
+    rounded = dataclasses.replace(CPU, properties={"precision": "bf16"})
+    lowered = CpuLowering().lower(dataclasses.replace(job(made), device=rounded))
+    assert [k.nodes[0] for k in lowered.kernels] == ["a", "b", "y"]

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.contraction import best_tile
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows
@@ -68,15 +69,17 @@ def generate_along_channels(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
     found = find_convolution(kernel)
     if found is None or not can_store(kernel) or found.outputs % isa.lanes or found.taps == 1:
         return None
-    other = best_writer(DirectWriter, kernel, found, isa)
+    other = best_writer(DirectWriter, kernel, found, isa.decided)
     left = is_left_to_schedule(other, isa)
     limit = PAYS * _scheduled_cycles(found, isa) if left else DIRECT_TIME * other.cycles
-    writers: list[InPlaceWriter | CopiedWriter] = [InPlaceWriter(kernel, found, isa)]
+    kinds: dict[str, type[InPlaceWriter | CopiedWriter]] = {"in place": InPlaceWriter}
     if max(len(found.rows.phases) * len(found.columns.phases), found.columns.taps) <= MOST_UNROLLED:
-        writers.append(CopiedWriter(kernel, found, isa))
-    writer = min(writers, key=lambda w: w.cycles)
-    if writer.cycles >= limit:
+        kinds["copied"] = CopiedWriter
+    costs = [(limit, "none"), *((kind(kernel, found, isa.decided).cycles, name) for name, kind in kinds.items())]
+    name = isa.choose("vectors along channels", close(costs))
+    if name == "none":
         return None
+    writer = kinds[name](kernel, found, isa)
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
@@ -60,7 +61,8 @@ class CopiedRows:
         # Chunks of few rows suit images of all sizes; of one row, all.
         sized = SIZED_ROWS if isa.lanes > 1 else 1
         most = found.rows.places if is_number(found.rows.places) else sized
-        self.usual_rows = min(range(1, most + 1), key=lambda rows: self._cycles(rows) * self._filling(rows))
+        costs = ((self._cycles(rows) * self._filling(rows), rows) for rows in range(1, most + 1))
+        self.usual_rows = self.isa.choose("rows", close(costs)) if is_number(found.rows.places) else min(costs)[1]
         self.rows = smaller(self.usual_rows, found.rows.places)
         self.chunks = -(-found.rows.places // self.rows)
         self.vectors = self._vectors(1 if self.whole else self.rows)

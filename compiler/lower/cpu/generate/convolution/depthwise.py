@@ -11,6 +11,7 @@ from dataclasses import replace
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
@@ -93,7 +94,9 @@ class _Writer:
             return total
 
         sizes = [(t, n) for t in range(1, min(8, places) + 1) for n in range(1, count + 1) if t * n <= most]
-        return min(sizes, key=lambda size: (cycles(size), -size[1]))
+        costs = sorted((cycles(size), -size[1], size) for size in sizes)
+        fixed = is_number(found.rows.places) and is_number(found.columns.places)
+        return self.isa.choose("tile", close((cost, size) for cost, _, size in costs)) if fixed else costs[0][2]
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""

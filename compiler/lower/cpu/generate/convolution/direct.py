@@ -24,7 +24,7 @@ from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, choose_tile, runs, vector_runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, pick_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 MOST_UNROLLED = 9
@@ -63,11 +63,11 @@ def is_left_to_schedule(writer: DirectWriter, isa: Isa) -> bool:
 
 def best_writer(kind: type[Writer], kernel: Kernel, found: Convolution, isa: Isa) -> Writer:
     """The generator of a convolution: of its rows, or of its columns if that is better."""
-    writer = kind(kernel, found, isa)
     if all(map(is_number, kernel.extents)) and _can_turn(found):
-        turned = kind(kernel, _turned(found), isa, turned=True)
-        return turned if turned.used > TURNED_GAIN * writer.used else writer
-    return writer
+        turned = kind(kernel, _turned(found), isa.decided, turned=True)
+        if turned.used > TURNED_GAIN * kind(kernel, found, isa.decided).used:
+            return kind(kernel, _turned(found), isa, turned=True)
+    return kind(kernel, found, isa)
 
 
 def _can_turn(found: Convolution) -> bool:
@@ -98,7 +98,7 @@ class DirectWriter(CopiedRows):
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, turned: bool = False) -> None:
         super().__init__(kernel, found, isa, turned)
         registers = self.isa.registers - (SPARE if self.isa.registers > 16 else 0)
-        tall, wide = choose_tile(found.outputs, self.vectors, replace(self.isa, registers=registers))
+        tall, wide = pick_tile(found.outputs, self.vectors, replace(self.isa, registers=registers))
         self.channel_runs, self.vector_runs = runs(found.outputs, tall), vector_runs(self.vectors, wide)
         taps = (found.rows.taps, found.columns.taps)
         self.packing: Panels | PairPanels = Panels(

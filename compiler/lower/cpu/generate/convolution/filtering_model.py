@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import LARGE, SMALL, Filter
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK
@@ -85,25 +86,31 @@ class Blocks:
     cycles: float
     alone: float
 
+    def __str__(self) -> str:
+        shared = " together" if self.together else ""
+        return f"{self.count}x{self.tall} in {self.parts}{shared}"
+
 
 def best_filter(found: Convolution, isa: Isa) -> Filter:
     """The faster filter according to the model, of those whose errors the instruction set's user accepts."""
     if not (isa.fast_math and is_fixed(found)):
         return SMALL
-    return min((SMALL, LARGE), key=lambda filter_: choose_blocks(found, isa, filter_).cycles)
+    return min((SMALL, LARGE), key=lambda filter_: choose_blocks(found, isa.decided, filter_).cycles)
 
 
 def filtering_pays(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> bool:
     """Whether minimal filtering is faster than direct convolution according to the model."""
     found = replace(found, batch=found.batch if is_number(found.batch) else 1)
     if not is_fixed(found):
-        return sum(filtering_pays(at_side(found, side), isa) for side in SIDES) >= len(SIDES) - 1
+        return sum(filtering_pays(at_side(found, side), isa.decided) for side in SIDES) >= len(SIDES) - 1
     places = found.rows.places * found.columns.places
     tile = choose_tile(found.outputs, max(1, places // isa.lanes), _spared(isa))
     step = step_cycles(*tile) / (tile[0] * tile[1])
     sums = places / isa.lanes * found.outputs * found.inputs * found.taps * step
     copies = 2 * found.inputs * found.rows.places * (found.columns.places / isa.lanes + 4)
-    return choose_blocks(found, isa, filter_).alone * GAIN < found.batch * (sums + copies)
+    size = f"{filter_.outputs}x{filter_.outputs}"
+    costs = [(found.batch * (sums + copies), "none"), (choose_blocks(found, isa.decided, filter_).alone * GAIN, size)]
+    return isa.choose("filtering", close(costs)) == size
 
 
 def choose_blocks(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> Blocks:
@@ -114,8 +121,12 @@ def choose_blocks(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> Bloc
     tall = -(-found.rows.places // filter_.outputs)
     heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
     forms = FORMS if found.work >= PARALLEL_WORK else ((1, False),)
-    every = (_blocks(found, isa, height, *form, filter_) for height in heights for form in forms)
-    return min(every, key=lambda blocks: blocks.cycles)
+    every = [_blocks(found, isa, height, *form, filter_) for height in heights for form in forms]
+    distinct: dict[object, Blocks] = {}
+    for b in every:
+        parts = None if b.together else b.parts
+        distinct.setdefault((b.count, b.tall, b.channel_runs, b.vector_runs, b.together, parts), b)
+    return isa.choose("blocks", close((b.cycles, b) for b in distinct.values()))
 
 
 def is_fixed(found: Convolution) -> bool:

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from tvm import tirx
 
+from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
@@ -104,7 +105,8 @@ class PixelTiles:
             for tall in range(1, longest + 1)
             if tall * wide + wide + self._held(tall) <= self.isa.registers
         ]
-        return min(sizes, key=lambda size: (self._row_cycles(*size) * self._sharing(size[1]), -size[0]))
+        costs = sorted((self._row_cycles(*size) * self._sharing(size[1]), -size[0], size) for size in sizes)
+        return self.isa.choose("tile", close((cost, size) for cost, _, size in costs))
 
     def _sharing(self, wide: int) -> float:
         """The factor of the time for tasks that threads lack, with tiles of `wide` vectors."""

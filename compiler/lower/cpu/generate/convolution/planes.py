@@ -17,6 +17,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import narrowed
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
@@ -122,11 +123,13 @@ class _Writer:
         most = 12 if self.isa.registers > 16 else 6
         tall, wide = self.found.rows.places, self.count
         sizes = [(t, n) for t in range(1, min(most, tall) + 1) for n in range(1, min(most, wide) + 1) if t * n <= most]
-        every = [
-            (_parts(runs(tall, t), self._rows_inside()), _parts(runs(wide, n), self._vectors_inside()))
-            for t, n in sizes
-        ]
-        return min(every, key=lambda parts: (self._unrolled(*parts) > MOST_UNROLLED, self._cycles(*parts)))
+        every: dict[tuple[tuple[_Part, ...], tuple[_Part, ...]], str] = {}
+        for t, n in sizes:
+            parts = _parts(runs(tall, t), self._rows_inside()), _parts(runs(wide, n), self._vectors_inside())
+            every.setdefault(parts, f"{t}x{n}")
+        short = [parts for parts in every if self._unrolled(*parts) <= MOST_UNROLLED] or every
+        named = {every[parts]: parts for parts in short}
+        return named[self.isa.choose("tile of a plane", close((self._cycles(*p), name) for name, p in named.items()))]
 
     def _unrolled(self, rows: tuple[_Part, ...], columns: tuple[_Part, ...]) -> int:
         """Multiply-adds of vectors that are written out."""

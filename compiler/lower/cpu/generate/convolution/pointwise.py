@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tvm import tirx
 
+from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import (
@@ -52,10 +53,13 @@ def generate_pointwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[P
     found = find_convolution(kernel)
     if found is None or not can_store(kernel) or not _fits(found, isa):
         return None
-    writer = PointwiseWriter(kernel, found, isa)
     limit = modelled_cycles(kernel, isa)
-    if limit is None or writer.cycles >= PAYS * limit:
+    if limit is None:
         return None
+    costs = [(PAYS * limit, "pixels"), (PointwiseWriter(kernel, found, isa.decided).cycles, "channels")]
+    if isa.choose("vectors along", close(costs)) == "pixels":
+        return None
+    writer = PointwiseWriter(kernel, found, isa)
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
 

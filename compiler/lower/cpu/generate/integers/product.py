@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, pick_tile, runs
 
 _STORED = ("float32", "int32", "uint8", "int8")
 
@@ -107,7 +107,7 @@ class _Writer:
         self.kernel, self.found, self.isa = kernel, found, isa
         length = found.columns.length
         count = -(-length // isa.lanes)
-        tall, wide = choose_tile(found.rows.length, count, isa)
+        tall, wide = pick_tile(found.rows.length, count, isa)
         self.row_runs, self.column_runs = runs(found.rows.length, tall), runs(count, wide)
         segments = math.prod(a.length for a in found.segments)
         sizes = (segments, found.terms.length, length, group_of(isa), isa.lanes)

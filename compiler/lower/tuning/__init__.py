@@ -1,0 +1,1 @@
+"""What the choices of kernels by timing have in common, on the CPU and on GPUs."""
