@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from tvm import tirx
@@ -9,6 +10,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
+from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
@@ -55,6 +57,45 @@ def padded_row(
     elif cleared:
         with build.If(tirx.all(rows[1] >= index(0), rows[1] < index(rows[0].size))), build.Then():
             take()
+    else:
+        emit.either(tirx.all(rows[1] >= index(0), rows[1] < index(rows[0].size)), take, clear)
+
+
+def whole_row(
+    flat: tirx.Buffer,
+    source: tirx.Expr,
+    copied: tirx.Buffer,
+    to: tirx.Expr,
+    columns: tuple[Window, int],
+    rows: tuple[Window, tirx.Expr, bool],
+    lanes: int,
+) -> None:
+    """As `padded_row` of a stride of one, by vectors that are loaded by masks: for instruction sets that have these.
+
+    `columns` are the window and the length of a copied row, after which up to `lanes` - 1 numbers are overwritten.
+    """
+    window, pitch = columns
+
+    def each(value: Callable[[int], tirx.Expr]) -> None:
+        for start in range(0, pitch, lanes):
+            emit.put(copied, value(start), to + index(start), lanes)
+
+    def loaded(start: int) -> tirx.Expr:
+        begin = start - window.before
+        if begin + lanes <= 0 or begin >= window.size:
+            return emit.zeros(lanes)
+        if begin >= 0 and begin + lanes <= window.size:
+            return emit.vector(flat, source + index(begin), lanes)
+        return masked_vector(flat, source + index(begin), lanes, mask(index(begin), lanes, window.size))
+
+    def take() -> None:
+        each(loaded)
+
+    def clear() -> None:
+        each(lambda _: emit.zeros(lanes))
+
+    if rows[2]:
+        take()
     else:
         emit.either(tirx.all(rows[1] >= index(0), rows[1] < index(rows[0].size)), take, clear)
 
