@@ -11,7 +11,7 @@ from tvm.ir import Call, TensorLoad
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional
+from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional, uses
 from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
 
@@ -75,8 +75,8 @@ FOR_LOOPS = [
 simplified once, after the loops that they mark are unrolled. These passes take a quarter of the time of all."""
 
 FOR_CONDITIONS = ["s_tir.StmtSimplify"]
-"""A pass that decides conditions which hold in all turns of a loop, or in none. Vectors whose lanes have one that is
-left are computed lane by lane."""
+"""A pass that decides conditions and limits which hold in all turns of a loop, or in none. Vectors whose lanes have one
+that is left are computed lane by lane."""
 
 FOR_TENSORS = ["tirx.FlattenBuffer"]
 """A pass that only simplifies indices where all of them are flat. This takes a third of the time of all, and most of it
@@ -114,16 +114,27 @@ def _has_blocks(mod: tvm.IRModule) -> bool:
 
 
 def _has_conditions(mod: tvm.IRModule) -> bool:
-    """Whether a kernel has values that depend on a condition."""
-    found: list[Call] = []
+    """Whether what the lanes of a vector read depends on a condition, a limit, or a quotient."""
+    lanes: list[tirx.Var] = []
+    decided: list[tirx.Expr] = []
 
-    def keep(call: Call) -> None:
-        if is_conditional(call):
-            found.append(call)
+    def loop(found: tirx.For) -> None:
+        if found.kind == tirx.ForKind.VECTORIZED:
+            lanes.append(found.loop_var)
 
+    def call(found: Call) -> None:
+        if is_conditional(found):
+            decided.append(found)
+
+    def number(found: tirx.Expr) -> None:
+        if dtype_of(found).startswith("int"):
+            decided.append(found)
+
+    kinds = [(kind, number) for kind in (tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)]
     for _, function in mod.functions_items():
-        tvm_ffi.structural_walk(function.body, [(Call, keep)], order="pre")
-    return bool(found)
+        tvm_ffi.structural_walk(function.body, [(tirx.For, loop), (Call, call), *kinds], order="pre")
+    # A lane's variable is in few of these, as indices are products and sums mostly.
+    return any(uses(expr, lane) for expr in decided for lane in lanes)
 
 
 def _has_sizes(mod: tvm.IRModule) -> bool:
