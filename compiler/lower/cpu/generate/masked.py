@@ -26,9 +26,7 @@ def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) 
 
 def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.Expr) -> tirx.Expr:
     """Consecutive elements of a flat buffer where `kept` holds, else zeros. The others may be outside the memory."""
-    # LLVM leaves lanes that are not loaded undefined; it loads zeros there instead of selecting them afterwards.
-    loaded = tirx.op.masked_load(f"float32x{lanes}", buffer, build.ramp(start, index(1), lanes), kept)
-    return tirx.Select(kept, loaded, emit.zeros(lanes))
+    return tirx.op.masked_load(f"float32x{lanes}", buffer, build.ramp(start, index(1), lanes), kept)
 
 
 def can_mask(kernel: Kernel, row: Axis) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from tvm import tirx
@@ -76,23 +75,23 @@ def whole_row(
     """
     window, pitch = columns
 
-    def each(value: Callable[[int], tirx.Expr]) -> None:
-        for start in range(0, pitch, lanes):
-            emit.put(copied, value(start), to + index(start), lanes)
-
-    def loaded(start: int) -> tirx.Expr:
-        begin = start - window.before
-        if begin + lanes <= 0 or begin >= window.size:
-            return emit.zeros(lanes)
-        if begin >= 0 and begin + lanes <= window.size:
-            return emit.vector(flat, source + index(begin), lanes)
-        return masked_vector(flat, source + index(begin), lanes, mask(index(begin), lanes, window.size))
-
     def take() -> None:
-        each(loaded)
+        for start in range(0, pitch, lanes):
+            begin, there = start - window.before, to + index(start)
+            if begin >= 0 and begin + lanes <= window.size:
+                emit.put(copied, emit.vector(flat, source + index(begin), lanes), there, lanes)
+                continue
+            emit.put(copied, emit.zeros(lanes), there, lanes)
+            if begin + lanes > 0 and begin < window.size:
+                # Lanes of a constant mask that are not loaded are undefined, so they are not stored either.
+                kept = mask(index(begin), lanes, window.size)
+                loaded = masked_vector(flat, source + index(begin), lanes, kept)
+                ramp = build.ramp(there, index(1), lanes)
+                build.evaluate(tirx.op.masked_store(copied, loaded, ramp, kept))
 
     def clear() -> None:
-        each(lambda _: emit.zeros(lanes))
+        for start in range(0, pitch, lanes):
+            emit.put(copied, emit.zeros(lanes), to + index(start), lanes)
 
     if rows[2]:
         take()
