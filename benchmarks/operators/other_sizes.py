@@ -38,6 +38,18 @@ def _convolutions() -> Iterator[Case]:
         ("3x3 s2 512->256@5", image(512, 5), 256, 3, {"strides": [2, 2]}),
         ("3x3 s2 18->36@64", image(18, 64), 36, 3, {"strides": [2, 2]}),
         ("3x3 s3 64->64@31", image(64, 31), 64, 3, {"strides": [3, 3]}),
+        ("3x3 s3 100->72@19", image(100, 19), 72, 3, {"strides": [3, 3]}),
+        ("3x3 s4 64->64@52", image(64, 52), 64, 3, {"strides": [4, 4]}),
+        ("3x3 s2 384->384@7", image(384, 7), 384, 3, {"strides": [2, 2]}),
+        ("3x3 s2 128->256@9", image(128, 9), 256, 3, {"strides": [2, 2]}),
+        ("3x3 256->256@5", image(256, 5), 256, 3, {}),
+        ("5x5 s4 3->32@100", image(3, 100), 32, 5, {"strides": [4, 4]}),
+        ("5x5 s3 16->32@40", image(16, 40), 32, 5, {"strides": [3, 3]}),
+        ("5x5 72->72@13", image(72, 13), 72, 5, {}),
+        ("4x4 s2 64->128@27", image(64, 27), 128, 4, {"strides": [2, 2], "pads": [1] * 4}),
+        ("depthwise 11x11 48@19", image(48, 19), 48, 11, {"group": 48}),
+        ("1d k2 d4 72 500", (1, 72, 500), 72, (2,), {"dilations": [4], "pads": [4, 0]}),
+        ("3d 3x3x3 40@9", (1, 40, 9, 9, 9), 40, (3, 3, 3), {}),
         ("1x1 832->256@7", image(832, 7), 256, 1, {}),
         ("1x1 s2 512->1024@14", image(512, 14), 1024, 1, {"strides": [2, 2]}),
         ("1d groups 4 1x1 768 128", (1, 768, 128), 768, (1,), {"group": 4}),
@@ -67,6 +79,8 @@ def _convolutions() -> Iterator[Case]:
         yield Case("conv other", label, conv(shape, out, kernel, **extra))
     for label, shape, weight, extra in (
         ("4x4 s2 512->256@4", image(512, 4), (512, 256, 4, 4), {"strides": [2, 2], "pads": [1] * 4}),
+        ("4x4 s2 256->128@5", image(256, 5), (256, 128, 4, 4), {"strides": [2, 2], "pads": [1] * 4}),
+        ("4x4 s2 512->512@2", image(512, 2), (512, 512, 4, 4), {"strides": [2, 2], "pads": [1] * 4}),
         ("8x8 s4 48->24@20", image(48, 20), (48, 24, 8, 8), {"strides": [4, 4], "pads": [2] * 4}),
         ("3d 4x4x4 s2 24->12@10", (1, 24, 10, 10, 10), (24, 12, 4, 4, 4), {"strides": [2] * 3, "pads": [1] * 6}),
     ):
@@ -74,14 +88,22 @@ def _convolutions() -> Iterator[Case]:
 
 
 def _others() -> Iterator[Case]:
-    for rows, depth, columns in ((31, 257, 65), (13, 768, 3072), (40, 2048, 50), (64, 1024, 16), (6400, 8, 32)):
+    for rows, depth, columns in (
+        (31, 257, 65),
+        (13, 768, 3072),
+        (40, 2048, 50),
+        (64, 1024, 16),
+        (6400, 8, 32),
+        (136, 1024, 24),
+        (100, 640, 40),
+    ):
         yield Case("matmul", f"{rows}x{depth}x{columns}", matmul((rows, depth), columns))
     for a, b in (((150, 150), (150, 150)), ((7, 23, 31), (7, 31, 29)), ((1, 8, 1, 200), (1, 8, 200, 64))):
         yield Case("batched", f"{'x'.join(map(str, a))} by {'x'.join(map(str, b))}", batched(a, b))
     for heads, rows, width in ((4, 300, 32), (2, 23, 128)):
         yield Case("attention", f"{heads}x{rows}x{width}", attention(heads, rows, width))
     for kind, gates in (("LSTM", 4), ("GRU", 3)):
-        for steps, width, hidden in ((20, 50, 40), (60, 128, 200)):
+        for steps, width, hidden in ((20, 50, 40), (60, 128, 200), (15, 40, 72), (40, 64, 136), (25, 300, 250)):
             yield Case("recurrent", f"{kind} {steps}x{width}->{hidden}", recurrent(kind, gates, steps, width, hidden))
     for shape, axis in (((12, 65, 65), -1), ((50, 50, 50), 1), ((600, 11), -1)):
         yield Case("softmax", f"Softmax axis {axis}, {'x'.join(map(str, shape))}", unary(shape, "Softmax", axis=axis))

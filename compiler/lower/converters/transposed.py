@@ -2,9 +2,9 @@
 
 Output s·i + a is the sum of x[i - t] · w[s·t + a] over t. So an axis of stride s needs s convolutions with 1/s of the
 taps each. They are computed as channels of one convolution, whose results are then interleaved. If the stride does not
-divide the taps, some weights of these channels are zeros; CPUs then compute separate convolutions. TVM's converter
-inserts zeros between the inputs and multiplies by them. (Shi et al., Is the deconvolution layer the same as a
-convolutional layer?, https://arxiv.org/abs/1609.07009)
+divide the taps, some weights of these channels are zeros, and of a small map many results are dropped; CPUs compute
+separate convolutions then. TVM's converter inserts zeros between the inputs and multiplies by them. (Shi et al., Is the
+deconvolution layer the same as a convolutional layer?, https://arxiv.org/abs/1609.07009)
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ op = relax.op
 
 FEWEST_CHANNELS = 8
 """The smallest number of output channels of a group for which separate convolutions are faster than weights of zero."""
+
+MOST_PLACES = 1.2
+"""The limit on computed outputs over kept ones for one convolution."""
 
 _CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 
@@ -124,7 +127,7 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
     if groups == 1 and all(a.size == 1 and a.begin + a.outputs <= a.taps and a.dilation == 1 for a in axes):
         found = _product(ctx, data, weight, axes)
         return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
-    if _wastes_taps(ctx, axes, outer // groups):
+    if _wastes_work(ctx, axes, outer // groups):
         found = _in_parts(ctx, data, weight, axes, groups)
         return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
     found = _CONVOLUTIONS[rank](
@@ -149,11 +152,19 @@ def _interleaved(places: int, parts: int, rank: int) -> list[int]:
     return [i for d in range(rank) for i in (places + d, parts + d)]
 
 
-def _wastes_taps(ctx: Context, axes: Sequence[AxisConvolution], channels: int) -> bool:
-    """Whether the taps of one convolution for all outputs would be zeros in part, on a device where this costs time."""
+def _wastes_work(ctx: Context, axes: Sequence[AxisConvolution], channels: int) -> bool:
+    """Whether one convolution for all outputs would multiply by zeros, or compute outputs that are dropped.
+
+    Of a small map the latter are many. Only where this costs time: on the CPU.
+    """
     if ctx.backend != "cpu" or channels < FEWEST_CHANNELS or any(a.taps < a.stride for a in axes):
         return False
-    return any(a.taps % a.stride for a in axes)
+    if any(a.taps % a.stride for a in axes):
+        return True
+    if any(a.dilation > 1 or not isinstance(a.size, int) for a in axes):
+        return False
+    places, steps = prod(a.places for a in axes), prod(a.steps for a in axes)
+    return bool(places > MOST_PLACES * steps)
 
 
 def _product(ctx: Context, data: relax.Expr, weight: relax.Expr, axes: Sequence[AxisConvolution]) -> relax.Expr:

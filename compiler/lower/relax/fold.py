@@ -119,7 +119,8 @@ def _foldable(binding: relax.VarBinding, known: Mapping[relax.Var, np.ndarray | 
         return False
     if any(isinstance(a, relax.GlobalVar | relax.ExternFunc) for a in call.args):
         return False
-    read = sum(_nbytes(a) for a in call.args if isinstance(a.ty, relax.TensorType))
+    given = [f for a in call.args for f in (a.fields if isinstance(a, relax.Tuple) else [a])]
+    read = sum(_nbytes(a) for a in given if isinstance(a.ty, relax.TensorType))
     return _nbytes(call) <= max(FOLD_BYTES, 2 * read)
 
 

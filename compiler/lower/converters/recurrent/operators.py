@@ -96,10 +96,10 @@ def _direction(ctx: Context, layer: Layer, given: _Inputs, number: int, sizes: t
         outer, inner = (ctx.bb.emit(_part(own, begin, gated)) for begin in (0, gated))
         if layer.linear_before_reset:
             extra.append(_part(inner, 2 * hidden, hidden))
-            inner = op.concat([_part(inner, 0, 2 * hidden), op.zeros((hidden,), layer.dtype)], 0)
+            inner = op.concat([_part(inner, 0, 2 * hidden), _zeros((hidden,), layer)], 0)
         projected = op.add(projected, op.add(outer, inner))
     elif layer.linear_before_reset:
-        extra.append(op.zeros((hidden,), layer.dtype))
+        extra.append(_zeros((hidden,), layer))
     extra += [] if given.peephole is None else [_slice_of(given.peephole, number)]
     extra += [] if given.lengths is None else [given.lengths]
     projected = ctx.bb.emit(op.reshape(projected, (steps, batch, gated)))
@@ -122,8 +122,8 @@ def _in_blocks(ctx: Context, weight: relax.Expr, layer: Layer) -> relax.Expr:
     gates, hidden = GATES[layer.kind], layer.hidden
     parts = ctx.bb.emit(op.reshape(weight, (gates, hidden, hidden)))
     if layer.padded > hidden:
-        zeros = op.zeros((gates, layer.padded - hidden, hidden), layer.dtype)
-        parts = ctx.bb.emit(op.concat([parts, ctx.bb.emit(zeros)], 1))
+        zeros = _zeros((gates, layer.padded - hidden, hidden), layer)
+        parts = ctx.bb.emit(op.concat([parts, zeros], 1))
     found, begin = [], 0
     for size in dict.fromkeys(layer.blocks):
         count = layer.blocks.count(size)
@@ -132,6 +132,11 @@ def _in_blocks(ctx: Context, weight: relax.Expr, layer: Layer) -> relax.Expr:
         found.append(ctx.bb.emit(op.reshape(ctx.bb.emit(op.permute_dims(blocks, [1, 3, 0, 2])), (-1,))))
         begin += count * size
     return _joined(found, 0)
+
+
+def _zeros(shape: Sequence[int], layer: Layer) -> relax.Expr:
+    """Zeros as a constant: what is computed from them and from weights is computed at compile time."""
+    return constant(np.zeros(tuple(shape), layer.dtype))
 
 
 def _joined(values: Sequence[relax.Expr], axis: int) -> relax.Expr:

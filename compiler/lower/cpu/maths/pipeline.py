@@ -7,11 +7,11 @@ from collections.abc import Callable
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Call, TensorLoad
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional, uses
 from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
 
@@ -30,6 +30,7 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
         without = [*LEFT_TO_LLVM, *FOR_GPUS]
         if not _has_blocks(mod):
             without += [*FOR_SCHEDULES, *FOR_LOOPS, *(FOR_TENSORS if _is_flat(mod) else ())]
+            without += [] if _has_conditions(mod) else FOR_CONDITIONS
         elif _has_sizes(mod):
             without += FOR_SCHEDULES
         with tvm.transform.PassContext(context.opt_level, disabled_pass=without, config=context.config):
@@ -69,10 +70,13 @@ FOR_LOOPS = [
     "s_tir.InsertHoistIfThenElse",
     "s_tir.LoopPartition",
     "s_tir.RenormalizeSplitPattern",
-    "s_tir.StmtSimplify",
 ]
 """Passes that split and simplify the loops of schedules. Generated kernels have theirs as they shall be, and are
 simplified once, after the loops that they mark are unrolled. These passes take a quarter of the time of all."""
+
+FOR_CONDITIONS = ["s_tir.StmtSimplify"]
+"""A pass that decides conditions and limits which hold in all turns of a loop, or in none. Vectors whose lanes have one
+that is left are computed lane by lane."""
 
 FOR_TENSORS = ["tirx.FlattenBuffer"]
 """A pass that only simplifies indices where all of them are flat. This takes a third of the time of all, and most of it
@@ -107,6 +111,30 @@ def _has_blocks(mod: tvm.IRModule) -> bool:
     for _, function in mod.functions_items():
         tvm_ffi.structural_walk(function.body, [(s_tir.SBlockRealize, found.append)], order="pre")
     return bool(found)
+
+
+def _has_conditions(mod: tvm.IRModule) -> bool:
+    """Whether what the lanes of a vector read depends on a condition, a limit, or a quotient."""
+    lanes: list[tirx.Var] = []
+    decided: list[tirx.Expr] = []
+
+    def loop(found: tirx.For) -> None:
+        if found.kind == tirx.ForKind.VECTORIZED:
+            lanes.append(found.loop_var)
+
+    def call(found: Call) -> None:
+        if is_conditional(found):
+            decided.append(found)
+
+    def number(found: tirx.Expr) -> None:
+        if dtype_of(found).startswith("int"):
+            decided.append(found)
+
+    kinds = [(kind, number) for kind in (tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)]
+    for _, function in mod.functions_items():
+        tvm_ffi.structural_walk(function.body, [(tirx.For, loop), (Call, call), *kinds], order="pre")
+    # A lane's variable is in few of these, as indices are products and sums mostly.
+    return any(uses(expr, lane) for expr in decided for lane in lanes)
 
 
 def _has_sizes(mod: tvm.IRModule) -> bool:

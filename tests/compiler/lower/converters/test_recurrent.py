@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import helper
 
+from heterocc.compiler.lower.pipeline import kernel_module
+from heterocc.compiler.lower.straight import bindings_of, vars_of
 from tests.compiler.lower.cpu.test_symbolic import compare
-from tests.compiler.lower.lowered import assert_same, model, run_cpu, run_ort
+from tests.compiler.lower.lowered import assert_same, job, model, run_cpu, run_ort
 from tests.symbolic_models import dynamic_model
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -98,3 +101,15 @@ def test_a_layer_whose_steps_are_divided_among_threads_agrees() -> None:
     x = rng.standard_normal((4, 3, 4)).astype(np.float32)
     made = model([helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=256)], {"x": x}, ["y"], constants)
     assert_same(run_cpu(made, {"x": x}), run_ort(made, {"x": x}))
+
+
+@pytest.mark.parametrize("kind, hidden, attributes", [("LSTM", 100, {}), ("GRU", 1100, {"linear_before_reset": 1})])
+def test_weights_are_brought_into_the_order_of_the_kernel_at_compile_time(
+    kind: str, hidden: int, attributes: dict[str, Any]
+) -> None:
+    made, _ = layer(np.random.default_rng(2), kind, hidden, 1, attributes, "")
+    module = kernel_module(job(made), tvm.target.Target("llvm"))
+    main = module.mod["main"]
+    weights = set(list(main.params)[1:])
+    read = [set(vars_of(b.value)) for b in bindings_of(main)]
+    assert not [names for names in read if names and names <= weights]

@@ -15,6 +15,8 @@ CASES: list[tuple[tuple[int, int], tuple[int, int], int, dict[str, Any]]] = [
     ((5, 7), (3, 5), 8, {"strides": [2, 3], "pads": [1, 0, 2, 1], "output_padding": [0, 2]}),
     ((4, 4), (3, 3), 8, {"strides": [2, 2], "group": 2}),
     ((6, 3), (5, 3), 9, {"strides": [2, 1], "pads": [4, 2, 1, 0], "output_padding": [1, 0]}),
+    ((3, 4), (4, 4), 8, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((4, 3), (6, 4), 8, {"strides": [3, 2], "pads": [1, 2, 2, 0]}),
 ]
 
 
@@ -33,6 +35,15 @@ def test_transposed_convolutions_in_parts_agree_with_onnx_runtime(
     lowered = CpuLowering().lower(work)
     np.testing.assert_allclose(execute(work, lowered, {"x": x})["y"], run_ort(made, {"x": x})["y"], atol=2e-5)
     assert sum(a.size for a in lowered.params) <= sum(a.size for a in weights.values()), "weights of zero"
+
+
+def test_only_of_a_small_map_outputs_a_stride_apart_are_convolutions_of_their_own() -> None:
+    def kernels(size: int) -> int:
+        x, w = np.zeros((1, 8, size, size), np.float32), np.zeros((8, 8, 4, 4), np.float32)
+        node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1] * 4)
+        return len(CpuLowering().lower(job(model([node], {"x": x}, ["y"], {"w": w}))).kernels)
+
+    assert kernels(3) > kernels(30)
 
 
 SPARSE: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [

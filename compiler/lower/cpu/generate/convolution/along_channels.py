@@ -8,7 +8,10 @@ pixels fill badly.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from itertools import product
+from math import prod
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -16,7 +19,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.contraction import best_tile
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows
+from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
 from heterocc.compiler.lower.cpu.generate.convolution.direct import (
     MOST_UNROLLED,
     DirectWriter,
@@ -39,7 +42,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import LATENCY
+from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, MOST_ROWS
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 PAYS = 0.95
@@ -55,8 +58,14 @@ FEWEST_LANES = 8
 WEIGHTS_CYCLES = 1.0
 """The time in cycles that a vector of weights adds to a step of the scheduled kernel."""
 
+PADDED_CYCLES = 2.6
+"""The time in cycles of a padded number of the scheduled kernel's input."""
+
 LOOP_CYCLES = 1.5
-"""The time in cycles that the loops over taps add to a step."""
+"""The time in cycles that the loops over taps inside the input add to a step."""
+
+COPIED_LOOP_CYCLES = 0.3
+"""The time in cycles that a loop over taps of copied rows adds to a step."""
 
 
 def generate_along_channels(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
@@ -72,28 +81,42 @@ def generate_along_channels(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
     other = best_writer(DirectWriter, kernel, found, isa.decided)
     left = is_left_to_schedule(other, isa)
     limit = PAYS * _scheduled_cycles(found, isa) if left else DIRECT_TIME * other.cycles
-    kinds: dict[str, type[InPlaceWriter | CopiedWriter]] = {"in place": InPlaceWriter}
-    if max(len(found.rows.phases) * len(found.columns.phases), found.columns.taps) <= MOST_UNROLLED:
-        kinds["copied"] = CopiedWriter
-    costs = [(limit, "none"), *((kind(kernel, found, isa.decided).cycles, name) for name, kind in kinds.items())]
-    name = isa.choose("vectors along channels", close(costs))
-    if name == "none":
+    costs = [(limit, None), *((writer.cycles, writer) for writer in writers(kernel, found, isa.decided))]
+    writer = isa.choose("vectors along channels", close(costs))
+    if writer is None:
         return None
-    writer = kinds[name](kernel, found, isa)
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
 
+def writers(kernel: Kernel, found: Convolution, isa: Isa) -> Iterator[InPlaceWriter | CopiedWriter]:
+    """All forms: in place, and with copied rows in tiles of one row or of several, of maps with narrow rows."""
+    yield InPlaceWriter(kernel, found, isa)
+    deepest = max(1, min(MOST_ROWS, isa.registers // 2 - 2) // found.columns.places)
+    for deep in range(1, deepest + 1):
+        for together, unrolled in product((False, True), (True, False)[found.columns.taps > MOST_UNROLLED :]):
+            rows = DenseRows(kernel, found, isa, together)
+            if rows.fits and deep <= rows.rows:
+                yield CopiedWriter(kernel, found, isa, rows, deep, unrolled)
+
+
 def _scheduled_cycles(found: Convolution, isa: Isa) -> float:
-    """Modelled time of the scheduled kernel, whose weights come from a second-level cache."""
+    """Modelled time of the scheduled kernel: it pads inputs before, and its weights come from a far cache."""
     tile = best_tile(found.columns.places, found.outputs, isa.lanes)
     assert tile is not None
     tall, wide = tile.rows, tile.blocks
     cycles = max(tall * wide / 2, (tall + wide) / 2, LATENCY) + WEIGHTS_CYCLES * wide
-    return found.work / (tall * tile.channels) * cycles
+    padded = prod((w.places - 1) * w.stride + w.reach + 1 for w in (found.rows, found.columns))
+    apart = PADDED_CYCLES * padded if max(found.rows.before, found.columns.before) else 0.0
+    return found.work / (tall * tile.channels) * cycles + found.batch * found.groups * found.inputs * apart
 
 
 class InPlaceWriter(PixelTiles):
     """A generator that reads the input in place, and only taps inside it."""
+
+    together = False
+
+    def __str__(self) -> str:
+        return "in place"
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         super().__init__(kernel, found, isa, parts_of(found.columns), LOOP_CYCLES)
@@ -158,47 +181,72 @@ class InPlaceWriter(PixelTiles):
 
 
 class CopiedWriter(PixelTiles):
-    """A generator that copies rows with padding for some rows of outputs."""
+    """A generator that copies rows with padding for some rows of outputs, of which a tile covers `deep`."""
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
-        whole = (Part(0, found.columns.places, 0, found.columns.taps),)
-        self._rows = _Rows(kernel, found, isa)
-        super().__init__(kernel, found, isa, whole, 0.0)
+    def __init__(
+        self, kernel: Kernel, found: Convolution, isa: Isa, rows: DenseRows, deep: int = 1, unrolled: bool = True
+    ) -> None:
+        """The taps of a row may be `unrolled`. A chunk of the copied `rows` has no fewer than `deep`."""
+        whole = (Part(0, deep * found.columns.places, 0, found.columns.taps),)
+        self._rows, self._unrolled = rows, unrolled
+        super().__init__(kernel, found, isa, whole, 0.0 if unrolled else COPIED_LOOP_CYCLES, deep)
+
+    def __str__(self) -> str:
+        taps = "unrolled" if self._unrolled else "loops over taps"
+        return f"copied {self.deep} rows{' together' if self.together else ''}, {taps}"
+
+    @property
+    def together(self) -> bool:
+        """Whether threads copy rows together."""
+        return self._rows.together
 
     def _held(self, tall: int) -> int:
         """Registers for inputs: LLVM keeps those that several taps of a row read, and computes with what is left."""
-        return tall + 1 if self.found.columns.taps > 1 else super()._held(tall)
+        columns = self.found.columns
+        shared = columns.taps > 1 and columns.stride <= columns.reach and self._unrolled
+        return tall + 1 if shared else super()._held(tall)
+
+    @property
+    def _turns(self) -> int:
+        """The number of times that a tile computes `deep` rows of a chunk; the last of them may overlap others."""
+        return -(-self._rows.rows // self.deep)
 
     @property
     def cycles(self) -> float:
         """Modelled time of the convolution."""
-        found = self.found
-        stored = found.rows.places * found.columns.places * found.outputs * STORE_CYCLES
-        sums = found.rows.places * found.rows.taps * found.inputs * self.row_cycles
-        return found.batch * found.groups * (sums + stored + self._rows.all_copied)
+        found, tiles = self.found, sum(r.count for r in self.vector_runs)
+        rows = self._rows.chunks * self._turns
+        stored = rows * self._pixels * found.outputs * STORE_CYCLES
+        sums = rows * found.rows.taps * found.inputs * self.row_cycles
+        shared = emit.sharing(found.work, self._tasks(tiles))
+        return found.batch * found.groups * (sums + stored) * shared + self._rows.copying(tiles)
 
     def _tasks(self, tiles: int) -> int:
-        return self._rows.tasks(tiles)
+        return self._rows.tasks_of(tiles, self._turns)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         tiles = sum(r.count for r in self.vector_runs)
-        self._rows.write_chunks(arguments, tiles, lambda *chunk: self._chunk(arguments, tiles, *chunk))
+        self._rows.write_blocks(arguments, tiles, self._turns, lambda *block: self._block(arguments, tiles, *block))
 
-    def _chunk(
+    def _block(
         self,
         arguments: Arguments,
         tiles: int,
         copied: tirx.Buffer,
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
         part: tuple[tirx.Expr, int],
+        step: tuple[tirx.Expr, int],
     ) -> None:
         image, group, top = where
         buffers = self._buffers()
-        with emit.share_loop(*part, tiles) as tile, emit.loop(self._rows.rows) as line:
+        with emit.share_loop(*part, tiles) as tile, emit.share_loop(*step, self._turns) as turn:
+            line = turn * index(self.deep)
+            if self._rows.rows % self.deep:
+                line = emit.bound(tirx.min(line, index(self._rows.rows - self.deep)))
 
             def source(start: tirx.Expr) -> tuple[Walk, Factor]:
-                return self._source(copied, line, start)
+                return self._source(copied, (image, group), line, start)
 
             emit.either_run(
                 self.vector_runs,
@@ -206,18 +254,27 @@ class CopiedWriter(PixelTiles):
                 lambda run: self._row(arguments, buffers, run, tile, (image, group, top + line), source),
             )
 
-    def _source(self, copied: tirx.Buffer, line: tirx.Expr, start: tirx.Expr) -> tuple[Walk, Factor]:
+    def _source(
+        self, copied: tirx.Buffer, image: tuple[tirx.Expr, tirx.Expr], line: tirx.Expr, start: tirx.Expr
+    ) -> tuple[Walk, Factor]:
         """The walk over the terms of pixels from `start` of a line of the chunk, and their copied inputs."""
-        found = self.found
+        found, rows = self.found, self._rows
 
         def walk(step: Step) -> None:
             with emit.loop(found.inputs) as input_, emit.loop(found.rows.taps) as tap_row:
-                for tap in range(found.columns.taps):
-                    step((input_, tap_row, index(tap)), 0)
+                if not self._unrolled:
+                    with emit.loop(found.columns.taps) as tap:
+                        step((input_, tap_row, tap), 0)
+                    return
+                for number in range(found.columns.taps):
+                    step((input_, tap_row, index(number)), 0)
 
         def factor(pixel: tirx.Expr, term: Term) -> tirx.Expr:
-            input_, tap_row, tap = term
-            return copied[self._rows.place(input_, tap_row, int(tap), line) + start + pixel]
+            begin = rows.pixel(image, line, term)
+            if self.deep == 1:
+                return copied[begin + rows.beside(start + pixel)]
+            down, across = (f(pixel, index(found.columns.places)) for f in (tirx.floordiv, tirx.floormod))
+            return copied[begin + down * index(rows.pitch) + rows.beside(across)]
 
         return walk, factor
 
@@ -234,13 +291,3 @@ def _inside(window: Window, begin: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr] | N
 
 def _between(window: Window, inside: tuple[tirx.Expr, tirx.Expr] | None) -> AbstractContextManager[tirx.Expr]:
     return emit.loop(window.taps) if inside is None else build.serial(*inside)
-
-
-class _Rows(CopiedRows):
-    """The copies of rows, as those for vectors along pixels without the lanes that rows of these leave empty."""
-
-    def _vectors(self, rows: int) -> int:
-        return -(-rows * self.found.columns.places // self.isa.lanes)
-
-    def _computed(self, rows: int) -> float:
-        return rows * self.found.columns.places / self.isa.lanes

@@ -52,7 +52,8 @@ class CopiedRows:
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, turned: bool = False) -> None:
         """If it is `turned`, `found` has rows and columns exchanged, and the copied rows are the tensor's columns."""
         self.kernel, self.found, self.turned = kernel, found, turned
-        self.pitch = found.columns.extent
+        self.copied = self._copied_columns(found.columns)
+        self.pitch = self.copied.extent
         most = found.rows.places * self.pitch
         self.isa = isa.narrowed(most)
         # Rows of one vector each form a line without gaps if nothing lies between them: several of them fill a tile.
@@ -61,14 +62,27 @@ class CopiedRows:
         # Chunks of few rows suit images of all sizes; of one row, all.
         sized = SIZED_ROWS if isa.lanes > 1 else 1
         most = found.rows.places if is_number(found.rows.places) else sized
-        costs = ((self._cycles(rows) * self._filling(rows), rows) for rows in range(1, most + 1))
-        self.usual_rows = self.isa.choose("rows", close(costs)) if is_number(found.rows.places) else min(costs)[1]
+        self.usual_rows = self._best_rows(most)
         self.rows = smaller(self.usual_rows, found.rows.places)
         self.chunks = -(-found.rows.places // self.rows)
         self.vectors = self._vectors(1 if self.whole else self.rows)
         self.lines = self.rows + found.rows.reach // found.rows.stride
         self.masked = not turned and takes_masked_rows(found.columns, self.isa)
-        self.plane = emit.spread(self.lines * self.pitch + (self.isa.lanes if self.masked else 0))
+        self.plane = emit.spread(self.lines * self.pitch + self._beyond)
+
+    @property
+    def _beyond(self) -> int:
+        """The numbers after a plane that its rows overwrite."""
+        return self.isa.lanes if self.masked else 0
+
+    def _copied_columns(self, columns: Window) -> Window:
+        """The window along a copied row: the phases of a stride are rows of their own."""
+        return columns
+
+    def _best_rows(self, most: int) -> int:
+        """The number of rows of outputs, up to `most`, of a chunk."""
+        costs = [(self._cycles(rows) * self._filling(rows), rows) for rows in range(1, most + 1)]
+        return self.isa.choose("rows", close(costs)) if is_number(self.found.rows.places) else min(costs)[1]
 
     @property
     def used(self) -> float:
@@ -109,7 +123,7 @@ class CopiedRows:
     def _copy_cycles(self, rows: int) -> float:
         """Modelled time of one copy of the rows for `rows` rows of outputs."""
         lines, pitch = self._copied_lines(rows), typical(self.pitch)
-        stride = self.found.columns.stride
+        stride = self.copied.stride
         if stride <= 2:
             return 2 * lines * (pitch / self.isa.lanes + 4)
         if takes_vectors(stride, self.isa.lanes) and pitch >= self.isa.lanes:
@@ -132,7 +146,7 @@ class CopiedRows:
 
     def _copied_lines(self, rows: int) -> int:
         found = self.found
-        phases = len(found.rows.phases) * len(found.columns.phases)
+        phases = len(found.rows.phases) * len(self.copied.phases)
         return (rows + found.rows.reach // found.rows.stride) * found.inputs * phases
 
     def _most_parts(self, rows: int) -> int:
@@ -163,11 +177,15 @@ class CopiedRows:
                 top = tirx.min(top, index(found.rows.places - self.rows))
             if not is_number(found.rows.places):
                 top = emit.bound(top)
-            phases = len(found.rows.phases) * len(found.columns.phases)
-            overrun = self._vectors(self.rows) * self.isa.lanes + (self.lines - self.rows) * self.pitch + self.pitch
+            phases = len(found.rows.phases) * len(self.copied.phases)
+            overrun = self._overrun()
             copied = self.scratch(phases * self.plane, overrun)
             self.copy(arguments, copied, image * index(found.groups) + group, top)
             body(copied, (image, group, top), (part, parts))
+
+    def _overrun(self) -> int:
+        """The numbers after the copies that vectors may read."""
+        return self._vectors(self.rows) * self.isa.lanes + (self.lines - self.rows) * self.pitch + self.pitch
 
     @property
     def inputs(self) -> int:
@@ -188,7 +206,7 @@ class CopiedRows:
         self, flat: tirx.Buffer, channel: tirx.Expr, to: tuple[tirx.Buffer, tirx.Expr], top: tirx.Expr
     ) -> None:
         """Copy what the outputs from row `top` read of a channel, phase by phase, to the channel `to` of scratch."""
-        rows, columns = self.found.rows, self.found.columns
+        rows, columns = self.found.rows, self.copied
         copied, there = to
         if self.turned:
             self._copy_columns(flat, channel, to, top)
@@ -199,12 +217,20 @@ class CopiedRows:
                 source = (channel * index(rows.size) + row) * index(columns.size)
                 planes = (there * index(len(rows.phases)) + index(number)) * index(len(columns.phases))
                 begin = planes * index(self.plane) + line * index(self.pitch)
-                always, lengths = self._always_inside(rows, phase), (columns, self.pitch, self.plane)
-                if self.masked:
-                    exists = None if always else tirx.all(row >= index(0), row < index(rows.size))
-                    masked_row(flat, source, copied, begin, lengths, exists, self.isa.lanes)
-                else:
-                    padded_row(flat, source, copied, begin, lengths, (rows, row, always), self.isa.lanes)
+                self._copy_row((flat, source, copied, begin), (rows, row, self._always_inside(rows, phase)))
+
+    def _copy_row(
+        self,
+        places: tuple[tirx.Buffer, tirx.Expr, tirx.Buffer, tirx.Expr],
+        row: tuple[Window, tirx.Expr, bool],
+    ) -> None:
+        """Copy a row, from a place of a buffer to one of another; `row` is as in `padded_row`."""
+        columns, (rows, number, inside) = (self.copied, self.pitch, self.plane), row
+        if self.masked:
+            exists = None if inside else tirx.all(number >= index(0), number < index(rows.size))
+            masked_row(*places, columns, exists, self.isa.lanes)
+        else:
+            padded_row(*places, columns, row, self.isa.lanes)
 
     def _copy_columns(
         self, flat: tirx.Buffer, channel: tirx.Expr, to: tuple[tirx.Buffer, tirx.Expr], top: tirx.Expr
@@ -238,7 +264,7 @@ class CopiedRows:
 
         With stride 1, other taps of the row are `dilation` places further each.
         """
-        rows, columns = self.found.rows, self.found.columns
+        rows, columns = self.found.rows, self.copied
         down, across = tap_row * index(rows.dilation), tap * columns.dilation
         row_phase, shift = index(0), down
         if rows.stride > 1:

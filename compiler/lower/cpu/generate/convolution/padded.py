@@ -10,6 +10,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
+from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
@@ -56,6 +57,45 @@ def padded_row(
     elif cleared:
         with build.If(tirx.all(rows[1] >= index(0), rows[1] < index(rows[0].size))), build.Then():
             take()
+    else:
+        emit.either(tirx.all(rows[1] >= index(0), rows[1] < index(rows[0].size)), take, clear)
+
+
+def whole_row(
+    flat: tirx.Buffer,
+    source: tirx.Expr,
+    copied: tirx.Buffer,
+    to: tirx.Expr,
+    columns: tuple[Window, int],
+    rows: tuple[Window, tirx.Expr, bool],
+    lanes: int,
+) -> None:
+    """As `padded_row` of a stride of one, by vectors that are loaded by masks: for instruction sets that have these.
+
+    `columns` are the window and the length of a copied row, after which up to `lanes` - 1 numbers are overwritten.
+    """
+    window, pitch = columns
+
+    def take() -> None:
+        for start in range(0, pitch, lanes):
+            begin, there = start - window.before, to + index(start)
+            if begin >= 0 and begin + lanes <= window.size:
+                emit.put(copied, emit.vector(flat, source + index(begin), lanes), there, lanes)
+                continue
+            emit.put(copied, emit.zeros(lanes), there, lanes)
+            if begin + lanes > 0 and begin < window.size:
+                # Lanes of a constant mask that are not loaded are undefined, so they are not stored either.
+                kept = mask(index(begin), lanes, window.size)
+                loaded = masked_vector(flat, source + index(begin), lanes, kept)
+                ramp = build.ramp(there, index(1), lanes)
+                build.evaluate(tirx.op.masked_store(copied, loaded, ramp, kept))
+
+    def clear() -> None:
+        for start in range(0, pitch, lanes):
+            emit.put(copied, emit.zeros(lanes), to + index(start), lanes)
+
+    if rows[2]:
+        take()
     else:
         emit.either(tirx.all(rows[1] >= index(0), rows[1] < index(rows[0].size)), take, clear)
 

@@ -26,11 +26,9 @@ SPARE = 3
 STORE_CYCLES = 0.5
 """The time in cycles in which a sum is turned and stored."""
 
-FAR_CYCLES = 2.0
-"""The time in cycles in which a vector of weights comes from a second-level cache."""
-
-NEAR_BYTES = 32 << 10
-"""The weights in bytes of a tile that a first-level cache holds."""
+FAR_CYCLES = ((768 << 10, 4.0), (32 << 10, 2.0))
+"""The time in cycles in which a vector of weights comes from a farther cache, if those of a tile exceed these bytes:
+what a second-level and a first-level cache hold."""
 
 Term = tuple[tirx.Expr, tirx.Expr, tirx.Expr]
 """An input channel, a row of taps and a tap of it."""
@@ -73,13 +71,21 @@ def _taps(window: Window, place: int) -> tuple[int, int]:
 class PixelTiles:
     """A generator of a convolution of fixed sizes whose outputs in a group are a multiple of the lanes.
 
-    `columns` are the parts of a row of outputs, `loop_cycles` what the loops over taps add to the time of a step."""
+    `columns` are the parts of a row of outputs, `loop_cycles` what the loops over taps add to the time of a step.
+    Of narrow maps, `deep` rows may be one row of pixels, all of which are in one tile.
+    """
 
     def __init__(
-        self, kernel: Kernel, found: Convolution, isa: Isa, columns: tuple[Part, ...], loop_cycles: float
+        self,
+        kernel: Kernel,
+        found: Convolution,
+        isa: Isa,
+        columns: tuple[Part, ...],
+        loop_cycles: float,
+        deep: int = 1,
     ) -> None:
         self.kernel, self.found, self.isa = kernel, found, isa
-        self.columns, self._loop_cycles = columns, loop_cycles
+        self.columns, self._loop_cycles, self.deep = columns, loop_cycles, deep
         self._vectors = found.outputs // isa.lanes
         tall, wide = self._choose()
         self.vector_runs = runs(self._vectors, wide)
@@ -98,11 +104,11 @@ class PixelTiles:
 
     def _choose(self) -> tuple[int, int]:
         """Pixels and vectors of a tile with the least modelled time."""
-        longest = min(MOST_ROWS, max(p.end - p.start for p in self.columns))
+        longest = min(MOST_ROWS, self._pixels)
         sizes = [
             (tall, wide)
             for wide in range(1, self._vectors + 1)
-            for tall in range(1, longest + 1)
+            for tall in range(longest if self.deep > 1 else 1, longest + 1)
             if tall * wide + wide + self._held(tall) <= self.isa.registers
         ]
         costs = sorted((self._row_cycles(*size) * self._sharing(size[1]), -size[0], size) for size in sizes)
@@ -132,8 +138,14 @@ class PixelTiles:
     def _step_cycles(self, tall: int, wide: int) -> float:
         """Modelled time of one term in a tile; few pixels wait for weights that a first-level cache does not hold."""
         found = self.found
-        large = 4 * found.inputs * found.taps * wide * self.isa.lanes > NEAR_BYTES
-        return max(step_cycles(tall, wide) + self._loop_cycles, FAR_CYCLES * wide if large else 0.0)
+        weights = 4 * found.inputs * found.taps * wide * self.isa.lanes
+        far = next((cycles for size, cycles in FAR_CYCLES if weights > size), 0.0)
+        return max(step_cycles(tall, wide) + self._loop_cycles, far * wide)
+
+    @property
+    def _pixels(self) -> int:
+        """The number of pixels in a row, or in the rows that are one."""
+        return max(p.end for p in self.columns)
 
     @property
     def _widest(self) -> int:
@@ -142,7 +154,7 @@ class PixelTiles:
     @property
     def _across(self) -> int:
         """The length of a row of turned sums."""
-        return -(-self.found.columns.places // self.isa.lanes) * self.isa.lanes
+        return -(-self._pixels // self.isa.lanes) * self.isa.lanes
 
     def _buffers(self) -> tuple[tirx.Buffer, tirx.Buffer]:
         """Memory for the sums of a row, by pixels and by channels."""
@@ -187,18 +199,19 @@ class PixelTiles:
                 arguments,
                 lambda column: turned[channel * index(across) + column],
                 lambda column: self._place(image, group * index(found.outputs) + first + channel, row, column),
-                found.columns.places,
+                self._pixels,
                 lanes,
             )
 
     def _place(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
-        """A place in the output."""
-        values = (image, channel, row, column)
-        return [
-            (Axis((n,), (self.kernel.extents[n],)), value)
-            for n, value in zip(self.found.loops, values, strict=True)
-            if n is not None
-        ]
+        """A place in the output: a pixel of a row, or of several from this one on."""
+        extents, (batch, out, down, across) = self.kernel.extents, self.found.loops
+        found: list[tuple[tuple[int, ...], tirx.Expr]] = [((batch,), image), ((out,), channel)]
+        if self.deep > 1 and down is not None:
+            found.append(((down, across), row * index(self.found.columns.places) + column))
+        else:
+            found += [((n,), value) for n, value in ((down, row), (across, column)) if n is not None]
+        return [(Axis(loops, tuple(extents[n] for n in loops)), value) for loops, value in found]
 
     def _sums(
         self,

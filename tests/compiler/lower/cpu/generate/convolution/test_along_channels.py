@@ -14,6 +14,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.along_channels import (
     CopiedWriter,
     InPlaceWriter,
     generate_along_channels,
+    writers,
 )
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window, find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import parts_of
@@ -25,20 +26,25 @@ from tests.compiler.lower.cpu.generate.generated import runnable
 from tests.few_examples import few
 
 CPUS = st.sampled_from(runnable())
-WRITERS = (InPlaceWriter, CopiedWriter)
+Form = InPlaceWriter | CopiedWriter
 Done = tuple[tirx.PrimFunc, tuple[Panels, ...]] | None
 
 
-def only(kind: type[InPlaceWriter | CopiedWriter]) -> Callable[[Kernel, Isa], Done]:
-    """A generator that writes every convolution of whole vectors of channels in one form."""
+def only(number: int) -> Callable[[Kernel, Isa], Done]:
+    """A generator that writes every convolution of whole vectors of channels in one of all forms."""
 
     def generate(kernel: Kernel, isa: Isa) -> Done:
         found = find_convolution(kernel)
         assert found is not None and found.outputs % isa.lanes == 0
-        writer = kind(kernel, found, isa)
-        return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+        every = list(writers(kernel, found, isa))
+        return written(every[number % len(every)])
 
     return generate
+
+
+def written(writer: Form) -> Done:
+    """The code of a form."""
+    return emit.written(writer.kernel, {writer.found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
 
 @st.composite
@@ -57,13 +63,29 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(draw(st.integers(1, 2)), groups, inputs, outputs, size, kernel, stride, dilation, before, after)
 
 
-@pytest.mark.parametrize("kind", WRITERS)
 @few(12)
-@given(cpu=CPUS, case=cases())
-def test_both_forms_agree_for_any_attributes(kind: type[InPlaceWriter | CopiedWriter], cpu: str, case: Case) -> None:
+@given(cpu=CPUS, case=cases(), number=st.integers(0, 99))
+def test_all_forms_agree_for_any_attributes(cpu: str, case: Case, number: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("heterocc.compiler.lower.cpu.generate.generate.KINDS", (only(kind),))
+        patch.setattr("heterocc.compiler.lower.cpu.generate.generate.KINDS", (only(number),))
         assert check(cpu, case)
+
+
+@pytest.mark.parametrize("form", [(False, 1), (True, 1), (True, 2)])
+def test_narrow_maps_are_correct_in_each_form(form: tuple[bool, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(2, 2, 40, 48, (15, 12), (3, 2), (3, 3), (1, 1), (1, 0), (1, 1))
+    found: list[Form] = []
+
+    def generate(kernel: Kernel, isa: Isa) -> Done:
+        read = find_convolution(kernel)
+        assert read is not None
+        found.extend(
+            w for w in writers(kernel, read, isa) if (w.together, w.deep) == form and isinstance(w, CopiedWriter)
+        )
+        return written(found[0])
+
+    monkeypatch.setattr("heterocc.compiler.lower.cpu.generate.generate.KINDS", (generate,))
+    assert check(runnable()[0], case) and found
 
 
 def test_all_outputs_of_a_part_have_the_same_taps_inside_the_input() -> None:

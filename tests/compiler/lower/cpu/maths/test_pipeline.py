@@ -1,0 +1,31 @@
+"""TVM's passes over generated kernels: what they must have done before a kernel is code."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import helper
+from tvm.tirx import get_tir_pipeline
+
+from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
+from tests.compiler.lower.cpu.generate.generated import Generated, runnable, target_of
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs", "vectors"),
+    [
+        (helper.make_node("Concat", ["a", "b"], ["y"], axis=1), "ab", 2),
+        (helper.make_node("Pad", ["a", "p"], ["y"], mode="edge"), "a", 1),
+    ],
+)
+def test_what_lanes_read_is_decided_before_they_are_vectors(node: onnx.NodeProto, inputs: str, vectors: int) -> None:
+    target = target_of(runnable()[0])
+    feeds = {name: np.zeros((19, 64), np.float32) for name in inputs}
+    kernel = Generated([node], feeds, {"p": np.array([0, 3, 0, 3])} if "p" in node.input else {}, target)
+    assert kernel.done is not None and ("if_then_else" in kernel.done[0].script()) == (node.op_type == "Concat")
+    module = tvm.IRModule({"f": kernel.done[0].with_attr("global_symbol", "f")})
+    with tvm.transform.PassContext(opt_level=3):
+        lowered = get_tir_pipeline(PIPELINE)[0](tvm.tirx.transform.BindTarget(target.with_host(target))(module))
+    assert lowered.script().count("T.Ramp(") >= vectors, "rows of the input are not read in vectors"
