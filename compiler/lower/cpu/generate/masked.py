@@ -19,10 +19,13 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel, Stage
 
 def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) -> tirx.Expr:
     """Which of `lanes` places from `first` on are among `count`. None is negative unless one `may_precede` them."""
-    # As numbers without a sign, those before the first are larger than all others.
-    dtype = "uint32" if may_precede else "int32"
+    # As numbers without a sign, those before the first are larger than all others. TVM has no such negative constants.
+    dtype = "uint32" if may_precede and not isinstance(first, tirx.IntImm) else "int32"
     places = build.ramp(tirx.Cast(dtype, first), tirx.const(1, dtype), lanes)
-    return places < build.broadcast(tirx.Cast(dtype, index(count)), lanes)
+    below = places < build.broadcast(tirx.Cast(dtype, index(count)), lanes)
+    if not (isinstance(first, tirx.IntImm) and int(first) < 0):
+        return below
+    return tirx.And(places >= build.broadcast(tirx.const(0, dtype), lanes), below)
 
 
 def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.Expr) -> tirx.Expr:
