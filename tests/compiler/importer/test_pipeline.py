@@ -113,13 +113,14 @@ def test_sparse_initializers_become_dense(tmp_path: Path) -> None:
 
 def test_sequences_maps_and_strings_stay_as_opaque_values(tmp_path: Path) -> None:
     nodes = [
-        node("SplitToSequence", "x", "s", "split"),
+        node("SequenceInsert", "given x", "s", "insert"),  # into a sequence whose length the model does not say
         node("SequenceLength", "s", "n", "count"),
         node("LabelEncoder", "n", "y", "label", domain="ai.onnx.ml", keys_int64s=[3], values_strings=["three"]),
     ]
-    proto = model(nodes, [value("x", [3])], [value("y", None, TensorProto.STRING)], domains=[("ai.onnx.ml", 2)])
-    found = imported_like(save(tmp_path, proto), {"x": noise(3)})
-    assert op_types(found) == ["SplitToSequence", "SequenceLength", "ai.onnx.ml::LabelEncoder"]
+    inputs = [value("x", [3]), helper.make_tensor_sequence_value_info("given", TensorProto.FLOAT, None)]
+    proto = model(nodes, inputs, [value("y", None, TensorProto.STRING)], domains=[("ai.onnx.ml", 2)])
+    found = import_model(save(tmp_path, proto))
+    assert op_types(found) == ["SequenceInsert", "SequenceLength", "ai.onnx.ml::LabelEncoder"]
     assert found.graph.values["s"].dtype == "seq(tensor(float))" and found.graph.values["s"].is_opaque
     assert found.graph.values["y"].dtype == "string"
     part = found.subgraph(["count"], ["s"], ["n"])
