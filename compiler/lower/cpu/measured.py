@@ -48,6 +48,9 @@ LIKELY = {"rows": 0.2, "tile of a plane": 0.2, "blocks": 0.13}
 RARELY = 0.05
 """The share of close choices, by name, in which another option was faster, in 12 networks on Zen 5; of all others."""
 
+LEAST_SHARE = 0.01
+"""The least gain to expect of a form that is timed, in the work of the partition: its kernel's share times LIKELY."""
+
 MOST_TIMED = 6
 """The most other forms that are timed in a partition, each as long to compile as one more kernel."""
 
@@ -105,6 +108,7 @@ class CloseChoices:
     device: TargetDevice
     found: list[Tuned] = field(default_factory=list)
     _choices: list[Choice] = field(default_factory=list)
+    _work: int = 0
 
     @property
     def machine(self) -> str:
@@ -118,8 +122,9 @@ class CloseChoices:
         return int(self.device.properties.get("threads", available_cores()))
 
     def add(self, choice: Choice) -> None:
-        """Note a kernel with close choices."""
-        if choice.work >= WORTH:
+        """Note a kernel; those without close choices count as work only."""
+        self._work += choice.work
+        if choice.work >= WORTH and choice.others:
             self._choices.append(choice)
 
     def decided(self) -> dict[str, Form]:
@@ -145,7 +150,8 @@ class CloseChoices:
 
     def _selected(self) -> list[tuple[Choice, tuple[tuple[int, ...], ...]]]:
         """The kernels that are timed, with the paths to their other forms: the same ones whatever is known already."""
-        every = [(gain, number, path) for number, c in enumerate(self._choices) for gain, path in c.others]
+        least = LEAST_SHARE * self._work
+        every = [(g, number, path) for number, c in enumerate(self._choices) for g, path in c.others if g >= least]
         found: dict[int, list[tuple[int, ...]]] = {}
         for _, number, path in sorted(every, key=lambda pair: (-pair[0], *pair[1:]))[:MOST_TIMED]:
             found.setdefault(number, []).append(path)

@@ -11,7 +11,7 @@ from tvm.ir import Call, TensorLoad
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional, uses
+from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional
 from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
 
@@ -133,8 +133,13 @@ def _has_conditions(mod: tvm.IRModule) -> bool:
     kinds = [(kind, number) for kind in (tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)]
     for _, function in mod.functions_items():
         tvm_ffi.structural_walk(function.body, [(tirx.For, loop), (Call, call), *kinds], order="pre")
-    # A lane's variable is in few of these, as indices are products and sums mostly.
-    return any(uses(expr, lane) for expr in decided for lane in lanes)
+    if not lanes:
+        return False
+    # Expressions have `==` for themselves; the hash of an object is its address.
+    known, used = set(map(hash, lanes)), []
+    for expr in decided:
+        tvm_ffi.structural_walk(expr, [(tirx.Var, lambda var: used.append(hash(var)))], order="pre")
+    return not known.isdisjoint(used)
 
 
 def _has_sizes(mod: tvm.IRModule) -> bool:
