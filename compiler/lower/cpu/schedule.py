@@ -102,7 +102,7 @@ def schedule_kernels(
             functions[gvar.name_hint], packings[gvar.name_hint] = made, wanted
             if on_kernel is not None:
                 on_kernel(made)
-            if close is not None:
+            if close is not None and not has_sizes(function):
                 symbol = gvar.name_hint
                 work = work_of(function) * calls[symbol]
                 close.add(Choice(symbol, nodes.get(symbol, ()), (made, wanted), trail, write, work))
