@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heterocc.artifacts.errors import WrongResultError
+from heterocc.artifacts.errors import LoweringError, WrongResultError
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler.checking import check as checking
 from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.driver import compile_model
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.runtime import load
 from tests.compiler.small import chain, conv_net
 
@@ -38,6 +40,20 @@ def test_a_wrong_kernel_that_no_other_device_can_take_is_an_error(
         compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU")
     assert caught.value.code == "HC204" and caught.value.hint
     assert not (tmp_path / "m.hcb").exists()
+
+
+def test_a_node_that_cannot_be_compiled_alone_is_not_the_wrong_one_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing:
+        def lower(self, job: PartitionJob) -> LoweredPartition:
+            raise LoweringError(f"{job.nodes[0]} cannot be compiled")
+
+    monkeypatch.setattr(checking, "lowering_for", lambda _: Refusing())
+    monkeypatch.setenv(PLANT, "gate")
+    with pytest.raises(WrongResultError, match="elements differ") as caught:
+        compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU")
+    assert "cannot be compiled" not in str(caught.value)
 
 
 @pytest.mark.parametrize("node", ["conv2", "gate", "fc"])
