@@ -20,15 +20,15 @@ from heterocc.compiler.lower.cpu.generate.convolution.pointwise import generate_
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import generate_sized_planes
 from heterocc.compiler.lower.cpu.generate.convolution.winograd import generate_winograd
-from heterocc.compiler.lower.cpu.generate.gates import generate_gated
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.integers.product import generate_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.maps import generate_map
+from heterocc.compiler.lower.cpu.generate.maps.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.product import generate_product
+from heterocc.compiler.lower.cpu.generate.products.gates import generate_gated
+from heterocc.compiler.lower.cpu.generate.products.product import generate_product
 from heterocc.compiler.lower.cpu.generate.read import read_fold, read_integer_kernel, read_kernel
 from heterocc.compiler.lower.cpu.generate.reductions import generate_reduction
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows

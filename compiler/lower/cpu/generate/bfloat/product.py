@@ -18,8 +18,8 @@ from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.pairs import paired, rounded
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
-from heterocc.compiler.lower.cpu.generate.product import ProductWriter
-from heterocc.compiler.lower.cpu.generate.product_form import Side, find_product
+from heterocc.compiler.lower.cpu.generate.products.product import ProductWriter
+from heterocc.compiler.lower.cpu.generate.products.product_form import Side, find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.generate.transposes import transposed

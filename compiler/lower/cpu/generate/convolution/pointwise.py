@@ -26,7 +26,7 @@ from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
-from heterocc.compiler.lower.cpu.generate.product import modelled_cycles
+from heterocc.compiler.lower.cpu.generate.products.product import modelled_cycles
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import is_number
 

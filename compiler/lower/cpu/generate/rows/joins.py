@@ -7,7 +7,7 @@ from math import prod
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import loads, uses
-from heterocc.compiler.lower.cpu.generate.maps import read_map
+from heterocc.compiler.lower.cpu.generate.maps.maps import read_map
 from heterocc.compiler.lower.cpu.generate.rows.rows import vector_axis
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows, RowStage, read_rows
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, typical

@@ -9,9 +9,9 @@ import onnx
 import tvm
 
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.compiler.lower.cpu.generate.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
+from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module

@@ -6,8 +6,8 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.product import is_narrow
-from heterocc.compiler.lower.cpu.generate.product_form import find_product
+from heterocc.compiler.lower.cpu.generate.products.product import is_narrow
+from heterocc.compiler.lower.cpu.generate.products.product_form import find_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
 from heterocc.compiler.lower.relax.kernels import KernelModule

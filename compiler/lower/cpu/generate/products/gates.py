@@ -20,10 +20,10 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.maps import FUNCTION, PARALLEL_ELEMENTS
+from heterocc.compiler.lower.cpu.generate.maps.maps import FUNCTION, PARALLEL_ELEMENTS
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset, shape_of, substituted
-from heterocc.compiler.lower.cpu.generate.product_form import Product, find_product
+from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, read_gated
 from heterocc.compiler.lower.cpu.generate.spans import Move, in_vectors, share_vectors
 from heterocc.compiler.lower.cpu.generate.tiles import runs

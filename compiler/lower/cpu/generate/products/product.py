@@ -19,14 +19,14 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import fetch_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
-from heterocc.compiler.lower.cpu.generate.product_form import Product, Side, axis_of, find_product
-from heterocc.compiler.lower.cpu.generate.product_reads import ProductReads
+from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, axis_of, find_product
+from heterocc.compiler.lower.cpu.generate.products.product_reads import ProductReads
+from heterocc.compiler.lower.cpu.generate.products.tile_fetch import fetch_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
     LANES_USED,

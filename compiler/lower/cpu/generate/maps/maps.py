@@ -30,15 +30,15 @@ from heterocc.compiler.lower.cpu.blocks import (
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
-from heterocc.compiler.lower.cpu.generate.interleaves import find_interleaved, write_interleaved
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.linear_reads import with_linear_reads
+from heterocc.compiler.lower.cpu.generate.maps.interleaves import find_interleaved, write_interleaved
+from heterocc.compiler.lower.cpu.generate.maps.linear_reads import with_linear_reads
+from heterocc.compiler.lower.cpu.generate.maps.pieces import bare, cuts_along, with_value
+from heterocc.compiler.lower.cpu.generate.maps.repeats import find_repeated, write_repeated
+from heterocc.compiler.lower.cpu.generate.maps.seconds import every_second
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.pieces import bare, cuts_along, with_value
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
-from heterocc.compiler.lower.cpu.generate.repeats import find_repeated, write_repeated
-from heterocc.compiler.lower.cpu.generate.seconds import every_second
 from heterocc.compiler.lower.cpu.generate.spans import share_vectors
 from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical

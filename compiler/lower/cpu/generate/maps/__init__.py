@@ -1,0 +1,1 @@
+"""Maps: kernels without sums, each element of whose outputs is computed from elements of the inputs."""
