@@ -23,6 +23,7 @@ from heterocc.compiler.lower.relax.entry import call_by_symbol, destination_pass
 from heterocc.compiler.lower.relax.fold import fold_weights
 from heterocc.compiler.lower.relax.importer import ImportedFunction, import_function
 from heterocc.compiler.lower.relax.kernels import KernelModule, to_kernels
+from heterocc.compiler.lower.relax.repeated import without_repeated
 from heterocc.compiler.lower.tvm_fixes.arrays import read_quickly
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ read_quickly()  # for every back end of TVM, before its first module
 
 
 def import_partition(job: PartitionJob, target: Target) -> ImportedFunction:
-    """The partition as Relax operators, with computations on weights alone folded.
+    """The partition as Relax operators, with computations on weights alone folded, and repeated ones made once.
 
     Raises LoweringError that names the node at fault.
     """
@@ -53,7 +54,7 @@ def import_partition(job: PartitionJob, target: Target) -> ImportedFunction:
     with target:
         mod = relax.transform.DecomposeOpsForInference()(function.mod)
         mod, arrays = fold_weights(mod, function.arrays)
-    return dataclasses.replace(function, mod=mod, arrays=arrays)
+    return dataclasses.replace(function, mod=without_repeated(mod), arrays=arrays)
 
 
 def kernel_module(

@@ -35,8 +35,14 @@ class Executable:
         self._module = library
 
     def function(self, instrument: Instrument | None = None) -> Callable[..., Any]:
-        """The entry in a new VM instance, for calls with arguments that are known only then."""
-        return self._new_machine(instrument)[self._entry]  # type: ignore[no-any-return]
+        """The entry, for calls with arguments that are known only then, of which the last are `params`.
+
+        Code for host memory needs no VM unless it has branches.
+        """
+        found: Callable[..., Any] = self._new_machine(instrument)[self._entry]
+        if instrument is not None or self.space != HOST:
+            return found
+        return cpu_api.straight(self._module, self._entry, self.params, found)  # type: ignore[no-any-return]
 
     def bind(self, arguments: Sequence[Any], instrument: Instrument | None = None) -> Callable[[], Any]:
         """A function without arguments that runs the partition in a new VM instance with the arguments bound."""

@@ -17,6 +17,7 @@ import numpy as np
 from heterocc.artifacts import layouts
 from heterocc.artifacts.errors import InternalError, NativePluginError
 from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.native.plugin import Plugin
 from heterocc.runtime.native.tvm_runtime import load_tvm_runtime
 
@@ -118,6 +119,17 @@ def allocator() -> int | None:
     """The `AllocatorType` of the plug-in's heap, for virtual machines on the CPU; None without the plug-in."""
     found = _library()
     return None if found is None else int(found.heterocc_cpu_allocator())
+
+
+def straight(executable: Any, name: str, weights: Any, machine: Any) -> Any:
+    """The function `name` of a loaded executable as one that needs no virtual machine, which takes the same arguments.
+
+    `weights` are its last argument. `machine` is the function in a virtual machine, which is called for inputs of other
+    types and shapes, to say what is wrong with them, and returned without the plug-in and for code with branches.
+    """
+    if _library() is None:
+        return machine
+    return tvm_ffi.get_global_func("heterocc.cpu.straight")(executable, name, weights, machine) or machine
 
 
 def heap_bytes() -> int:
