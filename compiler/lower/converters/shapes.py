@@ -66,7 +66,9 @@ def _space_to_depth(ctx: Context, data: relax.Expr) -> relax.Expr:
 @converter("Unsqueeze")
 def _unsqueeze(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
     """Unsqueeze, whose only axis may be a scalar as in ONNX Runtime."""
-    if axes is None or rank_of(axes) or not ctx.is_known(axes):
+    if axes is None:
+        return ctx.original(data)
+    if rank_of(axes) or not ctx.is_known(axes):
         return ctx.original(data, axes)
     return op.expand_dims(data, int(ctx.known(axes)))
 

@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/shape.h>
+#include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
@@ -183,6 +184,13 @@ Tensor Join(const Sequence& sequence, int64_t axis, int64_t stacks, const ffi::S
   return joined;
 }
 
+// As Join along a new axis; without tensors an empty one of this shape, of a type that TVM's text names.
+Tensor Stack(const Sequence& sequence, int64_t axis, const ffi::Shape& empty, const ffi::String& dtype,
+             const ffi::String& node) {
+  if (!sequence.empty()) return Join(sequence, axis, 1, node);
+  return NewTensor({empty.begin(), empty.end()}, ffi::StringToDLDataType(dtype));
+}
+
 Tensor Has(const ffi::Any& value) {
   Tensor there = NewTensor({}, {kDLBool, 8, 1});
   *DataOf(there) = value != nullptr;
@@ -216,6 +224,7 @@ int32_t AddSequenceFunctions() {
           .def("heterocc.sequence.length", Length)
           .def("heterocc.sequence.split", Split)
           .def("heterocc.sequence.join", Join)
+          .def("heterocc.sequence.stack", Stack)
           .def("heterocc.sequence.has", Has)
           .def("heterocc.sequence.get", Get)
           .def("heterocc.sequence.check", Check);

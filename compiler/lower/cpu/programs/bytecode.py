@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tvm import runtime
 from tvm.relax.exec_builder import ExecBuilder
 
-from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Invoke, Measure, Program, Step, Take
+from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Invoke, Measure, Program, Step, Take, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Bytecode:
                 self._call("vm.builtin.null_value", [], nothing)
                 given.append(nothing)
             else:
-                given.append(_Constant(argument))
+                given.append(_Constant(argument.text if isinstance(argument, Text) else argument))
         given += [_Constant(step.node)] if step.node else []
         self._call(step.function, given, None if step.result is None else self._register(step.result))
 

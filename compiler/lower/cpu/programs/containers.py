@@ -15,11 +15,22 @@ from onnx import helper
 
 from heterocc.artifacts.dtypes import container
 from heterocc.compiler.importer.symbols.containers import touches_containers
+from heterocc.compiler.lower.cpu.programs.functions import (
+    AT,
+    CHECK,
+    ERASE,
+    GET,
+    HAS,
+    INSERT,
+    JOIN,
+    LENGTH,
+    NOTHING,
+    SPLIT,
+    TUPLE,
+    fixed_sizes,
+)
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Argument, Invoke, Step, Take
-
-_OWN = "heterocc.sequence."
-_TUPLE, _NOTHING = "vm.builtin.make_tuple", "vm.builtin.null_value"
 
 
 class Containers:
@@ -27,8 +38,6 @@ class Containers:
 
     def __init__(self, builder: Builder) -> None:
         self.b = builder
-        self.any = False
-        """Whether there was such a node."""
 
     def handles(self, node: onnx.NodeProto) -> bool:
         """Whether a node is one of these."""
@@ -39,7 +48,6 @@ class Containers:
     def add(self, node: onnx.NodeProto, steps: list[Step]) -> None:
         """Add the steps of a node, and of the check of the tensor that it takes from a sequence."""
         b = self.b
-        self.any = True
         for name in (*filter(None, node.input), *node.output):
             self._require(node, name)
         given = [b.held(name) if name else None for name in node.input]
@@ -49,7 +57,7 @@ class Containers:
             steps.append(Take([(node.output[0], given[0] or "")]))
             return
         function, arguments = _CALLS[node.op_type](b, node, given)
-        labelled = function not in (_TUPLE, _NOTHING, f"{_OWN}length", f"{_OWN}has")
+        labelled = function not in (TUPLE, NOTHING, LENGTH, HAS)
         steps.append(Invoke(function, arguments, node.output[0], text if labelled else ""))
         if node.op_type in _TAKEN and node.output[0] not in b.symbols.elements:
             self._check(node.output[0], text, steps)
@@ -71,8 +79,8 @@ class Containers:
 
     def _check(self, name: str, text: str, steps: list[Step]) -> None:
         """Check a tensor that the program did not compute: code relies on its rank and its fixed sizes."""
-        expected = tuple(d if isinstance(d, int) else -1 for d in self.b.values[name].shape or ())
-        steps.append(Invoke(f"{_OWN}check", (name, expected), None, text))
+        expected = fixed_sizes(self.b.values[name].shape or ())
+        steps.append(Invoke(CHECK, (name, expected), None, text))
 
 
 _Given = list[str | None]
@@ -89,7 +97,7 @@ def _second(given: _Given) -> str | None:
 
 
 def _insert(_b: Builder, _node: onnx.NodeProto, given: _Given) -> _Call:
-    return f"{_OWN}insert", (given[0], given[1], given[2] if len(given) > 2 else None)
+    return INSERT, (given[0], given[1], given[2] if len(given) > 2 else None)
 
 
 def _split(b: Builder, node: onnx.NodeProto, given: _Given) -> _Call:
@@ -97,26 +105,26 @@ def _split(b: Builder, node: onnx.NodeProto, given: _Given) -> _Call:
     rank = len(b.values[node.input[0]].shape or ())
     if lengths is not None and not keeps and len(b.values[lengths].shape or ()) == 0:
         raise b.refuse(node, "with keepdims=0 and one length, ONNX Runtime splits in another way than ONNX")
-    return f"{_OWN}split", (given[0], lengths, _attribute(node, "axis", 0) % rank, int(keeps or lengths is not None))
+    return SPLIT, (given[0], lengths, _attribute(node, "axis", 0) % rank, int(keeps or lengths is not None))
 
 
 def _join(b: Builder, node: onnx.NodeProto, given: _Given) -> _Call:
     rank = len(b.values[node.output[0]].shape or ())
-    return f"{_OWN}join", (given[0], _attribute(node, "axis", 0) % rank, _attribute(node, "new_axis", 0))
+    return JOIN, (given[0], _attribute(node, "axis", 0) % rank, _attribute(node, "new_axis", 0))
 
 
 _CALLS: Mapping[str, Callable[[Builder, onnx.NodeProto, _Given], _Call]] = MappingProxyType(
     {
         "ConcatFromSequence": _join,
-        "Optional": lambda _b, _n, _g: (_NOTHING, ()),
-        "OptionalGetElement": lambda _b, _n, given: (f"{_OWN}get", (given[0],)),
-        "OptionalHasElement": lambda _b, _n, given: (f"{_OWN}has", (given[0] if given else None,)),
-        "SequenceAt": lambda _b, _n, given: (f"{_OWN}at", (given[0], given[1])),
-        "SequenceConstruct": lambda _b, _n, given: (_TUPLE, tuple(given)),
-        "SequenceEmpty": lambda _b, _n, _g: (_TUPLE, ()),
-        "SequenceErase": lambda _b, _n, given: (f"{_OWN}erase", (given[0], _second(given))),
+        "Optional": lambda _b, _n, _g: (NOTHING, ()),
+        "OptionalGetElement": lambda _b, _n, given: (GET, (given[0],)),
+        "OptionalHasElement": lambda _b, _n, given: (HAS, (given[0] if given else None,)),
+        "SequenceAt": lambda _b, _n, given: (AT, (given[0], given[1])),
+        "SequenceConstruct": lambda _b, _n, given: (TUPLE, tuple(given)),
+        "SequenceEmpty": lambda _b, _n, _g: (TUPLE, ()),
+        "SequenceErase": lambda _b, _n, given: (ERASE, (given[0], _second(given))),
         "SequenceInsert": _insert,
-        "SequenceLength": lambda _b, _n, given: (f"{_OWN}length", (given[0],)),
+        "SequenceLength": lambda _b, _n, given: (LENGTH, (given[0],)),
         "SplitToSequence": _split,
     }
 )

@@ -26,6 +26,7 @@ from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared
 from heterocc.compiler.lower.converters.computed.required import WANTED
 from heterocc.compiler.lower.cpu.programs.checks import CHECK, Checks, is_open
 from heterocc.compiler.lower.cpu.programs.containers import Containers
+from heterocc.compiler.lower.cpu.programs.functions import OWN
 from heterocc.compiler.lower.cpu.programs.limits import Limits
 from heterocc.compiler.lower.cpu.programs.program_builder import Shaped
 from heterocc.compiler.lower.cpu.programs.repeats import Loops
@@ -38,6 +39,7 @@ from heterocc.compiler.lower.cpu.programs.steps import (
     Take,
     codes,
     drop_idle,
+    invoked,
     other_reads,
     set_values,
 )
@@ -114,8 +116,8 @@ class _Splitter:
         model = self._universe(steps)
         self._connect(model, [*steps, *([] if last is None else [last])], ends)
         drop_idle(steps)
-        contained = self.containers.any or touches_any(self.job)
-        return Program(model, self.job.inputs, steps, tuple(ends), last, self.owners, contained)
+        calls = any(function.startswith(OWN) for function in invoked(steps)) or touches_any(self.job)
+        return Program(model, self.job.inputs, steps, tuple(ends), last, self.owners, calls)
 
     def sequence(self, nodes: Iterable[onnx.NodeProto], steps: list[Step]) -> None:
         """Add the steps of nodes, and leave the straight code at their end open."""

@@ -33,8 +33,15 @@ class Require:
     value: str
 
 
-Argument = str | int | tuple[int, ...] | None
-"""A value by its name, a number, the sizes of a shape (-1 is any), or nothing."""
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text as an argument of a function."""
+
+    text: str
+
+
+Argument = str | int | tuple[int, ...] | Text | None
+"""A value by its name, a number, the sizes of a shape (-1 is any), a text, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +111,8 @@ class Program:
     """The steps of a partition. `model` has the nodes of all its straight code.
 
     `outputs` are the values that the partition returns. `last` is straight code that writes them into the caller's
-    tensors; None if the partition returns new ones. `has_containers` says whether a node is one on sequences
-    or optional values. `owners` has the graph node from which each node was made.
+    tensors; None if the partition returns new ones. `has_containers` says whether it has sequences or
+    optional values. `owners` has the graph node from which each node was made.
     """
 
     model: ImportedModel
@@ -128,6 +135,19 @@ def codes(steps: Sequence[Step]) -> Iterator[Code]:
                 yield from codes(step.otherwise)
             case Again():
                 yield from codes(step.body)
+
+
+def invoked(steps: Sequence[Step]) -> Iterator[str]:
+    """The functions of the runtime that are called."""
+    for step in steps:
+        match step:
+            case Invoke():
+                yield step.function
+            case Choose():
+                yield from invoked(step.then)
+                yield from invoked(step.otherwise)
+            case Again():
+                yield from invoked(step.body)
 
 
 def drop_idle(steps: list[Step]) -> None:

@@ -68,6 +68,26 @@ CASES: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]] = {
         y = ConcatFromSequence<axis = 0>(r) }""",
         [{"x": _array(5), "trips": _number(n)} for n in (1, 3, 8, 0)],
     ),
+    "a loop collects rows of a size that its body computes": (
+        """g (float[n] x, int64 trips) => (float[a,b] r) {
+        yes = Constant<value_int = 1>() c = Cast<to = 9>(yes)
+        r = Loop(trips, c) <body = step (int64 i, bool go) => (bool on, float[l] o) {
+            on = Identity(go) zero = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()
+            j = Reshape(i, one) end = Add(j, one) z = Slice(x, zero, end) o = Neg(z)
+        }> }""",
+        [{"x": _array(n), "trips": _number(trips)} for n, trips in ((1, 4), (5, 1), (5, 0), (3, 2))],
+    ),
+    "a scan collects such rows along several axes, backwards": (
+        """g (float[m,4] x, bool[4] c) => (float[a,b] r, float[m,4] q, float[d,e,f] w) {
+        z = Constant<value_floats = [0.0]>()
+        last, t, q, w = Scan<num_scan_inputs = 1, scan_output_directions = [1, 0, 1], scan_output_axes = [1, 0, -1],
+            body = step (float[1] s, float[4] row) => (float[1] s2, float[d] o, float[4] p, float[1,e] v) {
+                o = Compress<axis = 0>(row, c) s2 = Identity(s) p = Neg(row)
+                zero = Constant<value_ints = [0]>() v = Unsqueeze(o, zero)
+            }>(z, x)
+        r = Neg(t) }""",
+        [{"x": _array(m, 4), "c": np.arange(4) < k} for m, k in ((3, 2), (1, 4), (5, 1), (2, 0))],
+    ),
     "a loop removes tensors of any rank": (
         """g (seq(float[]) q, int64 trips) => (seq(float[]) r) {
         yes = Constant<value_int = 1>() c = Cast<to = 9>(yes)
