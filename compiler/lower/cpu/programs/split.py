@@ -24,6 +24,7 @@ from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZES, own_converter
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
 from heterocc.compiler.lower.converters.computed.required import WANTED
+from heterocc.compiler.lower.converters.registry import MICROSOFT
 from heterocc.compiler.lower.cpu.programs.checks import CHECK, Checks, is_open
 from heterocc.compiler.lower.cpu.programs.containers import Containers
 from heterocc.compiler.lower.cpu.programs.functions import OWN
@@ -44,6 +45,9 @@ from heterocc.compiler.lower.cpu.programs.steps import (
     set_values,
 )
 from heterocc.passes.graph import Graph, Node, Value
+
+_ELSEWHERE = frozenset([(MICROSOFT, "GroupQueryAttention")])
+"""The operators that are not ONNX's own and whose sizes have converters."""
 
 
 def needs_program(job: PartitionJob) -> bool:
@@ -205,7 +209,8 @@ class _Splitter:
                     places.setdefault(dim, (index, axis))
         if not places:
             return node
-        if node.domain not in ("", RESULTS) or own_converter(SIZES, node.op_type) is None:
+        known_domain = node.domain in ("", RESULTS) or (node.domain, node.op_type) in _ELSEWHERE
+        if not known_domain or own_converter(SIZES, node.op_type) is None:
             raise self.refuse(node, "the shape of its output depends on data")
         inputs = list(node.input)
         rule = prepared_shape(node.op_type)
