@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from heterocc.artifacts.frozen import frozen
+
 COMPUTED: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {
         "float64": np.dtype("<f8"),
@@ -102,6 +104,47 @@ def is_value_dtype(text: str) -> bool:
         return True
     found = re.fullmatch(_TYPE, text) if len(text) <= 256 else None
     return found is not None and found[1].count("(") == len(found[2])
+
+
+@frozen
+class Container:
+    """A type whose values are sequences of tensors, or optional: a tensor or such a sequence, or nothing.
+
+    `dtype` is that of the tensors, one of COMPUTED.
+    """
+
+    dtype: str
+    sequence: bool
+    optional: bool
+
+    @property
+    def text(self) -> str:
+        """ONNX's text for the type, such as `optional(seq(tensor(float)))`."""
+        text = f"tensor({_ONNX_NAMES.get(self.dtype, self.dtype)})"
+        text = f"seq({text})" if self.sequence else text
+        return f"optional({text})" if self.optional else text
+
+
+def container(dtype: str) -> Container | None:
+    """The type that this is the text of, if compiled code can have its values; None for tensors and other types."""
+    inner, optional = _inside(dtype, "optional")
+    inner, sequence = _inside(inner, "seq")
+    if not (optional or sequence):
+        return None
+    element, is_tensor = _inside(inner, "tensor")
+    name = _NUMPY_NAMES.get(element, element)
+    known = is_tensor and name in COMPUTED and element not in _ONNX_NAMES
+    return Container(name, sequence, optional) if known else None
+
+
+def _inside(text: str, kind: str) -> tuple[str, bool]:
+    """The text without `kind(…)` around it, and whether it was there."""
+    there = text.startswith(f"{kind}(") and text.endswith(")")
+    return (text[len(kind) + 1 : -1], True) if there else (text, False)
+
+
+_ONNX_NAMES: Mapping[str, str] = MappingProxyType({"float32": "float", "float64": "double"})
+_NUMPY_NAMES: Mapping[str, str] = MappingProxyType({onnx: name for name, onnx in _ONNX_NAMES.items()})
 
 
 def is_text(dtype: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from heterocc.artifacts.records import Limit, Record, compact
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
-FORMAT_MAJOR = 5
+FORMAT_MAJOR = 6
 FORMAT_MINOR = 0
 PLAIN = (1, 2)
 """The version of bundles without layouts and dynamic dimensions, which earlier readers can read, too."""
@@ -21,6 +21,8 @@ STEPPED = (4, 0)
 """The version of bundles with dynamic dimensions whose sizes are multiples of a number."""
 WIDENED = (5, 0)
 """The version of bundles with weights of 16 bits that code reads as float32."""
+CONTAINED = (6, 0)
+"""The version of bundles with code for sequences and optional values."""
 ROOMY = (3, 1)
 """The version of bundles with dynamic dimensions in code for other devices, too."""
 
@@ -72,11 +74,14 @@ class TensorSpec(Record):
     """A named tensor; `dtype` is numpy's name, or ONNX's type text if it is not a numeric tensor.
 
     A dimension that is known only at run time is a name or None. Dimensions of one name are equal in each run.
+    A sequence or an optional value has no `shape`; `elements` is that of its tensors, with None for dimensions that
+    may differ, and None if their ranks may.
     """
 
     name: Name
     dtype: Name
     shape: Annotated[tuple[Dim, ...], Limit(max_length=MAX_RANK)] | None
+    elements: Annotated[tuple[StaticDim | None, ...], Limit(max_length=MAX_RANK)] | None = None
 
 
 class ModelInfo(Record):
@@ -182,6 +187,7 @@ class Partition(Record):
     The entry of one that reads or writes a value without a static shape is `main(*inputs, params)`, which returns a
     tuple of new tensors, one for each output.
     The tensors passed to it start at multiples of `alignment` bytes.
+    `sequences` says that the code has sequences or optional values, for which it calls functions of the runtime.
     `binaries` names a member with a driver's binaries of the kernels, which are optional and are used only with the
     same device and driver.
     """
@@ -198,6 +204,7 @@ class Partition(Record):
     params: tuple[Index, ...] = ()
     param_names: tuple[str, ...] = ()
     layouts: dict[str, Layout] = {}
+    sequences: bool = False
     nodes: tuple[str, ...]
     kernels: tuple[Kernel, ...] = ()
     checked: bool = False
@@ -297,6 +304,10 @@ class Manifest(Record):
         data = self.model_dump(mode="json")
         _leave_out(data, "faults", "goldens")
         _leave_out(data["model"], "classes")
+        specs = [*data["model"]["inputs"], *data["model"]["outputs"]]
+        for spec in (*specs, *(value for variant in data["variants"] for value in variant["values"])):
+            if spec["elements"] is None:
+                del spec["elements"]
         for variant in data["variants"]:
             for bounds in variant["bounds"].values():
                 if bounds["step"] == 1:
@@ -305,7 +316,7 @@ class Manifest(Record):
             for part in variant["partitions"]:
                 for layout in part["layouts"].values():
                     _leave_out(layout, "widens")
-                _leave_out(part, "layouts")
+                _leave_out(part, "layouts", "sequences")
         return compact(data).encode("utf-8")
 
 

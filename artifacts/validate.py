@@ -10,12 +10,13 @@ from itertools import product
 from typing import Any, NoReturn
 
 from heterocc.artifacts.container import name_is_safe
-from heterocc.artifacts.dtypes import CARRIED, COMPUTED, NUMPY, STORAGE, is_value_dtype
+from heterocc.artifacts.dtypes import CARRIED, COMPUTED, NUMPY, STORAGE, container, is_value_dtype
 from heterocc.artifacts.dynamic import check_dynamic, is_static
 from heterocc.artifacts.errors import BundleManifestError, BundleVersionError
 from heterocc.artifacts.layouts import layout_problem
 from heterocc.artifacts.manifest import (
     ARRANGED,
+    CONTAINED,
     FORMAT_MAJOR,
     FORMAT_MINOR,
     FORMAT_NAME,
@@ -191,6 +192,8 @@ def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> Non
             _fail(f"{place} has {len(part.params)} params but {len(part.param_names)} names for them")
         if part.layouts and (part.kind != "tvm" or manifest.version.major == PLAIN[0]):
             _fail(f"{place} has layouts, which its kind or the bundle's version does not allow")
+        if part.sequences and part.kind != "tvm":
+            _fail(f"{place} is not compiled code, but has sequences of its own")
         if part.kind == "tvm":
             _check_compiled(manifest, variant, part, place)
             _check_layouts(manifest, part, place)
@@ -215,6 +218,8 @@ def _check_values(values: Sequence[TensorSpec], where: str) -> None:
     for value in values:
         if not is_value_dtype(value.dtype):
             _fail(f"value {value.name[:80]!r} {where} has unknown dtype {value.dtype[:40]!r}")
+        if value.elements is not None and container(value.dtype) is None:
+            _fail(f"value {value.name[:80]!r} {where} is {value.dtype[:40]} and has the shape of elements")
         if math.prod(max(d, 1) for d in value.shape or () if isinstance(d, int)) > _MAX_BYTES // 16:
             _fail(f"value {value.name[:80]!r} {where} has dimensions that are too large")
         storage = NUMPY.get(value.dtype)
@@ -228,7 +233,8 @@ def _check_compiled(manifest: Manifest, variant: Variant, part: Partition, place
     """Check that compiled code has tensors of computed dtypes; others would crash the process.
 
     Code may have dynamic shapes, from version 3 on; their rank must be known. For devices other than the CPU it must
-    be known how many bytes such an input can have. Code for CPUs may also have dtypes that numpy lacks.
+    be known how many bytes such an input can have. Code for CPUs may also have dtypes that numpy lacks, and
+    from version 6 on sequences and optional values.
     """
     dynamic = manifest.version.major > ARRANGED[0]
     on_cpu = variant.devices[part.device].backend == "cpu"
@@ -236,8 +242,12 @@ def _check_compiled(manifest: Manifest, variant: Variant, part: Partition, place
         roomless = [i for i in part.inputs if not is_static(variant.values[i]) and str(i) not in variant.rooms]
         if roomless or not variant.rooms:
             dynamic = False
+    if part.sequences and not (on_cpu and manifest.version.major >= CONTAINED[0]):
+        _fail(f"{place} has sequences, which its device or the bundle's version does not allow")
     for index in (*part.inputs, *part.outputs):
         value = variant.values[index]
+        if part.sequences and container(value.dtype) is not None:
+            continue
         if value.dtype not in COMPUTED and not (dynamic and on_cpu and value.dtype in CARRIED):
             _fail(f"{place} is compiled, but value {value.name[:80]!r} is {value.dtype[:40]}, which no device computes")
         if not (is_static(value) or (dynamic and value.shape is not None)):

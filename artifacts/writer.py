@@ -29,6 +29,7 @@ from heterocc.artifacts.errors import BundleError, InternalError
 from heterocc.artifacts.files.atomic import AtomicFile
 from heterocc.artifacts.manifest import (
     ARRANGED,
+    CONTAINED,
     DIGEST_NAME,
     DYNAMIC,
     MANIFEST_NAME,
@@ -234,6 +235,8 @@ class BundleWriter:
 def _version(manifest: Manifest) -> Version:
     """The first version that has what the manifest uses."""
     layouts = [x for variant in manifest.variants for part in variant.partitions for x in part.layouts.values()]
+    if any(part.sequences for variant in manifest.variants for part in variant.partitions):
+        return Version(major=CONTAINED[0], minor=CONTAINED[1])
     if any(layout.widens is not None for layout in layouts):
         return Version(major=WIDENED[0], minor=WIDENED[1])
     if any(bounds.step > 1 for variant in manifest.variants for bounds in variant.bounds.values()):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.dtypes import is_narrow
+from heterocc.artifacts.dtypes import container, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError, UnsupportedOpError
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.names import file_name
@@ -35,6 +35,7 @@ from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs
 from heterocc.passes.base import MEASURED, Pass, policy_pipeline
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.report import report_html
+from heterocc.passes.graph import Value
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.dot import dot_files
 from heterocc.passes.show.printer import count
@@ -261,7 +262,8 @@ class Job:
             blamed = empty_at_fault(self.request.shapes, error, self.request.dims)
             if blamed is not None:
                 raise blamed from error
-            refused = isinstance(error, ModelRunError)
+            guessed = self.inputs is None and any(container(v.dtype) for v in self._inputs())
+            refused = isinstance(error, ModelRunError) and not guessed  # sizes in sequences are guesses
             if refused:
                 error.where, error.hint = self.where, self._refused_hint()
             if self.inputs is not None or (refused and self.options.check):
@@ -275,11 +277,19 @@ class Job:
         self.known = found.outputs
         tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
         golden = {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}
+        for name, value in found.inputs.items():
+            if not isinstance(value, np.ndarray):
+                source = self.model.sources.get(name, name)
+                self.reporter.note(f"the bundle has no golden vectors: .npy cannot store the input '{source}'")
+                return found.inputs, None
         narrow = [self.model.sources.get(n, n) for n, v in found.inputs.items() if is_narrow(v)]
         if narrow:
             self.reporter.note(f"the bundle has no golden vectors: .npy cannot store the input '{narrow[0]}'")
             return found.inputs, None
         return found.inputs, golden
+
+    def _inputs(self) -> list[Value]:
+        return [self.model.graph.values[name] for name in self.model.graph.inputs]
 
     def _found_vectors(self) -> Vectors:
         """The vectors, as ONNX Runtime computes them here or in an earlier compile of the same model."""

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from heterocc.artifacts.dtypes import NARROW, is_text
+from heterocc.artifacts.dtypes import NARROW, Container, container, is_text
 from heterocc.artifacts.errors import FeedError, Hint
 from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import TensorSpec
@@ -22,24 +22,26 @@ class TensorInfo:
     """A model input or output: `dtype` is numpy's name, or ONNX's type text.
 
     A dynamic dimension in `shape` is its name, or None if it has none. `sizes` has the allowed sizes of each dynamic
-    dimension of an input, and None for the others.
+    dimension of an input, and None for the others. A sequence or an optional value has no shape; `elements` is that of
+    its tensors, as far as it is known.
     """
 
     name: str
     dtype: str
     shape: tuple[int | str | None, ...] | None
     sizes: tuple[Sizes | None, ...] = ()
+    elements: tuple[int | None, ...] | None = None
 
     @classmethod
     def of(cls, spec: TensorSpec) -> TensorInfo:
         """From a manifest record."""
-        return cls(spec.name, spec.dtype, spec.shape)
+        return cls(spec.name, spec.dtype, spec.shape, elements=spec.elements)
 
     @classmethod
     def of_input(cls, spec: TensorSpec, places: Sequence[Place] | None) -> TensorInfo:
         """From a manifest record, and the dimensions of the input over all variants."""
         if places is None:
-            return cls(spec.name, spec.dtype, spec.shape)
+            return cls.of(spec)
         sizes = tuple(place.sizes for place in places)
         return cls(
             spec.name,
@@ -52,7 +54,9 @@ class TensorInfo:
         return f"{self.name}: {self.dtype} {self.shape_text()}"
 
     def shape_text(self) -> str:
-        """`[batch (1 or 8), 3, ?]`, or `any shape`."""
+        """`[batch (1 or 8), 3, ?]`, or `any shape`; `of [3, ?]` if its tensors have shapes of this form."""
+        if self.elements is not None:
+            return f"of [{', '.join('?' if dim is None else str(dim) for dim in self.elements)}]"
         if self.shape is None:
             return "any shape"
         sizes = self.sizes or (None,) * len(self.shape)
@@ -83,9 +87,11 @@ def native(array: Array) -> Array:
 class InputCheck:
     """Turns one input of a feed into a numpy array of exactly the model's dtype and shape, or raises FeedError."""
 
-    __slots__ = ("dtype", "info", "shape", "where")
+    __slots__ = ("dtype", "info", "inside", "shape", "where")
 
-    def __init__(self, info: TensorInfo, where: str) -> None:
+    def __init__(self, info: TensorInfo, where: str, *, inside: bool = False) -> None:
+        """`inside` says that the array is one of a sequence or an optional value."""
+        self.inside = inside
         self.info = info
         self.where = where
         self.dtype = numpy_dtype(info.dtype)
@@ -119,12 +125,31 @@ class InputCheck:
     def _check_text_or_object(self, given: Any) -> Any:
         if self.info.dtype in NARROW:
             return self._check_narrow(given)
+        held = container(self.info.dtype)
+        if held is not None:
+            return self._check_contained(given, held)
         text = is_text(self.info.dtype)
         if text and not (isinstance(given, np.ndarray) and given.dtype.kind in "UOST"):
             self._refuse("a numpy array of strings", "", type(given).__name__, "np.array([...], dtype=object)")
         if text and not self._fits(given.shape):
             self._refuse("shape", self.info.shape_text(), str(list(given.shape)), None)
         return native(given) if isinstance(given, np.ndarray) else given
+
+    def _check_contained(self, given: Any, held: Container) -> Any:
+        """Check a sequence, a list or tuple of arrays, or an optional value, which may be None."""
+        if held.optional and given is None:
+            return None
+        shape = self.info.elements
+        if not held.sequence:
+            return InputCheck(TensorInfo(self.info.name, held.dtype, shape), self.where, inside=True)(given)
+        if not isinstance(given, (list, tuple)):
+            kind = "a list of arrays or None" if held.optional else "a list of arrays"
+            self._refuse(kind, "", type(given).__name__, f"its type is {self.info.dtype}")
+        found = []
+        for number, item in enumerate(given):
+            check = InputCheck(TensorInfo(f"{self.info.name}[{number}]", held.dtype, shape), self.where, inside=True)
+            found.append(check(item))
+        return found
 
     def _check_narrow(self, given: Any) -> Array:
         """Check an array with a dtype of ml_dtypes, which numpy itself does not have."""
@@ -171,6 +196,8 @@ class InputCheck:
             return "the batch dimension is missing: array[None]"
         if len(given) == len(want) and sorted(given) == sorted(array.shape):
             return "the dimensions are in another order: np.transpose"
+        if self.inside:
+            return "these are the shapes that the model's type for it says"
         return Hint(
             f"compile the model again for another size: compile_model(…, shapes={{'{self.info.name}': …}})",
             f"compile the model again for another size: --shape {self.info.name}=…",

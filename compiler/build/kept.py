@@ -87,6 +87,7 @@ class _Kept(Record):
     cpu_features: tuple[str, ...]
     requires: tuple[str, ...]
     alignment: Literal[1, 64]
+    sequences: bool = False
     tuned: tuple[_Tuned, ...] = ()
 
 
@@ -211,6 +212,7 @@ def _content(lowered: LoweredPartition, weights: _Weights) -> bytes | None:
         cpu_features=lowered.cpu_features,
         requires=lowered.requires,
         alignment=lowered.alignment,
+        sequences=lowered.sequences,
         tuned=tuple(
             _Tuned(
                 kernel=k.kernel,
@@ -271,6 +273,7 @@ def _read(
         cpu_features=kept.cpu_features,
         requires=kept.requires,
         alignment=kept.alignment,
+        sequences=kept.sequences,
         dumps=Dumps(lambda: lower(job).dumps),
         tuned=tuple(
             Tuned(k.kernel, k.nodes, k.schedule, k.changed, k.candidates, k.before, k.after, remembered=True)

@@ -100,10 +100,11 @@ def pack(
 
     The same input gives the same bytes. Raises OutputFileError (HC111) if the file cannot be written.
     """
+    sequences = any(piece.lowered.sequences for parts in variants for piece in parts.pieces)
     inputs, outputs = ends(
         model.dimensions,
-        [_specs(parts.model or model, parts.inputs) for parts in variants],
-        [_specs(parts.model or model, parts.outputs) for parts in variants],
+        [_specs(parts.model or model, parts.inputs, sequences=sequences) for parts in variants],
+        [_specs(parts.model or model, parts.outputs, sequences=sequences) for parts in variants],
     )
     with BundleWriter(path, durable=durable) as writer:
         codes: dict[tuple[str, int, str], str] = {}
@@ -157,7 +158,8 @@ def _nodes_of(halved: Sequence[PartitionJob]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for job in halved for name in job.nodes))
 
 
-def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ...]:
+def _specs(model: ImportedModel, names: Sequence[str], *, sequences: bool) -> tuple[m.TensorSpec, ...]:
+    """The records of values; with `sequences` they say what sequences hold, which only code of version 6 has."""
     values = [model.graph.values[name] for name in names]
     for name in (model.sources.get(v.name, v.name) for v in values):
         if not 1 <= len(name) <= m.MAX_NAME:
@@ -172,6 +174,7 @@ def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ..
             name=model.sources.get(v.name, v.name),
             dtype=v.dtype,
             shape=model.input_shape(v.name) if v.name in inputs else model.known_dims(v),
+            elements=model.elements(v.name) if sequences else None,
         )
         for v in values
     )
@@ -221,6 +224,7 @@ def _variant(
                 params=tuple(params),
                 param_names=lowered.param_names,
                 layouts={str(number): found.layout for number, found in plain[lowered].items()},
+                sequences=lowered.sequences,
                 nodes=tuple(model.graph.node_by_name[n].label for n in job.nodes),
                 kernels=tuple(_kernel(model, k.symbol, k.nodes, k.outputs) for k in lowered.kernels),
                 checked=piece.checked,
@@ -231,7 +235,7 @@ def _variant(
     return m.Variant(
         name=parts.name,
         devices=tuple(_device(d, [p for p in parts.pieces if p.job.device.name == d.name]) for d in used),
-        values=_specs(model, values),
+        values=_specs(model, values, sequences=any(piece.lowered.sequences for piece in parts.pieces)),
         inputs=tuple(index[v] for v in parts.inputs),
         outputs=tuple(index[v] for v in parts.outputs),
         constants={

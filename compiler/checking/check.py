@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import HeteroccError, InputError, LoweringError
 from heterocc.compiler.build.build import BuiltPlan
 from heterocc.compiler.build.pack import Piece, VariantParts, pack
@@ -112,7 +113,8 @@ class Checker:
     def _cannot_check(self, job: PartitionJob, values: Mapping[str, Any]) -> str | None:
         if not job.device.present:
             return "the device is not on this machine; verify the bundle on one that has it"
-        if any(not isinstance(values[v], np.ndarray) for v in job.inputs):
+        types = self._model.graph.values
+        if any(not isinstance(values[v], np.ndarray) and not container(types[v].dtype) for v in job.inputs):
             return "it reads a value that is not a tensor"
         return None
 

@@ -6,24 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import FeedError
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.runtime.feeds import InputCheck, TensorInfo
 from heterocc.runtime.files.inputs import read_npz
+from heterocc.runtime.files.sequences import gathered
 
 
-def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -> dict[str, np.ndarray[Any, Any]]:
-    """One array per graph input, by internal name; `way` is passed to draw_inputs for seeded ones.
+def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -> dict[str, Any]:
+    """One array per graph input, or a list of arrays, by internal name; `way` is passed to draw_inputs for seeded ones.
 
     Raises FeedError if `path` lacks an input or has another dtype or shape, InputError if none can be drawn.
     """
     values = {name: model.sample(name) for name in model.graph.inputs}
     if path is None:
         return draw_inputs(model.proto, values, model.weights, seed, sources=model.sources, way=way)
-    given = read_npz(path)
-    feed: dict[str, np.ndarray[Any, Any]] = {}
+    types = [(model.sources.get(name, name), value.dtype) for name, value in values.items()]
+    given = gathered(types, read_npz(path))
+    feed: dict[str, Any] = {}
     for name, value in values.items():
         source = model.sources.get(name, name)
         if source not in given:
@@ -31,6 +33,10 @@ def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -
                 f"input '{source}' is missing", where=str(path), hint=f"it has: {', '.join(given) or 'none'}"
             )
         array = given[source]
+        if container(value.dtype):
+            info = TensorInfo(source, value.dtype, None, elements=model.elements(name))
+            feed[name] = InputCheck(info, str(path))(array)
+            continue
         shape = model.input_shape(name)
         if str(array.dtype) != value.dtype or not _fits(array.shape, shape):
             got = f"{array.dtype}{list(array.shape)}"

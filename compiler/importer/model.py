@@ -175,7 +175,17 @@ class ImportedModel:
         if self.symbols is None:
             return frozenset()
         values = self.graph.values
-        return self.symbols.may_be_empty(d for n in self.graph.nodes for o in n.outputs for d in values[o].shape or ())
+        found = self.symbols.may_be_empty(d for n in self.graph.nodes for o in n.outputs for d in values[o].shape or ())
+        return found - {name for proto in self.proto.graph.node for name in self._picked(proto)}
+
+    def _picked(self, node: onnx.NodeProto) -> frozenset[str]:
+        """The names on which the size of an axis depends of which a Gather reads elements, so that it has some."""
+        if node.op_type != "Gather" or node.domain or self.symbols is None:
+            return frozenset()
+        shape = self.symbols.shape_of(self.graph.values[node.input[0]]) or ()
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        size = shape[axis] if -len(shape) <= axis < len(shape) else None
+        return frozenset() if size is None else size.names
 
     def most_bytes(self, name: str) -> int | None:
         """The most bytes of a value at the planned sizes; None if they are not known."""
@@ -233,6 +243,13 @@ class ImportedModel:
         values = [(self.sources.get(name, name), self.graph.values[name]) for name in self.graph.inputs]
         dims = [(source, value.shape) for source, value in values if value.shape is not None]
         return [f"{source}={','.join('?' if d is None else str(d) for d in shape)}" for source, shape in dims]
+
+    def elements(self, name: str) -> tuple[int | None, ...] | None:
+        """The shape of the tensors of a sequence or an optional value; None if their ranks differ or are not known."""
+        held = None if self.symbols is None else self.symbols.elements.get(name)
+        if held is None or held.shape is None:
+            return None
+        return tuple(None if size is None else size.number for size in held.shape)
 
     def names_of(self, name: str) -> tuple[str | None, ...]:
         """The names that the model gives to the dimensions of a graph input."""

@@ -12,7 +12,7 @@ import onnx
 from onnx import helper
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.importer.draft.draft import nodes_of
+from heterocc.compiler.importer.draft.draft import nodes_of, value_of
 from heterocc.compiler.importer.reading.parse import read_proto
 from heterocc.compiler.importer.reading.source import as_source
 from heterocc.compiler.importer.shapes.named import is_name, quoted
@@ -189,7 +189,7 @@ def _summary(model: onnx.ModelProto, size: int) -> ModelSummary:
 def _end(info: onnx.ValueInfoProto) -> End:
     name, kind = _text(info.name), info.type.WhichOneof("value")
     if kind != "tensor_type":
-        return End(name, "undefined()" if kind is None else f"{kind.removesuffix('_type')}(…)", None)
+        return End(name, "undefined()" if kind is None else value_of(info).dtype, None)
     tensor = info.type.tensor_type
     dims: tuple[Dim, ...] | None = None
     if tensor.HasField("shape"):

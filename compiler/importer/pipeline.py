@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import onnx
 
+from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import InputError, InvalidGraphError
 from heterocc.compiler.importer.draft.draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
 from heterocc.compiler.importer.draft.names import Namer, rename_nodes, rename_values
@@ -172,11 +173,11 @@ def _with_filled_dimensions(draft: Draft, values: Mapping[str, Value], where: st
 
 
 def _has_unknown_sizes(draft: Draft, values: Mapping[str, Value]) -> bool:
-    """Whether a tensor has a dimension that is known only at run time, though the inputs are fixed."""
+    """Whether a value has sizes that are known only at run time, though those of inputs that are tensors are fixed."""
     inputs = [values[i.name] for i in draft.graph.input]
-    if any(not v.is_static for v in inputs):
+    if any(not v.is_static and container(v.dtype) is None for v in inputs):
         return False
-    return any(not v.is_opaque and not v.is_static for v in values.values())
+    return any(container(v.dtype) or (not v.is_opaque and not v.is_static) for v in values.values())
 
 
 def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:

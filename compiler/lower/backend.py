@@ -133,7 +133,8 @@ class LoweredPartition:
     a runtime can make each of them from another array, None for those that it cannot. `kernels` are in run order.
     `cpu_features` are the CPU features that the code needs. `requires` are the driver features that it needs. Tensors
     passed to `code` must start at multiples of `alignment` bytes. `tuned` are the kernels whose schedules were chosen
-    by timing. `digests` has the SHA-256 of `params` by number, as far as a bundle was written with them.
+    by timing. `sequences` says that the code has sequences or optional values. `digests` has
+    the SHA-256 of `params` by number, as far as a bundle was written with them.
     """
 
     kind: Literal["tvm", "onnx"]
@@ -147,6 +148,7 @@ class LoweredPartition:
     dumps: Dumps = field(default_factory=Dumps)
     tuned: tuple[Tuned, ...] = ()
     arranged: tuple[Arranged | None, ...] = ()
+    sequences: bool = False
     digests: dict[int, str] = field(default_factory=dict, init=False, repr=False)
 
 

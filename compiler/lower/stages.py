@@ -37,9 +37,10 @@ class Stages:
         code: bytes,
         dumps: Iterable[tuple[str, str]] = (),
         alignment: Literal[1, 64] = 64,
-        **needs: tuple[str, ...],
+        cpu_features: tuple[str, ...] = (),
+        requires: tuple[str, ...] = (),
     ) -> LoweredPartition:
-        """The lowered partition; `needs` are LoweredPartition's `requires` and `cpu_features`."""
+        """The lowered partition."""
         forms = {"kernels": self.module.mod, "scheduled": self.scheduled.mod, "entry": self.entry}
         return LoweredPartition(
             kind="tvm",
@@ -51,7 +52,8 @@ class Stages:
             tuned=self.tuned,
             alignment=alignment,
             dumps=Dumps(lambda: (*((f"{name}.py", _text(mod)) for name, mod in forms.items()), *dumps)),
-            **needs,
+            cpu_features=cpu_features,
+            requires=requires,
         )
 
 

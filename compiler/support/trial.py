@@ -14,6 +14,7 @@ from typing import Literal
 
 import onnx
 
+from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.records import toolchain_digest
@@ -136,11 +137,16 @@ class Support:
         touched = [("input", values[v]) for v in dict.fromkeys(node.inputs)]
         touched += [("output", values[v]) for v in node.outputs]
         for role, value in touched:
+            held = container(value.dtype) if device.backend == "cpu" and not self.beside_last_resort else None
+            if held is not None and held.dtype in device.dtypes:
+                continue
             if value.is_opaque:
                 return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which is not a numeric tensor")
             if value.dtype not in device.dtypes:
                 return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which {device.name} does not compute")
         for role, value in touched:
+            if container(value.dtype):
+                continue
             if device.static_shapes_only and not value.is_static and not self._takes_sizes(value, device):
                 return Refusal("shape", self._shape_reason(role, value))
         if device.backend == "cpu" and self.beside_last_resort and any(not v.is_static for _, v in touched):
@@ -264,6 +270,10 @@ class Support:
         value = self.model.graph.values[name]
         text = f"{value.dtype} {value.shape}"
         contents = None if self.model.symbols is None else self.model.symbols.contents.get(name)
+        elements = None if self.model.symbols is None else self.model.symbols.elements.get(name)
+        if elements is not None:
+            text += f" of {None if elements.shape is None else [None if d is None else d.text for d in elements.shape]}"
+            text += "" if elements.some else " none"
         if contents is not None:
             text += f" {[None if size is None else size.text for size in contents.flat]}"
         if name not in self.model.graph.constants:

@@ -92,7 +92,9 @@ def _finite(value: Any) -> Any:
 
 
 def spec_text(spec: TensorSpec) -> str:
-    """A tensor's type as text: `float32[1, 3, 224, 224]`."""
+    """A tensor's type as text: `float32[1, 3, 224, 224]`; that of a sequence: `seq(tensor(float)) of [?, 3]`."""
+    if spec.elements is not None:
+        return f"{spec.dtype} of [{', '.join('?' if d is None else str(d) for d in spec.elements)}]"
     if spec.shape is None:
         return spec.dtype
     return f"{spec.dtype}[{', '.join('?' if d is None else str(d) for d in spec.shape)}]"

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any, Protocol
 
 from heterocc.artifacts.bundle import Bundle
-from heterocc.artifacts.dtypes import COMPUTED, NARROW, is_text
+from heterocc.artifacts.dtypes import COMPUTED, NARROW, container, is_text
 from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Layout, Partition, Variant
 from heterocc.runtime import ffi as tvm_ffi
@@ -34,6 +34,7 @@ from heterocc.runtime.execute.ort import OrtPartition, to_python
 from heterocc.runtime.execute.transfer import bind_copy, bind_mark, direct_pairs, shared_spaces
 from heterocc.runtime.execute.tvm_api import release_pools
 from heterocc.runtime.feeds import Array
+from heterocc.runtime.native import cpu_api
 from heterocc.runtime.native.cpu_runner import Run
 from heterocc.runtime.plan.schedule import HOST, Call, Copy, Schedule, Space, Step, Wait, numpy_dtype, schedule
 
@@ -114,6 +115,8 @@ class Chain:
         return (*origin_notes(self._libraries.values()), *copying_notes(self.schedule))
 
     def _load_compiled(self, part: Partition, space: Space) -> Executable:
+        if part.sequences:
+            cpu_api.add_sequence_functions()
         params = [self._param(part, place, space) for place in range(len(part.params))]
         library = self._libraries.get(part.code)
         if library is None:
@@ -319,7 +322,8 @@ class Context:
                 return call_on_device(code, part, space, self.tensors, self.objects, self._dynamic, known, hook)
             values = self._chain.variant.values
             narrow = {v: values[v].dtype for v in (*part.inputs, *part.outputs) if values[v].dtype in NARROW}
-            return call_on_objects(code, part, self.tensors, self.arrays, self.objects, narrow, hook)
+            held = frozenset(v for v in dynamic if container(values[v].dtype))
+            return call_on_objects(code, part, self.tensors, self.arrays, self.objects, narrow, held, hook)
         if part.kind == "tvm":
             arguments = [self.tensors[value, space] for value in (*part.inputs, *part.outputs)]
             hook = None if observer is None else observer.instrument(index)
@@ -350,4 +354,4 @@ def _marked(call: Action, mark: Callable[[], Settle]) -> Callable[[], Settle]:
 
 
 def _python_holds(dtype: str) -> bool:
-    return numpy_dtype(dtype) is not None or is_text(dtype)
+    return numpy_dtype(dtype) is not None or is_text(dtype) or container(dtype) is not None

@@ -9,6 +9,7 @@ import numpy as np
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.manifest import Partition
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.execute.executable import Executable, Instrument
 from heterocc.runtime.execute.faults import device_fault
 from heterocc.runtime.execute.memory import aligned_bytes, host_tensor
@@ -24,12 +25,15 @@ def call_on_objects(
     arrays: Mapping[int, Array],
     objects: dict[int, Any],
     narrow: Mapping[int, str],
+    containers: frozenset[int] = frozenset(),
     instrument: Instrument | None = None,
 ) -> Callable[[], None]:
     """A call of `main(*inputs, params)`, which returns a new tensor for each output, on a new VM instance.
 
     Static values are in `tensors` and `arrays`. Dynamic ones are numpy arrays in `objects`; results become views of the
     tensors that the code returns. `narrow` has the dtypes of values that numpy lacks, of which code has the bits.
+    Values in `containers` are sequences and optional values: lists of arrays, arrays, and None. Their results are
+    copies, because code returns the tensors of its inputs and constants in them.
     """
     try:
         function = executable.function(instrument)
@@ -41,17 +45,37 @@ def call_on_objects(
 
     def run() -> None:
         given = [
-            aligned_tensor(_given(objects[value], narrow.get(value)), part.alignment) if tensor is None else tensor
+            tensor
+            if tensor is not None
+            else _contained(objects[value], part.alignment)
+            if value in containers
+            else aligned_tensor(_given(objects[value], narrow.get(value)), part.alignment)
             for value, tensor in zip(part.inputs, held, strict=True)
         ]
         for value, result in zip(part.outputs, function(*given, executable.params), strict=True):
             static = arrays.get(value)
-            if static is None:
+            if value in containers:
+                objects[value] = _copied(result)
+            elif static is None:
                 objects[value] = _returned(np.from_dlpack(result), narrow.get(value))
             else:
                 np.copyto(static, np.from_dlpack(result), casting="no")
 
     return run
+
+
+def _contained(value: Any, alignment: int) -> Any:
+    """A sequence or an optional value as compiled code reads it."""
+    if isinstance(value, list):
+        return tvm_ffi.Array([aligned_tensor(array, alignment) for array in value])
+    return None if value is None else aligned_tensor(value, alignment)
+
+
+def _copied(value: Any) -> Any:
+    """A sequence or an optional value that compiled code returned, in memory of its own."""
+    if isinstance(value, tvm_ffi.Array):
+        return [np.array(np.from_dlpack(tensor)) for tensor in value]
+    return None if value is None else np.array(np.from_dlpack(value))
 
 
 def _given(array: Array, narrow: str | None) -> Array:

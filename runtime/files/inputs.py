@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.dtypes import NARROW
+from heterocc.artifacts.dtypes import NARROW, container
 from heterocc.artifacts.errors import FeedError, FileMissingError, ShapeOptionError, UsageError
 from heterocc.artifacts.files.filetype import HEAD, file_kind
 from heterocc.artifacts.files.reading import note_read
@@ -20,6 +20,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime.execute.narrow import narrow_dtype
 from heterocc.runtime.feeds import TensorInfo, native, nearest
 from heterocc.runtime.files.outputs import NAMES, read_names
+from heterocc.runtime.files.sequences import gathered
 from heterocc.runtime.plan.schedule import numpy_dtype
 from heterocc.runtime.session import Session
 
@@ -35,7 +36,7 @@ def read_inputs(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
-) -> dict[str, Array]:
+) -> dict[str, Any]:
     """The inputs of a run by name: from the files in `given`, else seeded values.
 
     Without `given`, seed 0 returns the bundle's golden inputs, if it has them; any other seed draws new inputs from
@@ -113,8 +114,13 @@ def request_shapes(
 
 
 def _seeded(info: TensorInfo, shape: tuple[int, ...] | None, golden: Array | None, seed: int) -> Array:
-    if golden is not None and seed == 0 and shape in (None, golden.shape):
+    if golden is not None and (seed == 0 or container(info.dtype)) and shape in (None, golden.shape):
         return golden
+    if container(info.dtype):
+        raise FeedError(
+            f"input '{info.name}' is {info.dtype}, which cannot be drawn at random",
+            hint=f"give it with --inputs: an .npz file with the arrays '{info.name}[0]', '{info.name}[1]', …",
+        )
     if shape is None:
         raise FeedError(f"input '{info.name}' has no fixed shape", hint="give it with --inputs or --shape")
     rng = np.random.default_rng([seed, zlib.crc32(info.name.encode())])
@@ -138,10 +144,10 @@ def draw_narrow(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) ->
     return np.asarray(rng.standard_normal(shape).astype(np.float32)).astype(narrow_dtype(dtype))
 
 
-def read_files(specs: Mapping[str, Tensor], given: Sequence[str]) -> dict[str, Array]:
+def read_files(specs: Mapping[str, Tensor], given: Sequence[str]) -> dict[str, Any]:
     """Read inputs from `in.npz`, `NAME=file.npy`, `NAME=file.bin`, or a directory of .npy files.
 
-    A single input needs no NAME. No dtype is ever cast.
+    A single input needs no NAME. No dtype is ever cast. `sequences` says how arrays are called that are sequences.
     """
     feed: dict[str, Array] = {}
     for text in given:
@@ -161,7 +167,7 @@ def read_files(specs: Mapping[str, Tensor], given: Sequence[str]) -> dict[str, A
         if name not in specs:
             raise FeedError(f"there is no input '{name}'", where="--inputs", hint=f"inputs: {', '.join(specs)}")
         feed[name] = _read_array(path, specs[name])
-    return feed
+    return gathered(((name, spec.dtype) for name, spec in specs.items()), feed)
 
 
 def read_npz(path: Path) -> dict[str, Array]:

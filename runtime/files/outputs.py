@@ -18,6 +18,7 @@ from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.files.reading import refuse_input
 from heterocc.artifacts.files.texts import parse_json
 from heterocc.artifacts.files.writing import atomic_write, require_writable
+from heterocc.runtime.files.sequences import spread
 
 NAMES = "names.json"
 """The file beside the arrays that maps changed file names to names of outputs, as JSON."""
@@ -48,10 +49,11 @@ def require_place(target: Path, outputs: Iterable[str]) -> None:
 def write_outputs(target: Path, results: Mapping[str, Any]) -> None:
     """Write outputs to an .npz file, or to one .npy file per output in a directory; each file is written atomically.
 
-    Names that files cannot have are changed, and recorded in `NAMES`. Raises OutputFileError (HC111).
+    Sequences are stored as `sequences` says. Names that files cannot have are changed, and recorded in `NAMES`.
+    Raises OutputFileError (HC111).
     """
     require_place(target, results)
-    arrays = {name: _storable(name, value, target) for name, value in results.items()}
+    arrays = {name: _storable(name, value, target) for name, value in spread(results).items()}
     if _is_npz(target):
         atomic_write(target, _npz(arrays))
         return

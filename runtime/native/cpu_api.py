@@ -132,6 +132,12 @@ def straight(executable: Any, name: str, weights: Any, machine: Any) -> Any:
     return tvm_ffi.get_global_func("heterocc.cpu.straight")(executable, name, weights, machine) or machine
 
 
+def add_sequence_functions() -> None:
+    """Make known the functions that code for sequences and optional values calls. Raises NativePluginError."""
+    if not _load().heterocc_cpu_add_sequences():
+        raise NativePluginError("TVM refuses the CPU plug-in's functions of sequences", hint=PLUGIN.plugin_hint)
+
+
 def heap_bytes() -> int:
     """Bytes that the heap has from the system; pages that were never written take no memory."""
     found = _library()

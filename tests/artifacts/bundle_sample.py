@@ -57,12 +57,14 @@ def write_sample(
     rooms: bool = False,
     step: int = 1,
     widened: bool = False,
+    contained: bool = False,
 ) -> Manifest:
     """Write the sample: three partitions in the first variant, one in the second.
 
     The code of the first reads its weight in another layout if `arranged`. A third variant has any batch from 1 to 64
     if `dynamic`, a multiple of `step`, and with `rooms` a fourth one, too, whose GPU reads the input. The second
-    variant reads a weight of float16 as float32 if `widened`.
+    variant reads a weight of float16 as float32 if `widened`, and ends with a partition that reads a sequence of the
+    first if `contained`.
     """
     with BundleWriter(path) as writer:
         index = [writer.add_weight(array) for array in weights()]
@@ -141,10 +143,16 @@ def write_sample(
             summary="1 partition",
             notes=("beside GPU",),
         )
+        if contained:
+            held = TensorSpec(name="s", dtype="seq(tensor(float))", shape=None, elements=(None, 3))
+            first = only_cpu.partitions[0].model_copy(update={"outputs": (2,), "sequences": True})
+            last = first.model_copy(update={"name": "p1", "inputs": (2,), "outputs": (1,), "params": (), "layouts": {}})
+            parts, kept = (first, last), (*only_cpu.values, held)
+            only_cpu = only_cpu.model_copy(update={"values": kept, "partitions": parts})
         batch = only_cpu.model_copy(
             update={
                 "name": "cpu@batch",
-                "values": (spec("x", "batch", 4), spec("y", "batch", 3)),
+                "values": (spec("x", "batch", 4), spec("y", "batch", 3), *only_cpu.values[2:]),
                 "bounds": {"batch": Bounds(min=1, max=64, step=step)},
                 "shapes_of": "cpu",
             }

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from heterocc.artifacts.dtypes import NARROW
+from heterocc.artifacts.dtypes import NARROW, container
 from heterocc.artifacts.errors import Hint, InputError
 from heterocc.compiler.importer.inputs.domains import Domains, draw
+from heterocc.compiler.importer.symbols.containers import Elements, elements_of
 from heterocc.passes.graph import Value
 from heterocc.runtime.files.inputs import draw_narrow
 
@@ -22,6 +23,10 @@ In order, floats are standard normal, from 0 to 1, from 0 to 255, and small; int
 """
 
 
+SIZES = (2, 1, 3, 4)
+"""Sizes of tensors in sequences that the model does not say, by way."""
+
+
 def draw_inputs(
     proto: onnx.ModelProto,
     inputs: Mapping[str, Value],
@@ -30,18 +35,35 @@ def draw_inputs(
     *,
     sources: Mapping[str, str] | None = None,
     way: int = 0,
-) -> dict[str, np.ndarray[Any, Any]]:
-    """Draw one array per graph input, the same for the same seed, input name and `way` (below DRAWS).
+) -> dict[str, Any]:
+    """Draw an array for each graph input, three for a sequence: the same for the same seed, name and `way`.
 
     Inputs with a known domain (see Domains) are drawn from it. Of the others, floats are standard normal, booleans and
     8-bit integers uniform, and other integers 1, which is valid as a mask, a length and a count; another `way` draws
-    them as DRAWS describes. `sources` are the model's own names of inputs.
+    them as DRAWS describes. `sources` are the model's own names of inputs. Optional inputs are there; sizes of tensors
+    in sequences that the model does not say are 2, or those of SIZES for another `way`.
 
-    Raises InputError for an input whose type cannot be drawn (string, sequence, map).
+    Raises InputError for an input whose type cannot be drawn (string, map, sequence of tensors of unknown rank).
     """
     domains = Domains(proto, constants)
     names = sources or {}
-    return {name: _draw(value, names.get(name, name), domains, seed, way) for name, value in inputs.items()}
+    held = {info.name: elements_of(info.type) for info in proto.graph.input}
+    return {
+        name: _draw_all(value, held.get(name), names.get(name, name), domains, seed, way)
+        for name, value in inputs.items()
+    }
+
+
+def _draw_all(
+    value: Value, held: Elements | None, source: str, domains: Domains, seed: int, way: int
+) -> np.ndarray[Any, Any] | list[np.ndarray[Any, Any]]:
+    kind = container(value.dtype)
+    if kind is None or held is None or held.shape is None:
+        return _draw(value, source, domains, seed, way)
+    shape = tuple(SIZES[way] if size is None else size.number for size in held.shape)
+    tensors = [Value(f"{value.name}.{number}", kind.dtype, shape) for number in range(3)]
+    drawn = [_draw(tensor, source, domains, seed, way) for tensor in tensors]
+    return drawn if kind.sequence else drawn[0]
 
 
 def _draw(value: Value, source: str, domains: Domains, seed: int, way: int) -> np.ndarray[Any, Any]:

@@ -25,12 +25,12 @@ class Collected:
 def collect(writer: Writer, node: onnx.NodeProto, body: onnx.GraphProto) -> list[Collected]:
     """Let a loop return rows in place of each sequence that starts empty and gets one tensor on each trip.
 
-    Rows have the same shape on each trip; a loop whose tensors differ cannot be lowered, as before.
+    Rows have the same shape on each trip; a sequence of tensors that may differ stays one.
     """
     found = []
     for place in reversed(range(len(node.input) - _FIRST)):
         inserts = _inserts(writer, node, body, place)
-        if not inserts:
+        if not inserts or not writer.is_fixed(inserts[-1].input[1]):
             continue
         state, end = body.input[_FIRST + place], body.output[1 + place]
         kind = end.type.sequence_type.elem_type.tensor_type.elem_type

@@ -14,6 +14,8 @@ from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.folding.fold import constant_of
 from heterocc.compiler.importer.operators.functions import types_of
 from heterocc.compiler.importer.sequences.held import Held
+from heterocc.compiler.importer.symbols.containers import elements_of
+from heterocc.compiler.importer.symbols.symbols import Symbols, values_of_all_levels
 from heterocc.passes.graph import Value
 
 
@@ -35,6 +37,8 @@ class Writer:
         self._origin = ""
         self._constants: dict[str, np.ndarray[Any, Any]] = dict(draft.weights)
         self._fills: dict[str, int] = {}
+        self._symbols = Symbols(())
+        self._inner: Mapping[str, Value] | None = None
         for graph in graphs_of(draft.graph):
             self.note_constants(graph)
 
@@ -71,6 +75,20 @@ class Writer:
         """The shape of a value; None if its rank is not known."""
         value = self.values.get(name)
         return None if value is None or value.is_opaque else value.shape
+
+    def is_fixed(self, name: str) -> bool:
+        """Whether the shape of a value, at any level of the original graph, follows from the model's inputs."""
+        if self._inner is None:
+            draft = self.draft
+            held = ((info.name, elements_of(info.type)) for info in draft.graph.input)
+            given = {found: elements for found, elements in held if elements is not None}
+            self._symbols = draft.symbols.copy() if draft.symbols is not None else Symbols(())
+            self._symbols.given = given
+            self._inner = values_of_all_levels(draft.graph.node, self.values, draft.weights, draft.opset, self._symbols)
+        value = self._inner.get(name)
+        sizes = None if value is None else self._symbols.shape_of(value)
+        names = set(self._symbols.names)
+        return sizes is not None and all(size is not None and size.names <= names for size in sizes)
 
     def fresh(self, hint: str) -> str:
         """A new name of a value."""

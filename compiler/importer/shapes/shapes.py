@@ -21,6 +21,7 @@ from heterocc.compiler.importer.shapes.named import (
     split_by_names,
 )
 from heterocc.compiler.importer.shapes.propose import propose_shapes
+from heterocc.compiler.importer.symbols.containers import elements_of
 from heterocc.compiler.importer.symbols.ml_shapes import ML, ML_SHAPED
 from heterocc.compiler.importer.symbols.symbols import Symbols, derive
 from heterocc.passes.graph import Value
@@ -200,6 +201,8 @@ def _symbolic(draft: Draft, symbols: Symbols, table: Mapping[str, Value], where:
     for info in graph.input:
         dims = tuple(d.dim_param or d.dim_value for d in dims_of(info))
         table = {**table, info.name: Value(info.name, table[info.name].dtype, dims)} if dims else table
+    held = ((info.name, elements_of(info.type)) for info in graph.input)
+    symbols.given = {name: elements for name, elements in held if elements is not None}
     found = derive(graph.node, table, draft.weights, draft.opset, symbols)
     for info in (*graph.value_info, *graph.output):
         value = found.get(info.name)

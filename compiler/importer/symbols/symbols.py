@@ -12,6 +12,7 @@ from onnx import helper, shape_inference
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.compiler.importer.symbols.branches import SIDES, Branches
+from heterocc.compiler.importer.symbols.containers import Elements, container_results, inputs_of, note_results
 from heterocc.compiler.importer.symbols.contents import as_contents, contents_of
 from heterocc.compiler.importer.symbols.control import Arrays, Inside
 from heterocc.compiler.importer.symbols.fractions import are_whole, fractions_of
@@ -40,7 +41,8 @@ class Symbols:
     are assumed to be a number, by their texts, and `ranges` the least and largest sizes of the names with which they
     are; `steps` are names whose sizes are multiples of a number (`shapes/assumed.py`). `equal` collects sizes that
     must be equal, each pair with a text for its node, and `floors` least sizes that the shapes assume. `branches` has
-    the branches that runs can take.
+    the branches that runs can take. `elements` has what sequences and optional values hold, by value, `given` of those
+    that are inputs of the model.
     """
 
     names: tuple[str, ...]
@@ -57,6 +59,8 @@ class Symbols:
     equal: list[tuple[Size, Size, str]] = field(default_factory=list)
     floors: dict[str, int] = field(default_factory=dict)
     branches: Branches = field(default_factory=Branches)
+    elements: dict[str, Elements] = field(default_factory=dict)
+    given: Mapping[str, Elements] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sizes.update((name, named(Filled(name) if name in self.filled else name)) for name in self.names)
@@ -76,6 +80,8 @@ class Symbols:
             steps=self.steps,
             floors=dict(self.floors),
             branches=self.branches.fresh(),
+            elements=dict(self.elements),
+            given=self.given,
         )
 
     def may_be_empty(self, dims: Iterable[int | str | None]) -> frozenset[str]:
@@ -161,6 +167,18 @@ def derive(
     return {name: found[name] for name in found if name in table}
 
 
+def values_of_all_levels(
+    nodes: Sequence[onnx.NodeProto],
+    table: Mapping[str, Value],
+    weights: Mapping[str, np.ndarray],
+    opset: int,
+    symbols: Symbols,
+) -> dict[str, Value]:
+    """As `derive`, with the values in branches and bodies; of branches it chooses only what inputs decide."""
+    symbols.branches = Branches()
+    return _derived(nodes, table, weights, opset, symbols)
+
+
 def _agreeing_branches(
     nodes: Sequence[onnx.NodeProto],
     table: Mapping[str, Value],
@@ -196,6 +214,7 @@ def _derived(
     symbols.fresh = {}
     symbols.failed = []
     symbols.equal = []
+    symbols.elements = dict(symbols.given)
     _derive(nodes, found, weights, opset, symbols)
     return found
 
@@ -232,7 +251,7 @@ def _inside(opset: int, symbols: Symbols) -> Inside:
             table[name] = Value(name, table[name].dtype, None)
         _derive(body.node, table, weights, opset, symbols)
 
-    tables = symbols.contents, symbols.fresh, symbols.sizes, symbols.equal, symbols.branches
+    tables = symbols.contents, symbols.fresh, symbols.sizes, symbols.equal, symbols.branches, symbols.elements
     return Inside(body_values, symbols.shape_of, symbols.dims, *tables)
 
 
@@ -248,6 +267,7 @@ def _derive(
         for name in node.output:
             symbols.contents.pop(name, None)
             symbols.fractions.pop(name, None)
+            symbols.elements.pop(name, None)
         shapes = [symbols.shape_of(found.get(name)) for name in node.input]
         contents = [symbols.contents.get(name) if name else None for name in node.input]
         limits = dict(symbols.limits)
@@ -255,7 +275,11 @@ def _derive(
         floors = symbols.floors if symbols.filled else None
         given = Given(node, opset, shapes, contents, limits, constants, symbols.sizes.keys(), floors)
         kinds: list[str | None] = []
-        if is_control(node):
+        held = inputs_of(node, found, symbols.elements, symbols.shape_of)
+        if held is not None:
+            typed = _applied(symbols, node, container_results, node, held) or []
+            kinds, results = note_results(node, typed, found, symbols.elements)
+        elif is_control(node):
             results = _applied(symbols, node, _inside(opset, symbols).results, node, found, weights) or []
         else:
             results = _applied(symbols, node, shapes_of, given) or []

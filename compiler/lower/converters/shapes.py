@@ -63,6 +63,16 @@ def _space_to_depth(ctx: Context, data: relax.Expr) -> relax.Expr:
     return op.reshape(moved, (batch, channels * size * size, height // size, width // size))
 
 
+@converter("Unsqueeze")
+def _unsqueeze(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
+    """Unsqueeze, whose only axis may be a scalar as in ONNX Runtime."""
+    if axes is None:
+        return ctx.original(data)
+    if rank_of(axes) or not ctx.is_known(axes):
+        return ctx.original(data, axes)
+    return op.expand_dims(data, int(ctx.known(axes)))
+
+
 def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
     """Tile of static sizes as a broadcast along new dimensions: code copies rows, and need not divide indices."""
     shape, times = dims_of(data), fixed(repeats)

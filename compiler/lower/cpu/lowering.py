@@ -140,6 +140,7 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
         kernels=built.kernels,
         cpu_features=code_features(job.device.target or host_cpu().target),
         alignment=1,
+        sequences=built.bytecode.program.has_containers,
         dumps=Dumps(lambda: ((f"{name}.py", f"{mod.script(show_meta=False)}\n") for name, mod in forms.items())),
     )
     return with_narrow_weights(lowered, job)

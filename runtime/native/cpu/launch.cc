@@ -9,6 +9,7 @@
 #include "arrange.h"
 #include "fast_path.h"
 #include "heap.h"
+#include "sequences.h"
 #include "thread_pool.h"
 
 namespace {
@@ -59,6 +60,11 @@ __attribute__((visibility("default"))) int32_t heterocc_cpu_workers() {
 // See AddAllocator in allocator.h.
 __attribute__((visibility("default"))) int32_t heterocc_cpu_allocator() {
   return heterocc::cpu::AddAllocator();
+}
+
+// See AddSequenceFunctions in sequences.h. Returns 0 if TVM refuses the functions.
+__attribute__((visibility("default"))) int32_t heterocc_cpu_add_sequences() {
+  return heterocc::cpu::AddSequenceFunctions();
 }
 
 // See NewRunner in fast_path.h; `arrays` is the table of numpy's C API. nullptr, without an exception, if the process

@@ -1,5 +1,5 @@
 """Converters of attention: the standard operators and those of ONNX Runtime."""
 
-from heterocc.compiler.lower.converters.attention import fused, operators
+from heterocc.compiler.lower.converters.attention import fused, group_query, operators
 
-__all__ = ["fused", "operators"]
+__all__ = ["fused", "group_query", "operators"]

@@ -1,6 +1,7 @@
 """Converters of operators whose results have sizes that depend on data."""
 
 from heterocc.compiler.lower.converters.computed import (
+    broadcasting,
     cutting,
     images,
     numbers,
@@ -14,6 +15,7 @@ from heterocc.compiler.lower.converters.computed import (
 )
 
 __all__ = [
+    "broadcasting",
     "cutting",
     "images",
     "numbers",

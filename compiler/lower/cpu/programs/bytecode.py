@@ -8,21 +8,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tvm import runtime
 from tvm.relax.exec_builder import ExecBuilder
 
-from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Measure, Program, Step, Take
+from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Invoke, Measure, Program, Step, Take, Text
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
     function: str
-    arguments: tuple[int | _Number, ...]
+    arguments: tuple[int | _Constant, ...]
     target: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Number:
-    value: int
+class _Constant:
+    """A number, a text, or the sizes of a shape."""
+
+    value: int | str | tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -91,7 +94,7 @@ class Bytecode:
                 case _Label():
                     continue
                 case _Call(function, arguments, target):
-                    given = [builder.imm(a.value) if isinstance(a, _Number) else builder.r(a) for a in arguments]
+                    given = [builder.r(a) if isinstance(a, int) else _written(builder, a.value) for a in arguments]
                     builder.emit_call(function, given, target)
                 case _Jump(label):
                     builder.emit_goto(label.place - place)
@@ -110,7 +113,7 @@ class Bytecode:
             self.registers[value] = self._new()
         return self.registers[value]
 
-    def _call(self, function: str, arguments: Sequence[int | _Number], target: int | None) -> None:
+    def _call(self, function: str, arguments: Sequence[int | _Constant], target: int | None) -> None:
         self.lines.append(_Call(function, tuple(arguments), target))
 
     def _copy(self, source: int, target: int) -> None:
@@ -124,6 +127,8 @@ class Bytecode:
                     self._straight(step)
                 case Measure():
                     self._call("vm.builtin.tensor_to_shape", [self._register(step.value)], self._register(step))
+                case Invoke():
+                    self._invoke(step)
                 case Take():
                     for result, value in step.ends:
                         self._copy(self._register(value), self._register(result))
@@ -140,13 +145,27 @@ class Bytecode:
         whole = self._new()
         self._run(code, [], whole)
         for index, output in enumerate(code.outputs):
-            self._call("vm.builtin.tuple_getitem", [whole, _Number(index)], self._register(output))
+            self._call("vm.builtin.tuple_getitem", [whole, _Constant(index)], self._register(output))
         self._call("vm.builtin.null_value", [], whole)
 
     def _test(self, value: str, otherwise: _Label) -> None:
         number = self._new()
         self._call("vm.builtin.read_if_cond", [self._register(value)], number)
         self.lines.append(_Branch(number, otherwise))
+
+    def _invoke(self, step: Invoke) -> None:
+        given: list[int | _Constant] = []
+        for argument in step.arguments:
+            if isinstance(argument, str):
+                given.append(self._register(argument))
+            elif argument is None:
+                nothing = self._new()
+                self._call("vm.builtin.null_value", [], nothing)
+                given.append(nothing)
+            else:
+                given.append(_Constant(argument.text if isinstance(argument, Text) else argument))
+        given += [_Constant(step.node)] if step.node else []
+        self._call(step.function, given, None if step.result is None else self._register(step.result))
 
     def _choose(self, step: Choose) -> None:
         other, end = _Label(), _Label()
@@ -179,3 +198,10 @@ class Bytecode:
         self.lines.append(end)
         for result, source in step.results:
             self._copy(self._register(source), self._register(result))
+
+
+def _written(builder: ExecBuilder, value: int | str | tuple[int, ...]) -> int:
+    """A constant as an argument of an instruction."""
+    if isinstance(value, int):
+        return int(builder.imm(value))
+    return int(builder.convert_constant(runtime.ShapeTuple(value) if isinstance(value, tuple) else value))

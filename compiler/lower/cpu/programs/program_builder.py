@@ -11,6 +11,7 @@ import onnx
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.programs.steps import Step
 from heterocc.passes.graph import Value
 
@@ -22,7 +23,9 @@ Shaped = tuple[str, Dims]
 class Builder(Protocol):
     """The program under construction: see `split`."""
 
+    job: PartitionJob
     model: ImportedModel
+    opset: int
     symbols: Symbols
     values: dict[str, Value]
     protos: list[onnx.NodeProto]

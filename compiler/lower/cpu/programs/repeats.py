@@ -6,12 +6,15 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.artifacts.dtypes import Container
 from heterocc.compiler.importer.symbols.given import Contents
 from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, repeat_of
 from heterocc.compiler.importer.symbols.sizes import Size
 from heterocc.compiler.lower.converters import RESULTS
+from heterocc.compiler.lower.converters.narrow import carried_name
+from heterocc.compiler.lower.cpu.programs.functions import CHECK, INSERT, STACK, TUPLE, fixed_sizes
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder, Dims
-from heterocc.compiler.lower.cpu.programs.steps import Again, Step, Store
+from heterocc.compiler.lower.cpu.programs.steps import Again, Invoke, Step, Store, Text
 from heterocc.passes.graph import Value
 
 
@@ -19,7 +22,7 @@ class Loops:
     """Adds the steps of a Loop or Scan to a program.
 
     Rows that are collected go to their places in a tensor if the number of trips is known, else each is joined to the
-    rows before it.
+    rows before it. Rows of sizes that the body computes are a sequence until the last trip is over.
     """
 
     def __init__(self, builder: Builder) -> None:
@@ -68,20 +71,29 @@ class Loops:
                 results.append((state.result, state.given))
         stored: list[tuple[Rows, str]] = []
         joined: list[tuple[Rows, str]] = []
+        listed: list[Rows] = []
         for rows in repeat.collected:
             if rows.outer:
                 shape = b.values[rows.inner].shape if rows.inner in b.values else None
                 if shape is None or None in shape:
                     raise b.refuse(node, f"the shape of '{rows.inner}' is not known")
                 if not all(map(self._is_known, shape)):
-                    raise b.refuse(node, f"'{rows.inner}', which it collects, has a size that the body computes")
+                    listed.append(rows)
+                    continue
                 dtype = b.values[rows.inner].dtype
                 if trips is not None:
                     whole = self._zeros(f"{rows.outer}.rows", dtype, (trips, *shape))
                     stored.append((rows, whole))
                 else:
                     joined.append((rows, self._none(rows, dtype, shape, start, steps)))
+        front = b.held(zero) if any(rows.reverse for rows in listed) else ""
         b.close(steps)
+        for rows in listed:
+            kind = Container(b.values[rows.inner].dtype, sequence=True, optional=False).text
+            for part in ("none", "list", "more"):
+                b.values[f"{rows.outer}.{part}"] = Value(f"{rows.outer}.{part}", kind, None)
+            steps.append(Invoke(TUPLE, (), f"{rows.outer}.none"))
+            start.append((f"{rows.outer}.list", f"{rows.outer}.none"))
         body: list[Step] = []
         b.enter(repeat.body)
         if repeat.going:
@@ -106,12 +118,19 @@ class Loops:
             stores.append(Store(b.held(rows.inner), place, whole))
         for rows, grown in joined:
             moves.append((grown, self._joined(rows, grown, name)))
+        kept = [(rows, b.held(rows.inner)) for rows in listed]
         b.close(body)
+        for rows, row in kept:
+            before, after = f"{rows.outer}.list", f"{rows.outer}.more"
+            body.append(Invoke(INSERT, (before, row, front if rows.reverse else None), after, name))
+            moves.append((before, after))
         for rows, whole in (*stored, *joined):
             results.append((f"{rows.outer}.all", whole))
             b.values[f"{rows.outer}.all"] = Value(f"{rows.outer}.all", b.values[whole].dtype, b.values[whole].shape)
         steps.append(Again(go, start, body, stores, moves, results))
         self._finish(repeat, results, [*stored, *joined], node)
+        for rows in listed:
+            self._stack(rows, node, steps)
 
     def _is_known(self, dim: int | str | None) -> bool:
         """Whether a dimension follows from the model's inputs, so that tensors can have it before the first trip."""
@@ -135,6 +154,16 @@ class Loops:
         b.measure(zero, (str(size),), steps)
         start.append((grown, self._zeros(f"{grown}.empty", dtype, (size, *shape))))
         return grown
+
+    def _stack(self, rows: Rows, node: onnx.NodeProto, steps: list[Step]) -> None:
+        """Join a list of rows, of which only the run knows the sizes; without rows these are 0, as in ONNX Runtime."""
+        value = self.b.values[rows.outer]
+        shape = value.shape or ()
+        axis, text = rows.axis % len(shape), f"{node.op_type} '{node.name}'"
+        empty = tuple(d if isinstance(d, int) and place != axis else 0 for place, d in enumerate(shape))
+        given = (f"{rows.outer}.list", axis, empty, Text(carried_name(value.dtype)))
+        steps.append(Invoke(STACK, given, rows.outer, text))
+        steps.append(Invoke(CHECK, (rows.outer, fixed_sizes(shape)), None, text))
 
     def _index(self, repeat: Repeat, count: str, name: str) -> None:
         """The body's own number of the trip: the counter, or a vector of one element."""

@@ -11,20 +11,23 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.importer.draft.draft import reads, to_tensor
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import needed_names, plain_names
-from heterocc.compiler.importer.symbols.agree import copied_axes
 from heterocc.compiler.importer.symbols.branches import SIDES
 from heterocc.compiler.importer.symbols.contents import as_contents
-from heterocc.compiler.importer.symbols.given import Given
 from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control
 from heterocc.compiler.importer.symbols.symbols import Symbols, values_inside
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZES, own_converter
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
-from heterocc.compiler.lower.converters.computed.required import AXES, WANTED
+from heterocc.compiler.lower.converters.computed.required import WANTED
+from heterocc.compiler.lower.converters.registry import MICROSOFT
+from heterocc.compiler.lower.cpu.programs.checks import CHECK, Checks, is_open
+from heterocc.compiler.lower.cpu.programs.containers import Containers
+from heterocc.compiler.lower.cpu.programs.functions import OWN
 from heterocc.compiler.lower.cpu.programs.limits import Limits
 from heterocc.compiler.lower.cpu.programs.program_builder import Shaped
 from heterocc.compiler.lower.cpu.programs.repeats import Loops
@@ -33,24 +36,33 @@ from heterocc.compiler.lower.cpu.programs.steps import (
     Code,
     Measure,
     Program,
-    Require,
     Step,
     Take,
     codes,
+    drop_idle,
+    invoked,
     other_reads,
     set_values,
 )
 from heterocc.passes.graph import Graph, Node, Value
 
-_CHECK = ("int64", (1,))
-"""The type of a value whose computation ends runs that cannot go on."""
+_ELSEWHERE = frozenset([(MICROSOFT, "GroupQueryAttention")])
+"""The operators that are not ONNX's own and whose sizes have converters."""
 
 
 def needs_program(job: PartitionJob) -> bool:
-    """Whether a partition has branches, loops or sizes that it computes."""
-    protos, symbols = job.model.protos, job.model.symbols
+    """Whether a partition has branches, loops, sizes that it computes, sequences or optional values."""
+    protos, symbols, values = job.model.protos, job.model.symbols, job.model.graph.values
     owners = set() if symbols is None else set(symbols.fresh.values())
-    return any(is_control(protos[name]) or name in owners for name in job.nodes)
+    if touches_any(job) or any(is_control(protos[name]) or name in owners for name in job.nodes):
+        return True
+    return symbols is not None and bool(owners) and any(is_open(protos[n], values, symbols) for n in job.nodes)
+
+
+def touches_any(job: PartitionJob) -> bool:
+    """Whether a node of a partition reads or writes a sequence or an optional value, at its own level."""
+    nodes, values = job.model.graph.node_by_name, job.model.graph.values
+    return any(container(values[v].dtype) for n in job.nodes for v in (*nodes[n].inputs, *nodes[n].outputs))
 
 
 def program_of(job: PartitionJob, *, writes: bool) -> Program:
@@ -75,6 +87,8 @@ class _Splitter:
         self.owners: dict[str, str] = {}
         self.owner = ""
         self.code = Code()
+        self.containers = Containers(self)
+        self.checks = Checks(self)
         self.measures = {
             name: Measure(f"sizes_{index}", names) for index, names in enumerate(job.sizes) for name in names
         }
@@ -88,13 +102,14 @@ class _Splitter:
         self.close(steps)
         outputs = list(self.job.outputs)
         last = None
+        writes = writes and not any(name in self.symbols.elements for name in outputs)
         if writes:
             last = Code()
         inputs = {*self.job.inputs, *self.arrays}
         ends: list[str] = []
         for name in outputs:
             self.owner = self.model.graph.producer.get(name) or self.job.nodes[-1]
-            copied = writes or name in inputs or name in ends
+            copied = name not in self.symbols.elements and (writes or name in inputs or name in ends)
             ends.append(self.add("Identity", [name], f"{name}.out", like=name) if copied else name)
         if last is not None:
             last.nodes = self.code.nodes
@@ -104,7 +119,9 @@ class _Splitter:
         Limits(self).add(steps)
         model = self._universe(steps)
         self._connect(model, [*steps, *([] if last is None else [last])], ends)
-        return Program(model, self.job.inputs, steps, tuple(ends), last, self.owners)
+        drop_idle(steps)
+        calls = any(function.startswith(OWN) for function in invoked(steps)) or touches_any(self.job)
+        return Program(model, self.job.inputs, steps, tuple(ends), last, self.owners, calls)
 
     def sequence(self, nodes: Iterable[onnx.NodeProto], steps: list[Step]) -> None:
         """Add the steps of nodes, and leave the straight code at their end open."""
@@ -113,10 +130,11 @@ class _Splitter:
             self.owner = outer or node.name
             if is_control(node):
                 self._control(node, steps)
+            elif self.containers.handles(node):
+                self.containers.add(node, steps)
             else:
                 self._require_tensors(node)
-                self._require_sizes(node, steps)
-                self._append(self._measured(self._squeezed(node, steps), steps))
+                self._append(self._measured(self.checks.add(node, steps), steps))
         self.owner = outer
 
     def add(
@@ -191,7 +209,8 @@ class _Splitter:
                     places.setdefault(dim, (index, axis))
         if not places:
             return node
-        if node.domain or own_converter(SIZES, node.op_type) is None:
+        known_domain = node.domain in ("", RESULTS) or (node.domain, node.op_type) in _ELSEWHERE
+        if not known_domain or own_converter(SIZES, node.op_type) is None:
             raise self.refuse(node, "the shape of its output depends on data")
         inputs = list(node.input)
         rule = prepared_shape(node.op_type)
@@ -219,49 +238,6 @@ class _Splitter:
         known.input[:] = inputs
         return known
 
-    def _squeezed(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
-        """A Squeeze of sizes that may be others than 1, which end the run, as one of the first places of these axes."""
-        given = node.input[0] if node.op_type == "Squeeze" and not node.domain else ""
-        shape = self.values[given].shape if given else None
-        listed = next((tuple(a.ints) for a in node.attribute if a.name == "axes"), None)
-        if shape is not None and len(node.input) > 1 and node.input[1] in self.arrays:
-            listed = tuple(int(n) for n in self.arrays[node.input[1]].reshape(-1))
-        wide = [axis % len(shape) for axis in listed or () if shape[axis] != 1] if shape else []
-        if shape is None or not wide:
-            return node
-        chosen = helper.make_attribute(AXES, wide)
-        self._require(
-            self.add("Squeeze", [given], f"{node.name}.checked", value=_CHECK, domain=REQUIRED, attributes=[chosen]),
-            steps,
-        )
-        bounds = [
-            self.constant(f"{node.name}.{n}", np.array(v, np.int64))
-            for n, v in (("starts", [0] * len(wide)), ("ends", [1] * len(wide)), ("axes", wide))
-        ]
-        dims = tuple(1 if axis in wide else dim for axis, dim in enumerate(shape))
-        first = self.add("Slice", [given, *bounds], f"{node.name}.first", value=(self.values[given].dtype, dims))
-        known = onnx.NodeProto()
-        known.CopyFrom(node)
-        known.input[0] = first
-        return known
-
-    def _require_sizes(self, node: onnx.NodeProto, steps: list[Step]) -> None:
-        """End runs in which a computed size of a Reshape is 0, and so means that of the data, which is not 0."""
-        shapes = [self.symbols.shape_of(self.values.get(name)) for name in node.input]
-        given = Given(node, self.opset, shapes, [self.symbols.contents.get(name) for name in node.input])
-        axes = copied_axes(given, self.symbols.fresh.keys())
-        if not axes:
-            return
-        chosen = helper.make_attribute(AXES, axes)
-        held = [self.held(node.input[0]), self.held(node.input[1])]
-        name = f"{node.name}.checked"
-        self._require(self.add("Reshape", held, name, value=_CHECK, domain=REQUIRED, attributes=[chosen]), steps)
-
-    def _require(self, checked: str, steps: list[Step]) -> None:
-        """End the straight code, whose computation of a value ends runs that cannot go on."""
-        self.close(steps)
-        steps.append(Require(checked))
-
     def _require_tensors(self, node: onnx.NodeProto) -> None:
         for name in (*reads(node), *filter(None, node.output)):
             value = self.values.get(name)
@@ -279,6 +255,8 @@ class _Splitter:
             self.values.update(found)
         for name in filter(None, node.output):
             shape = self.values[name].shape if name in self.values else None
+            if name in self.symbols.elements:
+                continue
             if shape is None or None in shape:
                 raise self.refuse(node, f"the rank or a size of '{name}' is not known")
         if node.op_type == "If":
@@ -292,7 +270,9 @@ class _Splitter:
             wanted = helper.make_attribute(WANTED, int(side == SIDES[0]))
             given = [self.held(node.input[0])]
             checked = f"{node.name}.checked"
-            self._require(self.add("If", given, checked, value=_CHECK, domain=REQUIRED, attributes=[wanted]), steps)
+            self.checks.require(
+                self.add("If", given, checked, value=CHECK, domain=REQUIRED, attributes=[wanted]), steps
+            )
         body = body_of(node, side)
         self.enter(body)
         self.sequence(body.node, steps)
@@ -323,6 +303,8 @@ class _Splitter:
         ]
         for result, *values in results:
             for value in values:
+                if value in self.symbols.elements and result in self.symbols.elements:
+                    continue
                 if value not in self.values or self.values[value].dtype != self.values[result].dtype:
                     raise self.refuse(node, f"its branches return different types for '{result}'")
                 if len(self.values[value].shape or ()) != len(self.values[result].shape or ()):

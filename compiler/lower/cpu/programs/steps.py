@@ -34,6 +34,35 @@ class Require:
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """A text as an argument of a function."""
+
+    text: str
+
+
+Argument = str | int | tuple[int, ...] | Text | None
+"""A value by its name, a number, the sizes of a shape (-1 is any), a text, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """Call a function of the runtime; `result` is the value that it returns, None if it is not read.
+
+    With `node` the last argument is this text.
+    """
+
+    function: str
+    arguments: tuple[Argument, ...]
+    result: str | None
+    node: str = ""
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The values among the arguments."""
+        return tuple(a for a in self.arguments if isinstance(a, str))
+
+
+@dataclass(frozen=True, slots=True)
 class Take:
     """Values become other ones; `ends` has each result with its value."""
 
@@ -74,7 +103,7 @@ class Again:
     results: list[tuple[str, str]]
 
 
-Step = Code | Measure | Require | Take | Choose | Again
+Step = Code | Measure | Require | Invoke | Take | Choose | Again
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +111,8 @@ class Program:
     """The steps of a partition. `model` has the nodes of all its straight code.
 
     `outputs` are the values that the partition returns. `last` is straight code that writes them into the caller's
-    tensors; None if the partition returns new ones. `owners` has the graph node from which each node was made.
+    tensors; None if the partition returns new ones. `has_containers` says whether it has sequences or
+    optional values. `owners` has the graph node from which each node was made.
     """
 
     model: ImportedModel
@@ -91,6 +121,7 @@ class Program:
     outputs: tuple[str, ...]
     last: Code | None
     owners: dict[str, str]
+    has_containers: bool = False
 
 
 def codes(steps: Sequence[Step]) -> Iterator[Code]:
@@ -106,12 +137,39 @@ def codes(steps: Sequence[Step]) -> Iterator[Code]:
                 yield from codes(step.body)
 
 
+def invoked(steps: Sequence[Step]) -> Iterator[str]:
+    """The functions of the runtime that are called."""
+    for step in steps:
+        match step:
+            case Invoke():
+                yield step.function
+            case Choose():
+                yield from invoked(step.then)
+                yield from invoked(step.otherwise)
+            case Again():
+                yield from invoked(step.body)
+
+
+def drop_idle(steps: list[Step]) -> None:
+    """Remove straight code of which nothing reads a result."""
+    steps[:] = [step for step in steps if not isinstance(step, Code) or step.outputs]
+    for step in steps:
+        match step:
+            case Choose():
+                drop_idle(step.then)
+                drop_idle(step.otherwise)
+            case Again():
+                drop_idle(step.body)
+
+
 def other_reads(steps: Sequence[Step]) -> Iterator[str]:
     """The values that all steps but straight code read."""
     for step in steps:
         match step:
             case Measure() | Require():
                 yield step.value
+            case Invoke():
+                yield from step.values
             case Take():
                 yield from (value for _, value in step.ends)
             case Choose():
@@ -127,9 +185,11 @@ def other_reads(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def set_values(steps: Sequence[Step]) -> Iterator[str]:
-    """The values that branches and loops set, which no node of theirs writes."""
+    """The values that branches, loops and functions of the runtime set, which no straight code writes."""
     for step in steps:
         match step:
+            case Invoke(result=str(result)):
+                yield result
             case Take():
                 yield from (result for result, _ in step.ends)
             case Choose():

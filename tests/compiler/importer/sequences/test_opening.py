@@ -11,7 +11,6 @@ import onnxruntime as ort
 import pytest
 from onnx import parser
 
-from heterocc.artifacts.errors import UnsupportedOpError
 from heterocc.compiler.importer.draft.draft import nodes_of
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.onnx_backend import HeteroccBackend
@@ -135,5 +134,22 @@ def test_a_sequence_of_unknown_length_stays_one() -> None:
         _HEAD + "g (seq(float[N]) s, int64 i) => (float[A] y) { y = SequenceAt(s, i) }",
     )
     onnx.checker.check_model(model)
-    with pytest.raises(UnsupportedOpError, match="SequenceAt"):
-        HeteroccBackend.prepare(model, "CPU", check=False)
+    imported = import_model(model, keep_dims=True, assume=True)
+    assert [n.op_type for n in imported.graph.nodes] == ["SequenceAt"]
+    assert imported.elements(imported.graph.inputs[0]) == (None,)
+
+
+def test_tensors_that_differ_from_trip_to_trip_do_not_become_rows() -> None:
+    """ONNX Runtime stacks only rows of one shape."""
+    text = """g (float[6] x, int64 n) => (float[A] y) {
+    e = SequenceEmpty() yes = Constant<value_int=1>() c = Cast<to=9>(yes) zero = Constant<value_ints=[0]>()
+    s = Loop(n, c, e) <body = b (int64 i, bool go, seq(float[]) t) => (bool on, seq(float[]) u) {
+        on = Identity(go) one = Constant<value_ints=[1]>() j = Reshape(i, one) k = Add(j, one)
+        p = Slice(x, zero, k) u = SequenceInsert(t, p) }>
+    y = ConcatFromSequence<axis=0>(s) }"""
+    model = parser.parse_model(_HEAD + text)
+    feed = {"x": _X[0], "n": np.array(3)}
+    expected = ort.InferenceSession(model.SerializeToString()).run(None, feed)
+    for devices in ("CPU", "ORT"):
+        with HeteroccBackend.prepare(model, devices, check=False, cpu_variant=False) as prepared:
+            np.testing.assert_array_equal(prepared.run(feed)[0], expected[0])

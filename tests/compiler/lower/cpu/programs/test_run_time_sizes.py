@@ -239,3 +239,28 @@ def test_a_convolution_of_1_x_1_runs_on_a_map_whose_size_depends_on_data(tmp_pat
     reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     for sizes in ([8, 5], [1, 1], [9, 7]):
         _same(session, reference, {"x": rng.random((1, 64, 9, 7), np.float32), "sizes": np.array(sizes)})
+
+
+def test_sizes_that_depend_on_data_stand_for_others_where_they_are_1(tmp_path: Path) -> None:
+    model = _model(
+        "agraph (float[6] x, bool[6] c, bool[6] d, float[3,1] w) => (float[3,n] y, float[m] z, float[k] u) "
+        "{ s = Compress<axis = 0>(x, c)  t = Compress<axis = 0>(x, d)  sum = Sub(s, t)  y = Mul(w, sum) "
+        "b = Less(s, t)  z = Where(b, s, t)  three = Constant<value_floats = [1.0, 2.0, 3.0]>()  u = Max(three, s, t) }"
+    )
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    session = load(tmp_path / "m.hcb")
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feed = {"x": np.arange(6, dtype=np.float32) ** 2, "w": np.array([[1], [-1], [2]], np.float32)}
+    for left, right in ((3, 3), (1, 3), (3, 1), (1, 1)):
+        _same(session, reference, {**feed, "c": np.arange(6) < left, "d": np.arange(6) >= 6 - right})
+    with pytest.raises(HeteroccError, match="the sizes of its inputs differ"):
+        session.run({**feed, "c": np.arange(6) < 2, "d": np.arange(6) < 3})
+    with pytest.raises(HeteroccError, match="the sizes of its inputs differ"):
+        session.run({**feed, "c": np.arange(6) < 2, "d": np.arange(6) < 2})
+
+
+def test_a_dimension_along_which_elements_are_gathered_is_not_empty(tmp_path: Path) -> None:
+    model = _model("agraph (float[n] x) => (float y) <int64 zero = {0}> { f = Gather(x, zero) y = Neg(f) }")
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    with pytest.raises(HeteroccError, match="dimension 'n' of input 'x' must be 1 or more, got 0"):
+        load(tmp_path / "m.hcb").run({"x": np.zeros(0, np.float32)})

@@ -1,0 +1,218 @@
+"""GroupQueryAttention: causal attention with a cache of keys and values, as language models use it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.converters.attention.fused import numbers, part, refuse, rotated, scale
+from heterocc.compiler.lower.converters.attention.operators import (
+    Masking,
+    attend,
+    heads_apart,
+    heads_joined,
+)
+from heterocc.compiler.lower.converters.computed.numbers import element, results, sizes, vector, whole
+from heterocc.compiler.lower.converters.registry import MICROSOFT, RESULTS, Context, converter
+from heterocc.compiler.lower.converters.values import (
+    as_dtype,
+    dims_of,
+    dtype_of,
+    fixed,
+    is_float,
+    shape_of,
+)
+from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import Extent, as_int64, same
+
+op = relax.op
+
+
+@converter("GroupQueryAttention", domain=MICROSOFT)
+def group_query_attention(
+    ctx: Context,
+    query: relax.Expr,
+    key: relax.Expr | None,
+    value: relax.Expr | None,
+    past_key: relax.Expr | None,
+    past_value: relax.Expr | None,
+    lengths: relax.Expr,
+    total: relax.Expr,
+    cos: relax.Expr | None = None,
+    sin: relax.Expr | None = None,
+    positions: relax.Expr | None = None,
+    added: relax.Expr | None = None,
+    *rest: relax.Expr | None,
+) -> list[relax.Expr]:
+    """Causal attention with a cache, whose valid length may differ from sample to sample."""
+    refuse(ctx, "smooth_softmax", "qk_output", "kv_cache_bit_width")
+    if any(v is not None for v in rest) or ctx.outputs > 3 or not is_float(query):
+        raise NotImplementedError("sinks, quantised caches and the output of scores are not supported")
+    window = ctx.attrs.get("local_window_size", -1)
+    heads, key_heads = ctx.attrs["num_heads"], ctx.attrs["kv_num_heads"]
+    if key is None or value is None:
+        size = shape_of(query, 2)[0] // (heads + 2 * key_heads)
+        ends = np.cumsum([0, heads * size, key_heads * size, key_heads * size])
+        query, key, value = (part(ctx, query, 2, int(b), int(e)) for b, e in pairwise(ends))
+    query = heads_apart(ctx, query, heads)
+    key, value = (heads_apart(ctx, v, key_heads) for v in (key, value))
+    batch, _, rows, _ = dims_of(query)
+    size = shape_of(query, 3)[0]
+    most = _total(ctx, total)
+    prompt = isinstance(most, int) and isinstance(rows, int) and most == rows
+    valid = ctx.bb.emit(op.reshape(as_dtype(lengths, "int64"), (batch, 1)))
+    if prompt and isinstance(batch, int):
+        before = constant(np.zeros((batch, 1), np.int64))
+    else:
+        before = _before(ctx, valid, batch, rows, total if ctx.node.domain == RESULTS else None)
+    if ctx.attrs.get("do_rotary", 0):
+        if cos is None or sin is None:
+            raise NotImplementedError("a rotation needs both tables of angles")
+        if positions is None:
+            positions = ctx.bb.emit(op.add(before, numbers(ctx, rows, (1, rows))))
+        interleaved = bool(ctx.attrs.get("rotary_interleaved", 0))
+        query, key = (rotated(ctx, v, cos, sin, positions, interleaved) for v in (query, key))
+    old = 0 if past_key is None else dims_of(past_key)[2]
+    computed = ctx.node.domain == RESULTS
+    keys = ctx.result(1)[2] if computed else _larger(most, old)
+    if past_key is not None or not same((keys,), (rows,)):
+        starts = ctx.bb.emit(op.reshape(before, (batch,)))
+        key, value = (_present(ctx, p, v, starts, keys) for p, v in ((past_key, key), (past_value, value)))
+    allowed = _attended(ctx, before, valid, (batch, 1, rows, keys), window)
+    softcap = float(ctx.attrs.get("softcap", 0.0))
+    scores = attend(ctx, query, key, value, scale(ctx, size), Masking(added, allowed), softcap)
+    if computed and ctx.outputs > 2:  # its length has a name of its own
+        value = ctx.bb.emit(op.reshape(value, [as_int64(n) for n in ctx.result(2)]))
+    return [heads_joined(ctx, scores.result), key, value][: ctx.outputs]
+
+
+def _total(ctx: Context, total: relax.Expr) -> Extent:
+    """The most tokens of a sample, with those in the cache; exporters compute it from the shape of a mask."""
+    known = fixed(total)
+    if known is not None:
+        return int(known.flat[0])
+    found = ctx.sizes(6)
+    if found is not None and len(found) == 1:
+        return found[0]
+    if ctx.node.domain != RESULTS:
+        raise NotImplementedError("a total sequence length that is computed needs an output of the keys")
+    return ctx.result(1)[2]
+
+
+@sizes("GroupQueryAttention")
+def _cache_sizes(
+    ctx: Context,
+    query: relax.Expr,
+    _key: relax.Expr | None,
+    _value: relax.Expr | None,
+    past_key: relax.Expr | None,
+    _past_value: relax.Expr | None,
+    _lengths: relax.Expr,
+    total: relax.Expr,
+    cos: relax.Expr | None = None,
+    *_rest: relax.Expr | None,
+) -> list[relax.Expr]:
+    """The sizes of the caches, for a total length that the run gets as an input; those of the result are known."""
+    tensors = [query, total, *(v for v in (past_key,) if v is not None), *(v for v in (cos,) if v is not None)]
+
+    def cache(ins: Sequence[tirx.Buffer]) -> list[tirx.Expr]:
+        keys = element(ins[1])
+        if past_key is not None:
+            keys = tirx.max(keys, ins[2].shape[2].astype("int64"))
+        known = [ins[0].shape[0].astype("int64"), whole(ctx.attrs["kv_num_heads"])]
+        return [*known, keys, whole(int(dims_of(past_key)[3]) if past_key is not None else 0)]
+
+    def check(ins: Sequence[tirx.Buffer]) -> list[tuple[tirx.Expr, str]]:
+        old = whole(0) if past_key is None else ins[2].shape[2].astype("int64")
+        total = element(ins[1])
+        grown = total == old + ins[0].shape[1].astype("int64")
+        text = "the total sequence length is neither that of past and new keys nor one that the cache has room for"
+        found = [(tirx.any(grown, tirx.all(total > whole(0), total <= old)), text)]
+        if cos is not None and ctx.attrs.get("do_rotary", 0):
+            most = ins[-1].shape[0].astype("int64")
+            found.append((total <= most, "the total sequence length exceeds the tables of angles"))
+        return found
+
+    caches = vector(ctx, tensors, 4, cache, check)
+    return [caches, caches, caches]
+
+
+results("GroupQueryAttention")(group_query_attention)
+
+
+def _larger(one: Extent, other: Extent) -> Extent:
+    if isinstance(one, int) and isinstance(other, int):
+        return max(one, other)
+    if isinstance(other, int) and other == 0:
+        return one
+    return one if same((one,), (other,)) else tirx.max(as_int64(one), as_int64(other))
+
+
+def _before(ctx: Context, valid: relax.Expr, batch: Extent, rows: Extent, total: relax.Expr | None) -> relax.Expr:
+    """The number of each sample's tokens in the cache, [batch, 1]; `valid` are the places of the last tokens.
+
+    `total` is given if only the run knows whether it is that of a prompt, before which there are none.
+    """
+    given = [valid] if total is None else [valid, ctx.bb.emit(op.reshape(as_dtype(total, "int64"), (1,)))]
+
+    def compute(tensors: list[te.Tensor], extents: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        zero = tirx.const(0, "int64")
+
+        def at(b: tirx.Var, _: tirx.Var) -> tirx.Expr:
+            count = tirx.max(tensors[0](b, zero) + 1 - extents[0], zero)
+            return count if total is None else tirx.Select(tensors[1](zero) == extents[0], zero, count)
+
+        return te.compute(shape, at, name="before")
+
+    return emit_sized(ctx.bb, compute, given, [rows], [batch, 1], "int64", "before")
+
+
+def _attended(
+    ctx: Context, before: relax.Expr, valid: relax.Expr, shape: tuple[Extent, ...], window: int
+) -> relax.Expr:
+    """Which keys each query of a sample attends to, as booleans [batch, 1, queries, keys]."""
+
+    def compute(tensors: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        zero = tirx.const(0, "int64")
+
+        def at(b: tirx.Var, _: tirx.Var, i: tirx.Var, j: tirx.Var) -> tirx.Expr:
+            key, place = j.astype("int64"), i.astype("int64") + tensors[0](b, zero)
+            parts = [key <= place, key <= tensors[1](b, zero)]  # the samples of a prompt may end in padding
+            return tirx.all(*parts, *([key > place - window] if window > 0 else []))
+
+        return te.compute(wanted, at, name="attended")
+
+    return emit_sized(ctx.bb, compute, [before, valid], [], shape, "bool", "attended")
+
+
+def _present(ctx: Context, past: relax.Expr | None, new: relax.Expr, starts: relax.Expr, keys: Extent) -> relax.Expr:
+    """A cache of `keys` rows: the past ones, the new ones from each sample's start on, then zeros."""
+    batch, heads, rows, size = dims_of(new)
+    old: Extent = 0 if past is None else dims_of(past)[2]
+    whole = past is not None and same((old,), (keys,))
+    empty = past is None or (isinstance(old, int) and old == 0)
+
+    def compute(tensors: list[te.Tensor], extents: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        x, begin, *cache = tensors
+        steps, room = extents
+
+        def at(b: tirx.Var, h: tirx.Var, t: tirx.Var, d: tirx.Var) -> tirx.Expr:
+            zero = tirx.const(0, "int64")
+            place = t.astype("int64") - begin[b]
+            nothing = tirx.const(0, dtype_of(new))
+            fresh = tirx.if_then_else(place < steps, x(b, h, tirx.max(zero, place), d), nothing)
+            if not cache:
+                return tirx.if_then_else(place >= 0, fresh, nothing)
+            kept = cache[0](b, h, t, d)
+            kept = kept if whole else tirx.if_then_else(t.astype("int64") < room, kept, nothing)
+            return tirx.if_then_else(place < 0, kept, fresh)
+
+        return te.compute(shape, at, name="present")
+
+    given = [] if empty else [past]
+    wanted = [batch, heads, keys, size]
+    return emit_sized(ctx.bb, compute, [new, starts, *given], [rows, old], wanted, dtype_of(new), "present")

@@ -1,0 +1,71 @@
+"""Operators by element on tensors of which only the run knows whether a size is 1, and so stands for another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.converters.computed.numbers import elements, results, sizes, vector, whole, within
+from heterocc.compiler.lower.converters.registry import REQUIRED, Context, converter, own_converter
+from heterocc.compiler.lower.converters.values import dtype_of, rank_of
+
+Buffers = Sequence[tirx.Buffer]
+
+BROADCAST = (
+    *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "Where"),
+    *("And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
+    *("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
+)
+"""Operators whose inputs are all broadcast to one shape. Source: ONNX, "Multidirectional Broadcasting"."""
+
+
+def _columns(ins: Buffers) -> list[list[tirx.Expr]]:
+    """The sizes of the inputs for each dimension of the result, the first one first."""
+    backwards = zip_longest(*([d.astype("int64") for d in reversed(b.shape)] for b in ins), fillvalue=whole(1))
+    return [list(column) for column in backwards][::-1]
+
+
+def _size(column: Sequence[tirx.Expr]) -> tirx.Expr:
+    """The size of the result: that of the inputs which is not 1."""
+    size = column[0]
+    for other in column[1:]:
+        size = tirx.Select(size == whole(1), other, size)
+    return size
+
+
+@sizes(*BROADCAST)
+def _broadcast(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
+    rank = max(map(rank_of, inputs))
+    return vector(ctx, inputs, rank, lambda ins: [_size(column) for column in _columns(ins)])
+
+
+@converter(*BROADCAST, domain=REQUIRED)
+def _fitting(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
+    """A number that is computed only if all sizes are equal or 1."""
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        text = "the sizes of its inputs differ"
+        fits = [tirx.any(size == _size(column), size == whole(1)) for column in _columns(ins) for size in column]
+        return [(tirx.all(*fits), text)]
+
+    return vector(ctx, inputs, 1, lambda ins: [_size(_columns(ins)[0])], check)
+
+
+@results(*BROADCAST)
+def _broadcasted(ctx: Context, *inputs: relax.Expr) -> Any:
+    """The operator on inputs that all have the shape of the result."""
+    convert = own_converter("", ctx.node.op_type)
+    whole_inputs = [_expanded(ctx, data) for data in inputs]
+    return ctx.original(*whole_inputs) if convert is None else convert(ctx, *whole_inputs)
+
+
+def _expanded(ctx: Context, data: relax.Expr) -> relax.Expr:
+    rank = rank_of(data)
+
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        return given[0](*(within(v, d) for v, d in zip(i[len(i) - rank :], given[0].shape, strict=True)))
+
+    return elements(ctx, [data], at, dtype_of(data), "expand")

@@ -1,0 +1,103 @@
+"""Checks of sizes that only the run knows, before the nodes that rely on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import zip_longest
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from heterocc.compiler.importer.symbols.agree import copied_axes
+from heterocc.compiler.importer.symbols.given import Given
+from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.lower.converters import REQUIRED, RESULTS
+from heterocc.compiler.lower.converters.computed.broadcasting import BROADCAST
+from heterocc.compiler.lower.converters.computed.required import AXES
+from heterocc.compiler.lower.cpu.programs.program_builder import Builder
+from heterocc.compiler.lower.cpu.programs.steps import Require, Step
+from heterocc.passes.graph import Value
+
+CHECK = ("int64", (1,))
+"""The type of a value whose computation ends runs that cannot go on."""
+
+
+def is_open(node: onnx.NodeProto, values: Mapping[str, Value], symbols: Symbols) -> bool:
+    """Whether only the run knows which sizes of an operator by element are 1, and so stand for others."""
+    if node.domain or node.op_type not in BROADCAST:
+        return False
+    shapes = [values[name].shape or () for name in node.input if name in values]
+    columns = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
+    differing = [{d for d in column if d != 1} for column in columns]
+    return any(len(dims) > 1 and any(map(symbols.is_fresh, dims)) for dims in differing)
+
+
+class Checks:
+    """Adds steps that end a run in which a node could not run."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.b = builder
+
+    def add(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
+        """Add the checks of a node; returns the node to add, which may rely on them."""
+        self._require_sizes(node, steps)
+        return self._squeezed(self._broadcast(node, steps), steps)
+
+    def require(self, checked: str, steps: list[Step]) -> None:
+        """End the straight code, whose computation of a value ends runs that cannot go on."""
+        self.b.close(steps)
+        steps.append(Require(checked))
+
+    def _broadcast(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
+        """An operator by element of which only the run knows which sizes are 1, on inputs of the shape of its result.
+
+        A run in which the sizes do not fit ends.
+        """
+        if not is_open(node, self.b.values, self.b.symbols):
+            return node
+        held = [self.b.held(name) for name in node.input]
+        self.require(self.b.add(node.op_type, held, f"{node.name}.checked", value=CHECK, domain=REQUIRED), steps)
+        known = onnx.NodeProto()
+        known.CopyFrom(node)
+        known.domain = RESULTS
+        known.input[:] = held
+        return known
+
+    def _squeezed(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
+        """A Squeeze of sizes that may be others than 1, which end the run, as one of the first places of these axes."""
+        given = node.input[0] if node.op_type == "Squeeze" and not node.domain else ""
+        shape = self.b.values[given].shape if given else None
+        listed = next((tuple(a.ints) for a in node.attribute if a.name == "axes"), None)
+        if shape is not None and len(node.input) > 1 and node.input[1] in self.b.arrays:
+            listed = tuple(int(n) for n in self.b.arrays[node.input[1]].reshape(-1))
+        wide = [axis % len(shape) for axis in listed or () if shape[axis] != 1] if shape else []
+        if shape is None or not wide:
+            return node
+        chosen = helper.make_attribute(AXES, wide)
+        self.require(
+            self.b.add("Squeeze", [given], f"{node.name}.checked", value=CHECK, domain=REQUIRED, attributes=[chosen]),
+            steps,
+        )
+        bounds = [
+            self.b.constant(f"{node.name}.{n}", np.array(v, np.int64))
+            for n, v in (("starts", [0] * len(wide)), ("ends", [1] * len(wide)), ("axes", wide))
+        ]
+        dims = tuple(1 if axis in wide else dim for axis, dim in enumerate(shape))
+        first = self.b.add("Slice", [given, *bounds], f"{node.name}.first", value=(self.b.values[given].dtype, dims))
+        known = onnx.NodeProto()
+        known.CopyFrom(node)
+        known.input[0] = first
+        return known
+
+    def _require_sizes(self, node: onnx.NodeProto, steps: list[Step]) -> None:
+        """End runs in which a computed size of a Reshape is 0, and so means that of the data, which is not 0."""
+        shapes = [self.b.symbols.shape_of(self.b.values.get(name)) for name in node.input]
+        given = Given(node, self.b.opset, shapes, [self.b.symbols.contents.get(name) for name in node.input])
+        axes = copied_axes(given, self.b.symbols.fresh.keys())
+        if not axes:
+            return
+        chosen = helper.make_attribute(AXES, axes)
+        held = [self.b.held(node.input[0]), self.b.held(node.input[1])]
+        name = f"{node.name}.checked"
+        self.require(self.b.add("Reshape", held, name, value=CHECK, domain=REQUIRED, attributes=[chosen]), steps)
