@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 
 def families(functions: Sequence[tirx.PrimFunc]) -> list[list[int]]:
-    """The places of kernels before they are scheduled, those together whose code may be common; single ones first."""
-    return sorted(_grouped(range(len(functions)), lambda n: (_rows(functions[n]), _form(functions[n]))), key=len)
+    """The places of kernels before they are scheduled, those together whose code may be common."""
+    return _grouped(range(len(functions)), lambda n: (_rows(functions[n]), _form(functions[n])))
 
 
 def with_common_code(functions: Sequence[tirx.PrimFunc]) -> list[tirx.PrimFunc]:
