@@ -20,6 +20,7 @@ from heterocc.compiler.lower.codegen.shared_object import build_entries, build_e
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.batches import can_loop, over_batch
 from heterocc.compiler.lower.cpu.channels_last import keep_channels_last
+from heterocc.compiler.lower.cpu.common_code import common_kernels
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.joined_apart import joined_apart
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
@@ -181,6 +182,7 @@ def _scheduled(
         in_place=in_place,
         rounded=rounded,
         fast_math=isa.fast_math,
+        common=objects is not None,
         on_kernel=on_kernel,
         close=close,
     )
@@ -193,7 +195,7 @@ def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages
     close = None if single or job.tuning is None else CloseChoices(job.tuning, objects, job.device)
     scheduled = _scheduled(module, form.job, target, None if single else objects, in_place=not single, close=close)
     if form.batch is not None and can_loop(scheduled):
-        scheduled = over_batch(scheduled, form.batch)
+        scheduled = common_kernels(over_batch(scheduled, form.batch))
     elif form.batch is not None:
         module = plant_fault(_kernels(job, target), job)
         scheduled = _scheduled(module, job, target, objects)

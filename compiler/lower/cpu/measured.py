@@ -63,7 +63,7 @@ class Choice:
     """A kernel whose models found close choices.
 
     `form` is the models' choice, made along `trail`; `write` writes the kernel with other choices. `work` is that of
-    all its calls in a run.
+    all its calls in a run. `code` is what is compiled for `form`, which may serve other kernels, too.
     """
 
     symbol: str
@@ -72,6 +72,7 @@ class Choice:
     trail: Trail
     write: Callable[[Trail], Form]
     work: int
+    code: tirx.PrimFunc
 
     @property
     def others(self) -> list[tuple[float, tuple[int, ...]]]:
@@ -245,7 +246,8 @@ class _Forms:
             form = choice.write(Trail(path))
             found.setdefault(_code(form), (form, path))
         forms, paths = zip(*found.values(), strict=True)
-        return _Forms(forms, paths, tuple(objects.begin(form[0]) for form in forms))
+        code = [choice.code, *(form[0] for form in forms[1:])]
+        return _Forms(forms, paths, tuple(map(objects.begin, code)))
 
     def runs(self, module: Any) -> list[Run]:
         """A function for each form that runs it, on random arguments that the forms share where they can."""

@@ -6,6 +6,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +27,7 @@ from heterocc.compiler.lower.cpu.blocks import (
     view,
     with_loops,
 )
+from heterocc.compiler.lower.cpu.common_code import families, with_common_code
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.generate import generate
@@ -71,15 +74,16 @@ def schedule_kernels(
     in_place: bool = True,
     rounded: Collection[str] = (),
     fast_math: bool = False,
+    common: bool = False,
     on_kernel: Callable[[tirx.PrimFunc], object] | None = None,
     close: CloseChoices | None = None,
 ) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
 
     `in_place` lets kernels write their results into a concatenation. `rounded` are the nodes whose products have
-    factors rounded to bfloat16. `fast_math` allows ways with larger rounding errors. `on_kernel` is called with each
-    kernel when its code is complete. `close` decides close choices of the models by timing; without it all choices are
-    the models'.
+    factors rounded to bfloat16. `fast_math` allows ways with larger rounding errors. `common` gives kernels that differ
+    only in sizes one function. `on_kernel` is called with each kernel when its code is complete. `close` decides close
+    choices of the models by timing; without it all choices are the models'.
     """
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
     module = joined_products(joined_rows(module), isa)
@@ -87,25 +91,30 @@ def schedule_kernels(
     weights = always_among(module, {p for p in module.mod["main"].params if p.name in module.arrays})
     parts = parts_among(module)
     paired = _paired(module, rounded)
-    functions: dict[str, tirx.PrimFunc] = {}
+    every = {gvar.name_hint: f for gvar, f in module.mod.functions_items() if gvar.name_hint != "main"}
     packings: dict[str, tuple[Packed, ...]] = {}
     nodes = {symbol: info.nodes for symbol, info in reversed(calls_run(module))}
     calls = Counter(symbol for symbol, _ in calls_run(module))
+    functions = {symbol: f for symbol, f in every.items() if symbol not in calls}  # not run: results written in place
+    kernels = [(symbol, f) for symbol, f in every.items() if symbol in calls]
+    alike = families([f for _, f in kernels]) if common else [[place] for place in range(len(kernels))]
+    ordered = [(family, *kernels[place]) for family, places in enumerate(alike) for place in places]
     with target:
-        for gvar, function in counted("scheduling kernels", module.mod.functions_items()):
-            if gvar.name_hint == "main":
-                continue
-            here = dataclasses.replace(isa, bfloat=True) if gvar.name_hint in paired else isa
-            constant, inside = weights.get(gvar.name_hint, frozenset()), parts.get(gvar.name_hint, ())
-            write = partial(_written, function, constant, inside, here)
-            made, wanted = write(trail := Trail())
-            functions[gvar.name_hint], packings[gvar.name_hint] = made, wanted
-            if on_kernel is not None:
-                on_kernel(made)
-            if close is not None and not has_sizes(function):
-                symbol = gvar.name_hint
-                work = work_of(function) * calls[symbol]
-                close.add(Choice(symbol, nodes.get(symbol, ()), (made, wanted), trail, write, work))
+        for _, family in groupby(counted("scheduling kernels", ordered), itemgetter(0)):
+            choices: list[Choice] = []
+            for _, symbol, function in family:
+                here = dataclasses.replace(isa, bfloat=True) if symbol in paired else isa
+                constant, inside = weights.get(symbol, frozenset()), parts.get(symbol, ())
+                write = partial(_written, function, constant, inside, here)
+                form = made, packings[symbol] = write(trail := Trail())
+                work = 0 if has_sizes(function) else work_of(function) * calls[symbol]
+                choices.append(Choice(symbol, nodes.get(symbol, ()), form, trail, write, work, made))
+            for choice, code in zip(choices, with_common_code([choice.code for choice in choices]), strict=True):
+                functions[choice.symbol] = code
+                if on_kernel is not None:
+                    on_kernel(code)
+                if close is not None and choice.work:
+                    close.add(dataclasses.replace(choice, code=code))
         for symbol, (made, wanted) in ({} if close is None else close.decided()).items():
             functions[symbol], packings[symbol] = made, wanted
     return _with_kernels(module, functions, packings)

@@ -1,0 +1,245 @@
+"""One function for kernels whose code differs only in numbers that follow from the sizes of their arguments.
+
+A network of dense blocks has dozens of 1x1 convolutions that differ in the number of input channels alone. In their
+code this is the end of a loop and the distance between panels of weights. As variables, which a call reads from the
+shapes of its arguments, they leave one function to compile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Call
+
+from heterocc.compiler.lower.relax.kernels import KernelModule
+from heterocc.compiler.lower.written import SOURCE
+
+Numbers = tuple[int, ...]
+"""A number of each of several kernels."""
+
+_FORMS = (tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED)
+"""Kinds of loops whose code depends on their length."""
+
+T = TypeVar("T")
+
+
+def families(functions: Sequence[tirx.PrimFunc]) -> list[list[int]]:
+    """The places of kernels before they are scheduled, those together whose code may be common."""
+    return _grouped(range(len(functions)), lambda n: (_rows(functions[n]), _form(functions[n])))
+
+
+def with_common_code(functions: Sequence[tirx.PrimFunc]) -> list[tirx.PrimFunc]:
+    """The kernels of a family with one function in place of several, where these differ only in numbers.
+
+    Such a function has variables for dimensions of its arguments. Those of a kernel in their place give this kernel,
+    number by number. Lengths of vectors and of unrolled loops, and those of rows, which are distances between reads
+    in the innermost loops, stay numbers.
+    """
+    done = list(functions)
+    generated = [n for n, function in enumerate(functions) if len(functions) > 1 and not _has_blocks(function)]
+    numbers = {n: _numbers(functions[n]) for n in generated}
+    for alike in _grouped(generated, lambda n: len(numbers[n])):
+        if len(alike) < 2:
+            continue
+        for places in _grouped(alike, lambda n: (_rows(functions[n]), _fixed(functions[n]), _form(functions[n]))):
+            _join(done, places, numbers)
+    return done
+
+
+def common_kernels(module: KernelModule) -> KernelModule:
+    """The module with one function for scheduled kernels that differ only in sizes."""
+    kernels = [(gvar, f) for gvar, f in module.mod.functions_items() if isinstance(f, tirx.PrimFunc)]
+    codes = with_common_code([function for _, function in kernels])
+    functions = dict(module.mod.functions_items())
+    functions.update((gvar, code) for (gvar, _), code in zip(kernels, codes, strict=True))
+    return dataclasses.replace(module, mod=tvm.IRModule(functions, attrs=module.mod.attrs))
+
+
+def _grouped(values: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    """The values with equal keys together, in the order of the first ones."""
+    found: dict[Hashable, list[T]] = {}
+    for value in values:
+        found.setdefault(key(value), []).append(value)
+    return list(found.values())
+
+
+def _join(done: list[tirx.PrimFunc], places: list[int], numbers: Mapping[int, Sequence[int]]) -> None:
+    """Put one function in the places of kernels that are equal but for numbers, or several if numbers follow from no
+    size: one for each set of these.
+    """
+    if len(places) < 2:
+        return
+    members = [_plain(done[place]) for place in places]
+    rows = list(zip(*(numbers[place] for place in places), strict=True))
+    differing = {place: row for place, row in enumerate(rows) if len(set(row)) > 1}
+    if not differing:
+        return
+    sizes = _sizes(members)
+    values = {row: _value(row, sizes) for row in dict.fromkeys(differing.values())}
+    unknown = [row for row, value in values.items() if value is None]
+    if unknown:
+        for part in _grouped(range(len(places)), lambda n: tuple(row[n] for row in unknown)):
+            _join(done, [places[n] for n in part], numbers)
+        return
+    known = {place: value for place, row in differing.items() if (value := values[row]) is not None}
+    code = _code(members, known)
+    if code is not None:
+        for place in places:
+            done[place] = code
+
+
+def _code(members: Sequence[tirx.PrimFunc], values: Mapping[int, _Value]) -> tirx.PrimFunc | None:
+    """The first kernel with variables in the places of numbers; None if one of the kernels is not an instance of it."""
+    for kernel, member in enumerate(members):
+        made = _replaced(members[0], {p: value.constant(kernel) for p, value in values.items()})
+        if not tvm_ffi.structural_equal(made, member):
+            return None
+    made = _replaced(members[0], {p: value.expression for p, value in values.items()})
+    return tirx.PrimFunc(list(made.params), made.body, attrs=made.attrs)  # its type has the variables, too
+
+
+def _plain(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    return function.with_attr("global_symbol", "kernel").without_attr(SOURCE)
+
+
+def _has_blocks(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel has a schedule's blocks, whose regions TVM would have to find for variables."""
+    found: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, found.append)], order="pre")
+    return bool(found)
+
+
+def _form(function: tirx.PrimFunc) -> int:
+    """A number that is equal for kernels that differ only in numbers."""
+    zeros: dict[str, tirx.IntImm] = {}
+
+    def zero(number: tirx.IntImm) -> tirx.IntImm:
+        dtype = str(number.ty.dtype)
+        return zeros.setdefault(dtype, tirx.IntImm(dtype, 0))
+
+    return int(tvm_ffi.structural_hash(tvm_ffi.structural_map(_plain(function), [(tirx.IntImm, zero)], order="post")))
+
+
+def _rows(function: tirx.PrimFunc) -> Numbers:
+    """The last dimension of each argument that has several; -1 for one that is known only at run time."""
+    shapes = [param.ty.shape for param in function.params if isinstance(param.ty, tirx.BufferType)]
+    lasts = [shape[-1] if len(shape) > 1 else 0 for shape in shapes]
+    return tuple(int(n) if isinstance(n, int | tirx.IntImm) else -1 for n in lasts)
+
+
+def _fixed(function: tirx.PrimFunc) -> Numbers:
+    """The numbers that decide about the form of code: lengths of vectors and unrolled loops, arguments of functions."""
+    found: list[Any] = []
+    rules = [
+        (tirx.For, lambda loop: found.append(loop.extent if loop.kind in _FORMS else 0)),
+        (tirx.Ramp, lambda ramp: found.extend((ramp.stride, ramp.lanes))),
+        (tirx.Broadcast, lambda vector: found.append(vector.lanes)),
+        (Call, lambda call: found.extend(call.args)),
+        (tirx.AttrStmt, lambda mark: found.append(mark.value)),
+    ]
+    tvm_ffi.structural_walk(function.body, rules, order="post")
+    return tuple(int(n) for n in found if isinstance(n, int | tirx.IntImm))
+
+
+def _numbers(function: tirx.PrimFunc) -> list[int]:
+    """All whole numbers of a kernel, in the order in which `_replaced` finds them."""
+    found: list[int] = []
+
+    def noted(number: tirx.IntImm) -> tirx.IntImm:
+        found.append(int(number.value))
+        return number
+
+    tvm_ffi.structural_map(_plain(function), [(tirx.IntImm, noted)], order="post")
+    return found
+
+
+def _replaced(function: tirx.PrimFunc, values: Mapping[int, Callable[[str], tirx.Expr]]) -> tirx.PrimFunc:
+    """The kernel with other values of a dtype for numbers, by their places."""
+    place = -1
+
+    def replaced(number: tirx.IntImm) -> tirx.Expr:
+        nonlocal place
+        place += 1
+        return values[place](str(number.ty.dtype)) if place in values else number
+
+    return tvm_ffi.structural_map(function, [(tirx.IntImm, replaced)], order="post")
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A dimension of arguments: its number in each kernel, and a variable."""
+
+    numbers: Numbers
+    variable: tirx.Var
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A number that follows from a size: `(size * times + plus) / by`, without a remainder in any of the kernels."""
+
+    size: _Size
+    times: int
+    plus: int
+    by: int
+
+    def constant(self, kernel: int) -> Callable[[str], tirx.IntImm]:
+        """The number in one of the kernels, for a dtype."""
+        return lambda dtype: tirx.IntImm(dtype, (self.size.numbers[kernel] * self.times + self.plus) // self.by)
+
+    def expression(self, dtype: str) -> tirx.Expr:
+        """The number of a kernel whose argument has the size."""
+        value: tirx.Expr = self.size.variable
+        own = str(self.size.variable.ty.dtype)
+        value = value if self.times == 1 else value * tirx.IntImm(own, self.times)
+        value = value if self.plus == 0 else value + tirx.IntImm(own, self.plus)
+        value = value if self.by == 1 else tirx.truncdiv(value, tirx.IntImm(own, self.by))
+        return value if dtype == own else tirx.Cast(dtype, value)
+
+
+def _sizes(functions: Sequence[tirx.PrimFunc]) -> list[_Size]:
+    """The dimensions in which the arguments of kernels differ."""
+    found: dict[Numbers, _Size] = {}
+    for params in zip(*(function.params for function in functions), strict=True):
+        if not isinstance(params[0].ty, tirx.BufferType):
+            continue
+        for dims in zip(*(param.ty.shape for param in params), strict=True):
+            if not all(isinstance(dim, tirx.IntImm) for dim in dims):
+                continue
+            numbers = tuple(int(dim) for dim in dims)
+            if len(set(numbers)) > 1 and numbers not in found:
+                found[numbers] = _Size(numbers, tirx.Var(f"n{len(found)}", dims[0].ty.dtype))
+    return list(found.values())
+
+
+def _value(numbers: Numbers, sizes: Sequence[_Size]) -> _Value | None:
+    """How a number follows from one of the sizes; None if it does not."""
+    fits = (fit(numbers, size) for fit in (_multiple, _shifted) for size in sizes)
+    return next((found for found in fits if found is not None), None)
+
+
+def _multiple(numbers: Numbers, size: _Size) -> _Value | None:
+    ratios = {Fraction(n, s) for n, s in zip(numbers, size.numbers, strict=True) if s}
+    if len(ratios) != 1 or 0 in size.numbers:
+        return None
+    ratio = ratios.pop()
+    return _Value(size, ratio.numerator, 0, ratio.denominator)
+
+
+def _shifted(numbers: Numbers, size: _Size) -> _Value | None:
+    """A multiple of a size and a number. Any two kernels have one, which may be chance, and a third one excludes it."""
+    (s0, n0), (s1, n1), *_ = [*dict(zip(size.numbers, numbers, strict=True)).items(), (0, 0)]
+    if len(set(size.numbers)) < 2:
+        return None
+    slope = Fraction(n1 - n0, s1 - s0)
+    start = n0 - slope * s0
+    if not slope or any(slope * s + start != n for n, s in zip(numbers, size.numbers, strict=True)):
+        return None
+    by = slope.denominator * start.denominator
+    return _Value(size, int(slope * by), int(start * by), by)

@@ -1,0 +1,138 @@
+"""One function for kernels that differ only in the sizes of their arguments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from onnx import NodeProto, helper
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
+from heterocc.compiler.lower.cpu.common_code import with_common_code
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from heterocc.compiler.lower.cpu.schedule import schedule_kernels
+from heterocc.compiler.lower.cpu.target import cpu_target
+from heterocc.compiler.lower.pipeline import kernel_module
+from tests.compiler.lower.lowered import CPU, assert_same, execute, job, model, run_ort
+
+node = helper.make_node
+RNG = np.random.default_rng(29)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def kernel(channels: int, columns: int, *, stride: int | None = None, lanes: int = 4) -> tirx.PrimFunc:
+    """Twice a map of channels, row by row; `stride` is the distance of the numbers that are read."""
+    with IRBuilder() as builder, build.prim_func(s_tir=True):
+        build.func_name("kernel")
+        x = build.arg("x", build.Buffer((channels, columns), "float32"))
+        y = build.arg("y", build.Buffer((channels, columns), "float32"))
+        flat_x = build.decl_buffer((channels * columns,), "float32", data=tirx.buffer_data(x))
+        flat_y = build.decl_buffer((channels * columns,), "float32", data=tirx.buffer_data(y))
+        with build.serial(0, (stride or channels) * columns // lanes) as v, build.vectorized(0, lanes) as lane:
+            build.buffer_store(flat_y, flat_x[v * lanes + lane] * 2.0, [v * lanes + lane])
+    return builder.get()
+
+
+def run(function: tirx.PrimFunc, *shape: int) -> tuple[np.ndarray, np.ndarray]:
+    x, y = floats(*shape), np.zeros(shape, np.float32)
+    made = tvm.runtime.tensor(x), tvm.runtime.tensor(y)
+    tvm.compile(function.with_attr("global_symbol", "main"), "llvm")["main"](*made)
+    return made[1].numpy(), x
+
+
+def test_kernels_that_differ_in_a_dimension_are_one_function_of_it() -> None:
+    sizes = (8, 12, 40)
+    common = with_common_code([kernel(n, 16) for n in sizes])
+    assert all(f.same_as(common[0]) for f in common)
+    for n in (*sizes, 1, 1000):
+        found, x = run(common[0], n, 16)
+        np.testing.assert_array_equal(found, x * 2)
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        pytest.param([kernel(8, 16), kernel(8, 32)], id="rows of other lengths"),
+        pytest.param([kernel(8, 16), kernel(12, 16, lanes=8)], id="other vectors"),
+        pytest.param([kernel(8, 16), kernel(12, 16).with_attr("other", 1)], id="other attributes"),
+        pytest.param([kernel(8, 16), kernel(8, 16, stride=4)], id="a number without a dimension that differs"),
+    ],
+)
+def test_other_kernels_stay_apart(kernels: list[tirx.PrimFunc]) -> None:
+    assert with_common_code(kernels) == kernels
+
+
+def test_a_number_that_follows_from_no_dimension_divides_a_family() -> None:
+    sizes = ((8, 4), (40, 8), (12, 4), (24, 8))
+    found = with_common_code([kernel(n, 16, stride=rows) for n, rows in sizes])
+    assert found[0].same_as(found[2]) and found[1].same_as(found[3]) and not found[0].same_as(found[1])
+    for function, (n, rows) in zip(found, sizes, strict=True):
+        made, x = run(function, n, 16)
+        x[rows:] = 0
+        np.testing.assert_array_equal(made, x * 2)
+
+
+def test_the_order_of_kernels_does_not_change_their_common_code() -> None:
+    kernels = [kernel(n, 16) for n in (8, 12, 24)]
+    found = with_common_code(kernels)[0], with_common_code(kernels[::-1])[0]
+    assert tvm_ffi.structural_equal(*found)
+
+
+def dense(layers: int, grown: int) -> tuple[list[NodeProto], dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A dense block: each layer reads what all before it computed."""
+    nodes, weights, last = [], {}, "x"
+    for n in range(layers):
+        channels = 16 + grown * n
+        weights[f"s{n}"] = floats(1, channels, 1, 1)
+        weights[f"w{n}"] = floats(24, channels, 1, 1) / 4
+        weights[f"v{n}"] = floats(grown, 24, 3, 3) / 12
+        nodes += [
+            node("Mul", [last, f"s{n}"], [f"m{n}"], name=f"m{n}"),
+            node("Relu", [f"m{n}"], [f"r{n}"], name=f"r{n}"),
+            node("Conv", [f"r{n}", f"w{n}"], [f"a{n}"], name=f"a{n}"),
+            node("Conv", [f"a{n}", f"v{n}"], [f"c{n}"], pads=[1] * 4, name=f"c{n}"),
+            node("Concat", [last, f"c{n}"], [f"d{n}"], axis=1, name=f"d{n}"),
+        ]
+        last = f"d{n}"
+    return nodes, {"x": floats(1, 16, 18, 22)}, weights
+
+
+def compiled(monkeypatch: pytest.MonkeyPatch, layers: int) -> int:
+    """The number of functions that are compiled for a dense block, whose results are as ONNX Runtime's."""
+    nodes, feeds, weights = dense(layers, 8)
+    made = model(nodes, feeds, [f"d{layers - 1}"], weights)
+    work, names = job(made), set()
+    begin = KernelObjects.begin
+
+    def begun(objects: KernelObjects, function: tirx.PrimFunc) -> str:
+        names.add(name := begin(objects, function))
+        return name
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KernelObjects, "begin", begun)
+        lowered = CpuLowering().lower(work)
+    assert_same(execute(work, lowered, feeds), run_ort(made, feeds))
+    return len(names)
+
+
+def test_dense_blocks_of_any_depth_have_as_many_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiled(monkeypatch, 7) == compiled(monkeypatch, 4)
+
+
+def test_a_concatenation_that_is_not_run_is_not_written() -> None:
+    nodes, feeds, weights = dense(3, 8)
+    target = cpu_target(CPU)
+    begun: list[tirx.PrimFunc] = []
+    module = kernel_module(job(model(nodes, feeds, ["d2"], weights)), target)
+    schedule_kernels(module, target, on_kernel=begun.append)
+    symbols = {str(function.attrs["global_symbol"]) for function in begun}
+    every = {gvar.name_hint for gvar in module.mod.get_global_vars()}
+    joins = {"d0", "d1", "d2"}  # of an input, of parts, to an output
+    assert joins <= every and joins & symbols == {"d0", "d2"}
