@@ -208,8 +208,9 @@ class PixelTiles:
 
     def _place(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """A place in the output: a pixel of a row, or of several from this one on."""
-        extents, (batch, out, down, across) = self.kernel.extents, self.found.loops
-        found: list[tuple[tuple[int, ...], tirx.Expr]] = [((batch,), image), ((out,), channel)]
+        extents, (_, out, down, across) = self.kernel.extents, self.found.loops
+        found: list[tuple[tuple[int, ...], tirx.Expr]] = [((n,), value) for n, value in self.found.image_loops(image)]
+        found.append(((out,), channel))
         if self.deep > 1 and down is not None:
             found.append(((down, across), row * index(self.found.columns.places) + column))
         else:
