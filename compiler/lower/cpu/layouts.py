@@ -63,7 +63,7 @@ def _(packing: Panels, shape: Sequence[int]) -> Layout | None:
 
 @layout_of.register
 def _(packing: FilteredPanels, shape: Sequence[int]) -> Layout | None:
-    outputs, inputs = shape[:2]
+    outputs, inputs = shape[0], packing.panels.terms
     if packing.panels.lanes != 1 or sum(r.count * r.size for r in packing.panels.runs) != outputs:
         return None
     blocks, planes = [], packing.filter.planes

@@ -71,11 +71,13 @@ def filtered(filter_: Filter, outputs: int, inputs: int, tile: int) -> FilteredP
 
 
 @pytest.mark.parametrize("filter_", [SMALL_TILES, LARGE], ids=["2x2", "4x4"])
-@given(outputs=st.integers(1, 33), inputs=st.integers(1, 20), tile=st.integers(1, 8))
+@given(outputs=st.integers(1, 33), inputs=st.integers(1, 20), tile=st.integers(1, 8), depth=st.integers(1, 3))
 @few(40)
-def test_filtered_weights_are_transforms_of_groups(filter_: Filter, outputs: int, inputs: int, tile: int) -> None:
-    packing = filtered(filter_, outputs, inputs, tile)
-    array = weight(outputs, inputs, 3, 3)
+def test_filtered_weights_are_transforms_of_groups(
+    filter_: Filter, outputs: int, inputs: int, tile: int, depth: int
+) -> None:
+    packing = filtered(filter_, outputs, inputs * depth, tile)
+    array = weight(outputs, inputs, *([depth] if depth > 1 else []), 3, 3)
     check(array, packing.apply(array), cpu_layout(packing, array.shape))
 
 

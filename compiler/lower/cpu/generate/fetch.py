@@ -1,8 +1,9 @@
-"""Prefetches of weights."""
+"""Prefetches of weights, and what sums share of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -28,6 +29,40 @@ def fetching(step: Step, weights: tirx.Buffer, count: int, place: Callable[[Any]
     def ahead(term: Any, number: int) -> None:
         if number % every == 0:
             emit.prefetch(weights, place(term) + index(AHEAD))
+        step(term, number)
+
+    return ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Sums that read the same `weights` one after the other: sum number `number` of `count`, of `terms` terms each.
+
+    `first` is the place of the weights, of which they read `size`.
+    """
+
+    weights: tirx.Buffer
+    first: tirx.Expr
+    size: int
+    terms: int
+    count: int
+    number: tirx.Expr
+
+
+def fetching_next(step: Step, shared: Shared, index_of: Callable[[Any], tirx.Expr]) -> Step:
+    """A step that prefetches a share of the weights after those that sums share, in all sums together all of these.
+
+    `index_of` is the number of a term. Nothing is fetched in sums of fewer than UNROLL terms.
+    """
+    groups = shared.terms // emit.UNROLL
+    lines = -(-shared.size // (LINE * shared.count * groups)) if groups else 0
+
+    def ahead(term: Any, number: int) -> None:
+        if number == 0:
+            group = shared.number * index(groups) + tirx.floordiv(index_of(term), index(emit.UNROLL))
+            place = shared.first + index(shared.size) + group * index(lines * LINE)
+            for line in range(lines):
+                emit.prefetch(shared.weights, place + index(line * LINE))
         step(term, number)
 
     return ahead

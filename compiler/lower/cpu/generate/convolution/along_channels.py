@@ -26,7 +26,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.direct import (
     best_writer,
     is_left_to_schedule,
 )
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import (
     STORE_CYCLES,
     Factor,
@@ -75,7 +75,7 @@ def generate_along_channels(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
     """
     if isa.lanes < FEWEST_LANES or not all(map(is_number, kernel.extents)):
         return None
-    found = find_convolution(kernel)
+    found = find_planes(kernel)
     if found is None or not can_store(kernel) or found.outputs % isa.lanes or found.taps == 1:
         return None
     other = best_writer(DirectWriter, kernel, found, isa.decided)
@@ -90,7 +90,8 @@ def generate_along_channels(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
 
 def writers(kernel: Kernel, found: Convolution, isa: Isa) -> Iterator[InPlaceWriter | CopiedWriter]:
     """All forms: in place, and with copied rows in tiles of one row or of several, of maps with narrow rows."""
-    yield InPlaceWriter(kernel, found, isa)
+    if not found.is_flattened:
+        yield InPlaceWriter(kernel, found, isa)
     deepest = max(1, min(MOST_ROWS, isa.registers // 2 - 2) // found.columns.places)
     for deep in range(1, deepest + 1):
         for together, unrolled in product((False, True), (True, False)[found.columns.taps > MOST_UNROLLED :]):

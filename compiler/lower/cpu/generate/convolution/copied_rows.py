@@ -208,16 +208,20 @@ class CopiedRows:
         """Copy what the outputs from row `top` read of a channel, phase by phase, to the channel `to` of scratch."""
         rows, columns = self.found.rows, self.copied
         copied, there = to
+        channel, exists = self.found.plane_of(channel)
+        channel = channel if exists is None else emit.bound(channel)
         if self.turned:
-            self._copy_columns(flat, channel, to, top)
+            self._copy_columns(flat, channel, to, top, exists)
             return
         for number, phase in enumerate(rows.phases):
             with emit.loop(self.lines) as line:
                 row = (top + line) * index(rows.stride) + index(phase - rows.before)
                 source = (channel * index(rows.size) + row) * index(columns.size)
+                inside = exists is None and self._always_inside(rows, phase)
+                row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
                 planes = (there * index(len(rows.phases)) + index(number)) * index(len(columns.phases))
                 begin = planes * index(self.plane) + line * index(self.pitch)
-                self._copy_row((flat, source, copied, begin), (rows, row, self._always_inside(rows, phase)))
+                self._copy_row((flat, source, copied, begin), (rows, row, inside))
 
     def _copy_row(
         self,
@@ -233,9 +237,14 @@ class CopiedRows:
             padded_row(*places, columns, row, self.isa.lanes)
 
     def _copy_columns(
-        self, flat: tirx.Buffer, channel: tirx.Expr, to: tuple[tirx.Buffer, tirx.Expr], top: tirx.Expr
+        self,
+        flat: tirx.Buffer,
+        channel: tirx.Expr,
+        to: tuple[tirx.Buffer, tirx.Expr],
+        top: tirx.Expr,
+        exists: tirx.Expr | None,
     ) -> None:
-        """Copy the tensor's columns that the outputs from column `top` read of a channel, padded."""
+        """Copy the tensor's columns that the outputs from column `top` read of a channel, padded, or zeros."""
         across, down = self.found.rows, self.found.columns
         copied, there = to
         with emit.loop(self.lines) as line:
@@ -251,7 +260,8 @@ class CopiedRows:
                 with emit.loop(down.size) as row:
                     build.buffer_store(copied, build.float32(0.0), [begin + row])
 
-            emit.either(tirx.all(column >= index(0), column < index(across.size)), take, clear)
+            inside = tirx.all(column >= index(0), column < index(across.size))
+            emit.either(inside if exists is None else tirx.all(inside, exists), take, clear)
 
     def _always_inside(self, rows: Window, phase: int) -> bool:
         if not is_number(rows.size):

@@ -14,7 +14,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, fetching
@@ -45,7 +45,7 @@ SPARE = 3
 
 def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels | PairPanels, ...]] | None:
     """The kernel written as a direct convolution, None if it is not one."""
-    found = find_convolution(kernel)
+    found = find_planes(kernel)
     if found is None or not can_store(kernel):
         return None
     writer = best_writer(DirectWriter, kernel, found, isa)
@@ -57,7 +57,7 @@ def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pane
 def is_left_to_schedule(writer: DirectWriter, isa: Isa) -> bool:
     """Whether the schedule for contractions is preferred to code with vectors along pixels."""
     found = writer.found
-    fixed = found.groups == 1 and all(map(is_number, writer.kernel.extents))
+    fixed = found.groups == 1 and not found.is_flattened and all(map(is_number, writer.kernel.extents))
     return fixed and better_along_channels(writer.used, found.outputs, found.columns.places, isa)
 
 
@@ -142,12 +142,9 @@ class DirectWriter(CopiedRows):
         found = self.found
         image, group, top = where
         first = emit.start_of(run, tile)
-        extents = self.kernel.extents
-        axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
 
-        def place(row: tirx.Expr, line: tirx.Expr, column: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
-            values = (image, group * index(found.outputs) + first + row, top + line, column)
-            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+        def place(row: tirx.Expr, line: tirx.Expr, column: tirx.Expr) -> Place:
+            return self.place_of(image, group * index(found.outputs) + first + row, top + line, column)
 
         def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
             return self._sums(arguments, buffers[0], run, (group, first), (start, vectors))
@@ -156,6 +153,12 @@ class DirectWriter(CopiedRows):
             self._store_rows(arguments, run, sums, place)
         else:
             self._store_line(arguments, run, buffers[1], sums, place)
+
+    def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
+        """The place of an output."""
+        extents = self.kernel.extents
+        loops = [*self.found.image_loops(image), *zip(self.found.loops[1:], (channel, row, column), strict=True)]
+        return [(Axis((n,), (extents[n],)), value) for n, value in loops if n is not None]
 
     def _store_rows(self, arguments: Arguments, run: Run, sums: Sums, place: PlaceOf) -> None:
         """Rows of whole vectors, stored from registers."""

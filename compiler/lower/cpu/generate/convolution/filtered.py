@@ -60,6 +60,7 @@ LARGE = Filter(
 class FilteredPanels:
     """The layout [tile][plane][input][place in the tile] of a weight [output, input, 3, 3], as a flat array.
 
+    Of a weight of three dimensions each tap of the depth is an input.
     `panels` is the order of the weight's planes [plane, output, input] with the planes outside.
     """
 
@@ -84,7 +85,7 @@ class FilteredPanels:
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The transformed and packed copy of a weight, computed in float64."""
         matrix, count = np.array(self.filter.weights), self.filter.planes
-        outputs, inputs = array.shape[:2]
+        outputs, inputs = array.shape[0], self.panels.terms
         # One product of matrices: transforming by `einsum` takes seconds for 512 channels.
         both = np.kron(matrix, matrix)
         planes = both @ array.reshape(outputs * inputs, 9).T.astype(np.float64)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import is_conditional
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
-from heterocc.compiler.lower.cpu.generate.places import linear, shape_of
+from heterocc.compiler.lower.cpu.generate.places import index, linear, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
 from heterocc.compiler.lower.cpu.sizes import is_number, size_of, smaller
 
@@ -52,7 +52,8 @@ class Convolution:
 
     `data` is the argument's buffer, `weight` the number of the weight's argument. `loops` are the numbers of the
     loops over batch, channel, row and column; None for the row of a convolution of one dimension. One of three
-    dimensions has planes, of which `depth` is the window and `deep` the number of the loop.
+    dimensions has planes, of which `depth` is the window and `deep` the number of the loop. If it is read as one of two
+    (see `flattened`), `planes` is this window, and `depth` is left out.
     """
 
     data: tirx.Buffer
@@ -66,6 +67,49 @@ class Convolution:
     loops: tuple[int, int, int | None, int]
     depth: Window = _ONE
     deep: int | None = None
+    planes: Window = _ONE
+
+    @property
+    def flattened(self) -> Convolution:
+        """The convolution as one of at most two dimensions.
+
+        Each plane of outputs of an image is an image, and each plane of a channel that it reads a channel, so that
+        weights keep their order.
+        """
+        depth = self.depth
+        batch, inputs = self.batch * depth.places, self.inputs * depth.taps
+        return self if self.deep is None else replace(self, batch=batch, inputs=inputs, depth=_ONE, planes=depth)
+
+    @property
+    def is_flattened(self) -> bool:
+        """Whether images and channels are planes of a convolution of three dimensions."""
+        return self.deep is not None and self.planes is not _ONE
+
+    def plane_of(self, channel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr | None]:
+        """The number of the plane of `data` that an input channel is, counted through all groups and images.
+
+        And whether it is not in the padding, if some are.
+        """
+        if not self.is_flattened:
+            return channel, None
+        planes = self.planes
+        group, input_ = tirx.floordiv(channel, index(self.inputs)), tirx.floormod(channel, index(self.inputs))
+        output, group = tirx.floordiv(group, index(self.groups)), tirx.floormod(group, index(self.groups))
+        image, place = tirx.floordiv(output, index(planes.places)), tirx.floormod(output, index(planes.places))
+        above = (image * index(self.groups) + group) * index(self.inputs // planes.taps)
+        above = above + tirx.floordiv(input_, index(planes.taps))
+        tap = tirx.floormod(input_, index(planes.taps))
+        plane = place * index(planes.stride) + tap * index(planes.dilation) - index(planes.before)
+        inside = planes.before == 0 and (planes.places - 1) * planes.stride + planes.reach < planes.size
+        exists = None if inside else tirx.all(plane >= index(0), plane < index(planes.size))
+        return above * index(planes.size) + plane, exists
+
+    def image_loops(self, image: tirx.Expr) -> list[tuple[int, tirx.Expr]]:
+        """The numbers of the loops that make up images, with their values for one of them."""
+        if not self.is_flattened or self.deep is None:
+            return [(self.loops[0], image)]
+        places = index(self.planes.places)
+        return [(self.loops[0], tirx.floordiv(image, places)), (self.deep, tirx.floormod(image, places))]
 
     @property
     def plane_taps(self) -> int:
@@ -99,6 +143,14 @@ def find_convolution(kernel: Kernel, ranks: tuple[int, ...] = (3, 4)) -> Convolu
         if found is not None:
             return found
     return None
+
+
+def find_planes(kernel: Kernel) -> Convolution | None:
+    """Read a kernel as a convolution of one or two dimensions, or as one of fixed sizes of three that is flattened."""
+    found = find_convolution(kernel, (3, 4, 5))
+    if found is None or (found.deep is not None and not all(map(is_number, kernel.extents))):
+        return None
+    return found.flattened
 
 
 def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad, ranks: tuple[int, ...]) -> Convolution | None:

@@ -13,6 +13,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import store_vectors
+from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, Shared, fetching_next
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
@@ -175,15 +176,17 @@ class PixelTiles:
         sums, turned = buffers
         wide = run.size * lanes
         first = emit.start_of(run, tile) * index(lanes)
+        before = 0
         for size in sorted({r.size for _, r in self.tiles}):
             starts = [(p.start + r.start, r.count) for p, r in self.tiles if r.size == size]
             with emit.loop(sum(count for _, count in starts)) as number:
                 start = emit.bound(_start(starts, size, number))
-                tile_sums = self._sums(arguments, run, (group, first), source(start), size)
+                tile_sums = self._sums(arguments, run, (group, first), source(start), size, number + index(before))
                 with emit.loop(size, "unroll") as pixel:
                     for column, buffer in enumerate(tile_sums):
                         to = (start + pixel) * index(wide) + index(column * lanes)
                         emit.put(sums, emit.vector(buffer, pixel * index(lanes), lanes), to, lanes)
+            before += sum(count for _, count in starts)
         across = self._across
         with emit.loop(across // lanes) as block, emit.loop(run.size) as vector:
             held = [emit.registers(1, lanes) for _ in range(lanes)]
@@ -205,8 +208,9 @@ class PixelTiles:
 
     def _place(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """A place in the output: a pixel of a row, or of several from this one on."""
-        extents, (batch, out, down, across) = self.kernel.extents, self.found.loops
-        found: list[tuple[tuple[int, ...], tirx.Expr]] = [((batch,), image), ((out,), channel)]
+        extents, (_, out, down, across) = self.kernel.extents, self.found.loops
+        found: list[tuple[tuple[int, ...], tirx.Expr]] = [((n,), value) for n, value in self.found.image_loops(image)]
+        found.append(((out,), channel))
         if self.deep > 1 and down is not None:
             found.append(((down, across), row * index(self.found.columns.places) + column))
         else:
@@ -220,8 +224,12 @@ class PixelTiles:
         channel: tuple[tirx.Expr, tirx.Expr],
         source: tuple[Walk, Factor],
         size: int,
+        number: tirx.Expr,
     ) -> Sequence[tirx.Buffer]:
-        """The sums of `size` pixels of a row, for the channels of `run` from that in `channel`, of a group."""
+        """The sums of `size` pixels of a row, for the channels of `run` from that in `channel`, of a group.
+
+        `number` is that of the tile of pixels.
+        """
         found, lanes = self.found, self.isa.lanes
         group, first = channel
         walk, factor = source
@@ -230,10 +238,17 @@ class PixelTiles:
 
         def loaded(column: int, term: Term) -> tirx.Expr:
             input_, tap_row, tap = term
-            number = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + tap
-            return emit.vector(weights, base + number * index(run.size * lanes) + index(column * lanes), lanes)
+            place = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + tap
+            return emit.vector(weights, base + place * index(run.size * lanes) + index(column * lanes), lanes)
 
-        return emit.product_tile(size, run.size, 1, self.isa, factor, loaded, lambda _, step: walk(step))
+        def fetched(_terms: int, step: Step) -> None:
+            if found.taps == 1 and self.packing.size > FAR_NUMBERS:
+                terms, tiles = self.packing.terms, sum(r.count for _, r in self.tiles)
+                shared = Shared(weights, base, run.size * lanes * terms, terms, tiles, number)
+                step = fetching_next(step, shared, lambda term: term[0])
+            walk(step)
+
+        return emit.product_tile(size, run.size, 1, self.isa, factor, loaded, fetched)
 
 
 def _start(starts: Sequence[tuple[int, int]], size: int, number: tirx.Expr) -> tirx.Expr:

@@ -12,6 +12,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter, best_writer
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import (
     STORE_CYCLES,
@@ -32,6 +33,9 @@ from heterocc.compiler.lower.cpu.sizes import is_number
 
 PAYS = 1.03
 """The share of the product's modelled time, which leaves out its stores, from which this form is used."""
+
+LEFT_OUT = 1.2
+"""What the model of direct convolutions, the other form of those in groups, leaves out: stores, and far weights."""
 
 FEWEST_LANES = 8
 """Vectors of fewer lanes are nearly filled by pixels."""
@@ -55,7 +59,7 @@ def generate_pointwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[P
         return None
     limit = modelled_cycles(kernel, isa)
     if limit is None:
-        return None
+        limit = LEFT_OUT * best_writer(DirectWriter, kernel, found, isa.decided).cycles
     costs = [(PAYS * limit, "pixels"), (PointwiseWriter(kernel, found, isa.decided).cycles, "channels")]
     if isa.choose("vectors along", close(costs)) == "pixels":
         return None

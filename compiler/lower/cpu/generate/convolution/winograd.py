@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import (
     choose_blocks,
     filtering_pays,
 )
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
 from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
@@ -40,7 +40,7 @@ from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, smaller
 
 def generate_winograd(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[FilteredPanels, ...]] | None:
     """The kernel written with minimal filtering; None if it is not a 3×3 convolution that is faster with it."""
-    found = find_convolution(kernel)
+    found = find_planes(kernel)
     if found is None or not is_number(kernel.extents[found.loops[1]]) or not can_store(kernel) or not can_filter(found):
         return None
     filter_ = best_filter(found, isa)
@@ -153,12 +153,12 @@ class _Writer:
         copied = emit.scratch((lines * part + self.narrow) * step_size)
         flat = arguments.flat(found.data)
         with emit.share_loop(*share, found.inputs) as channel:
+            plane, there = found.plane_of(image * index(found.inputs) + channel)
             with emit.loop(lines) as line:
                 row = first + line - index(found.rows.before)
-                source = ((image * index(found.inputs) + channel) * index(found.rows.size) + row) * index(
-                    found.columns.size
-                )
-                fixed = is_number(found.rows.size)
+                source = (plane * index(found.rows.size) + row) * index(found.columns.size)
+                row = row if there is None else emit.bound(tirx.Select(there, row, index(-1)))
+                fixed = is_number(found.rows.size) and there is None
                 inside = fixed and found.rows.before == 0 and self._last_row(lines) < found.rows.size
                 to = line * index(step_size * part)
                 if takes_masked_rows(self.across, self.isa):
@@ -276,9 +276,10 @@ class _Writer:
         """Transform the products of `count` channels to rows of outputs, and store these."""
         image, channel, first = where
         width = self.found.columns.places
-        batch, channels, *pixels = self.found.loops
-        groups = [tuple(n for n in loops if n is not None) for loops in ((batch,), (channels,), pixels)]
+        _, channels, *pixels = self.found.loops
+        groups = [(channels,), tuple(n for n in pixels if n is not None)]
         axes = [Axis(loops, tuple(self.kernel.extents[n] for n in loops)) for loops in groups]
+        images = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in self.found.image_loops(image)]
         tall = self.filter.outputs
         image_rows = emit.scratch(tall * (self.blocks.tall * width + 2 * self.narrow))
         with emit.loop(count) as row:
@@ -292,12 +293,12 @@ class _Writer:
                 left_out = index(skipped * width)
 
                 def place(number: tirx.Expr) -> Place:
-                    values = (image, channel + row, first * index(width) + left_out + number)
-                    return list(zip(axes, values, strict=True))
+                    values = (channel + row, first * index(width) + left_out + number)
+                    return [*images, *zip(axes, values, strict=True)]
 
                 length = (self.rows - skipped) * width
-                if not is_number(length) and self.isa.has_masks and can_mask(self.kernel, axes[2]):
-                    store_row(self.kernel, arguments, (image_rows, left_out), axes[2], place, (length, self.isa.lanes))
+                if not is_number(length) and self.isa.has_masks and can_mask(self.kernel, axes[1]):
+                    store_row(self.kernel, arguments, (image_rows, left_out), axes[1], place, (length, self.isa.lanes))
                     return
                 store_vectors(self.kernel, arguments, lambda n: image_rows[left_out + n], place, length, self.isa.lanes)
 

@@ -292,7 +292,9 @@ class ProductWriter(ProductReads):
         broadcast, loaded = self.numbers(arguments, place, rows, first), self._vectors(arguments, place, panel, used)
         if not run.short:
             fetch_tile(self.kernel, found, arguments, [*place, (found.rows, first)], (rows.size, starts))
-        sums = emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, edge=self.edge)
+        tiles = sum(r.count for r in self.row_runs)
+        walk = self.fetched(arguments, place, (run, panel[1]), (rows, tile, tiles))
+        sums = emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, self.edge)
         if run.short:
             self._store_short(arguments, place, sums[0], (rows.size, first), starts[0])
             return

@@ -9,7 +9,8 @@ from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, Shared, fetching, fetching_next
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
@@ -18,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 
 class ProductReads:
@@ -87,6 +88,35 @@ class ProductReads:
             return emit.vector(flat, where, used(column))
 
         return loaded
+
+    def fetched(
+        self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], tiles: tuple[Run, tirx.Expr, int]
+    ) -> Callable[[int, Step], None]:
+        """The walk over the terms of a tile, number `tiles[1]` of `tiles[2]` of a panel, which prefetches far weights.
+
+        Vectors that are weights are read by all tiles of a panel, which fetch those of the next one. Numbers are read
+        once in a panel.
+        """
+        numbers, vectors = self.packed
+        rows, tile, count = tiles
+        packing = vectors or numbers
+        if packing is None or packing.size <= FAR_NUMBERS:
+            return emit.in_turn
+        flat = arguments.flat(self.kernel.function.params[packing.argument])
+        base = self._packed_base(packing, place)
+
+        def walk(terms: int, step: Step) -> None:
+            if vectors is not None:
+                run, number = panel
+                width = run.size * self.isa.lanes
+                first = base + number * index(self.isa.lanes * packing.terms)
+                shared = Shared(flat, first, width * packing.terms, packing.terms, typical(count), tile)
+                emit.in_turn(terms, fetching_next(step, shared, lambda term: term))
+            else:
+                first = base + emit.start_of(rows, tile) * index(packing.terms)
+                emit.in_turn(terms, fetching(step, flat, rows.size, lambda term: first + term * index(rows.size)))
+
+        return walk
 
     def _packed_base(self, packing: Panels | PairPanels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.pointwise import PointwiseWriter, generate_pointwise
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -61,3 +62,19 @@ def test_a_narrow_map_is_generated_along_channels(cpu: str, monkeypatch: pytest.
 def test_a_map_that_fills_vectors_is_not(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KINDS, (generate_pointwise,))
     assert not check(runnable()[-1], pointwise(*size, inputs=64, outputs=64))
+
+
+@pytest.mark.parametrize(("inputs", "expected"), [(192, True), (16, False)])
+def test_groups_of_many_inputs_are_generated_along_channels(
+    inputs: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stores of sums that are turned weigh more, the fewer inputs a group has."""
+    asked = []
+
+    def generate(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+        asked.append(generate_pointwise(kernel, isa))
+        return asked[-1]
+
+    monkeypatch.setattr(KINDS, (generate, generate_direct))
+    assert check(runnable()[0], pointwise(128, inputs=inputs, outputs=64, groups=4))
+    assert (asked[0] is not None) is expected

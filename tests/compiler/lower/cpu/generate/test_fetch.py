@@ -1,0 +1,71 @@
+"""Prefetches of weights: which lines they fetch, and that kernels with them compute the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit, fetch, product_reads
+from heterocc.compiler.lower.cpu.generate.convolution import pixel_tiles
+from heterocc.compiler.lower.cpu.generate.emit import UNROLL
+from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
+from heterocc.compiler.lower.cpu.generate.places import index
+from tests.compiler.lower.cpu.generate.convolution.test_convolution import check
+from tests.compiler.lower.cpu.generate.convolution.test_pointwise import KINDS, always, pointwise
+from tests.compiler.lower.cpu.generate.generated import Generated, assert_near, runnable, target_of
+
+
+@pytest.mark.parametrize(("count", "terms", "width"), [(1, 8, 48), (16, 768, 48), (7, 37, 16), (3, 5, 64), (40, 9, 8)])
+def test_sums_that_share_weights_fetch_all_of_the_next_ones(
+    count: int, terms: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[int] = []
+    monkeypatch.setattr(emit, "prefetch", lambda _, place: fetched.append(int(place)))
+    weights, size = tirx.decl_buffer((1,), "float32"), terms * width
+    for number in range(count):
+        shared = Shared(weights, index(1000), size, terms, count, index(number))
+        step = fetching_next(lambda *_: None, shared, lambda term: term)
+        for term in range(terms):
+            step(index(term), term % UNROLL if term < terms - terms % UNROLL else term)
+    lines = {(place - 1000 - size) // LINE for place in fetched}
+    assert lines >= set(range(-(-size // LINE)))
+    assert min(fetched) == 1000 + size
+    assert len(fetched) <= 2 * (-(-size // LINE) + count * terms)
+
+
+@pytest.fixture
+def everything_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of all sizes are prefetched."""
+    for module in (fetch, product_reads, pixel_tiles):
+        monkeypatch.setattr(module, "FAR_NUMBERS", 0)
+
+
+@pytest.mark.usefixtures("everything_far")
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("vectors", [True, False])
+def test_products_that_prefetch_weights_agree(cpu: str, vectors: bool) -> None:
+    """A weight may be the side of vectors or that of numbers, as in a convolution of a map."""
+    random = np.random.default_rng(3)
+    x, w = random.standard_normal((37, 50)).astype("f"), random.standard_normal((50, 90)).astype("f")
+    if vectors:
+        nodes, feed, weights = [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": x}, {"w": w}
+        right: Any = x.astype(np.float64) @ w
+    else:
+        nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+        feed, weights = {"x": w.reshape(1, 50, 9, 10)}, {"w": x.reshape(37, 50, 1, 1)}
+        right = (x.astype(np.float64) @ w).reshape(1, 37, 9, 10)
+    kernel = Generated(nodes, feed, weights, target_of(cpu))
+    assert kernel.done is not None
+    assert "prefetch" in kernel.done[0].script()
+    assert_near(kernel.run(), right, 50)
+
+
+@pytest.mark.usefixtures("everything_far")
+@pytest.mark.parametrize("cpu", runnable())
+def test_narrow_maps_that_prefetch_weights_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KINDS, (always,))
+    assert check(cpu, pointwise(5, 7, inputs=21, outputs=48, groups=2))
