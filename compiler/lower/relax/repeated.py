@@ -19,7 +19,7 @@ def without_repeated(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with calls of the same operator or kernel on the same values replaced by the first of them.
 
     A dequantisation of data stays beside each of its readers, which it becomes a part of. Outputs keep their own
-    values.
+    values. A call that reads no value may draw random numbers, and stays.
     """
     main = mod["main"]
     outputs = outputs_of(main)
@@ -46,7 +46,7 @@ def _untyped(value: relax.Expr) -> relax.Expr | None:
     """An expression without the types that it may have or lack, to compare; None if it is not to be replaced."""
     if isinstance(value, relax.TupleGetItem):
         return relax.TupleGetItem(value.tuple_value, value.index)
-    if not isinstance(value, relax.Call) or _dequantises(value):
+    if not isinstance(value, relax.Call) or not vars_of(value) or _dequantises(value):
         return None
     return relax.Call(value.op, value.args, value.attrs, value.ty_args)
 
