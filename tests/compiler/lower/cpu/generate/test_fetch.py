@@ -9,11 +9,12 @@ import pytest
 from onnx import helper
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.generate import emit, fetch, product_reads
+from heterocc.compiler.lower.cpu.generate import emit, fetch
 from heterocc.compiler.lower.cpu.generate.convolution import pixel_tiles
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.products import product_reads
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import check
 from tests.compiler.lower.cpu.generate.convolution.test_pointwise import KINDS, always, pointwise
 from tests.compiler.lower.cpu.generate.generated import Generated, assert_near, runnable, target_of
