@@ -45,6 +45,14 @@ def _split(writer: Writer, node: onnx.NodeProto) -> bool:
     axis %= len(shape)
     dim = shape[axis]
     given = node.input[1] if len(node.input) > 1 else ""
+    if given and not keepdims and _is_scalar(writer, given):
+        # ONNX Runtime, unlike ONNX, removes the axis of pieces of one given length, too, which has to be 1.
+        if writer.number(given) != 1:
+            return False
+        plain = helper.make_node("SplitToSequence", [data], list(node.output), axis=axis, keepdims=0)
+        _split(writer, plain)
+        writer.put(plain)
+        return True
     lengths = _lengths(writer, given, dim)
     if lengths is None or len(lengths) > _MOST_LISTED:
         computed = _computed_lengths(writer, given)
@@ -68,6 +76,11 @@ def _split(writer: Writer, node: onnx.NodeProto) -> bool:
         names = tuple(writer.add("Squeeze", [name, axes]) for name in names)
     writer.known[node.output[0]] = Listed(names)
     return False
+
+
+def _is_scalar(writer: Writer, name: str) -> bool:
+    array = writer.array(name)
+    return writer.shape(name) == () if array is None else array.ndim == 0
 
 
 def _pieces(writer: Writer, data: str, axis: int, lengths: str, count: int) -> tuple[str, ...]:

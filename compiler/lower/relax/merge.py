@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
@@ -172,8 +172,14 @@ def _joined(module: KernelModule, group: Sequence[_Call], most_parameters: bool)
     params = [*outside.values(), allocated.pop()]
     if most_parameters and len(params) > most:
         return None
+    if not _sizes_in(allocated) <= _sizes_in(params):
+        return None  # no tensor shows a size of what is between the kernels, such as that of a slice which is summed
     block = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(bodies), None, allocated)
     return tirx.PrimFunc(params, s_tir.SBlockRealize([], True, block), attrs=module.mod[group[0].symbol].attrs)
+
+
+def _sizes_in(buffers: Iterable[tirx.Buffer]) -> set[tirx.Var]:
+    return {v for buffer in buffers for dim in buffer.shape for v in tirx.analysis.undefined_vars(dim)}
 
 
 def _with_sizes(

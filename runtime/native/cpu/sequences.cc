@@ -131,7 +131,7 @@ std::vector<int64_t> Lengths(int64_t size, const ffi::Optional<Tensor>& split, c
   return lengths;
 }
 
-// The pieces of a tensor along an axis; without `keeps` they lack the axis, in which each is 1 long.
+// The pieces of a tensor along an axis; without `keeps` they lack the axis, in which each has to be 1 long.
 Sequence Split(const Tensor& data, const ffi::Optional<Tensor>& split, int64_t axis, int64_t keeps,
                const ffi::String& node) {
   const std::vector<int64_t> shape = ShapeOf(data);
@@ -142,6 +142,7 @@ Sequence Split(const Tensor& data, const ffi::Optional<Tensor>& split, int64_t a
   std::vector<Tensor> pieces;
   const char* source = DataOf(data);
   for (const int64_t length : Lengths(shape[place], split, node)) {
+    if (!keeps && length != 1) Fail(node, "a piece of length " + std::to_string(length) + " cannot lose its axis");
     std::vector<int64_t> dims = shape;
     dims[place] = length;
     if (!keeps) dims.erase(dims.begin() + axis);

@@ -25,6 +25,12 @@ def _array(*shape: int) -> np.ndarray[Any, Any]:
 
 
 _CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "rows of one given length, which lose their axis": (
+        """g (float[N,6] x, float[3,2] z) => (float[6] y, float[2] w) { k = Constant<value_int=1>()
+        s = SplitToSequence<axis=0,keepdims=0>(x, k) i = Constant<value_int=1>() y = SequenceAt(s, i)
+        t = SplitToSequence<axis=0,keepdims=0>(z, k) w = SequenceAt(t, i) }""",
+        {"x": _X, "z": _array(3, 2)},
+    ),
     "parts of one length, the last one shorter": (
         """g (float[N,7] x) => (float[N,A] y, float[N,B] z, int64 n) {
         k = Constant<value_int=3>() s = SplitToSequence<axis=1>(x, k) i = Constant<value_int=2>()

@@ -264,3 +264,16 @@ def test_a_dimension_along_which_elements_are_gathered_is_not_empty(tmp_path: Pa
     compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
     with pytest.raises(HeteroccError, match="dimension 'n' of input 'x' must be 1 or more, got 0"):
         load(tmp_path / "m.hcb").run({"x": np.zeros(0, np.float32)})
+
+
+def test_a_slice_of_a_computed_size_is_summed(tmp_path: Path) -> None:
+    model = _model(
+        "agraph (float[n,4] x, int64[1] s, int64[1] e) => (float[4] y) <int64[1] first = {0}> "
+        "{ t = Slice(x, s, e)  y = ReduceSum<keepdims = 0>(t, first) }"
+    )
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    session = load(tmp_path / "m.hcb")
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for start, end in ((0, 1), (1, 5), (2, 2)):
+        feed = {"x": np.arange(20, dtype=np.float32).reshape(5, 4), "s": np.array([start]), "e": np.array([end])}
+        _same(session, reference, feed)
