@@ -27,28 +27,29 @@ Numbers = tuple[int, ...]
 _FORMS = (tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED)
 """Kinds of loops whose code depends on their length."""
 
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+
 T = TypeVar("T")
 
 
 def families(functions: Sequence[tirx.PrimFunc]) -> list[list[int]]:
     """The places of kernels before they are scheduled, those together whose code may be common."""
-    return _grouped(range(len(functions)), lambda n: (_rows(functions[n]), _form(functions[n])))
+    places = _grouped(range(len(functions)), lambda n: _rows(functions[n]))
+    return sorted((family for alike in places for family in _subgrouped(alike, lambda n: _form(functions[n]))), key=min)
 
 
 def with_common_code(functions: Sequence[tirx.PrimFunc]) -> list[tirx.PrimFunc]:
     """The kernels of a family with one function in place of several, where these differ only in numbers.
 
     Such a function has variables for dimensions of its arguments. Those of a kernel in their place give this kernel,
-    number by number. Lengths of vectors and of unrolled loops, and those of rows, which are distances between reads
-    in the innermost loops, stay numbers.
+    number by number. Lengths of vectors and of unrolled loops, divisors, and the lengths of rows, which are distances
+    between reads in the innermost loops, stay numbers.
     """
     done = list(functions)
     generated = [n for n, function in enumerate(functions) if len(functions) > 1 and not _has_blocks(function)]
     numbers = {n: _numbers(functions[n]) for n in generated}
-    for alike in _grouped(generated, lambda n: len(numbers[n])):
-        if len(alike) < 2:
-            continue
-        for places in _grouped(alike, lambda n: (_rows(functions[n]), _fixed(functions[n]), _form(functions[n]))):
+    for alike in _grouped(generated, lambda n: (_rows(functions[n]), len(numbers[n]))):
+        for places in _subgrouped(alike, lambda n: (_fixed(functions[n]), _form(functions[n]))):
             _join(done, places, numbers)
     return done
 
@@ -68,6 +69,11 @@ def _grouped(values: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]
     for value in values:
         found.setdefault(key(value), []).append(value)
     return list(found.values())
+
+
+def _subgrouped(values: list[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    """As `_grouped`, without the keys of a single value, which may be expensive."""
+    return _grouped(values, key) if len(values) > 1 else [values]
 
 
 def _join(done: list[tirx.PrimFunc], places: list[int], numbers: Mapping[int, Sequence[int]]) -> None:
@@ -135,13 +141,16 @@ def _rows(function: tirx.PrimFunc) -> Numbers:
 
 
 def _fixed(function: tirx.PrimFunc) -> Numbers:
-    """The numbers that decide about the form of code: lengths of vectors and unrolled loops, arguments of functions."""
+    """The numbers that decide about the form of code: lengths of vectors and unrolled loops, arguments of functions,
+    and divisors, as a division by a variable takes many times as long as by a number.
+    """
     found: list[Any] = []
     rules = [
         (tirx.For, lambda loop: found.append(loop.extent if loop.kind in _FORMS else 0)),
         (tirx.Ramp, lambda ramp: found.extend((ramp.stride, ramp.lanes))),
         (tirx.Broadcast, lambda vector: found.append(vector.lanes)),
         (Call, lambda call: found.extend(call.args)),
+        (_DIVISIONS, lambda division: found.append(division.b)),
         (tirx.AttrStmt, lambda mark: found.append(mark.value)),
     ]
     tvm_ffi.structural_walk(function.body, rules, order="post")

@@ -27,16 +27,18 @@ def floats(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def kernel(channels: int, columns: int, *, stride: int | None = None, lanes: int = 4) -> tirx.PrimFunc:
-    """Twice a map of channels, row by row; `stride` is the distance of the numbers that are read."""
+def kernel(channels: int, columns: int, *, rows: int | None = None, lanes: int = 4, divisor: int = 1) -> tirx.PrimFunc:
+    """Twice a map of channels, in vectors; only the first `rows` of them, and each vector `divisor` times."""
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("kernel")
         x = build.arg("x", build.Buffer((channels, columns), "float32"))
         y = build.arg("y", build.Buffer((channels, columns), "float32"))
         flat_x = build.decl_buffer((channels * columns,), "float32", data=tirx.buffer_data(x))
         flat_y = build.decl_buffer((channels * columns,), "float32", data=tirx.buffer_data(y))
-        with build.serial(0, (stride or channels) * columns // lanes) as v, build.vectorized(0, lanes) as lane:
-            build.buffer_store(flat_y, flat_x[v * lanes + lane] * 2.0, [v * lanes + lane])
+        count = (rows or channels) * columns // lanes * divisor
+        with build.serial(0, count) as v, build.vectorized(0, lanes) as lane:
+            place = tirx.floordiv(v, tirx.const(divisor, "int32")) * lanes + lane
+            build.buffer_store(flat_y, flat_x[place] * 2.0, [place])
     return builder.get()
 
 
@@ -62,7 +64,8 @@ def test_kernels_that_differ_in_a_dimension_are_one_function_of_it() -> None:
         pytest.param([kernel(8, 16), kernel(8, 32)], id="rows of other lengths"),
         pytest.param([kernel(8, 16), kernel(12, 16, lanes=8)], id="other vectors"),
         pytest.param([kernel(8, 16), kernel(12, 16).with_attr("other", 1)], id="other attributes"),
-        pytest.param([kernel(8, 16), kernel(8, 16, stride=4)], id="a number without a dimension that differs"),
+        pytest.param([kernel(8, 16, divisor=8), kernel(12, 16, divisor=12)], id="other divisors"),
+        pytest.param([kernel(8, 16), kernel(8, 16, rows=4)], id="a number without a dimension that differs"),
     ],
 )
 def test_other_kernels_stay_apart(kernels: list[tirx.PrimFunc]) -> None:
@@ -71,7 +74,7 @@ def test_other_kernels_stay_apart(kernels: list[tirx.PrimFunc]) -> None:
 
 def test_a_number_that_follows_from_no_dimension_divides_a_family() -> None:
     sizes = ((8, 4), (40, 8), (12, 4), (24, 8))
-    found = with_common_code([kernel(n, 16, stride=rows) for n, rows in sizes])
+    found = with_common_code([kernel(n, 16, rows=rows) for n, rows in sizes])
     assert found[0].same_as(found[2]) and found[1].same_as(found[3]) and not found[0].same_as(found[1])
     for function, (n, rows) in zip(found, sizes, strict=True):
         made, x = run(function, n, 16)
