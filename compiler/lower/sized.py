@@ -24,10 +24,12 @@ def emit_sized(
     name: str,
     *,
     opaque: bool = False,
+    shapes: Sequence[Sequence[Extent]] | None = None,
 ) -> relax.Expr:
     """Emit a call of the kernel `compute(tensors, extents, shape)`, which writes a tensor of this shape.
 
-    An `opaque` kernel consists of statements, and is not fused with others.
+    An `opaque` kernel consists of statements, and is not fused with others. `shapes` are those with which it declares
+    its tensors, if they are not to be those of their types.
     Unlike TVM's `emit_te`, it gives the kernel the sizes that no tensor's shape shows in the order of their names.
     """
     tensors = [bb.normalize(t) for t in tensors]
@@ -41,9 +43,10 @@ def emit_sized(
 
         return tvm_ffi.structural_map(as_int64(expr), [(tirx.Var, variable)], order="post")
 
+    declared = [t.ty.shape.values for t in tensors] if shapes is None else shapes
     given = [
-        te.placeholder([own(d) for d in t.ty.shape.values], str(t.ty.dtype.dtype), f"given_{i}")
-        for i, t in enumerate(tensors)
+        te.placeholder([own(d) for d in dims], str(t.ty.dtype.dtype), f"given_{i}")
+        for i, (t, dims) in enumerate(zip(tensors, declared, strict=True))
     ]
     numbers, wanted = [own(e) for e in extents], [own(d) for d in shape]
     result = compute(given, numbers, wanted)
@@ -58,3 +61,23 @@ def emit_sized(
         relax.TensorType([as_int64(d) for d in shape], dtype),
     )
     return bb.emit(call)
+
+
+def checked(bb: relax.BlockBuilder, tensor: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
+    """A copy of a tensor with a shape that each run's must have, although its type does not show it.
+
+    A run in which it has another one fails in the kernel, which checks sizes that are known only at run time (see
+    `codegen/argument_checks.py`). Raises NotImplementedError for a size that is a number, which it does not check.
+    """
+    own = list(tensor.ty.shape.values)
+    if len(own) != len(shape):
+        raise NotImplementedError(f"a tensor of {len(own)} dimensions in place of {len(shape)}")
+    for left, right in zip(own, shape, strict=True):
+        if isinstance(as_int64(left), tirx.IntImm) != isinstance(as_int64(right), tirx.IntImm):
+            raise NotImplementedError(f"a size that is known only at run time has to be {left}, and nobody checks it")
+
+    def compute(tensors: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        return te.compute(wanted, lambda *i: tensors[0](*i), name="checked")
+
+    dtype = str(tensor.ty.dtype.dtype)
+    return emit_sized(bb, compute, [tensor], [], shape, dtype, "checked", opaque=True, shapes=[shape])

@@ -13,7 +13,7 @@ import pytest
 from onnx import helper
 from typer.testing import CliRunner
 
-from heterocc.artifacts.errors import DynamicShapeError, FeedError, ShapeOptionError
+from heterocc.artifacts.errors import DynamicShapeError, FeedError, HeteroccError, ShapeOptionError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import Reporter, compile_model, verify_bundle
 from heterocc.compiler.cli.main import app
@@ -265,3 +265,25 @@ def test_a_transformer_runs_on_the_cpu_up_to_the_length_of_its_table(tmp_path: P
                 np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
         with pytest.raises(FeedError, match="dimension 'seq' of input 'ids' must be 1 to 12, got 13"):
             session.run({"ids": np.zeros((1, 13), np.int64), "mask": np.ones((1, 13), np.int64)})
+
+
+def test_scatter_nd_checks_sizes_of_updates_that_only_a_run_shows(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[n, 3] x, float[k, 3] given, int64[p, 1] rows) => (float[n, 3] y)
+    {
+      y = ScatterND(x, rows, given)
+    }
+    """
+    path = tmp_path / "m.hcb"
+    compile_model(onnx.parser.parse_model(text), path, devices="CPU")
+    rng = np.random.default_rng(3)
+    x, given = rng.standard_normal((5, 3), np.float32), rng.standard_normal((2, 3), np.float32)
+    rows = np.array([[4], [1]])
+    with load(path) as session:
+        found = session.run({"x": x, "given": given, "rows": rows})["y"]
+        wanted = x.copy()
+        wanted[[4, 1]] = given
+        np.testing.assert_array_equal(found, wanted)
+        with pytest.raises(HeteroccError, match="sizes of a kernel's arguments"):
+            session.run({"x": x, "given": given[:1], "rows": rows})

@@ -24,9 +24,9 @@ from heterocc.compiler.lower.converters.values import (
     scalar,
     shape_of,
 )
-from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.lower.sized import checked, emit_sized
 from heterocc.compiler.lower.straight import constant
-from heterocc.compiler.lower.variables import Extent, as_int64
+from heterocc.compiler.lower.variables import Extent, as_int64, same
 
 op = relax.op
 
@@ -111,6 +111,9 @@ def scatter_nd(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: rel
             return te.compute(wanted, at, name="safe_index")
 
         safe = emit_sized(ctx.bb, compute, [indices], shape[:depth], places, "int64", "safe_index")
+    wanted = [*places[:-1], *shape[depth:]]
+    if ctx.backend == "cpu" and not same(dims_of(updates), wanted):
+        updates = checked(ctx.bb, updates, wanted)
     return op.scatter_nd(data, safe, updates, _reduction(ctx))
 
 

@@ -169,9 +169,7 @@ class Runner {
     return false;
   }
 
-  int64_t Value(const Size& size) const {
-    return size.computed ? program_.table[static_cast<size_t>(size.value)] : size.value;
-  }
+  int64_t Value(const Size& size) const { return size.computed ? program_.At(size.value) : size.value; }
 
   // A slot of the program; a negative number is an input.
   const DLTensor* Source(int64_t number) const {
@@ -185,10 +183,9 @@ class Runner {
     for (int64_t axis = 0; axis < step.count; ++axis) {
       const Match& match = program_.matches[static_cast<size_t>(step.first + axis)];
       const int64_t extent = tensor.shape[axis];
-      if (match.kind == Match::kStore) program_.table[static_cast<size_t>(match.value)] = extent;
+      if (match.kind == Match::kStore) program_.At(match.value) = extent;
       if (match.kind == Match::kEqualsNumber && extent != match.value) return false;
-      if (match.kind == Match::kEqualsStored && extent != program_.table[static_cast<size_t>(match.value)])
-        return false;
+      if (match.kind == Match::kEqualsStored && extent != program_.At(match.value)) return false;
     }
     return true;
   }

@@ -42,6 +42,11 @@ struct Room {
   size_t bytes;
 };
 
+// A part of the table of sizes: code that computes sizes stores aligned vectors of them.
+struct alignas(64) Line {
+  int64_t sizes[8];
+};
+
 // How a dimension is compared or kept.
 struct Match {
   enum Kind : int64_t { kEqualsNumber = 0, kStore = 1, kAny = 2, kEqualsStored = 3 } kind;
@@ -70,7 +75,7 @@ struct Program {
   int64_t inputs = 0;  // without the weights
   std::vector<DLDataType> input_types;
   std::vector<int64_t> input_ranks;
-  std::vector<int64_t> table;  // of sizes
+  std::vector<Line> table;  // of sizes
   std::vector<Step> steps;
   std::vector<Size> sizes;
   std::vector<Match> matches;
@@ -84,6 +89,9 @@ struct Program {
   std::vector<Result> results;
 
   Slot* AddSlot(int64_t rank, DLDataType dtype);
+
+  // A size in the table.
+  int64_t& At(int64_t place) { return table[static_cast<size_t>(place / 8)].sizes[place % 8]; }
 };
 
 // The function `name` of an executable of TVM's virtual machine, whose last parameter is the tuple `weights`; nullptr

@@ -4,11 +4,14 @@
 #include <tvm/runtime/vm/executable.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <new>
 #include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "heap.h"
 #include "straight_code.h"
 
 namespace heterocc::cpu {
@@ -33,12 +36,21 @@ using tvm::ffi::Any;
 using tvm::ffi::Array;
 using tvm::ffi::Function;
 using tvm::ffi::Module;
-using tvm::ffi::String;
+using tvm::ffi::Tensor;
 using tvm::runtime::vm::ExecWord;
 using tvm::runtime::vm::Instruction;
 using tvm::runtime::vm::Opcode;
 using tvm::runtime::vm::VMExecutable;
 using tvm::runtime::vm::VMFuncInfo;
+
+// An allocator of tensors on the heap.
+struct OnHeap {
+  void AllocData(DLTensor* tensor) {
+    tensor->data = Heap::Global().Take(tvm::ffi::GetDataSize(*tensor));
+    if (tensor->data == nullptr) throw std::bad_alloc();
+  }
+  void FreeData(DLTensor* tensor) { Heap::Global().Give(tensor->data); }
+};
 
 // Thrown within this file: the function has something that programs lack.
 struct Unknown {};
@@ -151,7 +163,7 @@ class Reader {
     Require(argument.kind() == Instruction::ArgKind::kConstIdx);
     const Any& constant = code_.constants[static_cast<size_t>(argument.value())];
     const auto shape = constant.as<tvm::ffi::Shape>();
-    if (!shape) return Object(constant);
+    if (!shape) return Constants(argument.value(), constant);
     Held held;
     held.kind = Held::kShape;
     for (int64_t extent : *shape) held.sizes.push_back({false, extent});
@@ -180,11 +192,11 @@ class Reader {
   Held AllocTable(const Arguments& arguments) {
     Require(program_->table.empty());
     const int64_t size = Number(arguments.at(1));
-    program_->table.resize(static_cast<size_t>(size));
+    program_->table.resize(static_cast<size_t>(size / 8 + 1));
     Slot* const slot = program_->AddSlot(1, DLDataType{kDLInt, 64, 1});
     *slot->tensor.shape = size;
     *slot->tensor.strides = 1;
-    slot->tensor.data = program_->table.data();
+    slot->tensor.data = program_->table.data()->sizes;
     Held held;
     held.kind = Held::kTable;
     held.index = static_cast<int64_t>(program_->slots.size()) - 1;
@@ -323,6 +335,20 @@ class Reader {
     return held;
   }
 
+  // A constant as kernels expect tensors: at an aligned address, unlike what is read from a file.
+  Held Constants(ExecWord number, const Any& constant) {
+    const auto found = constants_.find(number);
+    if (found != constants_.end()) return found->second;
+    const auto tensor = constant.as<Tensor>();
+    Require(tensor.has_value() && tensor->IsContiguous());
+    const DLTensor& given = *tensor->GetDLTensorPtr();
+    Require(given.device.device_type == kDLCPU);
+    const Tensor copy = Tensor::FromNDAlloc(OnHeap(), tensor->shape(), given.dtype, given.device);
+    std::memcpy(copy.data_ptr(), static_cast<const char*>(given.data) + given.byte_offset,
+                tvm::ffi::GetDataSize(given));
+    return constants_[number] = Object(copy);
+  }
+
   Held Tuple(const Arguments& arguments) {
     Held held;
     held.kind = Held::kTuple;
@@ -426,6 +452,7 @@ class Reader {
   std::unique_ptr<Program> program_ = std::make_unique<Program>();
   std::map<ExecWord, Held> registers_;
   std::unordered_map<std::string, int64_t> functions_;
+  std::unordered_map<ExecWord, Held> constants_;
   std::vector<int64_t> holders_;  // by room
 };
 
