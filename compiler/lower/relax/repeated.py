@@ -29,7 +29,7 @@ def without_repeated(mod: tvm.IRModule) -> tvm.IRModule:
     kept: list[tuple[relax.Var, relax.Expr, str]] = []
     for binding in bindings_of(main):
         value = substitute(binding.value, replace)
-        plain = None if _draws(value) else _untyped(value)
+        plain = _untyped(value)
         if plain is not None:
             alike = first.setdefault(tvm_ffi.structural_hash(plain, map_free_vars=True), [])
             same = next((var for var, known in alike if _is_same(var, known, binding.var, plain)), None)
@@ -64,12 +64,6 @@ def _dequantises(call: relax.Call) -> bool:
     given = [a for a in _tensors(call) if isinstance(a.ty, relax.TensorType) and a.ty.dtype is not None]
     types = {str(a.ty.dtype.dtype) for a in given}
     return bool(types & _CODES)
-
-
-def _draws(value: relax.Expr) -> bool:
-    """Whether a call has no tensors: such a kernel may draw random numbers, and each node draws its own."""
-    kernel = isinstance(value, relax.Call) and isinstance(value.op, ir.Op) and value.op.name == "relax.call_tir"
-    return kernel and not any(isinstance(a.ty, relax.TensorType) for a in arguments_of(value))
 
 
 def _tensors(call: relax.Call) -> list[relax.Expr]:
