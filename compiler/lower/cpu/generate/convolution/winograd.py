@@ -99,9 +99,9 @@ class _Writer:
                 image, first = self._block(number)
                 inputs = emit.scratch(size)
                 self._transform(arguments, inputs, image, first, (index(0), 1))
-                products = self._products_scratch()
+                outputs = self._outputs_scratch()
                 with emit.share_loop(part, parts, tiles) as tile:
-                    self._channels(arguments, (inputs, products), tile, image, first)
+                    self._channels(arguments, inputs, outputs, tile, image, first)
             return
         inputs = emit.scratch(size)
         shares = min(emit.TASKS, found.inputs)
@@ -110,7 +110,7 @@ class _Writer:
             with emit.shared_loop(shares, found.work) as part:
                 self._transform(arguments, inputs, image, first, (part, shares))
             with emit.shared_loop(tiles, found.work) as tile:
-                self._channels(arguments, (inputs, self._products_scratch()), tile, image, first)
+                self._channels(arguments, inputs, self._outputs_scratch(), tile, image, first)
 
     def _block(self, task: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
         """A block's image and first row of outputs: the last block may cover rows of the one before, see `_overlap`."""
@@ -192,9 +192,15 @@ class _Writer:
             for column, value in enumerate(factors(self.filter, values)):
                 emit.put(inputs, value, to + index((row * side + column) * self.plane), lanes)
 
-    def _products_scratch(self) -> tirx.Buffer:
-        """Memory for the products of a tile of channels; vectors of rows of tiles may read beyond their end."""
-        return emit.scratch(self.filter.planes * self._product_plane() + self.narrow)
+    def _outputs_scratch(self) -> tuple[tirx.Buffer, tirx.Buffer]:
+        """Memory for the products of a tile of channels, and for the rows of outputs of one.
+
+        Vectors of rows of tiles may read beyond the end of the products. Allocated next to the sums of products, the
+        rows would be given the memory of some of these if they are small, which would then not be registers.
+        """
+        products = emit.scratch(self.filter.planes * self._product_plane() + self.narrow)
+        width = self.found.columns.places
+        return products, emit.scratch(self.filter.outputs * (self.blocks.tall * width + 2 * self.narrow))
 
     def _product_plane(self) -> int:
         return emit.spread(max(r.size for r in self.blocks.channel_runs) * self.pitch)
@@ -202,7 +208,8 @@ class _Writer:
     def _channels(
         self,
         arguments: Arguments,
-        buffers: tuple[tirx.Buffer, tirx.Buffer],
+        inputs: tirx.Buffer,
+        outputs: tuple[tirx.Buffer, tirx.Buffer],
         tile: tirx.Expr,
         image: tirx.Expr,
         first: tirx.Expr,
@@ -212,7 +219,9 @@ class _Writer:
         tiles = self.blocks.channel_runs
         if len(tiles) == 2 and not is_number(self.pitch):
             # The code of outputs of any size is long: tiles of both sizes have it in common.
-            emit.either_run(tiles, tile, lambda run: self._products(arguments, buffers, run, emit.start_of(run, tile)))
+            emit.either_run(
+                tiles, tile, lambda run: self._products(arguments, (inputs, outputs[0]), run, emit.start_of(run, tile))
+            )
             later = tile >= index(tiles[1].first)
             size, start = (
                 emit.bound(tirx.Select(later, second, whole))
@@ -221,13 +230,13 @@ class _Writer:
                     (emit.start_of(tiles[1], tile), emit.start_of(tiles[0], tile)),
                 )
             )
-            self._outputs(arguments, buffers[1], Size(tiles[0].size, size), (image, start, first))
+            self._outputs(arguments, outputs, Size(tiles[0].size, size), (image, start, first))
             return
 
         def channels(run: Run) -> None:
             start = emit.start_of(run, tile)
-            self._products(arguments, buffers, run, start)
-            self._outputs(arguments, buffers[1], run.size, (image, start, first))
+            self._products(arguments, (inputs, outputs[0]), run, start)
+            self._outputs(arguments, outputs, run.size, (image, start, first))
 
         emit.either_run(tiles, tile, channels)
 
@@ -269,7 +278,7 @@ class _Writer:
     def _outputs(
         self,
         arguments: Arguments,
-        products: tirx.Buffer,
+        buffers: tuple[tirx.Buffer, tirx.Buffer],
         count: int,
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
@@ -280,8 +289,7 @@ class _Writer:
         groups = [(channels,), tuple(n for n in pixels if n is not None)]
         axes = [Axis(loops, tuple(self.kernel.extents[n] for n in loops)) for loops in groups]
         images = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in self.found.image_loops(image)]
-        tall = self.filter.outputs
-        image_rows = emit.scratch(tall * (self.blocks.tall * width + 2 * self.narrow))
+        tall, (products, image_rows) = self.filter.outputs, buffers
         with emit.loop(count) as row:
             with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
                 # From the last vector to the first: the last one may write numbers of the next row.
