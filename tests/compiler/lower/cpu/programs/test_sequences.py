@@ -86,7 +86,8 @@ CASES: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]] = {
                 zero = Constant<value_ints = [0]>() v = Unsqueeze(o, zero)
             }>(z, x)
         r = Neg(t) }""",
-        [{"x": _array(m, 4), "c": np.arange(4) < k} for m, k in ((3, 2), (1, 4), (5, 1), (2, 0))],
+        # Not for rows of no elements: ONNX Runtime 1.32 divides by their number, which ends the process.
+        [{"x": _array(m, 4), "c": np.arange(4) < k} for m, k in ((3, 2), (1, 4), (5, 1), (2, 3))],
     ),
     "a loop removes tensors of any rank": (
         """g (seq(float[]) q, int64 trips) => (seq(float[]) r) {
@@ -209,3 +210,13 @@ def test_a_tensor_of_unknown_rank_has_no_code(tmp_path: Path) -> None:
     model = parser.parse_model(_HEAD + "g (seq(float[]) s, int64 i) => (float[] y) { t = SequenceAt(s, i) y = Neg(t) }")
     with pytest.raises(UnsupportedOpError, match=r"the rank or a size of 't' is not known|'t' has shape"):
         compile_model(model, tmp_path / "m.hcb", devices="CPU")
+
+
+def test_a_scan_collects_rows_of_no_elements(tmp_path: Path) -> None:
+    text, _ = CASES["a scan collects such rows along several axes, backwards"]
+    compile_model(parser.parse_model(_HEAD + text), tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    x = _array(2, 4)
+    with load(tmp_path / "m.hcb") as session:
+        got = session.run({"x": x, "c": np.zeros(4, bool)})
+    assert got["r"].shape == (0, 2) and got["w"].shape == (1, 0, 2)
+    np.testing.assert_array_equal(got["q"], -x)
