@@ -44,7 +44,8 @@ from heterocc.compiler.importer.shapes.shapes import (
     set_input_shapes,
 )
 from heterocc.compiler.importer.shapes.unified import unify_names
-from heterocc.compiler.importer.symbols.symbols import Symbols, rule_failure
+from heterocc.compiler.importer.symbols.derivation import rule_failure
+from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.passes.graph import Graph, Node, Value
 

@@ -18,8 +18,9 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import needed_names, plain_names
 from heterocc.compiler.importer.symbols.branches import SIDES
 from heterocc.compiler.importer.symbols.contents import as_contents
+from heterocc.compiler.importer.symbols.derivation import values_inside
 from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control
-from heterocc.compiler.importer.symbols.symbols import Symbols, values_inside
+from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZES, own_converter
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
