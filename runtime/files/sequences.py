@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 def gathered(types: Iterable[tuple[str, str]], arrays: Mapping[str, Array]) -> dict[str, Any]:
     """The values of inputs, of which `types` has names and dtypes, from the arrays of files; other arrays stay.
 
-    A sequence for which there are no arrays is left out.
+    The result has no entry for a sequence without arrays.
     """
     feed: dict[str, Any] = dict(arrays)
     for name, dtype in types:

@@ -122,12 +122,13 @@ def _sequence(held: Held | None) -> tuple[Container, Elements] | None:
     return kind, held.elements
 
 
-def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+def attribute_of(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """The value of an attribute, or the default of a node that lacks it."""
     return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
 
 
 def _empty(node: onnx.NodeProto, _given: Sequence[Held | None]) -> list[Typed]:
-    kind = _attribute(node, "dtype", onnx.TensorProto.FLOAT)
+    kind = attribute_of(node, "dtype", onnx.TensorProto.FLOAT)
     dtype = str(helper.tensor_dtype_to_np_dtype(kind).name)
     return [(Container(dtype, sequence=True, optional=False).text, NONE)]
 
@@ -170,10 +171,10 @@ def _split(node: onnx.NodeProto, given: Sequence[Held | None]) -> list[Typed] | 
     text = Container(data.dtype, sequence=True, optional=False).text
     if data.shape is None:
         return [(text, Elements(None))]
-    axis = _attribute(node, "axis", 0) % len(data.shape)
+    axis = attribute_of(node, "axis", 0) % len(data.shape)
     before, after = data.shape[:axis], data.shape[axis + 1 :]
     if lengths is None:
-        one = (number(1),) if _attribute(node, "keepdims", 1) else ()
+        one = (number(1),) if attribute_of(node, "keepdims", 1) else ()
         return [(text, Elements((*before, *one, *after)))]
     return [(text, Elements((*before, None, *after)))]
 
@@ -185,7 +186,7 @@ def _join(node: onnx.NodeProto, given: Sequence[Held | None]) -> list[Typed] | N
     kind, shape = found[0], found[1].shape
     if shape is None:
         return [(kind.dtype, None)]
-    axis, stacks = _attribute(node, "axis", 0), bool(_attribute(node, "new_axis", 0))
+    axis, stacks = attribute_of(node, "axis", 0), bool(attribute_of(node, "new_axis", 0))
     axis %= len(shape) + stacks
     return [(kind.dtype, (*shape[:axis], None, *shape[axis if stacks else axis + 1 :]))]
 
@@ -195,7 +196,7 @@ def _optional(node: onnx.NodeProto, given: Sequence[Held | None]) -> list[Typed]
     if held is not None:
         kind = _kind(held) or Container(held.dtype, sequence=False, optional=True)
         return [(replaced_optional(kind, optional=True), held.elements or Elements(held.shape))]
-    declared = _attribute(node, "type", None)
+    declared = attribute_of(node, "type", None)
     if declared is None:
         return None
     inner = declared.sequence_type.elem_type if declared.HasField("sequence_type") else declared

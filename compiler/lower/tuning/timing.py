@@ -57,7 +57,7 @@ def interleaved(
 def brief(candidates: Sequence[Candidate], wait: Run, clock: Callable[[], float] = time.perf_counter) -> list[float]:
     """As `interleaved`, within SHORT_LIMIT: many short batches instead of few long ones, as some find the machine idle.
 
-    If there is no time for EVEN rounds, every candidate is given the time of the first, so that none is faster.
+    If there is not enough time for EVEN rounds, the result has the first candidate's time for all, and none is faster.
     """
     end = clock() + SHORT_LIMIT
     runs = [c.run for c in candidates]

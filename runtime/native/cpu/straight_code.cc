@@ -152,10 +152,7 @@ class Runner {
         return true;
       }
       case Step::kNumber:
-        for (int64_t i = 0; i < step.count; ++i) {
-          const auto place = static_cast<size_t>(program_.number_uses[static_cast<size_t>(step.first + i)]);
-          program_.arguments[place].v_int64 = Value(step.offset);
-        }
+        program_.arguments[static_cast<size_t>(step.index)].v_int64 = Value(step.offset);
         return true;
       case Step::kCall: {
         const Function& function = program_.functions[static_cast<size_t>(step.index)];

@@ -55,7 +55,7 @@ struct Match {
 
 struct Step {
   enum Kind { kMatch, kTake, kGive, kPlace, kView, kNumber, kCall } kind;
-  int64_t index = 0;   // the input, room, slot, or function
+  int64_t index = 0;   // the room, slot, or function; of kNumber: the argument
   int64_t source = 0;  // of kPlace: the room; of kView: the slot, or input - number of inputs
   int64_t first = 0;   // of sizes, matches, or arguments
   int64_t count = 0;
@@ -81,7 +81,6 @@ struct Program {
   std::vector<Match> matches;
   std::vector<TVMFFIAny> arguments;
   std::vector<std::vector<int64_t>> uses;  // by input: the arguments that are it
-  std::vector<int64_t> number_uses;
   std::vector<tvm::ffi::Function> functions;
   std::vector<tvm::ffi::Any> objects;
   std::deque<Slot> slots;  // addresses stay

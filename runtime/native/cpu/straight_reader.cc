@@ -392,9 +392,7 @@ class Reader {
       case Held::kNumber: {
         Step& step = Add(Step::kNumber);
         step.offset = held.sizes[0];
-        step.first = static_cast<int64_t>(program_->number_uses.size());
-        step.count = 1;
-        program_->number_uses.push_back(place);
+        step.index = place;
         return;
       }
       default:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import onnx
-from onnx import helper
 
 from heterocc.artifacts.dtypes import container
-from heterocc.compiler.importer.symbols.containers import touches_containers
+from heterocc.compiler.importer.symbols.containers import attribute_of, touches_containers
 from heterocc.compiler.lower.cpu.programs.functions import (
     AT,
     CHECK,
@@ -87,11 +85,6 @@ _Given = list[str | None]
 _Call = tuple[str, tuple[Argument, ...]]
 
 
-def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
-    found: Any = next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
-    return int(found)
-
-
 def _second(given: _Given) -> str | None:
     return given[1] if len(given) > 1 else None
 
@@ -101,16 +94,16 @@ def _insert(_b: Builder, _node: onnx.NodeProto, given: _Given) -> _Call:
 
 
 def _split(b: Builder, node: onnx.NodeProto, given: _Given) -> _Call:
-    lengths, keeps = _second(given), _attribute(node, "keepdims", 1)
+    lengths, keeps = _second(given), attribute_of(node, "keepdims", 1)
     rank = len(b.values[node.input[0]].shape or ())
     if lengths is not None and not keeps and len(b.values[lengths].shape or ()) == 0:
         raise b.refuse(node, "with keepdims=0 and one length, ONNX Runtime splits in another way than ONNX")
-    return SPLIT, (given[0], lengths, _attribute(node, "axis", 0) % rank, int(keeps or lengths is not None))
+    return SPLIT, (given[0], lengths, attribute_of(node, "axis", 0) % rank, int(keeps or lengths is not None))
 
 
 def _join(b: Builder, node: onnx.NodeProto, given: _Given) -> _Call:
     rank = len(b.values[node.output[0]].shape or ())
-    return JOIN, (given[0], _attribute(node, "axis", 0) % rank, _attribute(node, "new_axis", 0))
+    return JOIN, (given[0], attribute_of(node, "axis", 0) % rank, attribute_of(node, "new_axis", 0))
 
 
 _CALLS: Mapping[str, Callable[[Builder, onnx.NodeProto, _Given], _Call]] = MappingProxyType(
