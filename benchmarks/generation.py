@@ -1,11 +1,12 @@
 """Tokens per second of language models that take the keys and values of earlier tokens, beside ONNX Runtime.
 
-Usage: python benchmarks/generation.py [--prompt 16,128] [--tokens 64] [--threads 1,2] [--seconds 3] [--keep FOLDER]
-                                       [--compile-only] [--dim batch=1] MODEL.onnx …
+Usage: python benchmarks/generation.py [--prompt 16,128] [--past 0] [--tokens 64] [--threads 1,2] [--seconds 3]
+                                       [--keep FOLDER] [--compile-only] [--dim batch=1] MODEL.onnx …
 A model has the inputs input_ids, past_key_values.…, and perhaps attention_mask and position_ids, and the outputs logits
 and present.…; it is compiled for the CPU with a batch of 1. Ours runs by `session.bind(state=…)`, ONNX Runtime by
 IO binding, with its last outputs as inputs: neither copies keys and values between runs. Both write the most probable
 tokens, which must be equal. They take turns, with pauses between; a generation of 8 tokens before each is not counted.
+`--past` are numbers of tokens before the prompt, whose keys and values are random and an input of the first run.
 `--keep` is a folder for bundles, which are not compiled again if they are there; `--compile-only` ends when they are.
 
 Prints tokens per second after the prompt, and milliseconds of the run of the prompt: the best time of each run in all
@@ -15,6 +16,7 @@ turns. Ratios above 1 are faster than ONNX Runtime. Writes benchmarks/results/ge
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
@@ -54,24 +56,25 @@ def present(past: str) -> str:
     return past.replace("past_key_values", "present")
 
 
-def our_step(session: Session) -> Step:
-    """Runs by a binding whose state goes from run to run."""
+def our_step(session: Session, past: int) -> Step:
+    """Runs by a binding whose state goes from run to run, and begins with `past` tokens."""
     caches = {i.name: i for i in session.inputs if i.name.startswith("past_key_values.")}
     binding = session.bind(state={name: present(name) for name in caches})
-    empty = {name: _empty(i.shape or (), i.dtype) for name, i in caches.items()}
-    return lambda feed, first: binding.run({**feed, **empty} if first else feed)["logits"]
+    begin = {name: _begin(i.shape or (), i.dtype, past) for name, i in caches.items()}
+    return lambda feed, first: binding.run({**feed, **begin} if first else feed)["logits"]
 
 
-def peer_step(session: onnxruntime.InferenceSession) -> Step:
+def peer_step(session: onnxruntime.InferenceSession, past: int) -> Step:
     """Runs by IO binding: outputs stay in ONNX Runtime's memory and are inputs of the next run."""
     caches = {i.name: i for i in session.get_inputs() if i.name.startswith("past_key_values.")}
     outputs = [o.name for o in session.get_outputs()]
     state: dict[str, Any] = {}
+    arrays = {name: _begin(i.shape, "float32", past) for name, i in caches.items()}
+    begin = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}
 
     def step(feed: Feed, first: bool) -> Any:
         if first:
-            state.update({name: onnxruntime.OrtValue.ortvalue_from_numpy(_empty(i.shape, "float32"))
-                          for name, i in caches.items()})  # fmt: skip
+            state.update(begin)
         binding = session.io_binding()
         for name, array in feed.items():
             binding.bind_cpu_input(name, array)
@@ -87,14 +90,15 @@ def peer_step(session: onnxruntime.InferenceSession) -> Step:
     return step
 
 
-def _empty(shape: Any, dtype: str) -> Any:
-    """Keys or values of no token: the sequence is 0 long, other dynamic dimensions are 1."""
-    return np.zeros([0 if a == 2 else d if isinstance(d, int) else 1 for a, d in enumerate(shape)], dtype)
+def _begin(shape: Any, dtype: str, past: int) -> Any:
+    """Keys or values of the first `past` tokens, random; other dynamic dimensions are 1."""
+    sizes = [past if a == 2 else d if isinstance(d, int) else 1 for a, d in enumerate(shape)]
+    return np.random.default_rng(1).standard_normal(sizes).astype(dtype)
 
 
-def generate(step: Step, names: set[str], prompt: list[int], count: int) -> Generation:
-    """The most probable next token, `count` times."""
-    tokens, past = prompt, 0
+def generate(step: Step, names: set[str], past: int, prompt: list[int], count: int) -> Generation:
+    """The most probable next token after `past` tokens and a prompt, `count` times."""
+    tokens = prompt
     written, seconds = [], []
     for number in range(count):
         start = time.perf_counter()
@@ -111,24 +115,27 @@ def generate(step: Step, names: set[str], prompt: list[int], count: int) -> Gene
     return Generation(tuple(written), seconds[0], tuple(seconds[1:]))
 
 
-def measure(model: Path, bundle: Path, prompt: int, count: int, threads: int, seconds: float) -> dict[str, Any]:
+def measure(
+    model: Path, bundle: Path, past: int, prompt: int, count: int, threads: int, seconds: float
+) -> dict[str, Any]:
     """The best times of both."""
     reference = open_session(str(model), session_options(threads=threads))
     names = {i.name for i in reference.get_inputs()}
     first = np.random.default_rng(0).integers(3, 90, prompt).tolist()
     with load(bundle, threads=threads) as session:
-        steps = {"heterocc": our_step(session), "onnxruntime": peer_step(reference)}
+        steps = {"heterocc": our_step(session, past), "onnxruntime": peer_step(reference, past)}
         found: dict[str, list[Generation]] = {name: [] for name in steps}
         end = time.perf_counter() + seconds * len(steps)
         while not found["heterocc"] or time.perf_counter() < end:
             for name, step in steps.items():
                 wait_until_idle()
-                generate(step, names, first, 8)
-                found[name].append(generate(step, names, first, count))
+                generate(step, names, past, first, 8)
+                found[name].append(generate(step, names, past, first, count))
     ours, theirs = ({g.tokens for g in found[name]} for name in steps)
     if ours != theirs or len(ours) != 1:
         raise SystemExit(f"the tokens differ: {ours}, ONNX Runtime {theirs}")
-    row: dict[str, Any] = {"model": model.stem, "prompt": prompt, "threads": threads, "different": len(set(*ours))}
+    row: dict[str, Any] = {"model": model.stem, "past": past, "prompt": prompt, "threads": threads}
+    row["different"] = len(set(*ours))
     for name, runs in found.items():
         # Each token's best time: runs of the machine's neighbours hit some tokens of every generation.
         best = np.min([g.others for g in runs], axis=0)
@@ -139,7 +146,7 @@ def measure(model: Path, bundle: Path, prompt: int, count: int, threads: int, se
 def line(row: dict[str, Any]) -> str:
     """A row of the table."""
     ours, peer = row["heterocc"], row["onnxruntime"]
-    text = f"{row['model']:<24}{row['prompt']:>7}{row['threads']:>3}"
+    text = f"{row['model']:<24}{row['past']:>6}{row['prompt']:>7}{row['threads']:>3}"
     text += f"{ours['tokens_per_second']:>10.0f}{peer['tokens_per_second']:>8.0f}"
     text += f"{ours['tokens_per_second'] / peer['tokens_per_second']:>8.2f}"
     text += f"{ours['prompt_ms']:>12.2f}{peer['prompt_ms']:>8.2f}{peer['prompt_ms'] / ours['prompt_ms']:>8.2f}"
@@ -151,6 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--prompt", default="16,128")
+    parser.add_argument("--past", default="0")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--seconds", type=float, default=3.0, help="per case and runner")
@@ -164,15 +172,15 @@ def main() -> None:
         folder = given.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         if not given.compile_only:
-            print(f"{'model':<24}{'prompt':>7}{'th':>3}{'tokens/s':>10}{'ORT':>8}{'ratio':>8}{'prompt ms':>12}"
-                  f"{'ORT':>8}{'ratio':>8}{'different':>11}")  # fmt: skip
+            print(f"{'model':<24}{'past':>6}{'prompt':>7}{'th':>3}{'tokens/s':>10}{'ORT':>8}{'ratio':>8}"
+                  f"{'prompt ms':>12}{'ORT':>8}{'ratio':>8}{'different':>11}")  # fmt: skip
         for model in given.models:
             bundle = folder / f"{model.stem}-{given.dim or 'any'}.hcb"
             if not bundle.exists():
                 compile_model(model, bundle, devices="CPU", dims=dims)
-            cases = [(p, t) for p in given.prompt.split(",") for t in given.threads.split(",")]
-            for prompt, threads in () if given.compile_only else cases:
-                rows.append(measure(model, bundle, int(prompt), given.tokens, int(threads), given.seconds))
+            lists = [[int(n) for n in text.split(",")] for text in (given.past, given.prompt, given.threads)]
+            for past, prompt, threads in () if given.compile_only else itertools.product(*lists):
+                rows.append(measure(model, bundle, past, prompt, given.tokens, threads, given.seconds))
                 print(line(rows[-1]), flush=True)
     if rows:
         out = ROOT / "benchmarks" / "results"

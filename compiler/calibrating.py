@@ -23,12 +23,12 @@ from heterocc.compiler.build.pack import pack
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.checking.vectors import find_vectors
 from heterocc.compiler.devices.device import TargetDevice
-from heterocc.compiler.driver import prepare
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.job import Job
 from heterocc.compiler.measuring import undisturbed
 from heterocc.compiler.options import CompileOptions, with_overrides
+from heterocc.compiler.preparation import prepare
 from heterocc.compiler.progress import Reporter
 from heterocc.compiler.support.calibration import NodeTimes, open_calibration, read_link, write_link
 from heterocc.compiler.variant_build import BuiltVariant

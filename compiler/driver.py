@@ -10,43 +10,32 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
-from heterocc.artifacts.errors import HeteroccError, Hint, PassError, ShapeOptionError
+from heterocc.artifacts.errors import HeteroccError, PassError
 from heterocc.artifacts.files.reading import reading
-from heterocc.artifacts.files.writing import make_folder, require_writable
+from heterocc.artifacts.files.writing import make_folder
 from heterocc.artifacts.signing.keys import SigningKey, read_signing_key
 from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
-from heterocc.compiler.build.tuning import left_out
 from heterocc.compiler.collection import collecting_rarely
-from heterocc.compiler.devices.config import config_texts
-from heterocc.compiler.devices.cpu_targets import with_cpu_targets, with_possible_products
-from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.importer.as_written import graph_as_written
-from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
+from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.job import Job, graphs
 from heterocc.compiler.options import CompileOptions, with_overrides
-from heterocc.compiler.placement.affinity_file import affinity_from, write_affinity_file
+from heterocc.compiler.placement.affinity_file import write_affinity_file
 from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
 from heterocc.compiler.placement.machine import build_machine
-from heterocc.compiler.placement.run_passes import Trace, pipeline_of, require_no_objective, require_placed
-from heterocc.compiler.planned_sizes import with_planned_sizes
+from heterocc.compiler.placement.run_passes import require_no_objective, require_placed
+from heterocc.compiler.preparation import files_of, prepare
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.shape_requests import (
     ShapeRequest,
-    only_numbers,
-    require_bounds,
     require_different,
-    require_possible,
     shape_requests,
-    with_samples_in_bounds,
 )
-from heterocc.compiler.support.calibration import Measured, measured_times
-from heterocc.compiler.support.query import QueryResult, query_model
-from heterocc.compiler.support.traits import traits_of
-from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
-from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, one_for_each_code, variant_specs
+from heterocc.compiler.support.query import QueryResult
+from heterocc.compiler.variant_build import BuiltVariant
+from heterocc.compiler.variants import MAIN, VariantSpec, one_for_each_code
 from heterocc.passes.base import MEASURED, parse_pipeline, policy_pipeline
 from heterocc.passes.explain.record import write_record
 from heterocc.passes.plan import Plan
@@ -77,7 +66,7 @@ def compile_model(
     packs = options.stop_after is None or options.stop_after == "pack"
     if isinstance(options.sign, Path):
         options = replace(options, sign=read_signing_key(options.sign))
-    with reading(_files(source, options)):
+    with reading(files_of(source, options)):
         show = reporter or Reporter()
         measures = options.stop_after in (None, "lower", "pack")
         jobs = []
@@ -110,7 +99,7 @@ def partition_model(
     """Place the model's nodes for the main variant and stop before lowering; `model` is as in `compile_model`."""
     options = with_overrides(partition_model, options, overrides)
     source, place = as_source(model, base_dir), None if write_affinity is None else Path(write_affinity)
-    with reading(_files(source, options)):
+    with reading(files_of(source, options)):
         job = prepare(source, options, reporter or Reporter(), place)
         main = VariantReport(MAIN, job.variants.place(job.specs[0]), shapes=job.shapes)
         job.note_placement([main.plan])
@@ -152,117 +141,6 @@ def partition_by_table(
 def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
     """Query every listed device about every node."""
     return prepare(as_source(model), options, reporter or Reporter()).variants.query
-
-
-def _files(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLike[str], str]:
-    """The files that a command on a model reads, with their roles; the import adds the model's external data."""
-    files: dict[str | os.PathLike[str], str] = dict.fromkeys(
-        (path for path in options.device_files if isinstance(path, Path)), "a device file"
-    )
-    if options.config is not None:
-        files[options.config] = "the configuration file"
-    if isinstance(options.affinity, Path):
-        files[options.affinity] = "the affinity file"
-    if options.inputs is not None:
-        files[options.inputs] = "the file of inputs"
-    return files if source.data is not None else {**files, source.path: "the model"}
-
-
-def _require_places(options: CompileOptions, target: Path | None) -> None:
-    """Raise OutputFileError (HC111) for outputs that cannot be written or are inputs, before any work is done."""
-    if target is not None:
-        require_writable(target)
-    if options.report is not None:
-        require_writable(options.report)
-    for folder in (options.dump_dir, options.dot_dir):
-        if folder is not None:
-            require_writable(folder, folder=True)
-
-
-def prepare(
-    source: ModelSource,
-    options: CompileOptions,
-    reporter: Reporter,
-    target: Path | None = None,
-    request: ShapeRequest | None = None,
-    *,
-    further: bool = False,
-    measures: bool = False,
-    calibrated: bool = True,
-) -> Job:
-    """Import the model, resolve the devices and query them. Options are checked before the import.
-
-    `target` is the file that the command will write. `request` are the shapes, by default the only ones that the
-    options request; `further` marks those after the first. `measures` allows the policy `measured`, `calibrated` the
-    use of times that `heterocc calibrate` stored.
-    """
-    request = request or _only_request(options)
-    _require_places(options, target)
-    seconds: dict[str, float] = {}
-    given = options.affinity
-    # A query's result has a device for every node: the user's decisions are the entries that were set.
-    affinity = affinity_from(given.pins() if isinstance(given, QueryResult) else given)
-    policy, passes = pipeline_of(options, measures=measures)
-    trace = Trace(options.dump_dir, options.pass_limit)
-    without_ort = only_numbers((tuple(options.devices), *options.variants))
-    importing = reporter.stage(f"importing {source.path.name}{request.at}")
-    with importing, timed(seconds, "import"), request.naming():
-        model = import_model(
-            source,
-            shapes=request.shapes,
-            dims=request.dims,
-            keep_dims=request.keep_dims,
-            only_numbers=without_ort,
-            assume=without_ort,
-        )
-    require_bounds(request, model)
-    model = with_samples_in_bounds(model, request.bounds)
-    _require_places(options, target)  # again, because the model's external data is known now
-    lists, notes = resolve_lists(
-        (tuple(options.devices), *options.variants),
-        options.device_files,
-        options.properties,
-        config=options.config,
-        fast_math=options.fast_math,
-        traits=traits_of(model),
-    )
-    if any(device.backend == "cpu" for device in all_devices(lists)):
-        require_possible(request, model)
-    lists, untargeted = with_cpu_targets(
-        lists, options.cpu_targets, (*options.properties, *config_texts(options.config))
-    )
-    lists, unpaired = with_possible_products(lists, fall_back=bool(options.cpu_targets))
-    model, assumed = with_planned_sizes(model, request.bounds, all_devices(lists))
-    specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
-    for note in (*model.notes, *notes, *untargeted, *unpaired, *passed_over):
-        if note != ORT_IS_LAST:
-            reporter.note(note)
-    for text in (*(note for note in notes if note == ORT_IS_LAST), *left_out(all_devices(lists))):
-        reporter.warn(text)
-    with reporter.stage("querying devices", len(model.graph.nodes)) as progress, timed(seconds, "query"):
-        query = query_model(model, all_devices(lists), on_node=progress.step)
-    for note in query.notes:
-        reporter.note(note)
-    measured = measured_times(model, all_devices(lists), query.refusals) if calibrated else Measured()
-    for note in measured.notes:
-        reporter.note(note)
-    builder = VariantBuilder(model, query, passes, trace, reporter, seconds, measured)
-    job = Job(source.path.name, options, reporter, model, specs, builder, request, further, policy)
-    job.assumed = assumed
-    job.specs = tuple(map(job.at_shapes, specs))
-    return job
-
-
-def _only_request(options: CompileOptions) -> ShapeRequest:
-    """The request of a command that works at one set of shapes. Raises ShapeOptionError (HC106) for several."""
-    requests = shape_requests(options)
-    if len(requests) > 1:
-        raise ShapeOptionError(
-            f"{len(requests)} combinations of shapes are requested, and this command works with one",
-            where=Hint("hints=…", "--hint"),
-            hint=Hint("give `shapes` or `dims`", "give --shape or --dim"),
-        )
-    return requests[0]
 
 
 def _compile(jobs: Sequence[Job], target: Path) -> CompileReport:

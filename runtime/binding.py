@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from heterocc.artifacts.errors import FeedError
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.feeds import Array, TensorInfo, nearest
+from heterocc.runtime.native import cpu_api
 
 
 class Binding:
@@ -61,8 +64,9 @@ class StatefulBinding:
 
     The first run needs all inputs. Later ones read what the last one wrote for the inputs in `state`, unless their feed
     has arrays for these, which begins anew. On the CPU nothing is copied: a result whose size changes stays in the
-    memory that code wrote it to, one of a fixed size has two arrays in turns. On other devices state goes through
-    memory of the host. A run that fails leaves the state as it was. Not thread-safe.
+    memory that code wrote it to, one of a fixed size has two arrays in turns. Where code appends rows to an input, as
+    keys of new tokens to earlier ones, it does so in memory with room for more rows, and writes the new ones alone. On
+    other devices state goes through memory of the host. A run that fails leaves the state as it was. Not thread-safe.
     """
 
     def __init__(
@@ -87,19 +91,29 @@ class StatefulBinding:
         self._pairs = dict(pairs)
         self._results = frozenset(pairs.values())
         self._fixed = tuple(o for o in self._results if _is_fixed(gives[o]))
+        self._lengthened = {name for name, source in pairs.items() if source not in self._fixed}
+        self._offered: set[str] = set()
         self._state: dict[str, Any] = {}
         self._written: dict[str, Array] = {}
         self._spare: dict[str, Array] = {}
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """The arrays that the next run reads, by input; empty before the first run. Valid until the next run."""
-        return MappingProxyType(self._state)
+        """The arrays that the next run reads, by input; empty before the first run.
+
+        Those of a fixed size are valid until the next run. Others are read-only and keep what they hold; their elements
+        may not be contiguous.
+        """
+        return MappingProxyType(
+            {n: a if self._pairs[n] in self._fixed else _read_only(a) for n, a in self._state.items()}
+        )
 
     def run(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """Run on `feed` and the state; return the outputs that are not part of it. Raises the errors of Session.run."""
         found = self._run({**self._state, **feed}, self._spare or None)
         for name, source in self._pairs.items():
+            if name in self._lengthened:
+                found[source] = self._offer(name, found[source], fed=name in feed)
             self._state[name] = found[source]
         for source in self._fixed:
             before = self._written.get(source)
@@ -108,9 +122,34 @@ class StatefulBinding:
             self._written[source] = found[source]
         return {name: value for name, value in found.items() if name not in self._results}
 
+    def _offer(self, name: str, array: Any, *, fed: bool) -> Any:
+        """A result as an array to which the next run can append rows in memory with room for more.
+
+        Code that does not, although the input was such an array and not one of the feed, is not asked again.
+        """
+        if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or not array.nbytes:
+            return array
+        found = cpu_api.appendable(array) if array.flags.c_contiguous else None
+        if found is None:
+            return array
+        if name in self._offered and not fed:
+            self._lengthened.discard(name)
+            return array
+        self._offered.add(name)
+        return found
+
     def reset(self) -> None:
         """Forget the state: the next run needs all inputs."""
         self._state.clear()
+
+
+def _read_only(array: Any) -> Any:
+    """An array through which nobody can write to the state; other values as they are."""
+    if not isinstance(array, np.ndarray):
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _is_fixed(info: TensorInfo) -> bool:

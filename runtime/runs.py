@@ -12,6 +12,7 @@ from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import DeviceError
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime import forks
+from heterocc.runtime.execute.any_size import run_of_any_size
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.execute.direct import go_home, write_to
 from heterocc.runtime.execute.faults import offer
@@ -101,6 +102,8 @@ class Runs:
             ]
             count = len(self._inputs)
             context.run_fast = new_runner(named[:count], named[count:], calls)
+        elif calls is None and (sized := context.sized_call) is not None:
+            context.run_fast = run_of_any_size(self._variant, *sized, self._inputs, self._names)
         self.fast = context.run_fast is not None
         return context.run_fast
 

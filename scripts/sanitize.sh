@@ -42,7 +42,8 @@ asan() {
     LSAN_OPTIONS="suppressions=$rules/leaks.supp:print_suppressions=0:use_tls=0" \
     UBSAN_OPTIONS="print_stacktrace=1" \
     "$python" -m pytest -q -p no:cacheprovider tests/runtime/native \
-    tests/runtime/execute/test_straight.py tests/compiler/lower/cpu/programs/test_sequences.py \
+    tests/runtime/execute/test_fast_path.py tests/runtime/execute/test_any_size.py \
+    tests/runtime/execute/test_straight.py tests/runtime/execute/test_appended.py tests/compiler/lower/cpu/programs/test_sequences.py \
     --ignore=tests/runtime/native/test_native_build.py -k 'not memory_does_not_grow' "$@"
 }
 

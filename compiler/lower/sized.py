@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tvm_ffi
 from tvm import relax, te, tirx
@@ -25,11 +25,12 @@ def emit_sized(
     *,
     opaque: bool = False,
     shapes: Sequence[Sequence[Extent]] | None = None,
+    attrs: Mapping[str, object] | None = None,
 ) -> relax.Expr:
     """Emit a call of the kernel `compute(tensors, extents, shape)`, which writes a tensor of this shape.
 
     An `opaque` kernel consists of statements, and is not fused with others. `shapes` are those with which it declares
-    its tensors, if they are not to be those of their types.
+    its tensors, if they are not to be those of their types. `attrs` are further attributes of the kernel.
     Unlike TVM's `emit_te`, it gives the kernel the sizes that no tensor's shape shows in the order of their names.
     """
     tensors = [bb.normalize(t) for t in tensors]
@@ -55,6 +56,8 @@ def emit_sized(
     kernel = te.create_prim_func([*given, *(fresh[n] for n in hidden), result]).without_attr("global_symbol")
     if opaque:
         kernel = kernel.with_attr("op_pattern", _OPAQUE)
+    if attrs:
+        kernel = kernel.with_attr(dict(attrs))
     call = relax.call_tir(
         bb.add_func(kernel, name),
         [*tensors, *(old[n] for n in hidden)],

@@ -11,3 +11,9 @@ REQUEST = "heterocc.request"
 
 SOURCE = "heterocc.source"
 """The attribute of kernels for CPUs with the digest of all that they were generated from."""
+
+APPENDS = "heterocc.appends"
+"""The attribute of kernels that write new rows after earlier ones, in memory with room for more: the rows' axis."""
+
+JOINS = "heterocc.joins"
+"""The attribute of kernels that write their arguments one after another: the axis of a Concat."""

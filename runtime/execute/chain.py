@@ -240,6 +240,16 @@ class Context:
         plain = self.observer is None and not self._waits and self._device_kept is nullcontext
         return self._actions if plain and all(isinstance(a, tvm_ffi.Function) for a in self._actions) else None
 
+    @property
+    def sized_call(self) -> tuple[Partition, Executable] | None:
+        """The code for dynamic sizes in host memory whose one call is a run; None if there is more to it."""
+        plan = self._chain.schedule
+        if self.observer is not None or self._waits or len(plan.steps) != 1 or self._device_kept is not nullcontext:
+            return None
+        part = self._chain.variant.partitions[0]
+        dynamic = plan.objects.intersection((*part.inputs, *part.outputs))
+        return (part, self._chain.compiled[0]) if part.kind == "tvm" and dynamic else None
+
     def wait_arranged(self) -> None:
         """Return when the weights are in the layouts that code reads; they must be verified."""
         self._chain.arranging.wait()

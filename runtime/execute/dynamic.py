@@ -15,6 +15,7 @@ from heterocc.runtime.execute.faults import device_fault
 from heterocc.runtime.execute.memory import aligned_bytes, host_tensor
 from heterocc.runtime.execute.narrow import carried, from_carried
 from heterocc.runtime.feeds import Array
+from heterocc.runtime.native import cpu_api
 from heterocc.runtime.plan.schedule import HOST, Space
 
 
@@ -32,16 +33,18 @@ def call_on_objects(
 
     Static values are in `tensors` and `arrays`. Dynamic ones are numpy arrays in `objects`; results become views of the
     tensors that the code returns. `narrow` has the dtypes of values that numpy lacks, of which code has the bits.
+    Inputs that the code lengthens may be in memory with room for more rows, as may its results then.
     Values in `containers` are sequences and optional values: lists of arrays, arrays, and None. Their results are
     copies, because code returns the tensors of its inputs and constants in them.
     """
     try:
-        function = executable.function(instrument)
+        function, lengthened = executable.function(instrument)
     except HeteroccError:
         raise
     except Exception as error:
         raise device_fault(error, f"preparing partition '{part.name}'", str(HOST)) from error
     held = [tensors.get((value, HOST)) for value in part.inputs]
+    roomy = frozenset(part.inputs[place] for place in lengthened)
 
     def run() -> None:
         given = [
@@ -49,6 +52,8 @@ def call_on_objects(
             if tensor is not None
             else _contained(objects[value], part.alignment)
             if value in containers
+            else _tensor_of_rows(_given(objects[value], narrow.get(value)), part.alignment)
+            if value in roomy
             else aligned_tensor(_given(objects[value], narrow.get(value)), part.alignment)
             for value, tensor in zip(part.inputs, held, strict=True)
         ]
@@ -62,6 +67,16 @@ def call_on_objects(
                 np.copyto(static, np.from_dlpack(result), casting="no")
 
     return run
+
+
+def _tensor_of_rows(array: Array, alignment: int) -> Any:
+    """A tensor over an array that code lengthens, in memory with room for more rows or in any other."""
+    flags = array.flags
+    if not flags.c_contiguous and flags.aligned and flags.writeable and array.dtype.isnative:
+        tensor = host_tensor(array)
+        if cpu_api.holds_rows(tensor):
+            return tensor
+    return aligned_tensor(array, alignment)
 
 
 def _contained(value: Any, alignment: int) -> Any:

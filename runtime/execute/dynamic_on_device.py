@@ -80,7 +80,7 @@ def call_on_device(
     device's memory. Results that the host reads become numpy arrays, which waits for the device.
     """
     try:
-        function = executable.function(instrument)
+        function, _ = executable.function(instrument)
     except HeteroccError:
         raise
     except Exception as error:

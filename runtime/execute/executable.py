@@ -34,15 +34,22 @@ class Executable:
         self.params = tvm_ffi.Array(list(params))
         self._module = library
 
-    def function(self, instrument: Instrument | None = None) -> Callable[..., Any]:
+    def function(self, instrument: Instrument | None = None) -> tuple[Callable[..., Any], frozenset[int]]:
         """The entry, for calls with arguments that are known only then, of which the last are `params`.
 
-        Code for host memory needs no VM unless it has branches.
+        Code for host memory needs no VM unless it has branches. The numbers are those of arguments that it lengthens
+        where they are: see `cpu_api.straight`.
         """
         found: Callable[..., Any] = self._new_machine(instrument)[self._entry]
         if instrument is not None or self.space != HOST:
-            return found
-        return cpu_api.straight(self._module, self._entry, self.params, found)  # type: ignore[no-any-return]
+            return found, frozenset()
+        return cpu_api.straight(self._module, self._entry, self.params, found)
+
+    def function_without_machine(self) -> Callable[..., Any] | None:
+        """The entry as `function` returns it, for a caller of its own; None if it needs a VM or lengthens arguments."""
+        machine = self._new_machine(None)[self._entry]
+        found, lengthened = cpu_api.straight(self._module, self._entry, self.params, machine)
+        return None if found is machine or lengthened else found
 
     def bind(self, arguments: Sequence[Any], instrument: Instrument | None = None) -> Callable[[], Any]:
         """A function without arguments that runs the partition in a new VM instance with the arguments bound."""

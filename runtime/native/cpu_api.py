@@ -121,15 +121,34 @@ def allocator() -> int | None:
     return None if found is None else int(found.heterocc_cpu_allocator())
 
 
-def straight(executable: Any, name: str, weights: Any, machine: Any) -> Any:
+def straight(executable: Any, name: str, weights: Any, machine: Any) -> tuple[Any, frozenset[int]]:
     """The function `name` of a loaded executable as one that needs no virtual machine, which takes the same arguments.
 
     `weights` are its last argument. `machine` is the function in a virtual machine, which is called for inputs of other
-    types and shapes, to say what is wrong with them, and returned without the plug-in and for code with branches.
+    types and shapes, to say what is wrong with them, and returned without the plug-in and for code with branches. The
+    numbers are those of inputs that code lengthens where they are: tensors that `holds_rows` is true for.
     """
     if _library() is None:
-        return machine
-    return tvm_ffi.get_global_func("heterocc.cpu.straight")(executable, name, weights, machine) or machine
+        return machine, frozenset()
+    found = _function("straight")(executable, name, weights, machine)
+    return (machine, frozenset()) if found is None else (found[0], frozenset(found[1]))
+
+
+def appendable(array: Array) -> Array | None:
+    """A view of an array such that code that appends rows to it makes memory with room for further ones.
+
+    It must not be written afterwards. None if it is in such memory already, and without the plug-in.
+    """
+    if _library() is None:
+        return None
+    found = _function("appendable")(tvm_ffi.from_dlpack(array))
+    return None if found is None else np.from_dlpack(found)
+
+
+def holds_rows(tensor: Any) -> bool:
+    """Whether a tensor is made of the first rows of memory with room for further ones."""
+    found: bool = _function("holds_rows")(tensor)
+    return found
 
 
 def add_sequence_functions() -> None:
@@ -142,6 +161,12 @@ def heap_bytes() -> int:
     """Bytes that the heap has from the system; pages that were never written take no memory."""
     found = _library()
     return 0 if found is None else int(found.heterocc_cpu_heap_bytes())
+
+
+@cache
+def _function(name: str) -> Any:
+    """A function of the loaded plug-in."""
+    return tvm_ffi.get_global_func(f"heterocc.cpu.{name}")
 
 
 def _library() -> ctypes.CDLL | None:

@@ -38,13 +38,13 @@ def new_runner(inputs: Sequence[RunValue], outputs: Sequence[RunValue], calls: S
     for exactly these inputs, or if a call fails, it returns None: the caller then runs in Python, which converts inputs
     and says what is wrong. The caller keeps the arrays, the calls and the tensors, and runs it on one thread at a time.
     """
-    return _new(inputs, outputs, calls) if _is_usable() else None
+    return _new(inputs, outputs, calls) if is_usable() else None
 
 
 def _new(inputs: Sequence[RunValue], outputs: Sequence[RunValue], calls: Sequence[Any]) -> Run:
-    library, arrays = _library()
+    plugin, arrays = library()
     handles = (ctypes.c_void_p * len(calls))(*(call.__chandle__() for call in calls))
-    found: Run = library.heterocc_cpu_runner(
+    found: Run = plugin.heterocc_cpu_runner(
         arrays, _values(inputs), len(inputs), _values(outputs), len(outputs), handles, len(calls)
     )
     return found
@@ -86,11 +86,11 @@ class _Value(ctypes.Structure):
 
 
 @cache
-def _library() -> tuple[ctypes.PyDLL, int]:
+def library() -> tuple[ctypes.PyDLL, int]:
     """The plug-in, called with the interpreter's lock, and the table of numpy's C API. Raises NativePluginError."""
-    library = ctypes.PyDLL(str(cpu_api.PLUGIN.find_library()))
-    library.heterocc_cpu_runner.restype = ctypes.py_object
-    library.heterocc_cpu_runner.argtypes = [
+    found = ctypes.PyDLL(str(cpu_api.PLUGIN.find_library()))
+    found.heterocc_cpu_runner.restype = ctypes.py_object
+    found.heterocc_cpu_runner.argtypes = [
         ctypes.c_void_p,
         ctypes.POINTER(_Value),
         ctypes.c_int64,
@@ -104,11 +104,11 @@ def _library() -> tuple[ctypes.PyDLL, int]:
     address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)
     )
-    return library, address(capsule, None)
+    return found, address(capsule, None)
 
 
 @cache
-def _is_usable() -> bool:
+def is_usable() -> bool:
     """Whether objects of this interpreter and arrays of this numpy are as the plug-in expects them."""
     locked = getattr(sys, "_is_gil_enabled", lambda: True)()
     plain = sys.implementation.name == "cpython" and object.__basicsize__ == 16 and not hasattr(sys, "gettotalrefcount")

@@ -11,7 +11,8 @@ from heterocc.artifacts.errors import ShapeOptionError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.importer.symbols.sizes import Size, larger, named, number, quotient, smaller
+from heterocc.compiler.importer.symbols.quotients import quotient
+from heterocc.compiler.importer.symbols.sizes import Size, larger, named, number, smaller
 from heterocc.compiler.planned_sizes import FIRST, require_within, with_planned_sizes
 from tests.symbolic_models import transformer
 

@@ -203,7 +203,7 @@ def call_returning(lowered: LoweredPartition, inputs: Sequence[np.ndarray[Any, A
         path.write_bytes(lowered.code)
         library = load_library(str(path), "p0", space).module
     executable = Executable(library, "p0", "main", space, [_given(a, space) for a in lowered.params])
-    results = executable.function()(*(_given(a, space) for a in inputs), executable.params)
+    results = executable.function()[0](*(_given(a, space) for a in inputs), executable.params)
     return [np.from_dlpack(result).copy() for result in results]
 
 

@@ -15,7 +15,8 @@ from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.shapes.named import dims_of
 from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
 from heterocc.compiler.importer.symbols.given import Given
-from heterocc.compiler.importer.symbols.sizes import Compound, Size, named, number, product_of, quotient
+from heterocc.compiler.importer.symbols.quotients import quotient
+from heterocc.compiler.importer.symbols.sizes import Compound, Size, named, number, product_of
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Value
 

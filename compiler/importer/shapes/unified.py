@@ -8,7 +8,8 @@ from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol, names_of
 from heterocc.compiler.importer.symbols.agree import needed_equal
 from heterocc.compiler.importer.symbols.given import Given
-from heterocc.compiler.importer.symbols.sizes import Size, product_of, quotient
+from heterocc.compiler.importer.symbols.quotients import quotient
+from heterocc.compiler.importer.symbols.sizes import Size, product_of
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Value
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from heterocc.compiler.importer.symbols.comparisons import differ
 from heterocc.compiler.importer.symbols.given import Contents, Given, Shape, known_numbers
 from heterocc.compiler.importer.symbols.integers import (
     above,
@@ -18,16 +19,8 @@ from heterocc.compiler.importer.symbols.integers import (
     equal,
     truth,
 )
-from heterocc.compiler.importer.symbols.sizes import (
-    Size,
-    differ,
-    larger,
-    named,
-    number,
-    product_of,
-    quotient,
-    smaller,
-)
+from heterocc.compiler.importer.symbols.quotients import quotient
+from heterocc.compiler.importer.symbols.sizes import Size, larger, named, number, product_of, smaller
 
 MOST_ELEMENTS = 64
 """The most elements of a value whose contents are followed; shapes and indices have fewer."""
@@ -285,6 +278,19 @@ def _fold(rule: Callable[[Size, Size], Size | None]) -> Callable[[Given], Conten
     return apply
 
 
+def _least(given: Given) -> Contents | None:
+    """Min, of which a number is not one if a limit of the shapes is that the other size is not larger."""
+
+    def rule(one: Size, other: Size) -> Size:
+        for size, most in ((one, other.number), (other, one.number)):
+            limit = given.limits.get(size.text)
+            if most is not None and limit is not None and limit.most <= most:
+                return size
+        return smaller(one, other)
+
+    return _fold(rule)(given)
+
+
 def _modulo(given: Given) -> Contents | None:
     """Mod has the sign of the divisor, as quotients that are rounded down do; with `fmod` that of the dividend."""
     by = divided if given.attribute("fmod", 0) else quotient
@@ -333,7 +339,7 @@ _RULES: Mapping[str, Callable[[Given], Contents | None]] = {
     "Div": _division,
     "Mod": _modulo,
     "Neg": _by_element(lambda a: -a),
-    "Min": _fold(smaller),
+    "Min": _least,
     "Max": _fold(larger),
     "Equal": _comparison(equal),
     "Greater": _comparison(lambda a, b: above(a, b, equal=False)),

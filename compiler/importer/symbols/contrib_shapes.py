@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 
+from heterocc.compiler.importer.symbols.comparisons import broadcast
 from heterocc.compiler.importer.symbols.given import Given, Shape
-from heterocc.compiler.importer.symbols.sizes import Size, broadcast, number
+from heterocc.compiler.importer.symbols.sizes import Size, number
 from heterocc.compiler.importer.symbols.windows import window_shapes
 
 MICROSOFT = "com.microsoft"

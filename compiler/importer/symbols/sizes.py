@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-_MOST_STEPS = 64
-"""The most terms of a quotient of sums."""
-
 Kind = Literal["//", "min", "max"]
 
 
@@ -55,7 +52,8 @@ Atom = str | Compound
 Product = tuple[Atom, ...]
 
 
-def _key(atom: Atom) -> str:
+def order_key(atom: Atom) -> str:
+    """The text by which atoms of a product are ordered."""
     return atom if isinstance(atom, str) else atom.text
 
 
@@ -75,7 +73,7 @@ class Size:
             return "0"
         parts = []
         for product, count in self.terms:
-            factors = "*".join(_key(a) for a in product)
+            factors = "*".join(order_key(a) for a in product)
             shown = str(abs(count)) if not factors else factors if abs(count) == 1 else f"{abs(count)}*{factors}"
             parts.append((" - " if count < 0 else " + ") + shown)
         text = "".join(parts)
@@ -117,7 +115,21 @@ class Size:
         if found is not None:
             return found
         lower = self._with_fractions()
-        return None if lower is self else lower.least
+        found = None if lower is self else lower.least
+        return self._multiplied() if found is None else found
+
+    def _multiplied(self) -> int | None:
+        """A lower bound from that of a multiple in which a quotient is a fraction: 4n - 3n of n - 3n // 4, say."""
+        for sign in (-1, 1):
+            for product, count in self.terms:
+                atom = product[0] if len(product) == 1 else None
+                divisor = atom.right.number if isinstance(atom, Compound) and atom.kind == "//" else None
+                if count * sign > 0 and isinstance(atom, Compound) and divisor and divisor > 0:
+                    rest = self - Size(((product, count),))
+                    largest = atom.left if sign < 0 else atom.left - number(divisor - 1)
+                    found = (rest * number(divisor) + largest * number(count)).least
+                    return None if found is None else -(-found // divisor)
+        return None
 
     def _bound(self) -> int | None:
         """The sum of the lower bounds of the terms; None if one has none."""
@@ -182,7 +194,7 @@ class Size:
         return low, high
 
     def __add__(self, other: Size) -> Size:
-        return _sum((*self.terms, *other.terms))
+        return sum_of_terms((*self.terms, *other.terms))
 
     def __neg__(self) -> Size:
         return Size(tuple((product, -count) for product, count in self.terms))
@@ -191,8 +203,10 @@ class Size:
         return self + -other
 
     def __mul__(self, other: Size) -> Size:
-        return _sum(
-            (tuple(sorted((*p, *q), key=_key)), count * times) for p, count in self.terms for q, times in other.terms
+        return sum_of_terms(
+            (tuple(sorted((*p, *q), key=order_key)), count * times)
+            for p, count in self.terms
+            for q, times in other.terms
         )
 
 
@@ -208,13 +222,14 @@ def _least(atom: Atom) -> int | None:
     return None if left is None or right is None else min(left, right)
 
 
-def _sum(terms: Iterable[tuple[Product, int]]) -> Size:
+def sum_of_terms(terms: Iterable[tuple[Product, int]]) -> Size:
+    """The sum of products, each a number of times, in normal form."""
     total: dict[Product, int] = {}
     for product, count in terms:
         total[product] = total.get(product, 0) + count
     left = [(product, count) for product, count in total.items() if count]
     joined = _joined(left)
-    return joined or Size(tuple(sorted(left, key=lambda term: (not term[0], [_key(a) for a in term[0]]))))
+    return joined or Size(tuple(sorted(left, key=lambda term: (not term[0], [order_key(a) for a in term[0]]))))
 
 
 def _joined(terms: list[tuple[Product, int]]) -> Size | None:
@@ -234,8 +249,8 @@ def _joined(terms: list[tuple[Product, int]]) -> Size | None:
             if more is None:
                 continue
             both = min(count, times, key=abs)
-            taken = [(tuple(sorted((*rest, atom), key=_key)), -both) for atom in (high, low)]
-            return _sum((*terms, *taken)) + Size(((rest, both),)) * (high.left + high.right + more)
+            taken = [(tuple(sorted((*rest, atom), key=order_key)), -both) for atom in (high, low)]
+            return sum_of_terms((*terms, *taken)) + Size(((rest, both),)) * (high.left + high.right + more)
     return None
 
 
@@ -265,77 +280,6 @@ def product_of(sizes: Iterable[Size]) -> Size:
     return total
 
 
-def quotient(left: Size, right: Size) -> Size | None:
-    """left // right, rounded down; None for a divisor that may be 0 or negative.
-
-    Exact for a divisor that divides every term, whatever the sizes, and so also for names, which count as positive.
-    """
-    if left == right:
-        return number(1)
-    if len(right.terms) == 1:
-        product, count = right.terms[0]
-        divided = [_over(term, product, count) for term in left.terms]
-        if all(d is not None for d in divided):
-            return _sum(d for d in divided if d is not None)
-    divisor = right.number
-    if divisor is None:
-        return _polynomial(left, right) if len(right.terms) > 1 else None
-    if divisor <= 0:
-        return None
-    whole = _sum((p, c // divisor) for p, c in left.terms)
-    rest = _sum((p, c % divisor) for p, c in left.terms)
-    if rest.number is not None:
-        return whole + number(rest.number // divisor)
-    inner = _inner_quotient(rest)
-    if inner is not None:
-        # floor((floor(x / a) + b) / c) = floor((x + a b) / (a c)) for whole numbers
-        by = inner.right
-        flat = quotient(inner.left + (rest - Size((((inner,), 1),))) * by, by * right)
-        return None if flat is None else whole + flat
-    return whole + Size((((Compound("//", rest, right),), 1),))
-
-
-def _inner_quotient(size: Size) -> Compound | None:
-    """The only quotient by a number among the terms, if it is a term by itself."""
-    found = [
-        a for product, _ in size.terms for a in product if isinstance(a, Compound) and a.kind == "//" and a.right.number
-    ]
-    return found[0] if len(found) == 1 and ((found[0],), 1) in size.terms else None
-
-
-def _polynomial(left: Size, right: Size) -> Size | None:
-    """left / right for sums, by division of polynomials, if nothing is left over.
-
-    An example is the batch of windows of a padded image, whose sides are sums, divided by their number.
-    """
-    atoms = sorted({_key(a) for product, _ in (*left.terms, *right.terms) for a in product})
-
-    def order(term: tuple[Product, int]) -> tuple[int, list[int]]:
-        keys = [_key(a) for a in term[0]]
-        return len(keys), [keys.count(atom) for atom in atoms]
-
-    product, count = max(right.terms, key=order)
-    total, rest = number(0), left
-    for _ in range(_MOST_STEPS):
-        if not rest.terms:
-            return total
-        part = _over(max(rest.terms, key=order), product, count)
-        if part is None:
-            return None
-        total, rest = total + _sum([part]), rest - _sum([part]) * right
-    return None
-
-
-def _over(term: tuple[Product, int], product: Product, count: int) -> tuple[Product, int] | None:
-    """A term divided by another one, if nothing is left over."""
-    atoms = list(term[0])
-    for atom in product:
-        if atom not in atoms:
-            return None
-        atoms.remove(atom)
-    return (tuple(atoms), term[1] // count) if term[1] % count == 0 else None
-
-
 def smaller(left: Size, right: Size) -> Size:
     """The smaller of two sizes."""
     return _chosen("min", left, right)
@@ -356,48 +300,3 @@ def _chosen(kind: Kind, left: Size, right: Size) -> Size:
         left, right = (Size(tuple((p, c // common) for p, c in s.terms)) for s in (left, right))
     left, right = sorted((left, right), key=lambda s: s.text)
     return Size((((Compound(kind, left, right),), max(common, 1)),))
-
-
-def broadcast(one: Size | None, other: Size | None) -> Size | None:
-    """The size of two dimensions that are broadcast with each other; None if it is not known."""
-    if one is None or other is None:
-        return None
-    if one == other or other.number == 1:
-        return one
-    if one.number == 1:
-        return other
-    for size in (one, other):
-        if size.number is not None and size.number > 1:
-            return size  # the other one is 1 or equal
-    return None
-
-
-def differ(left: Size, right: Size) -> bool | None:
-    """Whether two sizes are different for all sizes of the names: True, False if they are always equal, else None."""
-    if left == right:
-        return False
-    gap = left - right
-    for side in (gap, -gap):
-        if side.least is not None and side.least > 0:
-            return True
-    return None
-
-
-_MOST_TRIED = 4096
-
-
-def is_positive_dimension(size: Size) -> bool:
-    """Whether a dimension of this size is at least 1 in every run, as it depends on one name alone: see `least_size`.
-
-    A size that is limited from below may be 0.
-    """
-    return len(size.names) == 1 and "max(" not in size.text
-
-
-def least_size(name: str, sizes: Iterable[Size]) -> int:
-    """The least size of a named dimension with which none of the sizes that depend on it alone is empty.
-
-    Windows of convolutions and pools need that many elements. Sizes that are limited from below may be 0.
-    """
-    alone = [s for s in sizes if s.names == {name} and s.name is None and is_positive_dimension(s)]
-    return next((n for n in range(1, _MOST_TRIED) if all(s.at({name: n}) > 0 for s in alone)), 1)

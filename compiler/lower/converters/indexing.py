@@ -1,5 +1,7 @@
 """Converters of operators with computed indices. Negative indices count from the end; accesses are always in bounds.
 
+An index out of range ends a run on CPUs, as ONNX Runtime's; code for other devices reads or writes the nearest element.
+
 TVM's converters do not check indices, and need shapes that are known only at run time.
 """
 
@@ -11,6 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.places import checked_lengths, checked_places
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
@@ -37,6 +40,7 @@ def gather_elements(ctx: Context, data: relax.Expr, indices: relax.Expr) -> rela
     shape = dims_of(data)
     axis = ctx.attrs.get("axis", 0) % len(shape)
     _require_elements(shape[axis], indices)
+    indices = checked_places(ctx, indices, [shape[axis]])
 
     def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
         x, table = tensors
@@ -62,6 +66,7 @@ def gather_nd(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr
     indexed = shape[batch : batch + depth]
     for size in indexed:
         _require_elements(size, indices)
+    indices = checked_places(ctx, indices, indexed)
 
     def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
         x, table = tensors
@@ -96,6 +101,7 @@ def scatter_nd(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: rel
         columns = [_wrapped(known[..., d], shape[d]) for d in range(depth)]
         safe = constant(np.stack([c for c in columns if c is not None], axis=-1))
     else:
+        indices = checked_places(ctx, indices, shape[:depth])
 
         def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
             (table,) = tensors
@@ -144,8 +150,9 @@ def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.E
 
 @converter("ReverseSequence")
 def reverse_sequence(ctx: Context, data: relax.Expr, lengths: relax.Expr) -> relax.Expr:
-    """ReverseSequence. A length greater than the time axis reverses the whole axis."""
+    """ReverseSequence. On GPUs a length greater than the time axis reverses the whole axis."""
     batch, time = ctx.attrs.get("batch_axis", 1), ctx.attrs.get("time_axis", 0)
+    lengths = checked_lengths(ctx, lengths, dims_of(data)[time])
 
     def compute(x: te.Tensor, length: te.Tensor) -> te.Tensor:
         def at(*i: tirx.Var) -> tirx.Expr:
@@ -191,6 +198,7 @@ def _reduction(ctx: Context) -> str:
 
 def _safe(ctx: Context, indices: relax.Expr, size: Extent) -> relax.Expr:
     _require_elements(size, indices)
+    indices = checked_places(ctx, indices, [size])
     if not isinstance(size, int):
 
         def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
@@ -221,7 +229,7 @@ def _require_elements(size: Extent, indices: relax.Expr) -> None:
 
 @converter("Gather")
 def _gather(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
-    """Gather. Negative indices count from the end; an index out of range reads the nearest element."""
+    """Gather. Negative indices count from the end."""
     axis = ctx.attrs.get("axis", 0) % rank_of(data)
     size = dims_of(data)[axis]
     if isinstance(size, int) and isinstance(indices, tvm.ir.GenericConst):
@@ -231,8 +239,8 @@ def _gather(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
         known = np.where(known < 0, known + size, known)
         if isinstance(data, tvm.ir.GenericConst):
             return constant(np.take(data.value.numpy(), known, axis))
-        indices = constant(known.astype(np.int32))
-    return _taken(ctx, data, indices, axis)
+        return _taken(ctx, data, constant(known.astype(np.int32)), axis)
+    return _taken(ctx, data, checked_places(ctx, indices, [size]), axis)
 
 
 def _taken(ctx: Context, data: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:

@@ -17,6 +17,7 @@ from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, 
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent, as_int64, same
+from heterocc.compiler.lower.written import JOINS
 
 op = relax.op
 
@@ -138,7 +139,8 @@ def _concatenated(ctx: Context, parts: Sequence[relax.Expr], axis: int, shape: S
 
         return te.compute(wanted, at, name="T_concat")
 
-    return emit_sized(ctx.bb, compute, parts, [], shape, dtype_of(parts[0]), "concatenate", opaque=True)
+    joins = {JOINS: axis}
+    return emit_sized(ctx.bb, compute, parts, [], shape, dtype_of(parts[0]), "concatenate", opaque=True, attrs=joins)
 
 
 @converter("Split")

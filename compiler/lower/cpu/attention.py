@@ -16,15 +16,22 @@ from dataclasses import dataclass
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
 
+from heterocc.compiler.lower.cpu.appended import KEYS_ROOM, ROOMS, VALUES_ROOM, in_room, joins_of
 from heterocc.compiler.lower.cpu.generate.attention.attention import hidden_sizes, write_attention
-from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand, Step, broadcast, pitches, strided
+from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand, Step, pitches, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.operands import (
+    broadcast_operand,
+    dims_of,
+    float_shape,
+    repeated_heads,
+    without_idle_calls,
+)
 from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, size_of
-from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main
+from heterocc.compiler.lower.relax.importer import ImportedFunction
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, vars_of, write_main
 
 Steps = tuple[tuple[Step, relax.Expr | None], ...]
 """Steps in order, with the tensors of their operands."""
@@ -32,16 +39,18 @@ Steps = tuple[tuple[Step, relax.Expr | None], ...]
 
 def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     """The function with a kernel call for each attention, which is attributed to all its nodes."""
-    graph = _Graph(_without_idle_calls(function))
+    graph = _Graph(without_idle_calls(function))
     params = graph.function.mod["main"].params
-    with assuming([dim for p in params for dim in _dims(p)]) as assumed:
-        matches = [graph.certain_attention(b.var, assumed, isa) for b in graph.bindings]
-    found = {f.last: f for f in matches if f is not None}
+    rooms = ROOMS if graph.appended else ()
+    with assuming([*(dim for p in params for dim in dims_of(p)), *rooms]) as assumed:
+        matches = graph.matches(assumed, isa)
+    found = {f.last: f for f in matches}
     if not found:
         return function
     function = graph.function
     builder = relax.BlockBuilder(function.mod)
     kernels: dict[str, relax.GlobalVar] = {}
+    appending: dict[str, relax.GlobalVar] = {}
     node_of = dict(function.node_of)
     bindings = []
     for binding in graph.bindings:
@@ -53,6 +62,8 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
                 kernels[key] = builder.add_func(match.kernel.with_attr("global_symbol", name), name)
             given = [*match.arguments, *hidden_sizes(match.form)]
             value = relax.call_tir(kernels[key], given, binding.var.ty)
+        elif binding.var in graph.appended:
+            value = graph.appended[binding.var].call(builder, appending, binding.var.ty)
         bindings.append((binding.var, value, binding.var.name))
     live = {v for o in outputs_of(function.mod["main"]) for v in vars_of(o)}
     for var, value, _ in reversed(bindings):
@@ -65,38 +76,6 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     kept = [b for b in bindings if b[0] in live]
     mod = write_main(builder.get(), function.mod["main"].params, kept, outputs_of(function.mod["main"]))
     return dataclasses.replace(function, mod=mod, node_of=node_of)
-
-
-def _dims(param: relax.Var) -> Sequence[tirx.Expr]:
-    """The dimensions of a tensor, or the sizes that a parameter of sizes has."""
-    dims: Sequence[tirx.Expr] = param.ty.values if isinstance(param.ty, relax.ShapeType) else param.ty.shape.values
-    return dims
-
-
-def _without_idle_calls(function: ImportedFunction) -> ImportedFunction:
-    """The function without casts to the type and broadcasts to the shape that a value has."""
-    main = function.mod["main"]
-    outputs = outputs_of(main)
-    alias: dict[relax.Var, relax.Var] = {}
-    kept = []
-    for binding in bindings_of(main):
-        value = substitute(binding.value, alias)
-        if _is_idle(value, binding.var) and binding.var not in outputs:
-            alias[binding.var] = value.args[0]
-            continue
-        kept.append((binding.var, value, binding.var.name))
-    if not alias:
-        return function
-    return dataclasses.replace(function, mod=write_main(function.mod, main.params, kept, outputs))
-
-
-def _is_idle(value: relax.Expr, var: relax.Var) -> bool:
-    if not isinstance(value, relax.Call) or not isinstance(value.args[0], relax.Var):
-        return False
-    name, old, new = getattr(value.op, "name", ""), value.args[0].ty, var.ty
-    if name == "relax.astype":
-        return dtype_name(old) == dtype_name(new)
-    return name == "relax.broadcast_to" and bool(tvm_ffi.structural_equal(old.shape, new.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +103,33 @@ class _Graph:
         self.written: dict[str, tirx.PrimFunc | None] = {}
         for var, reader in reads:
             self.readers_of.setdefault(var, []).append(reader)
+        self.outputs = outputs_of(main)
+        self.appended = joins_of(function.mod, self.reads)
+
+    def matches(self, assumed: Assumptions, isa: Isa) -> list[_Match]:
+        """The attentions of the function, with kernels; leaves in `appended` what only they read, as keys or values."""
+        while True:
+            tried = [self.certain_attention(b.var, assumed, isa) for b in self.bindings]
+            found = [f for f in tried if f is not None]
+            left = {var: join for var, join in self.appended.items() if self._is_read_in_room(var, found)}
+            if len(left) == len(self.appended):
+                return found
+            self.appended = left
+
+    def _is_read_in_room(self, rows: relax.Var, matches: Sequence[_Match]) -> bool:
+        """Whether all that reads a variable is attention that has it as keys or values."""
+        readers = [m for m in matches if any(rows.same_as(a) for a in m.arguments)]
+        if any(rows.same_as(a) for m in readers for a in (m.arguments[0], *m.arguments[3:])):
+            return False
+        inside = {v for m in readers for v in m.inside}
+        seen = [rows]
+        for var in seen:
+            for reader in self.readers_of.get(var, []):
+                is_product = self._call(reader, "relax.matmul") is not None
+                if reader not in inside or (reader in self.outputs and not is_product):
+                    return False
+                seen += [] if is_product else [reader]
+        return bool(readers)
 
     def certain_attention(self, weights: relax.Var, assumed: Assumptions, isa: Isa) -> _Match | None:
         """The attention whose softmax a variable is, with its kernel; None if it is one for some sizes only."""
@@ -140,7 +146,7 @@ class _Graph:
     def attention(self, weights: relax.Var) -> _Match | None:
         """The attention whose softmax a variable is."""
         softmax = self._call(weights, "relax.nn.softmax")
-        shape = _float_shape(weights)
+        shape = float_shape(weights)
         if softmax is None or shape is None or len(shape) < 2:
             return None
         if int(softmax.attrs.axis) not in (-1, len(shape) - 1):
@@ -158,20 +164,20 @@ class _Graph:
         turned = self._only_reader(result, "relax.permute_dims")
         last = turned if turned is not None and self._keeps_columns(turned, result) else result
         outer, rows, keys = shape[:-2], shape[-2], shape[-1]
-        sides = [self._operand(q, outer), self._operand(k, outer), self._operand(v, outer)]
-        total = _float_shape(result)
+        sides = [self._operand(q, outer), self._operand(k, outer, KEYS_ROOM), self._operand(v, outer, VALUES_ROOM)]
+        total = float_shape(result)
         if total is None or total[:-1] != (*outer, rows) or any(s is None for s in sides):
             return None
         operands, arguments, turns = zip(*(s for s in sides if s is not None), strict=True)
         out = self._result(last, result)
-        terms = _float_shape(q)
+        terms = float_shape(q)
         if out is None or terms is None or 0 in (*shape, terms[-1], total[-1]):
             return None
         given: list[Step] = []
         masks: list[relax.Expr] = []
         for step, mask in steps:
             if mask is not None:
-                operand = _broadcast(mask, shape)
+                operand = broadcast_operand(mask, shape)
                 if operand is None:
                     return None
                 step = dataclasses.replace(step, operand=operand)
@@ -179,7 +185,7 @@ class _Graph:
             given.append(step)
         across = dataclasses.replace(operands[1], row=operands[1].column, column=operands[1].row)
         sizes = (rows, keys, terms[-1], total[-1])
-        zeros = None if empty is None else _broadcast(empty, shape)
+        zeros = None if empty is None else broadcast_operand(empty, shape)
         form = Attention(outer, *sizes, operands[0], across, operands[2], out, tuple(given), zeros, nan)
         masks += [] if empty is None else [empty]
         peeled = [*peeled_q, *peeled_k, *(v for left in turns for v in left)]
@@ -196,7 +202,7 @@ class _Graph:
         if where is None:
             return none
         condition, yes, no = self.value_of[where].args
-        if self._number(yes) != 0 or not no.same_as(weights) or _float_shape(where) != shape:
+        if self._number(yes) != 0 or not no.same_as(weights) or float_shape(where) != shape:
             return none
         nan = self._call(condition, "relax.isnan")
         if nan is not None and nan.args[0].same_as(weights):
@@ -207,7 +213,7 @@ class _Graph:
         array = self._array(condition)
         if array is not None and not array.any():
             return where, False, None, [where]
-        operand = _broadcast(condition, shape)
+        operand = broadcast_operand(condition, shape)
         rows = operand is not None and operand.dtype == "bool" and operand.column == 0
         return (where, False, condition, [where]) if rows else none
 
@@ -217,7 +223,7 @@ class _Graph:
         while isinstance(expr, relax.Var) and self.reads[expr] == 1:
             call = self._call(expr, "relax.multiply")
             number = None if call is None else self._number(call.args[1])
-            if call is None or number is None or _float_shape(call.args[0]) != _float_shape(expr):
+            if call is None or number is None or float_shape(call.args[0]) != float_shape(expr):
                 break
             left.append(expr)
             factor, expr = factor * number, call.args[0]
@@ -227,12 +233,12 @@ class _Graph:
         """The product that a softmax reads through steps, the steps, and the intermediate variables."""
         steps: list[tuple[Step, relax.Expr | None]] = []
         between: list[relax.Var] = []
-        while isinstance(expr, relax.Var) and self.reads[expr] == 1 and _float_shape(expr) is not None:
+        while isinstance(expr, relax.Var) and self.reads[expr] == 1 and float_shape(expr) is not None:
             call = self.value_of.get(expr)
             if self._call(expr, "relax.matmul") is not None:
                 return expr, tuple(reversed(steps)), between
             found = self._step(call)
-            if found is None or _float_shape(found[0]) != _float_shape(expr):
+            if found is None or float_shape(found[0]) != float_shape(expr):
                 return None
             between.append(expr)
             expr = found[0]
@@ -253,7 +259,7 @@ class _Graph:
             if name != "relax.add":
                 return None
             scores, mask = sorted(call.args, key=self._is_scores, reverse=True)
-            if not self._is_scores(scores) or _float_shape(mask) is None:
+            if not self._is_scores(scores) or float_shape(mask) is None:
                 return None
             array = self._array(mask)
             if array is not None and not array.any():
@@ -279,7 +285,7 @@ class _Graph:
 
     def _number(self, expr: relax.Expr) -> float | None:
         """The value of a constant of one element; None for other expressions."""
-        if not isinstance(expr, tvm.ir.GenericConst) or _float_shape(expr) is None:
+        if not isinstance(expr, tvm.ir.GenericConst) or float_shape(expr) is None:
             return None
         array = expr.value.numpy()
         return float(array.ravel()[0]) if array.size == 1 else None
@@ -302,53 +308,82 @@ class _Graph:
         axes = call.attrs.axes
         return tuple(int(a) % rank for a in axes) if axes is not None else tuple(reversed(range(rank)))
 
-    def _operand(self, expr: relax.Expr, outer: Sequence[int]) -> tuple[Operand, relax.Expr, list[relax.Var]] | None:
-        """A factor, the tensor that it is read from, and the transposition and reshapes between them."""
-        shape = _float_shape(expr)
+    def _operand(
+        self, expr: relax.Expr, outer: Sequence[int], room: tirx.Var | None = None
+    ) -> tuple[Operand, relax.Expr, list[relax.Var]] | None:
+        """A factor, the tensor that it is read from, and the transposition and reshapes between them.
+
+        `room` is the number of rows in the memory of a tensor that rows are appended to.
+        """
+        shape = float_shape(expr)
         if shape is None or len(shape) < 2:
             return None
         axes, source, left = self._axes(expr, len(shape)), expr, []
-        steps = pitches(shape)
         if axes is not None:
             left.append(expr)
             source = self.value_of[expr].args[0]
-            across = pitches(_float_shape(source) or ())
-            steps = [across[a] for a in axes]
+        source, view = self._reshaped(source, left)
+        repeated = self._repeated(source, view, left)
+        repeats = 1
+        if repeated is not None:
+            view, repeats = repeated
+            source, _ = self._reshaped(view, left)
+        stored, along = float_shape(source), float_shape(view)
+        if stored is None or along is None:
+            return None
+        join = self.appended.get(source) if isinstance(source, relax.Var) else None
+        if join is not None:
+            size = None if room is None else size_of(room)
+            wide = None if size is None else in_room(source, join.form.axis, view, along, size)
+            if size is None or wide is None:
+                return None
+            along, stored = wide, (*stored[: join.form.axis], size, *stored[join.form.axis + 1 :])
+        steps = pitches(along)
+        if repeated is not None:
+            del steps[-3]  # the axis of copies
+        steps = steps if axes is None else [steps[a] for a in axes]
+        found = strided(shape, steps, outer, stored)
+        if repeats > 1:
+            head = len(shape) - 3 if axes is None else axes.index(len(shape) - 3)
+            if head >= len(shape) - 2:
+                return None
+            place = len(outer) + 2 - len(shape) + head
+            found = dataclasses.replace(found, repeats=tuple(repeats if p == place else 1 for p in range(len(outer))))
+        return found, source, left
+
+    def _reshaped(self, source: relax.Expr, left: list[relax.Var]) -> tuple[relax.Expr, relax.Expr]:
+        """What reshapes lead to, and the last of them; `left` gets them all."""
+        view = source
         while any(self._call(source, f"relax.{name}") is not None for name in ("reshape", "expand_dims", "squeeze")):
             left.append(source)
             source = self.value_of[source].args[0]
-        stored = _float_shape(source)
-        return None if stored is None else (strided(shape, steps, outer, stored), source, left)
+        return source, view
+
+    def _repeated(self, source: relax.Expr, view: relax.Expr, left: list[relax.Var]) -> tuple[relax.Expr, int] | None:
+        """What is repeated if `view` is [..., heads · n, rows, columns] of `source` [..., heads, n, rows, columns].
+
+        Also the number n. Heads of keys and values are repeated for those of several queries.
+        """
+        call = self._call(source, "relax.broadcast_to")
+        if call is None or source.same_as(view):
+            return None
+        count = repeated_heads(*(dims_of(e) for e in (call.args[0], source, view)))
+        if count is None:
+            return None
+        left.append(source)
+        return call.args[0], count
 
     def _keeps_columns(self, last: relax.Var, result: relax.Var) -> bool:
         """Whether a transposition keeps the last axis in place."""
-        rank = len(_float_shape(result) or ())
+        rank = len(float_shape(result) or ())
         axes = self._axes(last, rank)
         return axes is None or axes[-1] == rank - 1
 
     def _result(self, last: relax.Var, result: relax.Var) -> Operand | None:
-        shape, stored = _float_shape(result), _float_shape(last)
+        shape, stored = float_shape(result), float_shape(last)
         if shape is None or stored is None:
             return None
         along = pitches(stored)
         axes = None if last.same_as(result) else self._axes(last, len(shape))
         steps = along if axes is None else [along[axes.index(a)] for a in range(len(shape))]
         return strided(shape, steps, shape[:-2], stored)
-
-
-def _broadcast(mask: relax.Expr, shape: Sequence[int]) -> Operand | None:
-    own = _shape(mask.ty)
-    return None if own is None else broadcast(own, dtype_name(mask.ty), shape)
-
-
-def _float_shape(expr: relax.Expr) -> tuple[int, ...] | None:
-    """The shape of a float32 tensor."""
-    ty = expr.ty
-    return _shape(ty) if isinstance(ty, relax.TensorType) and dtype_name(ty) == "float32" else None
-
-
-def _shape(ty: relax.TensorType) -> tuple[int, ...] | None:
-    if not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    found = [size_of(dim) for dim in ty.shape.values]
-    return None if any(n is None for n in found) else tuple(n for n in found if n is not None)

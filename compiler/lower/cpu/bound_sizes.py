@@ -104,9 +104,11 @@ class _Sizes:
         return var
 
     def _operations(self, expr: tirx.Expr) -> bool:
-        """Whether an expression has several operations, and no variables but sizes."""
+        """Whether an expression has several operations, no variables but sizes, and an integer as its value."""
         if type(expr) not in _KINDS or (type(expr.a) not in _KINDS and type(expr.b) not in _KINDS):
             return False
+        if str(expr.ty.dtype) != "int64":
+            return False  # the scale of a Resize, say
         used = tirx.analysis.undefined_vars(expr)
         return bool(used) and all(any(var.same_as(size) for size in self.given) for var in used)
 

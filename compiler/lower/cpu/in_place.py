@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from tvm import relax, tirx
 from tvm.ir import TensorLoad
@@ -18,9 +18,9 @@ from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_condition
 from heterocc.compiler.lower.cpu.generate.places import Linear, linear, shape_of
 from heterocc.compiler.lower.relax.importer import dtype_name, static_shape
 from heterocc.compiler.lower.relax.kernels import Home, KernelModule
-from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of
+from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, vars_of
 
-_BYTES = {"float64": 8, "float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
 """Bytes of an element of each type that is joined."""
 
 
@@ -29,6 +29,8 @@ def joined_in_place(module: KernelModule) -> KernelModule:
     bindings = [b for b in bindings_of(module.mod["main"]) if is_kernel_call(b.value)]
     outputs = outputs_of(module.mod["main"])
     written = {b.var for b in bindings if isinstance(b.var.ty, relax.TensorType) and b.var not in outputs}
+    views = views_of(module)
+    named = {b.var.name: b.var for b in bindings}
     orders: dict[str, tuple[int, ...]] = {}
     homes: dict[str, Home] = {}
     kernels: dict[str, KernelInfo] = {}
@@ -37,7 +39,7 @@ def joined_in_place(module: KernelModule) -> KernelModule:
         if name not in orders:
             orders[name] = joined_arguments(module.mod[name])
         given = arguments_of(binding.value)
-        parts = [given[n] for n in orders[name]]
+        parts = merged([given[n] for n in orders[name]], views, named)
         free = all(p in written and p.name not in homes for p in parts) and len(set(parts)) == len(parts)
         if not parts or not free or binding.var not in written:
             kernels[binding.var.name] = kernel
@@ -47,7 +49,7 @@ def joined_in_place(module: KernelModule) -> KernelModule:
         start = 0
         for part in parts:
             homes[part.name] = Home(binding.var.name, start)
-            start += math.prod(static_shape(part.ty) or ()) * _BYTES[dtype_name(part.ty)]
+            start += _bytes(part)
     return dataclasses.replace(module, kernels=tuple(kernels.values()), homes=homes) if homes else module
 
 
@@ -58,15 +60,52 @@ def _lies_in(name: str, parts: Collection[str], homes: Mapping[str, Home]) -> bo
     return name in parts
 
 
+def views_of(module: KernelModule) -> dict[str, Home]:
+    """Where the values that are parts of others, but are not written, begin."""
+    views = [b for b in bindings_of(module.mod["main"]) if _operator(b.value) == "relax.memory.view"]
+    return {b.var.name: Home(b.value.args[0].name, int(b.value.args[3])) for b in views}
+
+
+def merged(parts: Sequence[relax.Var], views: Mapping[str, Home], named: Mapping[str, relax.Var]) -> list[relax.Var]:
+    """`parts` with a value in place of all the parts of it that follow each other; `named` are the values by name."""
+    found: list[relax.Var] = []
+    place = 0
+    while place < len(parts):
+        whole = views[parts[place].name].whole if parts[place].name in views else None
+        end, following = 0, place
+        while following < len(parts) and views.get(parts[following].name) == Home(whole or "", end):
+            end += _bytes(parts[following])
+            following += 1
+        if whole is not None and end == _bytes(named[whole]):
+            found.append(named[whole])
+            place = following
+        else:
+            found.append(parts[place])
+            place += 1
+    return found
+
+
+def _bytes(value: relax.Var) -> int:
+    return math.prod(static_shape(value.ty) or ()) * BYTES.get(dtype_name(value.ty), 0)
+
+
+def _operator(value: relax.Expr) -> str | None:
+    return getattr(value.op, "name", None) if isinstance(value, relax.Call) else None
+
+
 def parts_among(module: KernelModule) -> dict[str, frozenset[int]]:
     """For each kernel the numbers of the arguments, its output among them, that may lie inside another value."""
     found: dict[str, frozenset[int]] = {}
-    for binding in bindings_of(module.mod["main"]) if module.homes else ():
+    bindings = bindings_of(module.mod["main"])
+    inside = {*module.homes, *views_of(module)}
+    for binding in bindings if inside else ():
         if is_kernel_call(binding.value):
             name = binding.value.args[0].name_hint
             given = [*arguments_of(binding.value), binding.var]
-            here = frozenset(n for n, v in enumerate(given) if getattr(v, "name", None) in module.homes)
+            here = frozenset(n for n, v in enumerate(given) if getattr(v, "name", None) in inside)
             found[name] = found.get(name, frozenset()) | here
+        elif any(v.name in inside for v in vars_of(binding.value)):
+            inside.add(binding.var.name)  # the same numbers in another shape
     return found
 
 
@@ -92,7 +131,7 @@ def joined_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:
             return ()
         found.append(number)
         end += shape[axis]
-    whole = end == block.extents[axis] and dtype_of(block.store.buffer) in _BYTES
+    whole = end == block.extents[axis] and dtype_of(block.store.buffer) in BYTES
     return tuple(found) if whole else ()
 
 

@@ -43,6 +43,7 @@ from heterocc.compiler.lower.cpu.guarded import has_sizes, sized_kernel
 from heterocc.compiler.lower.cpu.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.cpu.measured import Choice, CloseChoices
+from heterocc.compiler.lower.cpu.read_in_place import read_in_place
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
@@ -87,7 +88,7 @@ def schedule_kernels(
     """
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
     module = joined_products(joined_rows(module), isa)
-    module = joined_in_place(module) if in_place else module
+    module = joined_in_place(read_in_place(module)) if in_place else module
     weights = always_among(module, {p for p in module.mod["main"].params if p.name in module.arrays})
     parts = parts_among(module)
     paired = _paired(module, rounded)

@@ -16,6 +16,7 @@ from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.reduction.one_term import without_single_terms
 from heterocc.compiler.lower.gpu.reduction.rows import joins_rows
+from heterocc.compiler.lower.gpu.regions import with_single_reads
 from heterocc.compiler.lower.gpu.rules import RULES, SIZED_RULES, scheduled_by
 from heterocc.compiler.lower.gpu.tuning.tune import Kernel, Tuner
 from heterocc.compiler.lower.launches import launches
@@ -61,7 +62,7 @@ def schedule_kernels(module: KernelModule, target: Target, limits: Limits, tuner
             if isinstance(function, tirx.PrimFunc):
                 symbol = gvar.name_hint
                 where = f"node '{node_of[symbol]}'" if symbol in node_of else None
-                whole = without_single_terms(function)
+                whole = with_single_reads(without_single_terms(function))
                 packs = packable.get(symbol, frozenset())
                 packed = None
                 if tuner is not None and symbol in inputs and _fits(whole, limits):

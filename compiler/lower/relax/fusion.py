@@ -64,6 +64,52 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
     return not_fused(mod, alone)
 
 
+def sizes_in_shapes(fused: tvm.IRModule) -> tvm.IRModule:
+    """The module after FuseOps with every size that a fused function takes in the shape that it takes last.
+
+    FuseOps gives a function a parameter for a size that kernels read and no type in it shows. TVM then refuses the
+    kernel that FuseTIR writes, because it declares this size twice.
+    """
+    kept, changed = {}, {}
+    for name, function in fused.functions_items():
+        sizes = _size_parameters(function) if isinstance(function, relax.Function) and name.name_hint != "main" else []
+        if sizes:
+            changed[name] = sizes
+        else:
+            kept[name] = function
+    if not changed:
+        return fused
+    builder = relax.BlockBuilder(tvm.IRModule(kept))
+    added = {n: builder.add_func(_with_sizes_last(fused[n], s), n.name_hint) for n, s in changed.items()}
+
+    def moved(value: relax.Expr) -> relax.Expr:
+        if not isinstance(value, relax.Call) or value.op not in changed:
+            return value
+        sizes = changed[value.op]
+        shapes = [a for a in value.args if isinstance(a, relax.ShapeExpr)]
+        shape = relax.ShapeExpr([*(d for s in shapes for d in s.values), *(value.args[i] for i in sizes)])
+        rest = [a for i, a in enumerate(value.args) if i not in sizes and not isinstance(a, relax.ShapeExpr)]
+        return relax.Call(added[value.op], [*rest, shape], value.attrs, value.ty_args, value.span)
+
+    main = fused["main"]
+    bindings = [(b.var, moved(b.value), b.var.name) for b in bindings_of(main)]
+    return write_main(builder.get(), main.params, bindings, outputs_of(main))
+
+
+def _size_parameters(function: relax.Function) -> list[int]:
+    """The places of the parameters that are sizes."""
+    return [index for index, param in enumerate(function.params) if isinstance(param.ty, tvm.ir.PrimType)]
+
+
+def _with_sizes_last(function: relax.Function, sizes: Collection[int]) -> relax.Function:
+    """A fused function whose parameters `sizes`, by place, are elements of its last one."""
+    shapes = [p for p in function.params if isinstance(p.ty, relax.ShapeType)]
+    values = [*(d for s in shapes for d in s.ty.values), *(function.params[i] for i in sizes)]
+    rest = [p for i, p in enumerate(function.params) if i not in sizes and not isinstance(p.ty, relax.ShapeType)]
+    shape = relax.Var("tir_vars", relax.ShapeType(values))
+    return relax.Function([*rest, shape], function.body, function.ret_ty, function.is_pure, function.attrs)
+
+
 def is_inlined(mod: tvm.IRModule, value: relax.Expr) -> bool:
     """Whether an expression calls a kernel that fusion inlines into its reader."""
     return _injective(mod, value) is not None

@@ -16,7 +16,7 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.backend import KernelInfo
 from heterocc.compiler.lower.relax.account import Account, carry_over, follow_fusion, open_account, values_written
-from heterocc.compiler.lower.relax.fusion import without_blowup
+from heterocc.compiler.lower.relax.fusion import sizes_in_shapes, without_blowup
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
 from heterocc.compiler.lower.straight import (
     arguments_of,
@@ -33,7 +33,7 @@ from heterocc.compiler.lower.tvm_fixes.legalise import legalised
 from heterocc.compiler.lower.tvm_fixes.nan_order import numbers_first
 from heterocc.compiler.lower.tvm_fixes.reduction_start import start_from_infinity
 from heterocc.compiler.lower.variables import Extent, in_one_form, same
-from heterocc.compiler.lower.written import WRITTEN
+from heterocc.compiler.lower.written import APPENDS, WRITTEN
 
 if TYPE_CHECKING:
     from tvm.ir.transform import Pass
@@ -92,7 +92,7 @@ def to_kernels(
         account = open_account(mod, function)
         fused = relax.transform.FuseOps()(mod)
         follow_fusion(mod, fused, account)
-        flat = relax.transform.FuseTIR()(fused)
+        flat = relax.transform.FuseTIR()(sizes_in_shapes(fused))
     carry_over(fused, flat, account)
     flat = _own_outputs(flat, account)
     return _named(flat, function, arrays, account)
@@ -214,7 +214,7 @@ def _named(
                 where=f"node '{nodes[-1]}'" if nodes else None,
             )
         old = call.args[0]
-        symbol = _fresh(_symbol(nodes, written[binding.var]), taken)
+        symbol = _fresh(_prefix(mod[old]) + _symbol(nodes, written[binding.var]), taken)
         if old.name_hint not in renamed:
             kernel = mod[old].without_attr("global_symbol").with_attr("global_symbol", symbol)
             renamed[old.name_hint] = builder.add_func(kernel, symbol)
@@ -239,7 +239,10 @@ def _is_view(function: tirx.PrimFunc, call: relax.Call) -> bool:
     # TVM also recognises a copy of the first part of a tensor as a reshape, so compare the sizes.
     if dtype_name(argument.ty) != dtype_name(call.ty) or not same([_elements(argument.ty)], [_elements(call.ty)]):
         return False
-    return bool(relax.analysis.has_reshape_pattern(in_one_form(function)))
+    try:
+        return bool(relax.analysis.has_reshape_pattern(in_one_form(function)))
+    except tvm.error.InternalError:  # its analysis of indices does not know all products of sums
+        return False
 
 
 def _elements(ty: relax.TensorType) -> Extent:
@@ -281,6 +284,15 @@ def always_among(module: KernelModule, values: Collection[relax.Var]) -> dict[st
         here = frozenset(i for i, a in enumerate(arguments) if a in values)
         found[symbol] = found.get(symbol, here) & here
     return found
+
+
+def _prefix(function: tirx.PrimFunc) -> str:
+    """The start of a symbol by which the runtime finds kernels that append rows: `append2.` for those of axis 2.
+
+    No other symbol has a full stop.
+    """
+    axis = (function.attrs or {}).get(APPENDS)
+    return "" if axis is None else f"append{int(axis)}."
 
 
 def _symbol(nodes: tuple[str, ...], values: tuple[str, ...]) -> str:

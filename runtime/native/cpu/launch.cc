@@ -8,6 +8,7 @@
 #include "allocator.h"
 #include "arrange.h"
 #include "fast_path.h"
+#include "fast_sizes.h"
 #include "heap.h"
 #include "sequences.h"
 #include "thread_pool.h"
@@ -28,6 +29,13 @@ constexpr auto Entries(std::integer_sequence<int, kIndex...>) {
 }
 
 constexpr auto kEntries = Entries(std::make_integer_sequence<int, kMaxThreads>());
+
+// The functions of Python's; `arrays` is the table of numpy's C API. nullptr if the process lacks one.
+const heterocc::cpu::Python* FindPython(void** arrays) {
+  static heterocc::cpu::Python python;
+  static const bool found = python.Find(arrays);
+  return found ? &python : nullptr;
+}
 
 }  // namespace
 
@@ -74,10 +82,18 @@ __attribute__((visibility("default"))) void* heterocc_cpu_runner(void** arrays, 
                                                                  const heterocc::cpu::Value* outputs,
                                                                  int64_t output_count, void* const* calls,
                                                                  int64_t call_count) {
-  static heterocc::cpu::Python python;
-  static const bool found = python.Find(arrays);
-  if (!found) return nullptr;
-  return heterocc::cpu::NewRunner(&python, inputs, input_count, outputs, output_count, calls, call_count);
+  const heterocc::cpu::Python* const python = FindPython(arrays);
+  if (python == nullptr) return nullptr;
+  return heterocc::cpu::NewRunner(python, inputs, input_count, outputs, output_count, calls, call_count);
+}
+
+// See NewSizedRunner in fast_sizes.h; the rest as above.
+__attribute__((visibility("default"))) void* heterocc_cpu_sized_runner(
+    void** arrays, const heterocc::cpu::SizedInput* inputs, int64_t input_count,
+    const heterocc::cpu::SizedOutput* outputs, int64_t output_count, void* function, void* weights) {
+  const heterocc::cpu::Python* const python = FindPython(arrays);
+  if (python == nullptr) return nullptr;
+  return heterocc::cpu::NewSizedRunner(python, inputs, input_count, outputs, output_count, function, weights);
 }
 
 // Bytes that the heap of allocator.h has from the system.

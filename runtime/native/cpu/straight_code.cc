@@ -3,10 +3,12 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 
 #include "heap.h"
+#include "row_memory.h"
 
 namespace heterocc::cpu {
 namespace {
@@ -89,9 +91,25 @@ DLTensor* TensorOf(const TVMFFIAny& value) {
   return value.type_index == kTVMFFIDLTensorPtr ? static_cast<DLTensor*>(value.v_ptr) : nullptr;
 }
 
+// The memory of rows that a run appends.
+struct Appended {
+  std::shared_ptr<RowMemory> memory;  // null if the result is a tensor of its own
+  int64_t start = 0;
+  bool is_claimed = false;  // the rows from `start` on, in the memory of the input
+};
+
 class Runner {
  public:
-  Runner(Program* program, const AnyView* inputs) : program_(*program), inputs_(inputs), rooms_(&program->rooms) {}
+  Runner(Program* program, const AnyView* inputs)
+      : program_(*program), inputs_(inputs), rooms_(&program->rooms), appended_(program->appends.size()) {}
+
+  ~Runner() {
+    for (const Appended& rows : appended_) {
+      if (rows.is_claimed && !is_done_) rows.memory->Unclaim(rows.start);
+    }
+  }
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
 
   bool Run(Any* results) {
     if (!SetInputs()) return false;
@@ -99,6 +117,7 @@ class Runner {
       if (!Perform(step)) return false;
     }
     *results = Results();
+    is_done_ = true;
     return true;
   }
 
@@ -122,6 +141,7 @@ class Runner {
         return Compare(step);
       case Step::kTake: {
         Room& room = program_.rooms[static_cast<size_t>(step.index)];
+        if (room.append >= 0) return true;  // when its only tensor gets its shape
         int64_t count = 1;
         for (int64_t i = 0; i < step.count; ++i) count *= Value(program_.sizes[static_cast<size_t>(step.first + i)]);
         if (count < 0) TVM_FFI_THROW(ValueError) << "a value of a negative size";
@@ -135,10 +155,14 @@ class Runner {
         const Room& room = program_.rooms[static_cast<size_t>(step.source)];
         DLTensor& tensor = program_.slots[static_cast<size_t>(step.index)].tensor;
         SetShape(step);
+        tensor.byte_offset = 0;
+        if (room.append >= 0) {
+          TakeRows(room.append);
+          return true;
+        }
         const auto offset = static_cast<size_t>(Value(step.offset));
         CheckFits(offset + Bytes(tensor), room.bytes);
         tensor.data = static_cast<char*>(room.data) + offset;
-        tensor.byte_offset = 0;
         return true;
       }
       case Step::kView: {
@@ -164,6 +188,45 @@ class Runner {
       }
     }
     return false;
+  }
+
+  // Sets the memory of a result of which an input is the first rows, and that of the input.
+  void TakeRows(int64_t number) {
+    const Append& append = program_.appends[static_cast<size_t>(number)];
+    Appended& rows = appended_[static_cast<size_t>(number)];
+    const DLTensor& past = *TensorOf(inputs_[append.input].CopyToTVMFFIAny());
+    DLTensor& result = program_.slots[static_cast<size_t>(append.slot)].tensor;
+    rows.start = past.shape[append.axis];
+    int64_t past_room = rows.start;
+    int64_t room = result.shape[append.axis];
+    if (const std::shared_ptr<RowMemory> known = RowMemory::Of(past)) {
+      const bool is_held = known->Holds(past, append.axis);
+      if (is_held) past_room = known->room();
+      rows.is_claimed = is_held && known->Claim(Planes(past, append.axis), room);
+      rows.memory = rows.is_claimed ? known : RowMemory::New(Planes(result, append.axis));
+      result.data = rows.memory->data();
+      room = rows.memory->room();
+    } else {
+      Room& own = program_.rooms[static_cast<size_t>(append.room)];
+      rooms_.Take(&own, Bytes(result));
+      result.data = own.data;
+    }
+    if (past_room == rows.start && !IsCompact(past)) TVM_FFI_THROW(ValueError) << "a tensor that is not compact";
+    SetMemory(append.past, past, append.axis, rows.is_claimed ? 0 : past_room);
+    SetMemory(append.memory, result, append.axis, room);
+  }
+
+  // Makes a slot a tensor with another size along an axis, at the same address.
+  void SetMemory(int64_t slot, const DLTensor& like, int64_t axis, int64_t extent) {
+    DLTensor& tensor = program_.slots[static_cast<size_t>(slot)].tensor;
+    tensor.data = like.data;
+    tensor.byte_offset = like.byte_offset;
+    int64_t stride = 1;
+    for (int64_t i = like.ndim - 1; i >= 0; --i) {
+      tensor.shape[i] = i == axis ? extent : like.shape[i];
+      tensor.strides[i] = stride;
+      stride *= tensor.shape[i];
+    }
   }
 
   int64_t Value(const Size& size) const { return size.computed ? program_.At(size.value) : size.value; }
@@ -210,6 +273,9 @@ class Runner {
         found.push_back(Any(inputs_[index]));
       } else if (result.kind == Result::kObject) {
         found.push_back(program_.objects[index]);
+      } else if (const Appended* const rows = RowsOf(result)) {
+        const Append& append = program_.appends[static_cast<size_t>(rows - appended_.data())];
+        found.push_back(rows->memory->FirstRows(program_.slots[index].tensor, append.axis));
       } else {
         Block*& block = blocks[static_cast<size_t>(result.room)];
         Room& room = program_.rooms[static_cast<size_t>(result.room)];
@@ -226,9 +292,19 @@ class Runner {
     return found;
   }
 
+  // The rows that a result is, if it shares their memory.
+  const Appended* RowsOf(const Result& result) const {
+    const int64_t append = program_.rooms[static_cast<size_t>(result.room)].append;
+    if (append < 0) return nullptr;
+    const Appended& rows = appended_[static_cast<size_t>(append)];
+    return rows.memory == nullptr ? nullptr : &rows;
+  }
+
   Program& program_;
   const AnyView* inputs_;
   Rooms rooms_;
+  std::vector<Appended> appended_;
+  bool is_done_ = false;
 };
 
 // See cpu_api.straight.
@@ -236,11 +312,18 @@ Any NewProgram(const Module& executable, const tvm::ffi::String& name, const Arr
                const Function& machine) {
   std::shared_ptr<Program> program = Read(executable, name, weights);
   if (program == nullptr) return nullptr;
-  return Function::FromPacked([program, machine](PackedArgs arguments, Any* results) {
-    if (arguments.size() != program->inputs + 1 || !Run(program.get(), arguments.data(), results)) {
-      machine.CallPacked(arguments, results);  // which says what is wrong
+  std::vector<int64_t> lengthened;
+  for (const Append& append : program->appends) lengthened.push_back(append.input);
+  const auto run = Function::FromPacked([program, machine](PackedArgs arguments, Any* results) {
+    if (arguments.size() == program->inputs + 1 && Run(program.get(), arguments.data(), results)) return;
+    machine.CallPacked(arguments, results);  // which says what is wrong
+    for (int32_t i = 0; i < arguments.size(); ++i) {
+      const DLTensor* const tensor = TensorOf(arguments[i].CopyToTVMFFIAny());
+      // The machine would have read it as if it were.
+      if (tensor != nullptr && !IsCompact(*tensor)) TVM_FFI_THROW(ValueError) << "a tensor that is not compact";
     }
   });
+  return Array<Any>{run, tvm::ffi::Shape(lengthened)};
 }
 
 }  // namespace

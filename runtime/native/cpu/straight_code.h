@@ -40,6 +40,7 @@ struct Room {
   size_t element_bytes;
   void* data;
   size_t bytes;
+  int64_t append = -1;  // the number of what appends the rows of an input, if a result is all that is here
 };
 
 // A part of the table of sizes: code that computes sizes stores aligned vectors of them.
@@ -70,6 +71,18 @@ struct Result {
   int64_t room;
 };
 
+// A kernel `(past, new, count, result)` that appends rows to those of an input. All code that reads the result takes
+// the size along the axis to be that of its memory, and the number of rows from elsewhere; so does the kernel, for
+// which a past without rows is one in the result's memory. See compiler/lower/cpu/generate/append.py.
+struct Append {
+  int64_t axis;
+  int64_t input;
+  int64_t slot;  // of the result
+  int64_t room;  // of the result, if this is not in the input's memory
+  int64_t past;  // the slots of both memories, which are the arguments of kernels
+  int64_t memory;
+};
+
 struct Program {
   tvm::ffi::ObjectRef executable;
   int64_t inputs = 0;  // without the weights
@@ -86,6 +99,7 @@ struct Program {
   std::deque<Slot> slots;  // addresses stay
   std::vector<Room> rooms;
   std::vector<Result> results;
+  std::vector<Append> appends;
 
   Slot* AddSlot(int64_t rank, DLDataType dtype);
 
@@ -95,11 +109,12 @@ struct Program {
 
 // The function `name` of an executable of TVM's virtual machine, whose last parameter is the tuple `weights`; nullptr
 // if it has instructions that are not known here: branches, calls of other such functions, tensors of other devices.
+// Rows are appended in place to inputs that are in a RowMemory.
 std::unique_ptr<Program> Read(const tvm::ffi::Module& executable, const std::string& name,
                               const tvm::ffi::Array<tvm::ffi::Any>& weights);
 
-// Runs a program on its inputs. False if their types or shapes are not what it takes. Throws what kernels throw, and
-// std::bad_alloc; the memory of the run is given back.
+// Runs a program on its inputs, which are compact, or RowMemory holds them and rows are appended. False if their types
+// or shapes are not what it takes. Throws what kernels throw, and std::bad_alloc; the memory of the run is given back.
 bool Run(Program* program, const tvm::ffi::AnyView* inputs, tvm::ffi::Any* results);
 
 }  // namespace heterocc::cpu

@@ -163,7 +163,7 @@ def test_results_outlive_later_runs_and_the_session(small: Path) -> None:
 
 def test_runs_keep_no_references_and_use_the_memory_of_dropped_results(session: Session) -> None:
     feed = feed_of(0)
-    assert cpu_runner._is_usable()
+    assert cpu_runner.is_usable()
     dtype = feed["a"].dtype
     session.run(feed)
     before = [sys.getrefcount(o) for o in (feed, feed["a"], feed["b"], dtype, "y", "z")]
@@ -200,7 +200,7 @@ def test_threads_share_a_session(session: Session) -> None:
 
 
 def test_without_native_runs_results_are_the_same(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_runner, "_is_usable", lambda: False)
+    monkeypatch.setattr(cpu_runner, "is_usable", lambda: False)
     with load(small) as session:
         for seed in range(3):
             assert_right(session.run(feed_of(seed)), feed_of(seed))

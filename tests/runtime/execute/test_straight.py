@@ -47,9 +47,9 @@ def straight(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     original = cpu_api.straight
 
     def recorded(executable: Any, name: str, weights: Any, machine: Any) -> Any:
-        function = original(executable, name, weights, machine)
+        function, lengthened = original(executable, name, weights, machine)
         found.append(function is not machine)
-        return function
+        return function, lengthened
 
     monkeypatch.setattr(cpu_api, "straight", recorded)
     yield found
@@ -99,7 +99,7 @@ def test_memory_of_runs_is_given_back(bundle: Path, straight: list[bool]) -> Non
 def test_inputs_that_do_not_fit_reach_the_machine_which_says_so(bundle: Path, straight: list[bool]) -> None:
     with load(bundle, threads=1) as session:
         code = session._alive().pool.chain.compiled[0]
-        function = code.function()
+        function, _ = code.function()
         for x, reason in ((np.zeros((3, 5), np.float32), "match_cast error"), (np.zeros((3, 4)), "expect Tensor with")):
             rows = tvm_ffi.from_dlpack(np.zeros(1, np.int64))
             with pytest.raises((RuntimeError, ValueError), match=reason):

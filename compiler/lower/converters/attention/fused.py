@@ -19,6 +19,7 @@ from heterocc.compiler.lower.converters.attention.operators import (
     heads_apart,
     heads_joined,
 )
+from heterocc.compiler.lower.converters.places import checked_places
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
@@ -109,6 +110,7 @@ def rotary_embedding(
     else:
         first = ctx.bb.emit(op.reshape(as_dtype(positions, "int64"), (1, 1)))
         places = ctx.bb.emit(op.add(first, numbers(ctx, steps, (1, steps))))
+    places = checked_places(ctx, places, [dims_of(cos)[0]], from_end=False)
     result = rotated(ctx, apart, cos, sin, places, bool(ctx.attrs.get("interleaved", 0)))
     return result if len(shape) == 4 else _joined(ctx, result)
 

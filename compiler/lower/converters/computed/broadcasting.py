@@ -1,8 +1,8 @@
-"""Operators by element on tensors of which only the run knows whether a size is 1, and so stands for another."""
+"""Operators that broadcast tensors of which only the run knows whether a size is 1, and so stands for another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -10,7 +10,8 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import elements, results, sizes, vector, whole, within
 from heterocc.compiler.lower.converters.registry import REQUIRED, Context, converter, own_converter
-from heterocc.compiler.lower.converters.values import dtype_of, rank_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
+from heterocc.compiler.lower.sized import emit_sized
 
 Buffers = Sequence[tirx.Buffer]
 
@@ -22,10 +23,23 @@ BROADCAST = (
 """Operators whose inputs are all broadcast to one shape. Source: ONNX, "Multidirectional Broadcasting"."""
 
 
-def _columns(ins: Buffers) -> list[list[tirx.Expr]]:
+PRODUCTS = ("MatMul",)
+"""Operators whose inputs are stacks of matrices: all dimensions but the last two are broadcast."""
+
+
+def broadcast_dims(op_type: str, shape: Sequence[Any]) -> Sequence[Any]:
+    """The dimensions of an input that are broadcast."""
+    return shape[:-2] if op_type in PRODUCTS else shape
+
+
+def _columns(shapes: Iterable[Sequence[tirx.Expr]]) -> list[list[tirx.Expr]]:
     """The sizes of the inputs for each dimension of the result, the first one first."""
-    backwards = zip_longest(*([d.astype("int64") for d in reversed(b.shape)] for b in ins), fillvalue=whole(1))
+    backwards = zip_longest(*([d.astype("int64") for d in reversed(shape)] for shape in shapes), fillvalue=whole(1))
     return [list(column) for column in backwards][::-1]
+
+
+def _columns_of(ctx: Context, ins: Buffers) -> list[list[tirx.Expr]]:
+    return _columns(broadcast_dims(ctx.node.op_type, list(b.shape)) for b in ins)
 
 
 def _size(column: Sequence[tirx.Expr]) -> tirx.Expr:
@@ -39,19 +53,32 @@ def _size(column: Sequence[tirx.Expr]) -> tirx.Expr:
 @sizes(*BROADCAST)
 def _broadcast(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     rank = max(map(rank_of, inputs))
-    return vector(ctx, inputs, rank, lambda ins: [_size(column) for column in _columns(ins)])
+    return vector(ctx, inputs, rank, lambda ins: [_size(column) for column in _columns_of(ctx, ins)])
 
 
-@converter(*BROADCAST, domain=REQUIRED)
+@sizes(*PRODUCTS)
+def _product_sizes(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        one, other = (list(b.shape) for b in ins)
+        stack = [_size(column) for column in _columns_of(ctx, ins)]
+        return [*stack, *one[-2:-1], *([other[-1]] if len(other) > 1 else [])]
+
+    ranks = rank_of(left), rank_of(right)
+    return vector(ctx, [left, right], max(ranks) - sum(rank == 1 for rank in ranks), numbers)
+
+
+@converter(*BROADCAST, *PRODUCTS, domain=REQUIRED)
 def _fitting(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     """A number that is computed only if all sizes are equal or 1."""
 
     def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
         text = "the sizes of its inputs differ"
-        fits = [tirx.any(size == _size(column), size == whole(1)) for column in _columns(ins) for size in column]
+        fits = [
+            tirx.any(size == _size(column), size == whole(1)) for column in _columns_of(ctx, ins) for size in column
+        ]
         return [(tirx.all(*fits), text)]
 
-    return vector(ctx, inputs, 1, lambda ins: [_size(_columns(ins)[0])], check)
+    return vector(ctx, inputs, 1, lambda ins: [_size(_columns_of(ctx, ins)[0])], check)
 
 
 @results(*BROADCAST)
@@ -60,6 +87,28 @@ def _broadcasted(ctx: Context, *inputs: relax.Expr) -> Any:
     convert = own_converter("", ctx.node.op_type)
     whole_inputs = [_expanded(ctx, data) for data in inputs]
     return ctx.original(*whole_inputs) if convert is None else convert(ctx, *whole_inputs)
+
+
+@results(*PRODUCTS)
+def _product(ctx: Context, left: relax.Expr, right: relax.Expr) -> Any:
+    """The product of stacks that both have the dimensions of the result."""
+    if min(rank_of(left), rank_of(right)) < 2:
+        return ctx.original(left, right)
+
+    def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            (data,) = given
+            stack = zip(i[len(shape) - len(data.shape) : -2], data.shape[:-2], strict=True)
+            return data(*(within(v.astype("int64"), d) for v, d in stack), *i[-2:])
+
+        return te.compute(shape, at, name="expand")
+
+    wanted = ctx.result()[:-2]
+    whole_inputs = [
+        emit_sized(ctx.bb, compute, [data], [], [*wanted, *dims_of(data)[-2:]], dtype_of(data), "expand")
+        for data in (left, right)
+    ]
+    return ctx.original(*whole_inputs)
 
 
 def _expanded(ctx: Context, data: relax.Expr) -> relax.Expr:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
-from tvm import relax, tirx
+import onnx
+from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import element, vector, whole
 from heterocc.compiler.lower.converters.registry import REQUIRED, Context, converter
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of
+from heterocc.compiler.lower.sized import emit_sized
 
 WANTED = "heterocc_wanted"
 """The attribute of an If of the domain REQUIRED: 1 if the condition has to be true, else 0."""
 AXES = "heterocc_axes"
 """The attribute of the domain REQUIRED: the axes whose sizes a Squeeze needs to be 1; the one that a Shape checks;
 those of which a Reshape copies the size in place of a 0."""
+LENGTHS = "heterocc_lengths"
+"""The attribute of a Size of the domain REQUIRED: the sizes of its axes. `NAMED` is the operator that needs them."""
 LEAST, NAMED = "heterocc_least", "heterocc_named"
 """The attributes of a Shape of the domain REQUIRED: the least size, and the text of the error for a smaller one."""
 
@@ -72,3 +78,32 @@ def _least(ctx: Context, data: relax.Expr) -> relax.Expr:
         return [(size(ins) >= whole(least), bytes(ctx.attrs[NAMED]).decode())]
 
     return vector(ctx, [data], 1, lambda ins: [size(ins)], check)
+
+
+@converter("Size", domain=REQUIRED)
+def _of_sizes(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """A number that is computed only if dimensions have the sizes that a node needs."""
+    wanted = zip(ctx.attrs[AXES], ctx.attrs[LENGTHS], strict=True)
+    places = [(int(axis), int(size)) for axis, size in wanted]
+    text = "a computed size of an input is not what the others need"
+
+    def check(ins: Sequence[tirx.Buffer]) -> list[tuple[tirx.Expr, str]]:
+        return [(tirx.EQ(ins[0].shape[axis].astype("int64"), whole(size)), text) for axis, size in places]
+
+    named = onnx.NodeProto()
+    named.CopyFrom(ctx.node)
+    named.op_type = bytes(ctx.attrs[NAMED]).decode()
+    own = dataclasses.replace(ctx, node=named)
+    return vector(own, [data], 1, lambda ins: [ins[0].shape[places[0][0]]], check)
+
+
+@converter("Identity", domain=REQUIRED)
+def _of_shape(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """The data with the shape that a node needs. A run ends in which a size differs that is not a number here."""
+    wanted = ctx.result()
+    declared = [own if isinstance(size, int) else size for own, size in zip(dims_of(data), wanted, strict=True)]
+
+    def compute(tensors: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        return te.compute(shape, lambda *i: tensors[0](*i), name="shaped")
+
+    return emit_sized(ctx.bb, compute, [data], [], wanted, dtype_of(data), "shaped", opaque=True, shapes=[declared])

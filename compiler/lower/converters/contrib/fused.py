@@ -7,6 +7,7 @@ import math
 from tvm import relax
 
 from heterocc.compiler.lower.converters.contrib.operators import standard
+from heterocc.compiler.lower.converters.places import checked_places
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, scalar, shape_of
 
@@ -92,8 +93,9 @@ def embed_layer_normalization(
 
 
 def _rows(ctx: Context, table: relax.Expr, indices: relax.Expr) -> relax.Expr:
-    """The rows of a table that indices name; an index out of range names the nearest row."""
+    """The rows of a table that indices name. On GPUs an index out of range names the nearest row."""
     shape = dims_of(indices)
     flat = ctx.bb.emit(op.reshape(as_dtype(indices, "int64"), (math.prod(shape),)))
+    flat = checked_places(ctx, flat, [dims_of(table)[0]], from_end=False)
     found = ctx.bb.emit(op.take(table, flat, axis=0, mode="clip"))
     return ctx.bb.emit(op.reshape(found, (*shape, shape_of(table)[1])))

@@ -6,6 +6,7 @@ import numpy as np
 from tvm import relax
 
 from heterocc.compiler.lower.converters.ml.scores import matrix
+from heterocc.compiler.lower.converters.places import checked_places
 from heterocc.compiler.lower.converters.registry import ML, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, is_float, scalar
 from heterocc.compiler.lower.straight import constant
@@ -68,7 +69,8 @@ def array_feature_extractor(ctx: Context, data: relax.Expr, places: relax.Expr) 
         data = ctx.bb.emit(op.expand_dims(data, 0))
     axis = len(dims_of(data)) - 1
     flat = places if len(dims_of(places)) == 1 else op.reshape(places, (-1,))
-    return op.take(data, ctx.bb.emit(flat), axis=axis, mode="clip")
+    flat = checked_places(ctx, ctx.bb.emit(flat), [dims_of(data)[axis]], from_end=False)
+    return op.take(data, flat, axis=axis, mode="clip")
 
 
 @converter("FeatureVectorizer", domain=ML)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from heterocc.compiler.lower.converters.places import checked_lengths
 from heterocc.compiler.lower.converters.recurrent.kernel import write_layer
 from heterocc.compiler.lower.converters.recurrent.layer import GATES, STATES, Activation, Layer, activations
 from heterocc.compiler.lower.converters.registry import Context, converter
@@ -58,7 +59,8 @@ def layer_of(
     data = ctx.bb.normalize(data)
     steps, batch, width = dims_of(data)
     flat = ctx.bb.emit(op.reshape(data, (steps * batch, width)))
-    given = _Inputs(flat, weight, recurrence, bias, None if _are_all(lengths, steps) else lengths, states, peephole)
+    lengths = None if lengths is None or _are_all(lengths, steps) else checked_lengths(ctx, lengths, steps)
+    given = _Inputs(flat, weight, recurrence, bias, lengths, states, peephole)
     directions, _, hidden = shape_of(recurrence)
     found = []
     for d, functions in enumerate(_activations(ctx, kind, directions)):
@@ -158,10 +160,10 @@ def _initial(state: relax.Expr | None, direction: int, shape: tuple[Any, int], d
     return constant(np.zeros(shape, dtype)) if isinstance(shape[0], int) else op.zeros(shape, dtype)
 
 
-def _are_all(lengths: relax.Expr | None, steps: Any) -> bool:
+def _are_all(lengths: relax.Expr, steps: Any) -> bool:
     """Whether no sequence ends before the last step."""
-    known = None if lengths is None else fixed(lengths)
-    return lengths is None or (isinstance(steps, int) and known is not None and bool(np.all(known == steps)))
+    known = fixed(lengths)
+    return isinstance(steps, int) and known is not None and bool(np.all(known == steps))
 
 
 def _activations(ctx: Context, kind: str, directions: int) -> list[tuple[Activation, ...]]:

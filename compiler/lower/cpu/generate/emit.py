@@ -215,12 +215,14 @@ def product_tile(
     loaded: Callable[[int, Any], tirx.Expr],
     walk: Callable[[int, Step], None] = in_turn,
     edge: int = 0,
+    among: Callable[[Any], Sequence[range]] | None = None,
 ) -> Sequence[tirx.Buffer]:
     """Accumulate `rows` × `vectors` vectors over `terms`: one buffer per column of vectors, row by row.
 
     `factor(row, term)` is a number, `loaded(column, term)` a vector, for each term that `walk(terms, step)` calls
     `step` with: of float32, or pairs of bfloat16 in int32. The last column has vectors of `edge` lanes if that is not
     zero. Few accumulators are kept several times, for terms in turn, because the next sum has to wait for the last.
+    `among(term)` are the rows that have a term, all of them by default.
     """
     chains = 1
     while rows * vectors * chains < 8 and chains < UNROLL and typical(terms) >= 4 * UNROLL:
@@ -234,11 +236,13 @@ def product_tile(
 
     def step(term: Any, number: int) -> None:
         # Broadcasts outside and vectors inside: the other order keeps all broadcasts live and spills.
-        with loop(rows, "unroll") as row:
-            for column, (buffer, lanes) in enumerate(zip(sums[number % chains], widths, strict=True)):
-                place = row * index(lanes)
-                number_ = broadcast(factor(row, term), lanes)
-                put(buffer, plus_product(vector(buffer, place, lanes), number_, loaded(column, term)), place, lanes)
+        for some in (range(rows),) if among is None else among(term):
+            with loop(len(some), "unroll") as number_of:
+                row = number_of + index(some.start) if some.start else number_of
+                for column, (buffer, lanes) in enumerate(zip(sums[number % chains], widths, strict=True)):
+                    place = row * index(lanes)
+                    number_ = broadcast(factor(row, term), lanes)
+                    put(buffer, plus_product(vector(buffer, place, lanes), number_, loaded(column, term)), place, lanes)
 
     walk(terms, step)
     for chain in sums[1:]:

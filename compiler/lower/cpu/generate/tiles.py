@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -14,6 +15,9 @@ from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, typical, zero_
 
 MOST_ROWS = 14
 LEAST_ROWS = 5
+SAME_SET = 8
+"""Rows of a tile that may share a set of the first-level cache."""
+
 MOST_VECTORS = 15
 ROW_VECTORS = 6
 """Vectors of a tile of a single row; such a product is limited by memory, which one narrow stream uses best."""
@@ -115,11 +119,20 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     return _best_tiles(typical(rows), typical(vectors), isa.decided, SECOND_SIZE if sized else 1.0)[0]
 
 
-def pick_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
-    """As `choose_tile`, for code that is written: one of the tiles with nearly the least time."""
+def pick_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
+    """As `choose_tile`, for code that is written: one of those of at most `most` rows with nearly the least time."""
     if not (is_number(rows) and is_number(vectors)):
         return choose_tile(rows, vectors, isa)
-    return isa.choose("tile", _best_tiles(rows, vectors, isa.decided, 1.0))
+    return isa.choose("tile", _best_tiles(rows, vectors, isa.decided, 1.0, most))
+
+
+def most_rows(pitch: int) -> int:
+    """The most rows of a tile that reads rows of numbers `pitch` bytes apart where they are.
+
+    Rows that are a multiple of 4096 bytes apart share a set of a first-level cache of 64 sets, which holds 8 or 12
+    lines: with more rows, each number would be fetched from the second level again.
+    """
+    return min(MOST_ROWS, SAME_SET * (4096 // math.gcd(pitch, 4096)))
 
 
 def tile_cycles(rows: int, vectors: int, isa: Isa) -> float:
@@ -136,10 +149,10 @@ Each size of tiles on one side is combined with each on the other, and these hav
 
 
 @cache
-def _best_tiles(rows: int, vectors: int, isa: Isa, second: float) -> list[tuple[int, int]]:
+def _best_tiles(rows: int, vectors: int, isa: Isa, second: float, most: int = MOST_ROWS) -> list[tuple[int, int]]:
     """The tile with the least modelled time, and others that are close, each dividing the sides in another way."""
     found: dict[object, tuple[tuple[float, int], tuple[int, int]]] = {}
-    for tall in range(1, min(rows, MOST_ROWS) + 1) if isa.tall is None else (isa.tall,):
+    for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
             if tall * wide + wide + 1 > isa.registers:
                 break
@@ -179,9 +192,9 @@ def edge_lanes(rows: int, length: int, isa: Isa) -> int:
     return isa.lanes // 2 if edged < whole else isa.lanes
 
 
-def edged_rows(rows: int, vectors: int, isa: Isa) -> int:
+def edged_rows(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> int:
     """Rows of a tile that covers all vectors of a row."""
-    return max(1, min(typical(rows), MOST_ROWS, (isa.registers - vectors - 1) // vectors))
+    return max(1, min(typical(rows), most, (isa.registers - vectors - 1) // vectors))
 
 
 LANES_USED = 0.93

@@ -27,13 +27,14 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
 
     def lowered(mod: tvm.IRModule) -> tvm.IRModule:
         context = tvm.transform.PassContext.current()
-        without = [*LEFT_TO_LLVM, *FOR_GPUS]
+        without, config = [*LEFT_TO_LLVM, *FOR_GPUS], dict(context.config)
         if not _has_blocks(mod):
+            config |= WITHOUT_SHARED_MEMORY
             without += [*FOR_SCHEDULES, *FOR_LOOPS, *(FOR_TENSORS if _is_flat(mod) else ())]
             without += [] if _has_conditions(mod) else FOR_CONDITIONS
         elif _has_sizes(mod):
             without += FOR_SCHEDULES
-        with tvm.transform.PassContext(context.opt_level, disabled_pass=without, config=context.config):
+        with tvm.transform.PassContext(context.opt_level, disabled_pass=without, config=config):
             return kernels(mod)
 
     return tvm.transform.Sequential([_pass(mark_functions), _pass(lowered)]), host_code, device
@@ -60,6 +61,14 @@ FOR_GPUS = [
     "tirx.VerifyMemory",
 ]
 """Passes that change nothing in code for a CPU, and take a tenth of the time of all."""
+
+WITHOUT_SHARED_MEMORY = {"tirx.merge_static_smem": True}
+"""An option by which no two buffers of a kernel have the same memory, although its name is that of one case.
+
+Sums of products that had the memory of another buffer, which is indexed by a loop or too large for the stack, would not
+be registers, and be stored after each multiply-add. Generated kernels have no large buffers that are in use one after
+the other.
+"""
 
 FOR_SCHEDULES = ["s_tir.CompactBufferAllocation"]
 """A pass that narrows no buffer of a generated kernel. It takes a third of the time of all for one that has indices in

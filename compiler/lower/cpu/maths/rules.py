@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
@@ -155,22 +155,7 @@ def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
         return expression(_name(call), list(call.args), avx512) if _is_ours(call) else call
 
     def statement(found: tirx.Stmt) -> tirx.Stmt:
-        if _guards_functions(found):
-            return found
-        before: list[tirx.Stmt] = []
-
-        def stored(call: tirx.Expr) -> tirx.Expr:
-            if not _is_ours(call):
-                return call
-            lanes = int(call.ty.dtype.lanes)
-            buffer = tirx.decl_buffer((lanes,), FLOAT32, "result")
-            place = tirx.IntImm("int32", 0)
-            index = place if lanes == 1 else tirx.Ramp(place, tirx.IntImm("int32", 1), lanes)
-            value = expression(_name(call), list(call.args), avx512)
-            before.extend([tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [index])])
-            return tirx.BufferLoad(buffer, [index])
-
-        left = tvm_ffi.structural_map(found, [(Call, stored)], order="post")
+        before, left = _stored(found, avx512)
         return tirx.SeqStmt([*before, left]) if before else found
 
     def flat(sequence: tirx.SeqStmt) -> tirx.SeqStmt:
@@ -183,6 +168,35 @@ def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(function, [(Call, in_place)], order="post")
 
 
+def _stored(found: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
+    """Statements that store the results of functions, and the statement or expression that loads them instead.
+
+    A choice of which only one side must be computed, because the other one reads outside of a tensor, is a condition.
+    """
+    before: list[tirx.Stmt] = []
+    for choice in _choices(found):
+        condition, *sides = choice.args
+        result, index = _result(str(choice.ty.dtype).split("x")[0], int(choice.ty.dtype.lanes))
+        first, decided = _stored(condition, avx512)
+        branches = []
+        for side in sides:
+            inner, value = _stored(side, avx512)
+            store = tirx.BufferStore(result, value, [index])
+            branches.append(tirx.SeqStmt([*inner, store]) if inner else store)
+        before += [tirx.AllocBuffer(result), *first, tirx.IfThenElse(decided, *branches)]
+        found = _with(found, choice, tirx.BufferLoad(result, [index]))
+
+    def stored(call: tirx.Expr) -> tirx.Expr:
+        if not _is_ours(call):
+            return call
+        buffer, index = _result(FLOAT32, int(call.ty.dtype.lanes))
+        value = expression(_name(call), list(call.args), avx512)
+        before.extend([tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [index])])
+        return tirx.BufferLoad(buffer, [index])
+
+    return before, tvm_ffi.structural_map(found, [(Call, stored)], order="post")
+
+
 def _selected(cast: tirx.Cast) -> tirx.Expr:
     """A cast of truth values in a vector as a choice of 1 or 0: TVM's analyser fails to bound a name for a cast."""
     if str(cast.value.ty.dtype).startswith("bool") and (lanes := int(cast.ty.dtype.lanes)) > 1:
@@ -191,16 +205,35 @@ def _selected(cast: tirx.Cast) -> tirx.Expr:
     return cast
 
 
-def _guards_functions(statement: tirx.Stmt) -> bool:
-    """Whether one of our operators is called under a condition, so that its argument must not be read without it."""
-    guarded: list[Call] = []
+def _result(dtype: str, lanes: int) -> tuple[tirx.Buffer, tirx.Expr]:
+    """A buffer for a scalar or a vector, and the index of all of it."""
+    place = tirx.IntImm("int32", 0)
+    index = place if lanes == 1 else tirx.Ramp(place, tirx.IntImm("int32", 1), lanes)
+    return tirx.decl_buffer((lanes,), dtype, "result"), index
 
-    def visit(call: Call) -> None:
-        if _name(call) == _LAZY:
-            tvm_ffi.structural_walk(call, [(Call, lambda c: guarded.append(c) if _is_ours(c) else None)], order="post")
 
-    tvm_ffi.structural_walk(statement, [(Call, visit)], order="post")
-    return bool(guarded)
+def _choices(found: tirx.Stmt | tirx.Expr) -> list[Call]:
+    """The choices in which functions are called, but none in another one of these."""
+    every: list[Call] = []
+    tvm_ffi.structural_walk(found, [(Call, lambda c: every.append(c) if _is_choice(c) else None)], order="pre")
+    inner: list[Call] = []
+    for choice in every:
+        for part in choice.args:
+            tvm_ffi.structural_walk(part, [(Call, lambda c: inner.append(c) if _is_choice(c) else None)], order="pre")
+    return [c for c in every if not any(c.same_as(other) for other in inner)]
+
+
+def _is_choice(call: Call) -> bool:
+    """Whether a call decides by one truth value which side is computed, and calls functions."""
+    if _name(call) != _LAZY:
+        return False
+    found: list[Call] = []
+    tvm_ffi.structural_walk(call, [(Call, lambda c: found.append(c) if _is_ours(c) else None)], order="post")
+    return bool(found) and int(call.args[0].ty.dtype.lanes) == 1 and not str(call.ty.dtype).startswith("bool")
+
+
+def _with(found: Any, old: Call, new: tirx.Expr) -> Any:
+    return tvm_ffi.structural_map(found, [(Call, lambda c: new if c.same_as(old) else c)], order="pre")
 
 
 def _name(call: Call) -> str:

@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from heterocc.compiler.importer.symbols.agree import copied_axes
+from heterocc.compiler.importer.symbols.agree import copied_axes, shapes_needed
 from heterocc.compiler.importer.symbols.given import Given
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.converters import REQUIRED, RESULTS
-from heterocc.compiler.lower.converters.computed.broadcasting import BROADCAST
-from heterocc.compiler.lower.converters.computed.required import AXES
+from heterocc.compiler.lower.converters.computed.broadcasting import BROADCAST, PRODUCTS, broadcast_dims
+from heterocc.compiler.lower.converters.computed.required import AXES, LENGTHS, NAMED
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Require, Step
 from heterocc.passes.graph import Value
@@ -24,13 +24,31 @@ CHECK = ("int64", (1,))
 
 
 def is_open(node: onnx.NodeProto, values: Mapping[str, Value], symbols: Symbols) -> bool:
-    """Whether only the run knows which sizes of an operator by element are 1, and so stand for others."""
-    if node.domain or node.op_type not in BROADCAST:
+    """Whether only the run knows which of the sizes that an operator broadcasts are 1, and so stand for others."""
+    if node.domain or node.op_type not in (*BROADCAST, *PRODUCTS):
         return False
-    shapes = [values[name].shape or () for name in node.input if name in values]
+    shapes = [broadcast_dims(node.op_type, values[name].shape or ()) for name in node.input if name in values]
     columns = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
     differing = [{d for d in column if d != 1} for column in columns]
-    return any(len(dims) > 1 and any(map(symbols.is_fresh, dims)) for dims in differing)
+    if any(len(dims) > 1 and any(map(symbols.is_fresh, dims)) for dims in differing):
+        return True
+    result = values.get(node.output[0])
+    return result is not None and any(symbols.fresh.get(str(d)) == node.name for d in result.shape or ())
+
+
+def needed_shapes(
+    node: onnx.NodeProto, values: Mapping[str, Value], symbols: Symbols, opset: int
+) -> dict[int, tuple[int | str, ...]]:
+    """The shapes that the inputs of a node must have, by place, if only the run knows whether they have them."""
+    shapes = [symbols.shape_of(values.get(name)) for name in node.input]
+    given = Given(node, opset, shapes, [symbols.contents.get(name) for name in node.input])
+    result = symbols.shape_of(values.get(node.output[0]))
+    found = {}
+    for place, shape in shapes_needed(given, result, symbols.fresh.keys()).items():
+        dims, own = symbols.dims(shape), shapes[place] or ()
+        if dims is not None and not all(old and symbols.agree(old, new) for old, new in zip(own, shape, strict=True)):
+            found[place] = tuple(d for d in dims if d is not None)
+    return found
 
 
 class Checks:
@@ -42,15 +60,37 @@ class Checks:
     def add(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
         """Add the checks of a node; returns the node to add, which may rely on them."""
         self._require_sizes(node, steps)
-        return self._squeezed(self._broadcast(node, steps), steps)
+        return self._squeezed(self._broadcast(self._of_needed_shapes(node, steps), steps), steps)
 
     def require(self, checked: str, steps: list[Step]) -> None:
         """End the straight code, whose computation of a value ends runs that cannot go on."""
         self.b.close(steps)
         steps.append(Require(checked))
 
+    def _of_needed_shapes(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
+        """The node on copies of inputs with the shapes that it needs, where only the run knows theirs."""
+        needed = needed_shapes(node, self.b.values, self.b.symbols, self.b.opset)
+        if not needed:
+            return node
+        known = onnx.NodeProto()
+        known.CopyFrom(node)
+        for place, dims in needed.items():
+            name = node.input[place]
+            value = self.b.values[name]
+            held = [self.b.held(name)]
+            pairs = enumerate(zip(value.shape or (), dims, strict=True))
+            numbers = {axis: size for axis, (own, size) in pairs if isinstance(size, int) and own != size}
+            if numbers:
+                lists = {AXES: list(numbers), LENGTHS: list(numbers.values()), NAMED: node.op_type}
+                chosen = [helper.make_attribute(key, values) for key, values in lists.items()]
+                checked = f"{node.name}.{place}.checked"
+                self.require(self.b.add("Size", held, checked, value=CHECK, domain=REQUIRED, attributes=chosen), steps)
+            shaped = f"{node.name}.{place}.shaped"
+            known.input[place] = self.b.add("Identity", held, shaped, value=(value.dtype, dims), domain=REQUIRED)
+        return known
+
     def _broadcast(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
-        """An operator by element of which only the run knows which sizes are 1, on inputs of the shape of its result.
+        """An operator of which only the run knows which sizes are broadcast, on inputs of the shape of its result.
 
         A run in which the sizes do not fit ends.
         """

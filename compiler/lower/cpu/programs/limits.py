@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from onnx import helper
 
-from heterocc.compiler.importer.symbols.sizes import Size, least_size
+from heterocc.compiler.importer.symbols.comparisons import least_size
+from heterocc.compiler.importer.symbols.sizes import Size
 from heterocc.compiler.lower.converters import REQUIRED
 from heterocc.compiler.lower.converters.computed.required import AXES, LEAST, NAMED
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder

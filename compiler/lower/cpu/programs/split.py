@@ -26,7 +26,7 @@ from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZE
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
 from heterocc.compiler.lower.converters.computed.required import WANTED
 from heterocc.compiler.lower.converters.registry import MICROSOFT
-from heterocc.compiler.lower.cpu.programs.checks import CHECK, Checks, is_open
+from heterocc.compiler.lower.cpu.programs.checks import CHECK, Checks, is_open, needed_shapes
 from heterocc.compiler.lower.cpu.programs.containers import Containers
 from heterocc.compiler.lower.cpu.programs.functions import OWN
 from heterocc.compiler.lower.cpu.programs.limits import Limits
@@ -57,7 +57,11 @@ def needs_program(job: PartitionJob) -> bool:
     owners = set() if symbols is None else set(symbols.fresh.values())
     if touches_any(job) or any(is_control(protos[name]) or name in owners for name in job.nodes):
         return True
-    return symbols is not None and bool(owners) and any(is_open(protos[n], values, symbols) for n in job.nodes)
+    opset = job.model.opsets.get("", 1)
+    return symbols is not None and any(
+        is_open(protos[n], values, symbols) or needed_shapes(protos[n], values, symbols, opset)
+        for n in (job.nodes if owners else ())
+    )
 
 
 def touches_any(job: PartitionJob) -> bool:

@@ -145,3 +145,21 @@ def test_parts_are_written_in_place_where_products_are_rounded() -> None:
     rounded = dataclasses.replace(CPU, properties={"precision": "bf16"})
     lowered = CpuLowering().lower(dataclasses.replace(job(made), device=rounded))
     assert [k.nodes[0] for k in lowered.kernels] == ["a", "b", "y"]
+
+
+def test_a_part_that_another_kernel_reads_in_another_shape_lies_in_the_whole() -> None:
+    weights = {"w": floats(4, 3, 1, 1), "v": floats(5, 3, 1, 1), "u": floats(2, 9, 1, 1), "t": np.array([20, 9])}
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="a"),
+        node("Conv", ["x", "v"], ["b"], name="b"),
+        node("Concat", ["a", "b"], ["c"], axis=1, name="c"),
+        node("Conv", ["c", "u"], ["y"], name="y"),
+        node("Reshape", ["b", "t"], ["r"], name="r"),
+        node("Softmax", ["r"], ["z"], axis=-1, name="z"),
+    ]
+    x = floats(1, 3, 4, 9)
+    made = model(nodes, {"x": x}, ["y", "z"], weights)
+    work = job(made)
+    lowered = CpuLowering().lower(work)
+    assert_same(execute(work, lowered, {"x": x}), run_ort(made, {"x": x}))
+    assert "c" in lowered.kernels[1].nodes

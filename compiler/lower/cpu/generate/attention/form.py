@@ -10,13 +10,17 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor argument with its strides in elements along each outer loop, row and column."""
+    """A tensor argument with its strides in elements along each outer loop, row and column.
+
+    `repeats`, if not empty, are the numbers of neighbouring places of each outer loop that read the same elements.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     outer: tuple[int, ...]
     row: int
     column: int
+    repeats: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,9 +96,10 @@ class AttentionWriter:
     def base(self, operand: Operand, outer: Sequence[tirx.Expr]) -> tirx.Expr:
         """The start of an operand's rows at a place of the outer loops."""
         total: tirx.Expr = index(0)
-        for place, step in zip(outer, operand.outer, strict=True):
+        repeats = operand.repeats or (1,) * len(operand.outer)
+        for place, step, repeat in zip(outer, operand.outer, repeats, strict=True):
             if step:
-                total = total + place * index(step)
+                total = total + (place if repeat == 1 else tirx.floordiv(place, index(repeat))) * index(step)
         return total if all(map(is_number, operand.outer)) else emit.bound(total)
 
     @staticmethod

@@ -8,13 +8,11 @@ pixels fill badly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
 from tvm import tirx
-from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.contraction import best_tile
@@ -26,15 +24,20 @@ from heterocc.compiler.lower.cpu.generate.convolution.direct import (
     best_writer,
     is_left_to_schedule,
 )
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import (
     STORE_CYCLES,
     Factor,
-    Part,
     PixelTiles,
     Term,
     Walk,
+)
+from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import (
+    Part,
+    loop_inside,
     parts_of,
+    range_inside,
+    taps_of,
 )
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
@@ -42,7 +45,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, MOST_ROWS
+from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, MOST_ROWS, runs
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 PAYS = 0.95
@@ -65,7 +68,10 @@ LOOP_CYCLES = 1.5
 """The time in cycles that the loops over taps inside the input add to a step."""
 
 COPIED_LOOP_CYCLES = 0.3
-"""The time in cycles that a loop over taps of copied rows adds to a step."""
+"""The time in cycles that loops over one tap after the other of copied rows add to a step."""
+
+HELD = 2
+"""The number of 32 registers that such loops need besides sums and weights: no step has an input of another."""
 
 
 def generate_along_channels(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
@@ -76,7 +82,7 @@ def generate_along_channels(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
     if isa.lanes < FEWEST_LANES or not all(map(is_number, kernel.extents)):
         return None
     found = find_planes(kernel)
-    if found is None or not can_store(kernel) or found.outputs % isa.lanes or found.taps == 1:
+    if found is None or not can_store(kernel) or found.outputs < isa.lanes or found.taps == 1:
         return None
     other = best_writer(DirectWriter, kernel, found, isa.decided)
     left = is_left_to_schedule(other, isa)
@@ -166,14 +172,14 @@ class InPlaceWriter(PixelTiles):
         channel = (image * index(found.groups) + group) * index(found.inputs)
         top = row * index(rows.stride) - index(rows.before)
         left = start * index(columns.stride) - index(columns.before)
-        down, across = _inside(rows, top), _inside(columns, left)
+        down, across = range_inside(rows, top), range_inside(columns, left)
 
         def walk(step: Step) -> None:
-            with emit.loop(found.inputs) as input_, _between(rows, down) as tap_row, _between(columns, across) as tap:
-                step((input_, tap_row, tap), 0)
+            with self._blocks() as start, loop_inside(rows, down) as tap_row, loop_inside(columns, across) as tap:
+                self._block_of_inputs(step, start, tap_row, tap)
 
         def factor(pixel: tirx.Expr, term: Term) -> tirx.Expr:
-            input_, tap_row, tap = term
+            input_, tap_row, tap, _ = term
             line = (channel + input_) * index(rows.size) + top + tap_row * index(rows.dilation)
             place = line * index(columns.size) + left + tap * index(columns.dilation)
             return flat[place + pixel * index(columns.stride)]
@@ -189,11 +195,11 @@ class CopiedWriter(PixelTiles):
     ) -> None:
         """The taps of a row may be `unrolled`. A chunk of the copied `rows` has no fewer than `deep`."""
         whole = (Part(0, deep * found.columns.places, 0, found.columns.taps),)
-        self._rows, self._unrolled = rows, unrolled
+        self._rows, self.taps_inside = rows, unrolled
         super().__init__(kernel, found, isa, whole, 0.0 if unrolled else COPIED_LOOP_CYCLES, deep)
 
     def __str__(self) -> str:
-        taps = "unrolled" if self._unrolled else "loops over taps"
+        taps = "unrolled" if self.taps_inside else "loops over taps"
         return f"copied {self.deep} rows{' together' if self.together else ''}, {taps}"
 
     @property
@@ -204,8 +210,9 @@ class CopiedWriter(PixelTiles):
     def _held(self, tall: int) -> int:
         """Registers for inputs: LLVM keeps those that several taps of a row read, and computes with what is left."""
         columns = self.found.columns
-        shared = columns.taps > 1 and columns.stride <= columns.reach and self._unrolled
-        return tall + 1 if shared else super()._held(tall)
+        if not self.taps_inside and self.isa.registers > 16:
+            return HELD
+        return tall + 1 if columns.taps > 1 and columns.stride <= columns.reach else super()._held(tall)
 
     @property
     def _turns(self) -> int:
@@ -218,9 +225,30 @@ class CopiedWriter(PixelTiles):
         found, tiles = self.found, sum(r.count for r in self.vector_runs)
         rows = self._rows.chunks * self._turns
         stored = rows * self._pixels * found.outputs * STORE_CYCLES
-        sums = rows * found.rows.taps * found.inputs * self.row_cycles
+        sums = self._rows.chunks * self._tap_rows * found.inputs * self.row_cycles
         shared = emit.sharing(found.work, self._tasks(tiles))
         return found.batch * found.groups * (sums + stored) * shared + self._rows.copying(tiles)
+
+    @property
+    def _tap_rows(self) -> float:
+        """The number of rows of taps that a chunk computes, in the mean: none that is in the padding for all of a tile.
+
+        Taps inside an input channel are all computed.
+        """
+        window = self.found.rows
+        if self.taps_inside:
+            return self._turns * window.taps
+        last = window.places - self.deep
+        tops = [min(top, last) for top in range(0, window.places, self.deep)]
+        inside = [taps_of(window, top)[1] - taps_of(window, top + self.deep - 1)[0] for top in tops]
+        return self._turns * sum(inside) / len(inside)
+
+    def _row_cycles(self, tall: int, wide: int) -> float:
+        if self.taps_inside or tall < self._pixels or self.found.columns.taps > MOST_UNROLLED:
+            return super()._row_cycles(tall, wide)
+        inside = [sum(map(len, self._with_tap(tap))) for tap in range(self.found.columns.taps)]
+        tiles = runs(self._vectors, wide)
+        return sum(v.count * self._step_cycles(pixels, v.size) for v in tiles for pixels in inside if pixels)
 
     def _tasks(self, tiles: int) -> int:
         return self._rows.tasks_of(tiles, self._turns)
@@ -247,7 +275,7 @@ class CopiedWriter(PixelTiles):
                 line = emit.bound(tirx.min(line, index(self._rows.rows - self.deep)))
 
             def source(start: tirx.Expr) -> tuple[Walk, Factor]:
-                return self._source(copied, (image, group), line, start)
+                return self._source(copied, where, line, start)
 
             emit.either_run(
                 self.vector_runs,
@@ -256,22 +284,25 @@ class CopiedWriter(PixelTiles):
             )
 
     def _source(
-        self, copied: tirx.Buffer, image: tuple[tirx.Expr, tirx.Expr], line: tirx.Expr, start: tirx.Expr
+        self, copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], line: tirx.Expr, start: tirx.Expr
     ) -> tuple[Walk, Factor]:
         """The walk over the terms of pixels from `start` of a line of the chunk, and their copied inputs."""
         found, rows = self.found, self._rows
+        image, group, top = where
+        first = (top + line) * index(found.rows.stride) - index(found.rows.before)
 
         def walk(step: Step) -> None:
-            with emit.loop(found.inputs) as input_, emit.loop(found.rows.taps) as tap_row:
-                if not self._unrolled:
-                    with emit.loop(found.columns.taps) as tap:
-                        step((input_, tap_row, tap), 0)
-                    return
-                for number in range(found.columns.taps):
-                    step((input_, tap_row, index(number)), 0)
+            if self.taps_inside:
+                with emit.loop(found.inputs) as input_, emit.loop(found.rows.taps) as tap_row:
+                    for number in range(found.columns.taps):
+                        step((input_, tap_row, index(number), input_), 0)
+                return
+            down = range_inside(found.rows, first, self.deep)
+            with self._blocks() as begin, loop_inside(found.rows, down) as tap_row:
+                self._walk_row(begin, tap_row, step)
 
         def factor(pixel: tirx.Expr, term: Term) -> tirx.Expr:
-            begin = rows.pixel(image, line, term)
+            begin = rows.pixel((image, group), line, term)
             if self.deep == 1:
                 return copied[begin + rows.beside(start + pixel)]
             down, across = (f(pixel, index(found.columns.places)) for f in (tirx.floordiv, tirx.floormod))
@@ -279,16 +310,26 @@ class CopiedWriter(PixelTiles):
 
         return walk, factor
 
+    def _walk_row(self, start: tirx.Expr, tap_row: tirx.Expr, step: Step) -> None:
+        """The terms of a row of taps and a block of inputs: one tap after the other, of pixels that have it inside."""
+        found = self.found
+        if len(self.tiles) > 1 or self.tiles[0][1].count > 1 or found.columns.taps > MOST_UNROLLED:
+            with emit.loop(found.columns.taps) as tap:
+                self._block_of_inputs(step, start, tap_row, tap)
+            return
+        for number in range(found.columns.taps):
+            if self._with_tap(number):
+                self._block_of_inputs(step, start, tap_row, index(number))
 
-def _inside(window: Window, begin: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr] | None:
-    """The first tap inside the input and the one after the last, if tap 0 is at `begin`; None if all are."""
-    if len(parts := parts_of(window)) == 1 and (parts[0].first, parts[0].last) == (0, window.taps):
-        return None
-    apart = index(window.dilation)
-    first = tirx.max(index(0), -tirx.floordiv(begin, apart))
-    last = tirx.min(index(window.taps), tirx.floordiv(index(window.size - 1) - begin, apart) + index(1))
-    return emit.bound(first), emit.bound(last)
+    def _pixels_with(self, term: Term) -> Sequence[range]:
+        """The pixels of a tile of whole rows whose tap of this number is not in the padding at the sides."""
+        all_ = self.taps_inside or self.found.columns.taps > MOST_UNROLLED
+        return (range(self._pixels),) if all_ else self._with_tap(int(term[2]))
 
-
-def _between(window: Window, inside: tuple[tirx.Expr, tirx.Expr] | None) -> AbstractContextManager[tirx.Expr]:
-    return emit.loop(window.taps) if inside is None else build.serial(*inside)
+    def _with_tap(self, tap: int) -> list[range]:
+        window = self.found.columns
+        inside = [place for place in range(window.places) if tap in range(*taps_of(window, place))]
+        if len(inside) == window.places:
+            return [range(self._pixels)]
+        starts = [row * window.places for row in range(self.deep)] if inside else []
+        return [range(start + inside[0], start + inside[-1] + 1) for start in starts]

@@ -141,10 +141,10 @@ class DenseRows(CopiedRows):
         self,
         image: tuple[tirx.Expr, tirx.Expr],
         line: tirx.Expr,
-        term: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        term: tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> tirx.Expr:
         """The place in the copy of what the first output of a line of the chunk reads of a channel, a row and a tap."""
-        input_, tap_row, tap = term
+        input_, tap_row, tap, _ = term
         if self.together:
             input_ = (image[0] * index(self.found.groups) + image[1]) * index(self.found.inputs) + input_
         return self.place(input_, tap_row, 0, line) + tap * index(self.found.columns.dilation)

@@ -6,6 +6,8 @@ rows of the tile and of the kernel that use it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from tvm import tirx
@@ -30,16 +32,56 @@ COPY_BYTES = 24 << 10
 TASKS = 64
 """Tasks at most that planes are dealt out to; a task clears what is around its planes once."""
 
-MOST_TAPS = 121
-"""The limit on unrolled taps."""
+UNROLLED = 512
+"""The multiply-adds of vectors of a tile up to which all its taps are written out; rows of more are in a loop."""
+
+MOST_UNROLLED = 3000
+"""The limit on the multiply-adds of vectors that are written out for a tile."""
 
 
 def generate_depthwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as a depthwise convolution, None if it is not one."""
     found = find_convolution(kernel)
-    if found is None or found.inputs != 1 or found.groups == 1 or found.taps > MOST_TAPS or not can_store(kernel):
+    if found is None or found.inputs != 1 or found.groups == 1 or not can_store(kernel):
+        return None
+    if _unrolled(found, (1, 1)) > MOST_UNROLLED:
         return None
     return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
+
+
+def _segments(found: Convolution, tall: int) -> tuple[tuple[int, int, int], ...]:
+    """The rows of inputs that a tile of `tall` rows reads, as (first, count, repeats): `count` rows written out.
+
+    Those that each row of the tile multiplies by a tap repeat with the next row of taps, every `dilation` rows.
+    """
+    rows = found.rows
+    lines = (tall - 1) * rows.stride + rows.reach + 1
+    first = (tall - 1) * rows.stride
+    repeats = (rows.reach + 1 - first) // rows.dilation
+    if repeats < 2:
+        return ((0, lines, 1),)
+    rest = first + repeats * rows.dilation
+    return (0, first, 1), (first, rows.dilation, repeats), (rest, lines - rest, 1)
+
+
+def _is_looped(found: Convolution, size: tuple[int, int]) -> bool:
+    return found.taps * size[0] * size[1] > UNROLLED and len(_segments(found, size[0])) > 1
+
+
+def _unrolled(found: Convolution, size: tuple[int, int]) -> int:
+    """Multiply-adds of vectors that are written out for a tile of rows by vectors."""
+    tall, wide = size
+    every = found.taps * tall * wide
+    if not _is_looped(found, size):
+        return every
+    (_, (_, _, repeats), _) = _segments(found, tall)
+    return every - (repeats - 1) * tall * found.columns.taps * wide
+
+
+def _equal(places: int, most: int, tall: int) -> int:
+    """The rows of a chunk, `most` at most, so that chunks overlap little: those of whole tiles of `tall` rows."""
+    chunks = -(-places // most)
+    return min(places, -(-places // (chunks * tall)) * tall)
 
 
 def narrowed(isa: Isa, places: int) -> Isa:
@@ -47,7 +89,7 @@ def narrowed(isa: Isa, places: int) -> Isa:
     if not is_number(places):
         return isa
     sizes = [isa.lanes >> shift for shift in range(3) if isa.lanes >> shift >= min(4, isa.lanes)]
-    return replace(isa, lanes=min(sizes, key=lambda n: (-(-places // n) * (n / isa.lanes + 0.25), -n)))
+    return replace(isa, lanes=min(sizes, key=lambda n: (-(-places // n) * (n / isa.lanes + 0.75), -n)))
 
 
 class _Writer:
@@ -62,7 +104,7 @@ class _Writer:
         tall, wide = self._tile_size(count)
         lines = max(1, COPY_BYTES // (4 * typical(self.pitch) * len(self.phases)))
         rows = max(tall, (lines - found.rows.reach) // found.rows.stride // tall * tall)
-        self.rows = min(found.rows.places, rows) if is_number(found.rows.places) else tall
+        self.rows = _equal(found.rows.places, rows, tall) if is_number(found.rows.places) else tall
         self.chunks = -(-found.rows.places // self.rows)
         self.lines = (self.rows - 1) * found.rows.stride + found.rows.reach + 1
         self.row_runs, self.vector_runs = runs(self.rows, tall), vector_runs(count, wide)
@@ -94,6 +136,7 @@ class _Writer:
             return total
 
         sizes = [(t, n) for t in range(1, min(8, places) + 1) for n in range(1, count + 1) if t * n <= most]
+        sizes = [size for size in sizes if _unrolled(found, size) <= MOST_UNROLLED]
         costs = sorted((cycles(size), -size[1], size) for size in sizes)
         fixed = is_number(found.rows.places) and is_number(found.columns.places)
         return self.isa.choose("tile", close((cost, size) for cost, _, size in costs)) if fixed else costs[0][2]
@@ -172,23 +215,16 @@ class _Writer:
         for buffer in sums:
             with emit.loop(tall.size, "unroll") as row:
                 emit.put(buffer, emit.zeros(lanes), row * index(lanes), lanes)
-        for line in range((tall.size - 1) * rows.stride + rows.reach + 1):
-            meets = [
-                (row, (line - row * rows.stride) // rows.dilation)
-                for row in range(tall.size)
-                if 0 <= line - row * rows.stride <= rows.reach and (line - row * rows.stride) % rows.dilation == 0
-            ]
-            for tap in range(columns.taps if meets else 0):
-                across = tap * columns.dilation
-                plane = self.phases.index(across % columns.stride) * self.plane
-                begin = (first * index(rows.stride) + index(line)) * index(self.pitch) + index(plane)
-                for buffer, start in zip(sums, starts, strict=True):
-                    loaded = emit.vector(copied, begin + start + index(across // columns.stride), lanes)
-                    for row, tap_row in meets:
-                        weight = weights[channel * index(found.taps) + index(tap_row * columns.taps + tap)]
-                        place = index(row * lanes)
-                        total = emit.vector(buffer, place, lanes) + emit.broadcast(weight, lanes) * loaded
-                        emit.put(buffer, total, place, lanes)
+        begin = first * index(rows.stride * self.pitch)
+        weight = channel * index(found.taps)
+        looped = _is_looped(found, (tall.size, wide.size))
+        whole = ((0, (tall.size - 1) * rows.stride + rows.reach + 1, 1),)
+        for segment in _segments(found, tall.size) if looped else whole:
+            with self._lines_inside(top + first, segment) if looped else emit.loop(1) as repeat:
+                further = begin + repeat * index(rows.dilation * self.pitch)
+                taps = weight + repeat * index(columns.taps)
+                for line in range(segment[0], segment[0] + segment[1]):
+                    self._add(sums, (tall.size, starts), (copied, further, line), (weights, taps))
         extents = self.kernel.extents
         axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
 
@@ -197,6 +233,44 @@ class _Writer:
             return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
 
         store_tile(self.kernel, arguments, sums, tall.size, lanes, place_of, lambda _: min(lanes, columns.places))
+
+    def _lines_inside(self, row: tirx.Expr, segment: tuple[int, int, int]) -> AbstractContextManager[tirx.Expr]:
+        """The loop over the repeats of a segment for a tile from `row`, without those wholly in the padding."""
+        rows, (first, count, repeats) = self.found.rows, segment
+        last = (rows.places - 1) * rows.stride + rows.reach
+        if rows.before == 0 and is_number(rows.size) and last < rows.size:
+            return emit.loop(repeats)
+        line = row * index(rows.stride) + index(first - rows.before)
+        low, high = (tirx.floordiv(end - line, index(count)) for end in (index(0), index(rows.size + count - 1)))
+        start = emit.bound(tirx.max(index(0), tirx.min(low, index(repeats))))
+        return build.serial(start, emit.bound(tirx.max(start, tirx.min(high, index(repeats)))))  # type: ignore[no-any-return]
+
+    def _add(
+        self,
+        sums: Sequence[tirx.Buffer],
+        tile: tuple[int, Sequence[tirx.Expr]],
+        source: tuple[tirx.Buffer, tirx.Expr, int],
+        weights: tuple[tirx.Buffer, tirx.Expr],
+    ) -> None:
+        """Add the products of a row of inputs: `source` is a copy, the place of the tile's first row, and the row."""
+        (tall, starts), (copied, first, line), (factors, taps) = tile, source, weights
+        rows, columns, lanes = self.found.rows, self.found.columns, self.isa.lanes
+        meets = [
+            (row, (line - row * rows.stride) // rows.dilation)
+            for row in range(tall)
+            if 0 <= line - row * rows.stride <= rows.reach and (line - row * rows.stride) % rows.dilation == 0
+        ]
+        for tap in range(columns.taps if meets else 0):
+            across = tap * columns.dilation
+            plane = self.phases.index(across % columns.stride) * self.plane
+            begin = first + index(line * self.pitch + plane + across // columns.stride)
+            for buffer, start in zip(sums, starts, strict=True):
+                loaded = emit.vector(copied, begin + start, lanes)
+                for row, tap_row in meets:
+                    weight = factors[taps + index(tap_row * columns.taps + tap)]
+                    place = index(row * lanes)
+                    total = emit.vector(buffer, place, lanes) + emit.broadcast(weight, lanes) * loaded
+                    emit.put(buffer, total, place, lanes)
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the row overlaps the previous one."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import LARGE, SMALL, Filter
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
+from heterocc.compiler.lower.cpu.generate.convolution.phases import Phases
+from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import parts_of
 from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, step_cycles, vector_runs
@@ -15,9 +17,9 @@ from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 SPARE = 3
 """The number of 32 registers that a tile leaves free for LLVM."""
 
-INPUT_CYCLES = {SMALL: 30.0, LARGE: 110.0}
+INPUT_CYCLES = {SMALL: 40.0, LARGE: 110.0}
 OUTPUT_CYCLES = {SMALL: 34.0, LARGE: 130.0}
-"""The time of transforming a vector of tiles in `step_cycles`, with copies and epilogue; measured on Zen 4."""
+"""The time of transforming a vector of tiles in `step_cycles`, with copies and epilogue; of small tiles on Zen 5."""
 
 CACHE = 768 << 10
 """The usable bytes of a second-level cache."""
@@ -28,13 +30,13 @@ SHARED_CACHE = 4 << 20
 STREAM = 96.0
 """Bytes from the third-level cache per unit of time, mostly while products are computed."""
 
-WEIGHT_STREAM = {SMALL: STREAM, LARGE: 4.4}
+WEIGHT_STREAM = {SMALL: 32.0, LARGE: 4.4}
 """Bytes of weights per unit of time from there; large tiles use each for so few products that reading takes longer."""
 
 FAR_STREAM = 16.0
 """Bytes from memory per unit of time."""
 
-REMOTE_STREAM = 5.0
+REMOTE_STREAM = 1.5
 """Bytes that one core reads, and writes again for the next block, in a unit of time of what another has written."""
 
 REGION = 1000.0
@@ -42,6 +44,9 @@ REGION = 1000.0
 
 THREADS = ((1, 0.45), (2, 0.45), (4, 0.1))
 """Numbers of threads for which the blocks should be good, and their weights: the number at run time is not known."""
+
+PHASE_CYCLES = 1.5
+"""The time of a number that is copied to an image of every so many columns, or back, each on its own."""
 
 FORMS = tuple((parts, together) for parts in (1, 2, 4, 8) for together in (False, True))
 """Numbers of parts that the output channels of a block may be cut into, and whether threads share a block."""
@@ -61,7 +66,7 @@ CHANNELS_A_PART = 64
 FEW_TASKS = 4
 """The number of tasks for the sake of which they are."""
 
-GAIN = 1.1
+GAIN = 1.05
 """The smallest modelled speed-up for which filtering is used; transformed weights need 16/9 of the memory."""
 
 
@@ -104,9 +109,10 @@ def filtering_pays(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> boo
     if not is_fixed(found):
         return sum(filtering_pays(at_side(found, side), isa.decided) for side in SIDES) >= len(SIDES) - 1
     places = found.rows.places * found.columns.places
+    inside = 1.0 if phases_of(found).count == 1 else _inside(found.rows)
     tile = choose_tile(found.outputs, max(1, places // isa.lanes), _spared(isa))
     step = step_cycles(*tile) / (tile[0] * tile[1])
-    sums = places / isa.lanes * found.outputs * found.inputs * found.taps * step
+    sums = places / isa.lanes * found.outputs * found.inputs * found.taps * step * inside
     copies = 2 * found.inputs * found.rows.places * (found.columns.places / isa.lanes + 4)
     size = f"{filter_.outputs}x{filter_.outputs}"
     costs = [(found.batch * (sums + copies), "none"), (choose_blocks(found, isa.decided, filter_).alone * GAIN, size)]
@@ -118,7 +124,7 @@ def choose_blocks(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> Bloc
     if not is_fixed(found):
         return _sized_blocks(found, isa)
     found = replace(found, batch=found.batch if is_number(found.batch) else 1)
-    tall = -(-found.rows.places // filter_.outputs)
+    tall = -(-found.rows.places // (filter_.outputs * phases_of(found).down))
     heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
     forms = FORMS if found.work >= PARALLEL_WORK else ((1, False),)
     every = [_blocks(found, isa, height, *form, filter_) for height in heights for form in forms]
@@ -127,6 +133,20 @@ def choose_blocks(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> Bloc
         parts = None if b.together else b.parts
         distinct.setdefault((b.count, b.tall, b.channel_runs, b.vector_runs, b.together, parts), b)
     return isa.choose("blocks", close((b.cycles, b) for b in distinct.values()))
+
+
+def phases_of(found: Convolution) -> Phases:
+    """The images without dilation that a convolution computes."""
+    return Phases(found.rows.dilation, found.columns.dilation)
+
+
+def _inside(window: Window) -> float:
+    """The share of taps that are not in the padding: other forms of a dilated convolution leave out rows of the others.
+
+    They leave out those beside the map, too, but compute smaller tiles for that.
+    """
+    taps = sum((p.end - p.start) * (p.last - p.first) for p in parts_of(window))
+    return taps / (window.places * window.taps)
 
 
 def is_fixed(found: Convolution) -> bool:
@@ -165,21 +185,23 @@ def _sized_blocks(found: Convolution, isa: Isa) -> Blocks:
 
 
 def _blocks(found: Convolution, isa: Isa, height: int, parts: int, together: bool, filter_: Filter = SMALL) -> Blocks:
-    step, planes = filter_.outputs, filter_.planes
-    wide = -(-found.columns.places // step)
-    isa = isa.narrowed(height * wide)
+    step, planes, phases = filter_.outputs, filter_.planes, phases_of(found)
+    wide = -(-found.columns.places // (step * phases.across))
+    lines = height * phases.count
+    isa = isa.narrowed(lines * wide)
     narrow = isa.narrowed(wide).lanes
     # The last row of tiles may be narrower than the vector that transforms it.
-    vectors = -(-max(height * wide, (height - 1) * wide + narrow) // isa.lanes)
+    vectors = -(-max(lines * wide, (lines - 1) * wide + narrow) // isa.lanes)
     tile = choose_tile(-(-found.outputs // parts), vectors, _spared(isa))
     channels, columns = runs(found.outputs, tile[0], parts), runs(vectors, tile[1])
-    count = -(-found.rows.places // min(step * height, found.rows.places))
+    count = -(-found.rows.places // min(step * height * phases.down, found.rows.places))
     steps = sum(r.count * v.count * step_cycles(r.size, v.size) for r in channels for v in columns)
-    turns = height * -(-wide // narrow)
+    turns = lines * -(-wide // narrow)
+    apart = PHASE_CYCLES * lines * step**2 * wide if phases.count > 1 else 0.0
     streamed = _streaming(found, vectors * isa.lanes, channels, filter_)
     tiles = sum(r.count for r in channels)
-    inputs = turns * INPUT_CYCLES[filter_] * found.inputs
-    outputs = planes * found.inputs * steps + turns * OUTPUT_CYCLES[filter_] * found.outputs + streamed
+    inputs = (turns * INPUT_CYCLES[filter_] + 2 * apart) * found.inputs
+    outputs = planes * found.inputs * steps + (turns * OUTPUT_CYCLES[filter_] + apart) * found.outputs + streamed
     blocks = found.batch * count
     remote = planes * 4 * found.inputs * vectors * isa.lanes / REMOTE_STREAM
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tvm import tirx
 
 from heterocc.compiler.lower.choices import close
+from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
+from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Part
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, Shared, fetching_next
@@ -31,8 +32,14 @@ FAR_CYCLES = ((768 << 10, 4.0), (32 << 10, 2.0))
 """The time in cycles in which a vector of weights comes from a farther cache, if those of a tile exceed these bytes:
 what a second-level and a first-level cache hold."""
 
-Term = tuple[tirx.Expr, tirx.Expr, tirx.Expr]
-"""An input channel, a row of taps and a tap of it."""
+Term = tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]
+"""An input channel, a row of taps, a tap of it, and the first input channel of the block that the first one is in."""
+
+MOST_TOGETHER = 64
+"""The limit on input channels of a block: what a tile reads of them at all taps is to stay in a first-level cache."""
+
+FEWEST_TOGETHER = 16
+"""The smallest number of them: smaller blocks would leave little between two loops."""
 
 Walk = Callable[[Step], None]
 Factor = Callable[[tirx.Expr, Term], tirx.Expr]
@@ -40,41 +47,23 @@ Source = Callable[[tirx.Expr], tuple[Walk, Factor]]
 """From the first pixel of a tile to the walk over its terms, and the number that a pixel has for one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Outputs `start` to `end` of a row or column, all with the taps `first` to `last` inside the input."""
-
-    start: int
-    end: int
-    first: int
-    last: int
-
-
-def parts_of(window: Window) -> tuple[Part, ...]:
-    """The parts of a dimension of the outputs, by the taps inside the input."""
-    inside = [_taps(window, place) for place in range(window.places)]
-    found, start = [], 0
-    for taps, group in groupby(inside):
-        end = start + len(list(group))
-        found.append(Part(start, end, *taps))
-        start = end
-    return tuple(found)
-
-
-def _taps(window: Window, place: int) -> tuple[int, int]:
-    """The first tap inside the input and the one after the last."""
-    begin = place * window.stride - window.before
-    first = min(window.taps, max(0, -(begin // window.dilation)))
-    last = max(0, min(window.taps, (window.size - 1 - begin) // window.dilation + 1))
-    return first, max(first, last)
+def inputs_together(inputs: int) -> int:
+    """The number of input channels of a block: all, if no number within the limits divides them."""
+    block = divisor_up_to(inputs, MOST_TOGETHER)
+    return block if block >= FEWEST_TOGETHER else inputs
 
 
 class PixelTiles:
-    """A generator of a convolution of fixed sizes whose outputs in a group are a multiple of the lanes.
+    """A generator of a convolution of fixed sizes whose outputs in a group fill a vector, or more.
+
+    A last vector that would exceed them starts earlier, and computes outputs of the one before again.
 
     `columns` are the parts of a row of outputs, `loop_cycles` what the loops over taps add to the time of a step.
-    Of narrow maps, `deep` rows may be one row of pixels, all of which are in one tile.
+    Of narrow maps, `deep` rows may be one row of pixels, all of which are in one tile. Sums go over the taps of an
+    input channel before the next if `taps_inside`, else over a block of input channels for one tap after the other.
     """
+
+    taps_inside = False
 
     def __init__(
         self,
@@ -87,15 +76,17 @@ class PixelTiles:
     ) -> None:
         self.kernel, self.found, self.isa = kernel, found, isa
         self.columns, self._loop_cycles, self.deep = columns, loop_cycles, deep
-        self._vectors = found.outputs // isa.lanes
+        self._vectors = -(-found.outputs // isa.lanes)
         tall, wide = self._choose()
         self.vector_runs = runs(self._vectors, wide)
         self.tiles = [(p, r) for p in self.columns for r in runs(p.end - p.start, tall)]
         self.row_cycles = self._row_cycles(tall, wide)
+        self.block = 1 if self.taps_inside else inputs_together(found.inputs)
+        taps = (found.rows.taps, found.columns.taps)
         self.packing = Panels(
             found.weight,
-            (found.groups, found.outputs, found.inputs, found.rows.taps, found.columns.taps),
-            (0, 2, 3, 4, 1),
+            (found.groups, found.outputs, found.inputs // self.block, self.block, *taps),
+            (0, 2, 4, 5, 3, 1),
             found.groups,
             found.inputs * found.taps,
             found.outputs,
@@ -197,11 +188,16 @@ class PixelTiles:
                 to = (vector * index(lanes) + index(i)) * index(across) + block * index(lanes)
                 emit.put(turned, emit.vector(register, index(0), lanes), to, lanes)
         with emit.loop(wide) as channel:
+            output = first + channel
+            if found.outputs % lanes:
+                begin = first + tirx.floordiv(channel, index(lanes)) * index(lanes)
+                last = tirx.min(begin, index(found.outputs - lanes))
+                output = emit.bound(last + tirx.floormod(channel, index(lanes)))
             store_vectors(
                 self.kernel,
                 arguments,
                 lambda column: turned[channel * index(across) + column],
-                lambda column: self._place(image, group * index(found.outputs) + first + channel, row, column),
+                lambda column: self._place(image, group * index(found.outputs) + output, row, column),
                 self._pixels,
                 lanes,
             )
@@ -237,8 +233,9 @@ class PixelTiles:
         base = group * index(self.packing.block) + first * index(self.packing.terms)
 
         def loaded(column: int, term: Term) -> tirx.Expr:
-            input_, tap_row, tap = term
-            place = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + tap
+            input_, tap_row, tap, start = term
+            number = tap_row * index(found.columns.taps) + tap
+            place = start * index(found.taps) + number * index(self.block) + (input_ - start)
             return emit.vector(weights, base + place * index(run.size * lanes) + index(column * lanes), lanes)
 
         def fetched(_terms: int, step: Step) -> None:
@@ -248,7 +245,22 @@ class PixelTiles:
                 step = fetching_next(step, shared, lambda term: term[0])
             walk(step)
 
-        return emit.product_tile(size, run.size, 1, self.isa, factor, loaded, fetched)
+        among = None if len(self.tiles) > 1 or self.tiles[0][1].count > 1 else self._pixels_with
+        return emit.product_tile(size, run.size, 1, self.isa, factor, loaded, fetched, among=among)
+
+    @contextmanager
+    def _blocks(self) -> Iterator[tirx.Expr]:
+        """A loop over the blocks of input channels: the first channel of each."""
+        with emit.loop(self.found.inputs // self.block) as number:
+            yield number * index(self.block)
+
+    def _block_of_inputs(self, step: Step, start: tirx.Expr, tap_row: tirx.Expr, tap: tirx.Expr) -> None:
+        """The terms of a tap and the block of input channels from `start`."""
+        emit.in_turn(self.block, lambda input_, number: step((start + input_, tap_row, tap, start), number))
+
+    def _pixels_with(self, term: Term) -> Sequence[range]:
+        """The pixels of a row, all of which are in one tile, that have a term."""
+        return (range(self._pixels),)
 
 
 def _start(starts: Sequence[tuple[int, int]], size: int, number: tirx.Expr) -> tirx.Expr:

@@ -37,6 +37,12 @@ TASKS = 64
 MOST_UNROLLED = 3000
 """The limit on the multiply-adds of vectors that are written out, which bounds the size of the code."""
 
+MUCH_UNROLLED = 2000
+"""The number of these up to which tiles are preferred: more code is slower to fetch."""
+
+SLOWER = 1.25
+"""The accepted slowdown of tiles within that limit; beyond it copied planes, whose tiles are all alike, are faster."""
+
 Start: TypeAlias = "tirx.Expr | int"
 """A first row or a first vector: an int if code is written for this one only."""
 
@@ -57,7 +63,9 @@ def generate_planes(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pane
     if not fits or few:
         return None
     writer = _Writer(kernel, found, isa)
-    return (emit.written(kernel, {}, writer.write), ()) if writer.unrolled <= MOST_UNROLLED else None
+    if writer.unrolled > MOST_UNROLLED or writer.is_cramped:
+        return None
+    return emit.written(kernel, {}, writer.write), ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +126,8 @@ class _Writer:
         if not is_number(planes):
             self.planes = 1
 
-    def _chosen(self) -> tuple[tuple[_Part, ...], tuple[_Part, ...]]:
-        """The tiles with the least modelled time whose code is not too long."""
+    def _options(self) -> dict[tuple[tuple[_Part, ...], tuple[_Part, ...]], str]:
+        """The tiles of every size, each with a name."""
         most = 12 if self.isa.registers > 16 else 6
         tall, wide = self.found.rows.places, self.count
         sizes = [(t, n) for t in range(1, min(most, tall) + 1) for n in range(1, min(most, wide) + 1) if t * n <= most]
@@ -127,9 +135,21 @@ class _Writer:
         for t, n in sizes:
             parts = _parts(runs(tall, t), self._rows_inside()), _parts(runs(wide, n), self._vectors_inside())
             every.setdefault(parts, f"{t}x{n}")
-        short = [parts for parts in every if self._unrolled(*parts) <= MOST_UNROLLED] or every
+        return every
+
+    def _chosen(self) -> tuple[tuple[_Part, ...], tuple[_Part, ...]]:
+        """The tiles with the least modelled time whose code is not too long."""
+        every = self._options()
+        within = ([p for p in every if self._unrolled(*p) <= most] for most in (MUCH_UNROLLED, MOST_UNROLLED))
+        short = next((found for found in within if found), every)
         named = {every[parts]: parts for parts in short}
         return named[self.isa.choose("tile of a plane", close((self._cycles(*p), name) for name, p in named.items()))]
+
+    @property
+    def is_cramped(self) -> bool:
+        """Whether the limit on the code leaves only tiles that are much slower than others."""
+        least = min(self._cycles(*parts) for parts in self._options())
+        return self._cycles(self.row_parts, self.column_parts) > SLOWER * least
 
     def _unrolled(self, rows: tuple[_Part, ...], columns: tuple[_Part, ...]) -> int:
         """Multiply-adds of vectors that are written out."""

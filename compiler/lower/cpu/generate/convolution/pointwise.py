@@ -17,11 +17,11 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, W
 from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import (
     STORE_CYCLES,
     Factor,
-    Part,
     PixelTiles,
     Term,
     Walk,
 )
+from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Part
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -68,9 +68,9 @@ def generate_pointwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[P
 
 
 def _fits(found: Convolution, isa: Isa) -> bool:
-    """Whether outputs are whole vectors of channels, and computed from the input at the same pixel."""
+    """Whether outputs fill a vector of channels, and are computed from the input at the same pixel."""
     whole = all(w.taps == w.stride == 1 and w.before == 0 and w.places == w.size for w in (found.rows, found.columns))
-    return whole and found.outputs % isa.lanes == 0 and 1 < found.rows.places * found.columns.places <= MOST_PIXELS
+    return whole and found.outputs >= isa.lanes and 1 < found.rows.places * found.columns.places <= MOST_PIXELS
 
 
 def _in_a_row(found: Convolution) -> Convolution:
@@ -121,7 +121,7 @@ class PointwiseWriter(PixelTiles):
         flat = arguments.flat(found.data)
 
         def walk(step: Step) -> None:
-            emit.in_turn(found.inputs, lambda input_, number: step((input_, index(0), index(0)), number))
+            emit.in_turn(found.inputs, lambda input_, number: step((input_, index(0), index(0), index(0)), number))
 
         def factor(pixel: tirx.Expr, term: Term) -> tirx.Expr:
             channel = image * index(found.inputs) + term[0]

@@ -1,6 +1,6 @@
 """Generation of pooling in NCHW: rows of a window are combined first, then columns, in vectors along a row of outputs.
 
-The combined row is in the first-level cache, with its padding; windows of one row without padding are read in place.
+The combined row is in the first-level cache, with its padding; windows of few taps without padding are read in place.
 With stride 2 its columns are separated by two shuffles of two vectors. The order of additions differs from the
 sequential one.
 """
@@ -28,6 +28,9 @@ from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typica
 
 MOST_TAPS = 16
 """The limit on unrolled taps of a row or column; longer windows are scheduled."""
+
+FEW_TAPS = 4
+"""The taps of a window up to which rows are combined in registers, again for each column that reads them."""
 
 LINES = 8
 """The number of rows whose windows' rows are combined before their columns, so that stored values leave the CPU's store
@@ -91,7 +94,8 @@ class _Writer:
         self.padded = columns.before > 0 or not is_number(columns.size) or reads > columns.size
         # Space at the end for the second of two vectors that are separated.
         self.length = larger(reads, columns.before + columns.size) + 2 * self.lanes
-        self.in_place = found.rows.taps == 1 and not self.padded and self._reads_inside()
+        few = found.rows.taps == 1 or (found.rows.taps * columns.taps <= FEW_TAPS and columns.stride <= 2)
+        self.in_place = few and not self.padded and self._reads_inside()
         self.work = WORK * found.outer.length * found.rows.places * columns.places * (found.rows.taps + columns.taps)
 
     def _reads_inside(self) -> bool:
@@ -100,7 +104,7 @@ class _Writer:
         if not (is_number(rows.size) and is_number(rows.places) and is_number(columns.places)):
             return False
         read = columns.places * 2 + columns.reach - columns.reach % 2 if columns.stride == 2 else 0
-        return rows.before == 0 and (rows.places - 1) * rows.stride < rows.size and read <= columns.size
+        return rows.before == 0 and (rows.places - 1) * rows.stride + rows.reach < rows.size and read <= columns.size
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -212,12 +216,20 @@ class _Writer:
         """Every `stride`th number of the combined row from that of output `start`, `shift` further."""
         stride = self.found.columns.stride
         if stride == 1 or lanes == 1:
-            return emit.vector(row, line + start * index(stride) + index(shift), lanes)
+            return self._combined(row, line + start * index(stride) + index(shift), lanes)
         if stride > 2:
             return row[build.ramp(line + start * index(stride) + index(shift), index(stride), lanes)]
         base = line + start * index(2) + index(shift - shift % 2)
-        pair = [emit.vector(row, base, lanes), emit.vector(row, base + index(lanes), lanes)]
+        pair = [self._combined(row, base, lanes), self._combined(row, base + index(lanes), lanes)]
         return tirx.Shuffle(pair, list(range(shift % 2, 2 * lanes, 2)))
+
+    def _combined(self, row: tirx.Buffer, place: tirx.Expr, lanes: int) -> tirx.Expr:
+        """A vector of the combined row, which is combined here if windows are read in place."""
+        rows, total = self.found.rows, emit.vector(row, place, lanes)
+        for tap in range(1, rows.taps if self.in_place else 1):
+            below = place + index(tap * rows.dilation * self.found.columns.size)
+            total = self.kernel.combine(total, emit.vector(row, below, lanes))
+        return total
 
 
 def _filled(lanes: int, count: int) -> int:

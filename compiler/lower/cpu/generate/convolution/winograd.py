@@ -7,21 +7,23 @@ A block is some rows of tiles. Its inputs, (m + 2)×(m + 2) of the padded image 
 [plane][channel][tile]. For some output channels at a time, a matrix product for each plane gives
 [plane][channel][tile], which are transformed to rows of outputs and stored with the epilogue. Vectors are along tiles:
 rows are split by the remainder of the column by m when they are copied, and interleaved again when outputs are stored.
+The tiles of a dilated convolution are those of each of its phases (see phases.py).
 """
 
 from __future__ import annotations
 
 from tvm import tirx
-from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.filter_transforms import factors, sums
+from heterocc.compiler.lower.cpu.generate.convolution.filter_transforms import transform_inputs, transform_products
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import Filter, FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import (
     Blocks,
     best_filter,
     choose_blocks,
     filtering_pays,
+    is_fixed,
+    phases_of,
 )
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
@@ -51,9 +53,14 @@ def generate_winograd(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Fi
 
 
 def can_filter(found: Convolution) -> bool:
-    """Whether a convolution has 3×3 taps side by side, and one group."""
+    """Whether a convolution has 3×3 taps and one group; one of a map of any size has the taps side by side."""
     windows = (found.rows, found.columns)
-    return found.groups == 1 and all((w.taps, w.stride, w.dilation) == (3, 1, 1) for w in windows)
+    dilated = max(w.dilation for w in windows) > 1
+    return (
+        found.groups == 1
+        and all((w.taps, w.stride) == (3, 1) for w in windows)
+        and not (dilated and not is_fixed(found))
+    )
 
 
 class _Writer:
@@ -65,9 +72,11 @@ class _Writer:
         self.isa = self.blocks.isa
         columns = found.columns
         self.wide = self.blocks.wide
+        self.phases = phases_of(found)
+        self.width = -(-columns.places // self.phases.across)
         self.across = Window(columns.size, columns.before, filter_.inputs, filter_.outputs, 1, self.wide)
         self.narrow = isa.narrowed(self.wide).lanes if is_number(self.wide) else isa.lanes
-        self.rows = smaller(filter_.outputs * self.blocks.tall, found.rows.places)
+        self.rows = smaller(filter_.outputs * self.blocks.tall * self.phases.down, found.rows.places)
         self.pitch = self.blocks.vectors * self.isa.lanes
         shape, order, planes = (filter_.planes, found.outputs, found.inputs), (0, 2, 1), filter_.planes
         panels = Panels(found.weight, shape, order, planes, found.inputs, found.outputs, 1, self.blocks.channel_runs)
@@ -152,55 +161,70 @@ class _Writer:
         part = self.across.extent
         copied = emit.scratch((lines * part + self.narrow) * step_size)
         flat = arguments.flat(found.data)
-        with emit.share_loop(*share, found.inputs) as channel:
+        with emit.share_loop(*share, found.inputs) as channel, emit.loop(self.phases.count) as phase:
             plane, there = found.plane_of(image * index(found.inputs) + channel)
-            with emit.loop(lines) as line:
-                row = first + line - index(found.rows.before)
-                source = (plane * index(found.rows.size) + row) * index(found.columns.size)
-                row = row if there is None else emit.bound(tirx.Select(there, row, index(-1)))
-                fixed = is_number(found.rows.size) and there is None
-                inside = fixed and found.rows.before == 0 and self._last_row(lines) < found.rows.size
-                to = line * index(step_size * part)
-                if takes_masked_rows(self.across, self.isa):
-                    exists = None if inside else tirx.all(row >= index(0), row < index(found.rows.size))
-                    masked_row(flat, source, copied, to, (self.across, part, part), exists, self.isa.lanes)
-                else:
-                    padded = (found.rows, row, inside)
-                    padded_row(flat, source, copied, to, (self.across, part, part), padded, self.isa.lanes)
+            if self.phases.count > 1:
+                plane = plane if there is None else emit.bound(plane)
+                source = (flat, plane * index(found.rows.size * found.columns.size), there)
+                windows, sizes = (found.rows, found.columns), (lines, step_size, part)
+                self.phases.take(source, windows, (phase, first), copied, sizes, self.isa.lanes)
+            else:
+                self._copy_rows(flat, (plane, there), copied, first, lines)
             with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
                 tile = self._start(step)
-                to = channel * index(self.pitch) + down * index(self.wide) + tile
+                number = phase * index(self.blocks.tall) + down
+                to = channel * index(self.pitch) + number * index(self.wide) + tile
                 self._input_tile(copied, down * index(step_size**2 * part) + tile, inputs, to)
+
+    def _copy_rows(
+        self,
+        flat: tirx.Buffer,
+        source: tuple[tirx.Expr, tirx.Expr | None],
+        copied: tirx.Buffer,
+        first: tirx.Expr,
+        lines: int,
+    ) -> None:
+        """Copy the rows that outputs from row `first` read of a plane, or zeros if it is in the padding."""
+        found, part = self.found, self.across.extent
+        plane, there = source
+        with emit.loop(lines) as line:
+            row = first + line - index(found.rows.before)
+            start = (plane * index(found.rows.size) + row) * index(found.columns.size)
+            row = row if there is None else emit.bound(tirx.Select(there, row, index(-1)))
+            fixed = is_number(found.rows.size) and there is None
+            inside = fixed and found.rows.before == 0 and self._last_row(lines) < found.rows.size
+            to = line * index(self.filter.outputs * part)
+            if takes_masked_rows(self.across, self.isa):
+                exists = None if inside else tirx.all(row >= index(0), row < index(found.rows.size))
+                masked_row(flat, start, copied, to, (self.across, part, part), exists, self.isa.lanes)
+            else:
+                padded = (found.rows, row, inside)
+                padded_row(flat, start, copied, to, (self.across, part, part), padded, self.isa.lanes)
 
     def _last_row(self, lines: int) -> int:
         return self.found.rows.places - self.rows + lines - 1 - self.found.rows.before
 
     def _input_tile(self, copied: tirx.Buffer, source: tirx.Expr, inputs: tirx.Buffer, to: tirx.Expr) -> None:
         """Transform a vector of tiles of one channel."""
-        part, lanes, side, step = self.across.extent, self.narrow, self.filter.inputs, self.filter.outputs
+        part, lanes, step = self.across.extent, self.narrow, self.filter.outputs
 
         def loaded(row: int, column: int) -> tirx.Expr:
             place = (step * row + column % step) * part + column // step
             return emit.vector(copied, source + index(place), lanes)
 
-        held = [emit.registers(side, lanes) for _ in range(side)]
-        for column in range(side):
-            for row, value in enumerate(factors(self.filter, [loaded(row, column) for row in range(side)])):
-                emit.put(held[row], value, index(column * lanes), lanes)
-        for row, buffer in enumerate(held):
-            values = [emit.vector(buffer, index(column * lanes), lanes) for column in range(side)]
-            for column, value in enumerate(factors(self.filter, values)):
-                emit.put(inputs, value, to + index((row * side + column) * self.plane), lanes)
+        def put(plane: int, value: tirx.Expr) -> None:
+            emit.put(inputs, value, to + index(plane * self.plane), lanes)
+
+        transform_inputs(self.filter, loaded, lanes, put)
 
     def _outputs_scratch(self) -> tuple[tirx.Buffer, tirx.Buffer]:
         """Memory for the products of a tile of channels, and for the rows of outputs of one.
 
-        Vectors of rows of tiles may read beyond the end of the products. Allocated next to the sums of products, the
-        rows would be given the memory of some of these if they are small, which would then not be registers.
+        Vectors of rows of tiles may read beyond the end of the products.
         """
         products = emit.scratch(self.filter.planes * self._product_plane() + self.narrow)
-        width = self.found.columns.places
-        return products, emit.scratch(self.filter.outputs * (self.blocks.tall * width + 2 * self.narrow))
+        lines = self.phases.count * self.blocks.tall
+        return products, emit.scratch(self.filter.outputs * (lines * self.width + 2 * self.narrow))
 
     def _product_plane(self) -> int:
         return emit.spread(max(r.size for r in self.blocks.channel_runs) * self.pitch)
@@ -290,12 +314,17 @@ class _Writer:
         axes = [Axis(loops, tuple(self.kernel.extents[n] for n in loops)) for loops in groups]
         images = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in self.found.image_loops(image)]
         tall, (products, image_rows) = self.filter.outputs, buffers
+        lines = self.phases.count * self.blocks.tall
+        whole = image_rows if self.phases.count == 1 else emit.scratch(self.rows * width + self.isa.lanes)
         with emit.loop(count) as row:
-            with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
+            with emit.loop(lines) as down, emit.loop(self.steps) as step:
                 # From the last vector to the first: the last one may write numbers of the next row.
                 tile = self._start(index(self.steps - 1) - step)
                 source = row * index(self.pitch) + down * index(self.wide) + tile
-                self._output_tile(products, source, image_rows, down * index(tall * width) + tile * index(tall))
+                self._output_tile(products, source, image_rows, down * index(tall * self.width) + tile * index(tall))
+            if self.phases.count > 1:
+                size = (self.blocks.tall * tall, self.width)
+                self.phases.put(image_rows, size, whole, self.rows, width)
 
             def store(skipped: int) -> None:
                 left_out = index(skipped * width)
@@ -306,9 +335,9 @@ class _Writer:
 
                 length = (self.rows - skipped) * width
                 if not is_number(length) and self.isa.has_masks and can_mask(self.kernel, axes[1]):
-                    store_row(self.kernel, arguments, (image_rows, left_out), axes[1], place, (length, self.isa.lanes))
+                    store_row(self.kernel, arguments, (whole, left_out), axes[1], place, (length, self.isa.lanes))
                     return
-                store_vectors(self.kernel, arguments, lambda n: image_rows[left_out + n], place, length, self.isa.lanes)
+                store_vectors(self.kernel, arguments, lambda n: whole[left_out + n], place, length, self.isa.lanes)
 
             last = first == index(self.found.rows.places - self.rows)
             if not is_number(self._overlap):
@@ -326,28 +355,7 @@ class _Writer:
         def loaded(row: int, column: int) -> tirx.Expr:
             return emit.vector(products, source + index((row * side + column) * plane), lanes)
 
-        held = [emit.registers(side, lanes) for _ in range(self.filter.outputs)]
-        for column in range(side):
-            for row, value in enumerate(sums(self.filter, [loaded(row, column) for row in range(side)])):
-                emit.put(held[row], value, index(column * lanes), lanes)
-        for row, buffer in enumerate(held):
-            values = sums(self.filter, [emit.vector(buffer, index(column * lanes), lanes) for column in range(side)])
-            place = to + index(row * self.found.columns.places)
-            for number, part in enumerate(_interleaved(list(values), lanes)):
-                emit.put(rows, part, place + index(number * 2 * lanes), 2 * lanes)
+        def put(row: int, number: int, value: tirx.Expr) -> None:
+            emit.put(rows, value, to + index(row * self.width + number * 2 * lanes), 2 * lanes)
 
-
-def _interleaved(values: list[tirx.Expr], lanes: int) -> list[tirx.Expr]:
-    """The first numbers of two or four vectors, then the second ones, and so on, in vectors of twice the lanes."""
-    if len(values) == 2:
-        return [tirx.Shuffle(values, [half * lanes + lane for lane in range(lanes) for half in range(2)])]
-    even, odd = (
-        [build.bind(tirx.Shuffle(pair, _halves(lanes, start))) for start in (0, lanes // 2)]
-        for pair in (values[::2], values[1::2])
-    )
-    return [part for pair in zip(even, odd, strict=True) for part in _interleaved(list(pair), lanes)]
-
-
-def _halves(lanes: int, start: int) -> list[int]:
-    """The order that interleaves half of two vectors, from a place on."""
-    return [half * lanes + start + lane for lane in range(lanes // 2) for half in range(2)]
+        transform_products(self.filter, loaded, lanes, put)

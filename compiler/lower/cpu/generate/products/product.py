@@ -31,11 +31,13 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
     LANES_USED,
     LANES_USED_IN_PLACE,
+    MOST_ROWS,
     Run,
     better_along_channels,
     column_runs,
     edge_lanes,
     edged_rows,
+    most_rows,
     pick_tile,
     runs,
     step_cycles,
@@ -106,9 +108,9 @@ class ProductWriter(ProductReads):
         count = -(-self.length // isa.lanes)
         self.edge = edge_lanes(found.rows.length, self.length, isa) % isa.lanes
         if self.edge:
-            tall, wide = edged_rows(found.rows.length, count, isa), count
+            tall, wide = edged_rows(found.rows.length, count, isa, self._most_rows()), count
         else:
-            tall, wide = pick_tile(found.rows.length, count, isa)
+            tall, wide = pick_tile(found.rows.length, count, isa, self._most_rows())
         self.row_runs = runs(found.rows.length, tall)
         sized = self.any_length and not is_number(self.length)
         self.column_runs = column_runs(self.length, isa.lanes, wide) if sized else vector_runs(count, wide)
@@ -117,6 +119,14 @@ class ProductWriter(ProductReads):
         self.copies = self.packed[1] is None and self.must_copy()
         self.masked = isa.masks and isa.lanes > 1 and not self.copies and can_mask(kernel, found.columns)
         self.strip = self.strip_of(wide)
+
+    def _most_rows(self) -> int:
+        """The limit on rows of a tile; rows of a factor that is read in place may compete for a set of the cache."""
+        numbers = self.found.numbers
+        pitch = self.found.rows.step(numbers.form)
+        if numbers.weight is not None or not pitch or not is_number(pitch):
+            return MOST_ROWS
+        return most_rows(4 * abs(pitch))
 
     @property
     def packings(self) -> tuple[Panels | PairPanels, ...]:

@@ -10,7 +10,7 @@ from onnx import helper
 
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.tiles import choose_tile, runs
+from heterocc.compiler.lower.cpu.generate.tiles import choose_tile, most_rows, runs
 from tests.compiler.lower.cpu.generate.generated import ARM, AVX2, AVX512, Generated, target_of
 
 node = helper.make_node
@@ -85,11 +85,16 @@ def test_kernels_of_other_kinds_are_left_to_the_schedule(nodes: list[object], in
     assert Generated(nodes, inputs, {}, target_of(AVX2)).done is None  # type: ignore[arg-type]
 
 
-def test_narrow_maps_of_whole_vectors_of_channels_have_vectors_along_these() -> None:
-    for channels, lanes in ((32, 16), (30, 1)):
+def test_narrow_maps_of_enough_channels_have_vectors_along_these() -> None:
+    for channels, lanes in ((32, 16), (30, 16), (2, 1)):
         weights = {"w": np.ones((channels, 4, 3, 3), np.float32)}
         nodes = [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
         kernel = Generated(nodes, {"x": np.ones((1, 4, 7, 7), np.float32)}, weights, target_of(AVX512))
         assert kernel.done is not None
         (packing,) = kernel.done[1]
         assert isinstance(packing, Panels) and packing.lanes == lanes
+
+
+@pytest.mark.parametrize(("pitch", "most"), [(4096, 8), (8192, 8), (12288, 8), (2048, 14), (3072, 14), (4160, 14)])
+def test_rows_that_share_a_set_of_the_cache_are_few(pitch: int, most: int) -> None:
+    assert most_rows(pitch) == most

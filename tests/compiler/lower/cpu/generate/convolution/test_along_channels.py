@@ -17,7 +17,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.along_channels import (
     writers,
 )
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window, find_convolution
-from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import parts_of
+from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import parts_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -31,11 +31,11 @@ Done = tuple[tirx.PrimFunc, tuple[Panels, ...]] | None
 
 
 def only(number: int) -> Callable[[Kernel, Isa], Done]:
-    """A generator that writes every convolution of whole vectors of channels in one of all forms."""
+    """A generator that writes every convolution whose channels fill a vector in one of all forms."""
 
     def generate(kernel: Kernel, isa: Isa) -> Done:
         found = find_convolution(kernel)
-        assert found is not None and found.outputs % isa.lanes == 0
+        assert found is not None and found.outputs >= isa.lanes
         every = list(writers(kernel, found, isa))
         return written(every[number % len(every)])
 
@@ -58,7 +58,7 @@ def cases(draw: st.DrawFn) -> Case:
         max(draw(st.integers(1, 24)), (k - 1) * d + 1 - b - a)
         for k, d, b, a in zip(kernel, dilation, before, after, strict=True)
     )
-    outputs = draw(st.sampled_from([16, 48, 80]))
+    outputs = draw(st.sampled_from([16, 25, 48, 80, 84]))
     groups, inputs = draw(st.sampled_from([1, 1, 2])), draw(st.integers(2, 5))
     return Case(draw(st.integers(1, 2)), groups, inputs, outputs, size, kernel, stride, dilation, before, after)
 
@@ -71,8 +71,11 @@ def test_all_forms_agree_for_any_attributes(cpu: str, case: Case, number: int) -
         assert check(cpu, case)
 
 
+@pytest.mark.parametrize("taps_inside", [False, True])
 @pytest.mark.parametrize("form", [(False, 1), (True, 1), (True, 2)])
-def test_narrow_maps_are_correct_in_each_form(form: tuple[bool, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_maps_are_correct_in_each_form(
+    form: tuple[bool, int], taps_inside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = Case(2, 2, 40, 48, (15, 12), (3, 2), (3, 3), (1, 1), (1, 0), (1, 1))
     found: list[Form] = []
 
@@ -80,7 +83,9 @@ def test_narrow_maps_are_correct_in_each_form(form: tuple[bool, int], monkeypatc
         read = find_convolution(kernel)
         assert read is not None
         found.extend(
-            w for w in writers(kernel, read, isa) if (w.together, w.deep) == form and isinstance(w, CopiedWriter)
+            w
+            for w in writers(kernel, read, isa)
+            if (w.together, w.deep, w.taps_inside) == (*form, taps_inside) and isinstance(w, CopiedWriter)
         )
         return written(found[0])
 
@@ -98,6 +103,13 @@ def test_all_outputs_of_a_part_have_the_same_taps_inside_the_input() -> None:
                 assert [0 <= r < window.size for r in reads] == [
                     part.first <= t < part.last for t in range(window.taps)
                 ]
+
+
+def test_more_taps_than_are_unrolled_are_correct_along_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(1, 1, 20, 48, (11,), (15,), (1,), (1,), (7,), (7,))
+    number = 1  # copied rows, as the first form reads in place
+    monkeypatch.setattr("heterocc.compiler.lower.cpu.generate.generate.KINDS", (only(number),))
+    assert check(runnable()[0], case)
 
 
 @pytest.mark.parametrize("cpu", runnable())

@@ -51,6 +51,27 @@ def test_dilated_unpadded_and_multiplied_planes_that_threads_share_agree(cpu: st
 
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize(
+    ("size", "kernel", "stride", "dilation"),
+    [
+        ((23, 37), (13, 13), 1, 1),
+        ((26, 30), (11, 15), 2, 1),
+        ((33, 29), (9, 13), 1, 2),
+        ((20, 33), (17, 16), 1, 1),
+        pytest.param((14, 14), (27, 27), 1, 1, id="most rows in the padding"),
+        pytest.param((7, 20), (11, 13), 1, 3, id="most dilated rows in the padding"),
+        pytest.param((70, 70), (11, 11), 1, 1, id="two chunks of rows"),
+    ],
+)
+def test_planes_with_so_many_taps_that_their_rows_are_in_a_loop_agree(
+    cpu: str, size: tuple[int, int], kernel: tuple[int, int], stride: int, dilation: int
+) -> None:
+    reach = [(k - 1) * dilation for k in kernel]
+    before, after = (reach[0] // 2, reach[1] // 2), (reach[0] - reach[0] // 2, reach[1] - reach[1] // 2)
+    check(cpu, Case(1, 3, 1, 1, size, kernel, (stride,) * 2, (dilation,) * 2, before, after))
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
     ("size", "kernel", "stride", "dilation", "before", "after"),
     [
         ((5, 9, 20), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),

@@ -39,7 +39,7 @@ def pointwise(*size: int, inputs: int, outputs: int, groups: int = 1, batch: int
 @given(
     cpu=CPUS,
     size=st.one_of(st.tuples(st.integers(2, 70)), st.tuples(st.integers(2, 14), st.integers(2, 14))),
-    outputs=st.sampled_from([16, 48, 112]),
+    outputs=st.sampled_from([16, 25, 48, 84, 112]),
     inputs=st.integers(2, 21),
     groups=st.integers(1, 2),
     batch=st.integers(1, 2),

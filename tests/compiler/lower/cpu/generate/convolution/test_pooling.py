@@ -70,9 +70,21 @@ def test_windows_of_any_size_stride_padding_and_dilation_agree(
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize(
     ("taps", "strides", "size"),
-    [([1, 2], [1, 2], (5, 50)), ([1, 3], [2, 1], (7, 35)), ([1, 3], [1, 2], (3, 41)), ([1, 2], [3, 3], (8, 61))],
+    [
+        ([1, 2], [1, 2], (5, 50)),
+        ([1, 3], [2, 1], (7, 35)),
+        ([1, 3], [1, 2], (3, 41)),
+        ([1, 2], [3, 3], (8, 61)),
+        ([2, 2], [2, 2], (14, 14)),
+        ([2, 2], [2, 2], (13, 47)),
+        ([2, 2], [1, 1], (9, 37)),
+        ([4, 1], [3, 2], (10, 15)),
+        ([2, 2], [2, 3], (6, 33)),
+    ],
 )
-def test_windows_of_one_row_agree(cpu: str, taps: list[int], strides: list[int], size: tuple[int, int]) -> None:
+def test_windows_without_padding_that_are_read_in_place_agree(
+    cpu: str, taps: list[int], strides: list[int], size: tuple[int, int]
+) -> None:
     x = RNG.standard_normal((1, 3, *size)).astype(np.float32)
     node = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=taps, strides=strides)
     kernel = Generated([node], {"x": x}, {}, target_of(cpu))

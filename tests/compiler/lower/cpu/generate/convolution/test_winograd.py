@@ -51,11 +51,11 @@ def floats(*shape: int) -> np.ndarray:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    before, after = (tuple(draw(st.lists(st.integers(0, 3), min_size=2, max_size=2))) for _ in range(2))
-    size = tuple(max(draw(SIZES), 3 - b - a) for b, a in zip(before, after, strict=True))
+    each = (st.integers(0, 5), st.integers(0, 5), st.sampled_from([1, 1, 2, 3]))
+    before, after, apart = (tuple(draw(st.lists(values, min_size=2, max_size=2))) for values in each)
+    size = tuple(max(draw(SIZES), 2 * d + 1 - b - a) for b, a, d in zip(before, after, apart, strict=True))
     inputs, outputs = draw(st.sampled_from([1, 2, 3, 5, 8, 16])), draw(st.sampled_from([1, 2, 5, 8, 17, 30]))
-    ones = (1, 1)
-    return Case(draw(st.integers(1, 2)), 1, inputs, outputs, size, (3, 3), ones, ones, before, after)
+    return Case(draw(st.integers(1, 2)), 1, inputs, outputs, size, (3, 3), (1, 1), apart, before, after)
 
 
 def check(cpu: str, case: Case) -> None:
@@ -65,7 +65,7 @@ def check(cpu: str, case: Case) -> None:
     right = reference(case, x, w)
     z, line = floats(*right.shape), floats(right.shape[-1])
     nodes = [
-        node("Conv", ["x", "w", "b"], ["c"], pads=[*case.before, *case.after]),
+        node("Conv", ["x", "w", "b"], ["c"], pads=[*case.before, *case.after], dilations=[*case.dilation]),
         node("Relu", ["c"], ["r"]),
         node("Add", ["r", "z"], ["s"]),
         node("Mul", ["s", "line"], ["y"]),
@@ -100,6 +100,12 @@ def test_shared_work_filtered_by_large_tiles_agrees(cpu: str, size: tuple[int, i
 @pytest.mark.parametrize(("batch", "size"), [(1, (23, 29)), (1, (7, 7)), (3, (14, 13)), (18, (9, 8))])
 def test_filtered_work_that_threads_share_agrees(cpu: str, batch: int, size: tuple[int, int]) -> None:
     check(cpu, Case(batch, 1, 24, 40, size, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("apart", [(2, 2), (6, 3)])
+def test_filtered_images_of_a_dilated_convolution_agree(cpu: str, apart: tuple[int, int]) -> None:
+    check(cpu, Case(2, 1, 24, 40, (23, 30), (3, 3), (1, 1), apart, apart, apart))
 
 
 @pytest.mark.parametrize("form", [(1, False), (2, False), (8, False), (1, True), (4, True)])

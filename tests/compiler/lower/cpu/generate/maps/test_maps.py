@@ -211,7 +211,7 @@ def test_a_map_reduced_by_a_whole_factor_is_one_kernel_that_agrees(cpu: str, mod
 
 def test_rows_chosen_by_number_are_read_in_vectors() -> None:
     table, rows = floats(50, 37), RNG.integers(0, 50, (3, 5))
-    kernel = Generated([node("Gather", ["w", "i"], ["y"])], {"i": rows}, {"w": table}, target_of(runnable()[0]))
+    kernel = Generated([node("Gather", ["x", "i"], ["y"])], {"x": table}, {"i": rows}, target_of(runnable()[0]))
     check(kernel, table[rows])
 
 

@@ -1,0 +1,105 @@
+"""Concatenations that lengthen an input of the model, such as keys of earlier tokens by those of new ones.
+
+A kernel that appends takes the place of such a Concat, if attention kernels are all that reads the result. They read it
+in memory that may have room for more rows than it has, so that the runtime can leave the earlier rows where they are
+(docs/decisions/0051). Elsewhere the sizes of that memory are those of the tensors, and the earlier rows are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from heterocc.compiler.lower.cpu.generate.append import Append, write_append
+from heterocc.compiler.lower.relax.importer import dtype_name
+from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of
+from heterocc.compiler.lower.written import JOINS
+
+KEYS_ROOM = tirx.Var("room_keys", "int64")
+VALUES_ROOM = tirx.Var("room_values", "int64")
+ROOMS = (KEYS_ROOM, VALUES_ROOM)
+"""The sizes of the memory of keys and values along the axis of rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Join:
+    """A concatenation of an input of the function, which nothing else reads, and of `new`, which is an output."""
+
+    past: relax.Var
+    new: relax.Expr
+    form: Append
+
+    def call(self, builder: relax.BlockBuilder, kernels: dict[str, relax.GlobalVar], ty: relax.Type) -> relax.Call:
+        """A call of the kernel, which is added to the builder unless `kernels` has it."""
+        key = repr(self.form)
+        if key not in kernels:
+            name = f"append_{len(kernels)}"
+            kernels[key] = builder.add_func(write_append(self.form).with_attr("global_symbol", name), name)
+        return relax.call_tir(kernels[key], [self.past, self.new, self.form.count], ty)
+
+
+def joins_of(mod: tvm.IRModule, reads: Mapping[relax.Var, int]) -> dict[relax.Var, Join]:
+    """The concatenations of this kind in `main`, by result; `reads` counts the readers of variables."""
+    main = mod["main"]
+    outputs, params = outputs_of(main), set(main.params)
+    found = {}
+    for binding in bindings_of(main):
+        join = _join(mod, binding.value)
+        is_output = sum(binding.var.same_as(o) for o in outputs) == 1
+        if join is not None and is_output and join.past in params and reads[join.past] == 1:
+            found[binding.var] = join
+    return found
+
+
+def _join(mod: tvm.IRModule, value: relax.Expr) -> Join | None:
+    parts, axis = _concatenated(mod, value)
+    if len(parts) != 2 or axis is None:
+        return None
+    past, new = parts
+    before, added = _dims(past), _dims(new)
+    if not isinstance(past, relax.Var) or before is None or added is None:
+        return None
+    axis %= len(before)
+    count = before[axis]
+    # A kernel finds the values of its variables in the sizes of its arguments.
+    plain = all(isinstance(d, tirx.Var | tirx.IntImm) for d in (*before, *added))
+    if not plain or not isinstance(count, tirx.Var):
+        return None
+    form = Append(tuple(before), axis, count, added[axis], dtype_name(past.ty))
+    return Join(past, new, form)
+
+
+def _concatenated(mod: tvm.IRModule, value: relax.Expr) -> tuple[list[relax.Expr], int | None]:
+    """What an expression concatenates, and the axis; none if it is anything else."""
+    if not isinstance(value, relax.Call):
+        return [], None
+    if getattr(value.op, "name", "") == "relax.concat" and isinstance(value.args[0], relax.Tuple):
+        return list(value.args[0].fields), None if value.attrs.axis is None else int(value.attrs.axis)
+    axis = (mod[value.args[0]].attrs or {}).get(JOINS) if is_kernel_call(value) else None
+    return ([], None) if axis is None else (arguments_of(value), int(axis))
+
+
+def _dims(expr: relax.Expr) -> list[tirx.Expr] | None:
+    ty = expr.ty
+    known = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
+    return list(ty.shape.values) if known else None
+
+
+def in_room(
+    source: relax.Expr, axis: int, view: relax.Expr, shape: tuple[int, ...], room: int
+) -> tuple[int, ...] | None:
+    """The shape of a view of all the memory of `source`; None unless rows are at the same distances in both.
+
+    `axis` is that of rows in `source`, `room` their number in its memory; `shape` are the sizes of `view`, a reshape.
+    """
+    whole, dims = _dims(source), _dims(view)
+    assert whole is not None and dims is not None
+    kept = len(whole) - axis
+    if kept > len(dims) or not all(map(tvm_ffi.structural_equal, dims[-kept:], whole[axis:])):
+        return None
+    place = len(dims) - kept
+    return (*shape[:place], room, *shape[place + 1 :])

@@ -1,0 +1,58 @@
+"""Native runs of contexts that are one call of CPU code for dynamic sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heterocc.artifacts.manifest import Partition, Variant
+from heterocc.runtime.execute.executable import Executable
+from heterocc.runtime.native.cpu_runner import Run
+from heterocc.runtime.native.cpu_sizes import DimensionSizes, SizedInput, SizedValue, new_sized_runner
+from heterocc.runtime.plan.schedule import numpy_dtype
+
+
+def run_of_any_size(
+    variant: Variant, part: Partition, code: Executable, inputs: Sequence[str], outputs: Sequence[str]
+) -> Run | None:
+    """A function from a feed to new results, for one thread at a time; None if Python code has to make the runs.
+
+    `part` is the only partition of the variant, and `inputs` and `outputs` are the model's names of the variant's. Code
+    must take exactly the inputs, of dtypes that numpy has, and need no VM.
+    """
+    names = dict(zip(variant.inputs, inputs, strict=True))
+    used = (*part.inputs, *variant.outputs)
+    if sorted(part.inputs) != sorted(names) or not set(variant.outputs) <= set(part.outputs):
+        return None
+    if any(numpy_dtype(variant.values[value].dtype) is None or variant.values[value].shape is None for value in used):
+        return None
+    function = code.function_without_machine()
+    if function is None:
+        return None
+    symbols: dict[str, int] = {}
+    given = [
+        SizedInput(
+            SizedValue(names[value], variant.values[value].dtype), _dimensions(variant, value, symbols), part.alignment
+        )
+        for value in part.inputs
+    ]
+    wanted = [
+        (SizedValue(name, variant.values[value].dtype), part.outputs.index(value))
+        for name, value in zip(outputs, variant.outputs, strict=True)
+    ]
+    return new_sized_runner(given, wanted, function, code.params)
+
+
+def _dimensions(variant: Variant, value: int, symbols: dict[str, int]) -> list[DimensionSizes]:
+    """The sizes of an input's dimensions; `symbols` has the numbers of names, and is extended."""
+    found = []
+    for size in variant.values[value].shape or ():
+        if isinstance(size, int):
+            found.append(DimensionSizes(size, size, 1, None))
+            continue
+        bounds = None if size is None else variant.bounds.get(size)
+        symbol = None if size is None else symbols.setdefault(size, len(symbols))
+        if bounds is None:
+            found.append(DimensionSizes(0, None, 1, symbol))
+        else:
+            found.append(DimensionSizes(bounds.min, bounds.max, bounds.step, symbol))
+    return found

@@ -1,0 +1,288 @@
+#include "fast_sizes.h"
+
+#include <tvm/ffi/any.h>
+#include <tvm/ffi/c_api.h>
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/function.h>
+
+#include <cstring>
+#include <exception>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "heap.h"
+
+namespace heterocc::cpu {
+namespace {
+
+using tvm::ffi::Any;
+using tvm::ffi::AnyView;
+using tvm::ffi::Function;
+using tvm::ffi::Tensor;
+using Results = tvm::ffi::Array<Any>;
+
+constexpr char kRunnerName[] = "heterocc.sized_runner";
+constexpr char kResultName[] = "heterocc.sized_result";
+
+struct Input {
+  SizedInput value;
+  std::vector<Dimension> dimensions;
+  // Of the run under way.
+  std::vector<int64_t> extents, strides;
+  DLTensor tensor;
+  Object* given = nullptr;
+  void* copy = nullptr;  // of an array at an address that code cannot read
+};
+
+struct Runner {
+  const Python* python;
+  std::vector<Input> inputs;
+  std::vector<SizedOutput> outputs;
+  std::vector<int64_t> sizes;  // by symbol; negative before the first dimension of a run that has it
+  std::vector<AnyView> arguments;
+  Function function;
+  Any weights;
+  bool busy = false;
+};
+
+const Python* found_python = nullptr;
+
+void FreeRunner(Object* capsule) {
+  const Python& python = *found_python;
+  const auto* const runner = static_cast<Runner*>(python.PyCapsule_GetPointer(capsule, kRunnerName));
+  for (const Input& input : runner->inputs) {
+    python.Py_DecRef(input.value.name);
+    python.Py_DecRef(input.value.dtype);
+  }
+  for (const SizedOutput& output : runner->outputs) {
+    python.Py_DecRef(output.name);
+    python.Py_DecRef(output.dtype);
+  }
+  delete runner;
+}
+
+void FreeResult(Object* capsule) {
+  delete static_cast<Tensor*>(found_python->PyCapsule_GetPointer(capsule, kResultName));
+}
+
+// Whether a dimension may have this size, which its symbol then has.
+bool MayBe(Runner* runner, const Dimension& dimension, int64_t size) {
+  if (size < dimension.least || (dimension.most >= 0 && size > dimension.most) || size % dimension.step != 0) {
+    return false;
+  }
+  if (dimension.symbol < 0) return true;
+  int64_t& known = runner->sizes[static_cast<size_t>(dimension.symbol)];
+  if (known < 0) known = size;
+  return known == size;
+}
+
+// Whether an object is an array that code can read as this input, of which its tensor then has the sizes.
+bool Fits(Runner* runner, Input* input, const Object* object) {
+  if (object->type != runner->python->array_type) return false;
+  const auto* const array = reinterpret_cast<const Array*>(object);
+  constexpr int kPlain = kContiguous | kAligned;
+  if (array->dtype != input->value.dtype || array->rank != input->value.rank || (array->flags & kPlain) != kPlain) {
+    return false;
+  }
+  int64_t stride = 1;
+  for (size_t axis = input->dimensions.size(); axis-- > 0;) {
+    const int64_t size = array->extents[axis];
+    if (!MayBe(runner, input->dimensions[axis], size)) return false;
+    input->extents[axis] = size;
+    input->strides[axis] = stride;
+    stride *= size;
+  }
+  return true;
+}
+
+// The inputs of a dictionary, each with a reference of the runner's. False if they are not exactly these.
+bool TakeInputs(Runner* runner, Object* feed) {
+  const Python& python = *runner->python;
+  if (feed->type != python.dict_type || python.PyDict_Size(feed) != static_cast<intptr_t>(runner->inputs.size())) {
+    return false;
+  }
+  for (int64_t& size : runner->sizes) size = -1;
+  for (Input& input : runner->inputs) {
+    Object* const found = python.PyDict_GetItemWithError(feed, input.value.name);
+    if (found == nullptr || !Fits(runner, &input, found)) return false;
+    python.Py_IncRef(found);
+    input.given = found;
+  }
+  return true;
+}
+
+// Points the tensors at the arrays, or at copies.
+void PointAtInputs(Runner* runner) {
+  for (Input& input : runner->inputs) {
+    char* const data = reinterpret_cast<Array*>(input.given)->data;
+    input.tensor.data = data;
+    if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(input.value.alignment) == 0) continue;
+    size_t bytes = static_cast<size_t>(input.value.type.bits) / 8;
+    for (int64_t extent : input.extents) bytes *= static_cast<size_t>(extent);
+    input.copy = Heap::Global().Take(bytes);
+    if (input.copy == nullptr) throw std::bad_alloc();
+    std::memcpy(input.copy, data, bytes);
+    input.tensor.data = input.copy;
+  }
+}
+
+// Calls the code, without the interpreter's lock. False if it failed.
+bool Call(Runner* runner, Any* results) {
+  void* const state = runner->python->PyEval_SaveThread();
+  bool worked = true;
+  try {
+    PointAtInputs(runner);
+    runner->function.CallPacked(runner->arguments.data(), static_cast<int32_t>(runner->arguments.size()), results);
+  } catch (const std::exception&) {
+    worked = false;
+  }
+  runner->python->PyEval_RestoreThread(state);
+  return worked;
+}
+
+bool IsDense(const DLTensor& tensor) {
+  int64_t stride = 1;
+  for (int32_t axis = tensor.ndim; axis-- > 0;) {
+    if (tensor.shape[axis] != 1 && tensor.strides != nullptr && tensor.strides[axis] != stride) return false;
+    stride *= tensor.shape[axis];
+  }
+  return true;
+}
+
+// An array over the memory of a result; nullptr, maybe with an exception, if it is not the caller's alone, as an input
+// or a weight that is a result, or not what the output is.
+Object* NewArray(const Python& python, const SizedOutput& output, Any result) {
+  if (result.type_index() != kTVMFFITensor) return nullptr;
+  const DLTensor& tensor = *TVMFFITensorGetDLTensorPtr(AnyView(result).CopyToTVMFFIAny().v_obj);
+  auto owner = std::move(result).cast<Tensor>();
+  const DLDataType& type = tensor.dtype;
+  // One reference is the list's of results, the other one `owner`'s.
+  if (owner.use_count() != 2 || tensor.data == nullptr || type.code != output.type.code ||
+      type.bits != output.type.bits || type.lanes != 1 || !IsDense(tensor)) {
+    return nullptr;
+  }
+  const std::vector<intptr_t> extents(tensor.shape, tensor.shape + tensor.ndim);
+  char* const data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  auto* const kept = new Tensor(std::move(owner));
+  Object* const capsule = python.PyCapsule_New(kept, kResultName, FreeResult);
+  if (capsule == nullptr) {
+    delete kept;
+    return nullptr;
+  }
+  python.Py_IncRef(output.dtype);  // the array takes it
+  Object* const array =
+      python.PyArray_NewFromDescr(python.array_type, output.dtype, static_cast<int>(extents.size()), extents.data(),
+                                  nullptr, data, kContiguous | kAligned | kWriteable, nullptr);
+  if (array == nullptr) {
+    python.Py_DecRef(capsule);
+    return nullptr;
+  }
+  if (python.PyArray_SetBaseObject(array, capsule) != 0) {  // takes the capsule, also if it fails
+    python.Py_DecRef(array);
+    return nullptr;
+  }
+  return array;
+}
+
+// The dictionary of the results; nullptr, maybe with an exception, if Python must make them.
+Object* NewDictionary(const Runner& runner, const Results& results) {
+  const Python& python = *runner.python;
+  Object* const found = python.PyDict_New();
+  if (found == nullptr) return nullptr;
+  for (const SizedOutput& output : runner.outputs) {
+    Object* const array = NewArray(python, output, results[output.place]);
+    const bool failed = array == nullptr || python.PyDict_SetItem(found, output.name, array) != 0;
+    if (array != nullptr) python.Py_DecRef(array);
+    if (failed) {
+      python.Py_DecRef(found);
+      return nullptr;
+    }
+  }
+  return found;
+}
+
+// The runner holds no arrays.
+void Clean(Runner* runner) {
+  for (Input& input : runner->inputs) {
+    if (input.copy != nullptr) Heap::Global().Give(std::exchange(input.copy, nullptr));
+    if (input.given != nullptr) runner->python->Py_DecRef(std::exchange(input.given, nullptr));
+  }
+}
+
+Object* Run(Object* self, Object* feed) {
+  const Python& python = *found_python;
+  auto* const runner = static_cast<Runner*>(python.PyCapsule_GetPointer(self, kRunnerName));
+  Object* found = nullptr;
+  if (!runner->busy) {
+    runner->busy = true;
+    Any results;
+    if (TakeInputs(runner, feed) && Call(runner, &results)) {
+      if (const auto array = results.as<Results>()) found = NewDictionary(*runner, *array);
+    }
+    Clean(runner);
+    runner->busy = false;
+  }
+  if (found != nullptr) return found;
+  if (python.PyErr_Occurred() != nullptr) python.PyErr_Clear();
+  python.Py_IncRef(python.none);
+  return python.none;
+}
+
+// An object of tvm_ffi, with a reference to it.
+Any Held(void* handle) {
+  TVMFFIAny view{};
+  view.type_index = static_cast<TVMFFIObject*>(handle)->type_index;
+  view.v_obj = static_cast<TVMFFIObject*>(handle);
+  return Any(AnyView::CopyFromTVMFFIAny(view));
+}
+
+Method run_method{"run", Run, kOneArgument, "Run a context on a dictionary of arrays; None if Python must do it."};
+
+}  // namespace
+
+Object* NewSizedRunner(const Python* python, const SizedInput* inputs, int64_t input_count, const SizedOutput* outputs,
+                       int64_t output_count, void* function, void* weights) {
+  found_python = python;
+  auto* const runner = new Runner{};
+  runner->python = python;
+  runner->inputs.resize(static_cast<size_t>(input_count));
+  int64_t symbols = 0;
+  for (size_t i = 0; i < runner->inputs.size(); ++i) {
+    Input& input = runner->inputs[i];
+    input.value = inputs[i];
+    input.dimensions.assign(inputs[i].dimensions, inputs[i].dimensions + inputs[i].rank);
+    for (const Dimension& dimension : input.dimensions) {
+      if (dimension.symbol >= symbols) symbols = dimension.symbol + 1;
+    }
+    input.extents.resize(input.dimensions.size());
+    input.strides.resize(input.dimensions.size());
+    input.tensor = {nullptr,
+                    {kDLCPU, 0},
+                    static_cast<int32_t>(inputs[i].rank),
+                    inputs[i].type,
+                    input.extents.data(),
+                    input.strides.data(),
+                    0};
+    runner->arguments.emplace_back(&input.tensor);
+    python->Py_IncRef(inputs[i].name);
+    python->Py_IncRef(inputs[i].dtype);
+  }
+  for (int64_t i = 0; i < output_count; ++i) {
+    runner->outputs.push_back(outputs[i]);
+    python->Py_IncRef(outputs[i].name);
+    python->Py_IncRef(outputs[i].dtype);
+  }
+  runner->sizes.resize(static_cast<size_t>(symbols));
+  runner->function = Held(function).cast<Function>();
+  runner->weights = Held(weights);
+  runner->arguments.emplace_back(runner->weights);
+  Object* const capsule = python->PyCapsule_New(runner, kRunnerName, FreeRunner);
+  if (capsule == nullptr) return nullptr;
+  Object* const made = python->PyCFunction_NewEx(&run_method, capsule, nullptr);
+  python->Py_DecRef(capsule);
+  return made;
+}
+
+}  // namespace heterocc::cpu

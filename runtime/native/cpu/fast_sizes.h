@@ -1,0 +1,50 @@
+// Runs of code whose values have sizes known only at run time, from a dictionary of arrays to a dictionary of arrays:
+// as in fast_path.h, for contexts that are one call of a function of CPU code.
+//
+// Ownership: a runner holds its values' names and dtypes, the function and the weights. Results own their memory.
+//
+// Threading: with the interpreter's lock held; it is released while code runs. One run of a runner at a time.
+#ifndef HETEROCC_CPU_FAST_SIZES_H_
+#define HETEROCC_CPU_FAST_SIZES_H_
+
+#include <dlpack/dlpack.h>
+
+#include <cstdint>
+
+#include "python.h"
+
+namespace heterocc::cpu {
+
+// The sizes that a dimension of an input may have: the multiples of `step` from `least` to `most`, which is negative if
+// there is no limit. Dimensions of one `symbol` have the same size; it is negative for a dimension of its own.
+// runtime/native/cpu_sizes.py has the same structures.
+struct Dimension {
+  int64_t least, most, step, symbol;
+};
+
+struct SizedInput {
+  Object* name;
+  Object* dtype;
+  DLDataType type;
+  int64_t rank;
+  const Dimension* dimensions;
+  int64_t alignment;  // what code requires of addresses, in bytes: a power of two
+};
+
+struct SizedOutput {
+  Object* name;
+  Object* dtype;
+  DLDataType type;
+  int64_t place;  // among the function's results
+};
+
+// Returns a function of one argument, or nullptr with an exception. Given a dictionary of exactly these inputs, each a
+// plain array of its dtype and of sizes that it may have, it calls `function` (of tvm_ffi) with them, in this order,
+// and with `weights`, and returns a dictionary of the outputs. For any other argument it returns None, as if it had not
+// been called; also if the call fails, because a run in Python then says why. `python` must outlive the function.
+Object* NewSizedRunner(const Python* python, const SizedInput* inputs, int64_t input_count, const SizedOutput* outputs,
+                       int64_t output_count, void* function, void* weights);
+
+}  // namespace heterocc::cpu
+
+#endif  // HETEROCC_CPU_FAST_SIZES_H_
