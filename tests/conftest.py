@@ -6,7 +6,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -38,6 +40,9 @@ MISSING: Mapping[str, Callable[[], str | None]] = {
 _GIVEN = frozenset(os.environ)
 """The variables with which the whole run was started, such as a simulated failure for all of its tests."""
 
+_STARTS: dict[str, Mapping[str, Any]] = {}
+"""The state of each test module's generator before its first test."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite golden files; changed ones fail once")
@@ -59,6 +64,14 @@ def _no_simulated_failure_is_left() -> Iterator[None]:
     yield
     left = [name for name in honoured() if name != WRONG_KERNEL and name not in _GIVEN]
     assert not left, f"{', '.join(left)} is in force in this process from now on: set it in a fresh one"
+
+
+@pytest.fixture(autouse=True)
+def _numbers_do_not_depend_on_other_tests(request: pytest.FixtureRequest) -> None:
+    """Set a module's generator `RNG` back, so that a test draws the same numbers alone as after others."""
+    generator = getattr(request.module, "RNG", None)
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = _STARTS.setdefault(request.module.__name__, generator.bit_generator.state)
 
 
 @pytest.fixture

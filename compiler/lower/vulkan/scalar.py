@@ -9,6 +9,8 @@ from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import (
     BOOL,
     FLOAT16,
+    FLOAT32,
+    FLOAT64,
     INT32,
     UINT32,
     DType,
@@ -286,6 +288,8 @@ def _converted(value: Scalar, dtype: DType) -> Scalar:
             return select(value, value.constant(1, UINT32), 0).to(dtype)
         return select(value, value.constant(1, dtype), 0)
     if source.is_float and dtype.is_float:
+        if source.bits == 64 and dtype == FLOAT16:
+            value = _rounded_to_odd(value)  # some drivers convert through float32, which would round twice
         converted = _cast(value, Op.F_CONVERT, dtype)
         return replace(converted, wide=value) if dtype == FLOAT16 else converted
     if source.is_float:
@@ -304,6 +308,22 @@ def _converted(value: Scalar, dtype: DType) -> Scalar:
     if dtype.bits < source.bits:
         return value.bitcast(DType(dtype.kind, source.bits)).to(dtype)
     return value.to(DType(source.kind, dtype.bits)).bitcast(dtype)
+
+
+def _rounded_to_odd(value: Scalar) -> Scalar:
+    """The float32 next to a float64 whose last bit is 1, or the float64 itself where float32 can hold it.
+
+    Rounding this number to a type of at most 22 bits of precision gives what rounding the float64 once gives.
+    Source: S. Boldo, G. Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to
+    odd", IEEE Transactions on Computers 57(4), 2008.
+    """
+    near = value.to(FLOAT32)
+    back, bits = near.to(FLOAT64), near.bitcast(UINT32)
+    inexact = (back < value) | (back > value)  # false for NaN
+    even = (bits & 1).equals(0)
+    too_large = select(value > 0, back, -back) > select(value > 0, value, -value)
+    moved = select(too_large, bits - 1, bits + 1)
+    return select(inexact & even, moved, bits).bitcast(FLOAT32)
 
 
 def _cast(value: Scalar, op: Op, dtype: DType, shared: bool = True) -> Scalar:

@@ -96,6 +96,21 @@ def test_casts_give_what_numpy_gives(source: str) -> None:
         np.testing.assert_array_equal(got, want, err_msg=f"{source} to {target}")
 
 
+def test_a_float64_is_rounded_to_float16_once() -> None:
+    """A number next to the middle of two float16s, which a float32 would take for that middle."""
+    bits = np.arange(0x0001, 0x7BFF, 7, np.uint16)
+    low, high = bits.view(np.float16).astype(np.float64), (bits + np.uint16(1)).view(np.float16).astype(np.float64)
+    middle = (low + high) / 2
+    near = np.concatenate([np.nextafter(middle, 0), middle, np.nextafter(middle, np.inf)])
+    ends = [0.0, 5e-324, 1e-40, 65519.999999999, 65520.0, 1e39, 1e308, np.inf, np.nan]
+    values = np.concatenate([near, ends])
+    values = np.concatenate([values, -values])
+    with np.errstate(over="ignore"):
+        want = values.astype(np.float16)
+    got = elementwise(lambda v: tirx.Cast("float16", v), values)
+    np.testing.assert_array_equal(got, want)
+
+
 def test_bits_are_counted() -> None:
     a = numbers("int32").view(np.uint32)
     counts = np.array([bin(int(v)).count("1") for v in a], np.uint32)
