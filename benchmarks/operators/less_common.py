@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
 
-from operators.models import (
-    Builder,
-    Case,
-    Shape,
-    binary,
-    conv,
-    image,
-    matmul,
-    reduce,
-    transposed_as,
-    unary,
+from operators.less_common_models import (
+    batch_normal,
+    cast,
+    channels_normal,
+    clipped,
+    concat,
+    dequantize,
+    dynamic,
+    halves,
+    instance,
+    integer_product,
+    integers,
+    linear_conv,
+    normal,
+    one_hot,
+    picked,
+    quantize,
+    reduced_integers,
+    resized,
+    reversed_sequence,
+    round_trip,
+    top,
+    where,
+    with_updates,
 )
+from operators.models import Case, binary, conv, image, matmul, reduce, transposed_as, unary
 
 
 def less_common() -> Iterator[Case]:
@@ -122,9 +133,9 @@ def _windows() -> Iterator[Case]:
         ("linear", (1, 1, 8, 8), image(2, 65)),
     ):
         label = f"{mode} {'x'.join(map(str, scale[2:]))} {'x'.join(map(str, shape))}"
-        yield Case("resize", label, _resized(shape, mode, scale))
+        yield Case("resize", label, resized(shape, mode, scale))
     aligned = {"coordinate_transformation_mode": "align_corners"}
-    yield Case("resize", "linear aligned 2x 64@40", _resized(image(64, 40), "linear", (1, 1, 2, 2), **aligned))
+    yield Case("resize", "linear aligned 2x 64@40", resized(image(64, 40), "linear", (1, 1, 2, 2), **aligned))
 
 
 def _products() -> Iterator[Case]:
@@ -178,33 +189,33 @@ def _axes() -> Iterator[Case]:
         for shape, axis in (((1, 19, 64, 64), 1), ((4, 50, 7), 1), ((5, 3, 300), 0), ((2, 3, 40000), 2), ((500, 2), 1)):
             yield Case("softmax", f"{kind} axis {axis}, {'x'.join(map(str, shape))}", unary(shape, kind, axis=axis))
     for shape, axis in ((image(32, 28), 1), ((2, 60, 37), 1)):
-        yield Case("normalisation", f"layer from axis {axis} {'x'.join(map(str, shape))}", _normal(shape, axis))
-    yield Case("normalisation", "channels 96@28 by Transpose", _channels_normal(image(96, 28)))
-    yield Case("normalisation", "instance 1d 32x500", _instance((1, 32, 500)))
-    yield Case("normalisation", "instance 3d 16@12", _instance((1, 16, 12, 12, 12)))
-    yield Case("normalisation", "batch 64@40", _batch_normal(image(64, 40)))
+        yield Case("normalisation", f"layer from axis {axis} {'x'.join(map(str, shape))}", normal(shape, axis))
+    yield Case("normalisation", "channels 96@28 by Transpose", channels_normal(image(96, 28)))
+    yield Case("normalisation", "instance 1d 32x500", instance((1, 32, 500)))
+    yield Case("normalisation", "instance 3d 16@12", instance((1, 16, 12, 12, 12)))
+    yield Case("normalisation", "batch 64@40", batch_normal(image(64, 40)))
     yield Case("normalisation", "L2 of channels 256@20", unary(image(256, 20), "LpNormalization", axis=1, p=2))
     for shape, axis in (((4, 50, 60), 1), ((1, 3, 1000), 2), ((300, 40), 0)):
-        yield Case("along an axis", f"TopK 3 of {'x'.join(map(str, shape))} axis {axis}", _top(shape, axis, 3))
+        yield Case("along an axis", f"TopK 3 of {'x'.join(map(str, shape))} axis {axis}", top(shape, axis, 3))
     for axis in range(4):
-        yield Case("concat", f"3 x 6x10x14x18 axis {axis}", _concat((6, 10, 14, 18), axis, 3))
-        yield Case("movement", f"Split 6x10x14x18 axis {axis}", _halves((6, 10, 14, 18), axis))
-    yield Case("concat", "8 x 1x16x40x40 axis 1", _concat((1, 16, 40, 40), 1, 8))
-    yield Case("concat", "4 x 300x1 axis 1", _concat((300, 1), 1, 4))
+        yield Case("concat", f"3 x 6x10x14x18 axis {axis}", concat((6, 10, 14, 18), axis, 3))
+        yield Case("movement", f"Split 6x10x14x18 axis {axis}", halves((6, 10, 14, 18), axis))
+    yield Case("concat", "8 x 1x16x40x40 axis 1", concat((1, 16, 40, 40), 1, 8))
+    yield Case("concat", "4 x 300x1 axis 1", concat((300, 1), 1, 4))
 
 
 def _elements() -> Iterator[Case]:
     for shape in ((1, 32, 60, 60), (77, 31)):
         label = "x".join(map(str, shape))
-        yield Case("elementwise", f"Clip, Min and Max {label}", _clipped(shape))
+        yield Case("elementwise", f"Clip, Min and Max {label}", clipped(shape))
         for kind in ("Log", "Sqrt", "Reciprocal", "Cos", "Atan", "Sinh", "Asin", "Celu", "ThresholdedRelu", "Sign",
                      "Abs", "Ceil", "IsNaN", "Tan", "Acos", "Cosh", "Asinh", "Neg"):  # fmt: skip
             yield Case("activation", f"{kind} {label}", unary(shape, kind))
         for kind in ("Mod", "Less", "Equal", "Max", "Sub", "Div"):
             extra = {"fmod": 1} if kind == "Mod" else {}
             yield Case("elementwise", f"{kind} {label}", binary(shape, shape, kind, **extra))
-    yield Case("elementwise", "Where by rows 128x300", _where((128, 300), (128, 1), (300,)))
-    yield Case("elementwise", "Where by mask 8x64x64", _where((1, 64, 64), (8, 64, 64), (1,)))
+    yield Case("elementwise", "Where by rows 128x300", where((128, 300), (128, 1), (300,)))
+    yield Case("elementwise", "Where by mask 8x64x64", where((1, 64, 64), (8, 64, 64), (1,)))
     for a, b in (
         ((1, 16, 1, 40), (8, 1, 30, 1)),
         ((64, 1), (64, 1000)),
@@ -216,43 +227,39 @@ def _elements() -> Iterator[Case]:
     for dtype in ("int32", "int64", "uint8"):
         for kind in ("Add", "Mul", "Div", "Greater", "Max"):
             if dtype != "uint8" or kind in ("Add", "Greater", "Max"):
-                yield Case("integers", f"{kind} {dtype} 64x500", _integers((64, 500), kind, dtype))
+                yield Case("integers", f"{kind} {dtype} 64x500", integers((64, 500), kind, dtype))
         for to in ("float32", "int64", "bool"):
             if to != dtype:
-                yield Case("integers", f"Cast {dtype} to {to} 64x500", _cast((64, 500), dtype, to))
-    yield Case("integers", "ReduceSum int64 64x500", _reduced_integers((64, 500), "int64"))
-    yield Case("integers", "ReduceMax int32 64x500", _reduced_integers((64, 500), "int32", "ReduceMax"))
-    yield Case("elementwise", "Cast to uint8 and back 32@60", _round_trip(image(32, 60)))
+                yield Case("integers", f"Cast {dtype} to {to} 64x500", cast((64, 500), dtype, to))
+    yield Case("integers", "ReduceSum int64 64x500", reduced_integers((64, 500), "int64"))
+    yield Case("integers", "ReduceMax int32 64x500", reduced_integers((64, 500), "int32", "ReduceMax"))
+    yield Case("elementwise", "Cast to uint8 and back 32@60", round_trip(image(32, 60)))
 
 
 def _indexed() -> Iterator[Case]:
     random = np.random.default_rng(1)
     rows = random.permutation(500)[:200].reshape(-1, 1)
-    yield Case("movement", "ScatterND 500x64", _with_updates((500, 64), "ScatterND", rows, (200, 64)))
+    yield Case("movement", "ScatterND 500x64", with_updates((500, 64), "ScatterND", rows, (200, 64)))
     spots = np.stack([random.integers(0, 40, 300), random.permutation(300)], 1)
-    yield Case("movement", "ScatterND single 40x300", _with_updates((40, 300), "ScatterND", spots, (300,)))
-    yield Case(
-        "movement", "ScatterND add 40x300", _with_updates((40, 300), "ScatterND", spots, (300,), reduction="add")
-    )
+    yield Case("movement", "ScatterND single 40x300", with_updates((40, 300), "ScatterND", spots, (300,)))
+    yield Case("movement", "ScatterND add 40x300", with_updates((40, 300), "ScatterND", spots, (300,), reduction="add"))
     within = np.argsort(random.random((60, 80)), 0)[:20]
-    yield Case("movement", "ScatterElements 60x80 axis 0", _with_updates((60, 80), "ScatterElements", within, (20, 80)))
+    yield Case("movement", "ScatterElements 60x80 axis 0", with_updates((60, 80), "ScatterElements", within, (20, 80)))
     across = np.argsort(random.random((60, 80)), 1)[:, :20]
-    scatter = _with_updates((60, 80), "ScatterElements", across, (60, 20), axis=1)
+    scatter = with_updates((60, 80), "ScatterElements", across, (60, 20), axis=1)
     yield Case("movement", "ScatterElements 60x80 axis 1", scatter)
-    yield Case("movement", "GatherElements 60x80 axis 1", _picked((60, 80), "GatherElements", across, axis=1))
-    yield Case("movement", "GatherElements 60x80 axis 0", _picked((60, 80), "GatherElements", within, axis=0))
-    yield Case("movement", "GatherND 500x64", _picked((500, 64), "GatherND", rows))
-    yield Case("movement", "GatherND single 40x300", _picked((40, 300), "GatherND", spots))
+    yield Case("movement", "GatherElements 60x80 axis 1", picked((60, 80), "GatherElements", across, axis=1))
+    yield Case("movement", "GatherElements 60x80 axis 0", picked((60, 80), "GatherElements", within, axis=0))
+    yield Case("movement", "GatherND 500x64", picked((500, 64), "GatherND", rows))
+    yield Case("movement", "GatherND single 40x300", picked((40, 300), "GatherND", spots))
     table = random.integers(0, 1000, (4, 128))
-    yield Case("movement", "Gather embedding 1000x384", _picked((1000, 384), "Gather", table))
-    yield Case(
-        "movement", "Gather 30x1000 axis 1", _picked((30, 1000), "Gather", random.integers(0, 1000, 300), axis=1)
-    )
+    yield Case("movement", "Gather embedding 1000x384", picked((1000, 384), "Gather", table))
+    yield Case("movement", "Gather 30x1000 axis 1", picked((30, 1000), "Gather", random.integers(0, 1000, 300), axis=1))
     yield Case("movement", "Trilu 8x128x128", unary((8, 128, 128), "Trilu"))
-    yield Case("movement", "OneHot 500 of 50", _one_hot(500, 50))
+    yield Case("movement", "OneHot 500 of 50", one_hot(500, 50))
     yield Case("movement", "Pad reflect 1d 64x300", unary((1, 64, 300), "Pad", [0, 0, 5, 0, 0, 5], mode="reflect"))
     yield Case("movement", "Slice last axis by 2 64x999", unary((64, 999), "Slice", [1], [999], [1], [2]))
-    yield Case("movement", "ReverseSequence 20x4x33", _reversed((20, 4, 33)))
+    yield Case("movement", "ReverseSequence 20x4x33", reversed_sequence((20, 4, 33)))
     for shape, perm in (
         ((4, 8, 50, 32), (0, 2, 1, 3)), ((1, 3, 224, 224), (0, 2, 3, 1)), ((1, 224, 224, 3), (0, 3, 1, 2)),
         ((8, 77, 64), (0, 2, 1)), ((1, 2, 58, 28, 28), (0, 2, 1, 3, 4)), ((50, 1, 256), (1, 0, 2)),
@@ -264,237 +271,15 @@ def _indexed() -> Iterator[Case]:
 
 def _quantised() -> Iterator[Case]:
     for rows, depth, columns in ((64, 256, 512), (1, 768, 768), (33, 77, 91)):
-        yield Case("quantised", f"MatMulInteger {rows}x{depth}x{columns}", _integer_product(rows, depth, columns))
+        yield Case("quantised", f"MatMulInteger {rows}x{depth}x{columns}", integer_product(rows, depth, columns))
     for channels, size, out, kernel in ((32, 28, 64, 3), (64, 28, 128, 1), (19, 21, 23, 3)):
         yield Case(
             "quantised",
             f"QLinearConv {kernel}x{kernel} {channels}->{out}@{size}",
-            _linear_conv(channels, size, out, kernel),
+            linear_conv(channels, size, out, kernel),
         )
     for shape in (image(64, 40), (33, 77)):
         label = "x".join(map(str, shape))
-        yield Case("quantised", f"QuantizeLinear {label}", _quantize(shape))
-        yield Case("quantised", f"DequantizeLinear {label}", _dequantize(shape))
-        yield Case("quantised", f"DynamicQuantizeLinear {label}", _dynamic(shape))
-
-
-Build = Callable[[], onnx.ModelProto]
-
-
-def _resized(shape: Shape, mode: str, scale: tuple[float, ...], **attributes: Any) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        scales = net.constant(np.array(scale, np.float32))
-        coordinates = "asymmetric" if mode == "nearest" else "half_pixel"
-        extra = {"nearest_mode": "floor"} if mode == "nearest" else {}
-        given = {"coordinate_transformation_mode": coordinates, **extra, **attributes}
-        return net.model(net.op("Resize", "x0", "", scales, mode=mode, **given))
-
-    return build
-
-
-def _normal(shape: Shape, axis: int) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        scale, bias = net.weight(*shape[axis:], scale=1.0), net.weight(*shape[axis:], scale=1.0)
-        return net.model(net.op("LayerNormalization", "x0", scale, bias, axis=axis))
-
-    return build
-
-
-def _channels_normal(shape: Shape) -> Build:
-    """The layer normalisation of the channels of each pixel, as exporters of ConvNeXt write it."""
-
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        scale, bias = net.weight(shape[1], scale=1.0), net.weight(shape[1], scale=1.0)
-        last = net.op("Transpose", "x0", perm=[0, 2, 3, 1])
-        return net.model(
-            net.op("Transpose", net.op("LayerNormalization", last, scale, bias, axis=-1), perm=[0, 3, 1, 2])
-        )
-
-    return build
-
-
-def _instance(shape: Shape) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        return net.model(
-            net.op("InstanceNormalization", "x0", net.weight(shape[1], scale=1.0), net.weight(shape[1], scale=1.0))
-        )
-
-    return build
-
-
-def _batch_normal(shape: Shape) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        values = [net.weight(shape[1], scale=1.0) for _ in range(3)]
-        variance = net.constant(np.linspace(0.5, 2, shape[1], dtype=np.float32))
-        return net.model(net.op("BatchNormalization", "x0", *values, variance))
-
-    return build
-
-
-def _top(shape: Shape, axis: int, count: int) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        inputs = ["x0", net.constant(np.array([count], np.int64))]
-        net.nodes.append(helper.make_node("TopK", inputs, ["values", "indices"], axis=axis))
-        return net.model("values", "indices")
-
-    return build
-
-
-def _concat(shape: Shape, axis: int, parts: int) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(*[shape] * parts)
-        return net.model(net.op("Concat", *net.inputs, axis=axis))
-
-    return build
-
-
-def _halves(shape: Shape, axis: int) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        net.nodes.append(helper.make_node("Split", ["x0"], ["a", "b"], axis=axis, num_outputs=2))
-        return net.model("a", "b")
-
-    return build
-
-
-def _clipped(shape: Shape) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape, shape)
-        y = net.op("Clip", "x0", net.constant(np.float32(-1)), net.constant(np.float32(1)))
-        return net.model(net.op("Max", net.op("Min", y, "x1"), net.constant(np.float32(-0.5))))
-
-    return build
-
-
-def _where(mask: Shape, a: Shape, b: Shape) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(mask, a, b)
-        positive = net.op("Greater", "x0", net.constant(np.float32(0)))
-        return net.model(net.op("Where", positive, "x1", "x2"))
-
-    return build
-
-
-_TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64,
-          "uint8": TensorProto.UINT8, "bool": TensorProto.BOOL}  # fmt: skip
-
-
-def _integers(shape: Shape, kind: str, dtype: str) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape, dtype=_TYPES[dtype])
-        other = np.random.default_rng(2).integers(1, 9, shape).astype(dtype)
-        return net.model(net.op(kind, "x0", net.constant(other)))
-
-    return build
-
-
-def _cast(shape: Shape, dtype: str, to: str) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape, dtype=_TYPES[dtype])
-        return net.model(net.op("Cast", "x0", to=_TYPES[to]))
-
-    return build
-
-
-def _reduced_integers(shape: Shape, dtype: str, kind: str = "ReduceSum") -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape, dtype=_TYPES[dtype])
-        return net.model(net.op(kind, "x0", net.constant(np.array([1], np.int64))))
-
-    return build
-
-
-def _round_trip(shape: Shape) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        grey = net.op("Cast", net.op("Abs", "x0"), to=TensorProto.UINT8)
-        return net.model(net.op("Cast", grey, to=TensorProto.FLOAT))
-
-    return build
-
-
-def _with_updates(shape: Shape, kind: str, indices: np.ndarray, updates: Shape, **attributes: Any) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape, updates)
-        return net.model(net.op(kind, "x0", net.constant(indices.astype(np.int64)), "x1", **attributes))
-
-    return build
-
-
-def _picked(shape: Shape, kind: str, indices: np.ndarray, **attributes: Any) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        return net.model(net.op(kind, "x0", net.constant(indices.astype(np.int64)), **attributes))
-
-    return build
-
-
-def _one_hot(count: int, depth: int) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder((count,), dtype=TensorProto.INT64)
-        values = net.constant(np.array([0, 1], np.float32))
-        return net.model(net.op("OneHot", "x0", net.constant(np.array(depth, np.int64)), values))
-
-    return build
-
-
-def _reversed(shape: Shape) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        lengths = net.constant(np.array([shape[0], 3, 1, 7][: shape[1]], np.int64))
-        return net.model(net.op("ReverseSequence", "x0", lengths))
-
-    return build
-
-
-def _integer_product(rows: int, depth: int, columns: int) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder((rows, depth), dtype=TensorProto.UINT8)
-        weight = net.constant(net.random.integers(-127, 128, (depth, columns)).astype(np.int8))
-        return net.model(net.op("MatMulInteger", "x0", weight, net.constant(np.uint8(128))))
-
-    return build
-
-
-def _linear_conv(channels: int, size: int, out: int, kernel: int) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(image(channels, size), dtype=TensorProto.UINT8)
-        weight = net.constant(net.random.integers(-127, 128, (out, channels, kernel, kernel)).astype(np.int8))
-        data = [net.constant(np.float32(0.02)), net.constant(np.uint8(128))]
-        factor = [net.constant(np.float32(0.005)), net.constant(np.int8(0))]
-        result = [net.constant(np.float32(0.1)), net.constant(np.uint8(120))]
-        bias = net.constant(net.random.integers(-500, 500, out).astype(np.int32))
-        return net.model(net.op("QLinearConv", "x0", *data, weight, *factor, *result, bias, pads=[kernel // 2] * 4))
-
-    return build
-
-
-def _quantize(shape: Shape) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        return net.model(net.op("QuantizeLinear", "x0", net.constant(np.float32(0.03)), net.constant(np.uint8(128))))
-
-    return build
-
-
-def _dequantize(shape: Shape) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape, dtype=TensorProto.UINT8)
-        return net.model(net.op("DequantizeLinear", "x0", net.constant(np.float32(0.03)), net.constant(np.uint8(128))))
-
-    return build
-
-
-def _dynamic(shape: Shape) -> Build:
-    def build() -> onnx.ModelProto:
-        net = Builder(shape)
-        net.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x0"], ["y", "scale", "zero"]))
-        return net.model("y", "scale", "zero")
-
-    return build
+        yield Case("quantised", f"QuantizeLinear {label}", quantize(shape))
+        yield Case("quantised", f"DequantizeLinear {label}", dequantize(shape))
+        yield Case("quantised", f"DynamicQuantizeLinear {label}", dynamic(shape))
