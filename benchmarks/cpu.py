@@ -144,8 +144,12 @@ def _far(found: Any, expected: Any) -> float:
     a, b = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     if a.size == 0:
         return 0.0
-    difference = np.max(np.abs(a.reshape(b.shape) - b))
-    return float(difference / max(np.max(np.abs(b)), 1e-6))
+    a, finite = a.reshape(b.shape), np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return math.inf
+    difference = np.max(np.abs(a - b), where=finite, initial=0.0)
+    largest = np.max(np.abs(b), where=finite, initial=1e-6)
+    return float(difference / largest)
 
 
 def measure_apart(name: str, threads: int, seconds: float) -> dict[str, Any]:
