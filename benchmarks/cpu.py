@@ -147,7 +147,8 @@ def _far(found: Any, expected: Any) -> float:
     a, finite = a.reshape(b.shape), np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return math.inf
-    difference = np.max(np.abs(a - b), where=finite, initial=0.0)
+    with np.errstate(invalid="ignore"):
+        difference = np.max(np.abs(a - b), where=finite, initial=0.0)
     largest = np.max(np.abs(b), where=finite, initial=1e-6)
     return float(difference / largest)
 
