@@ -94,13 +94,16 @@ class ProductReads:
     ) -> Callable[[int, Step], None]:
         """The walk over the terms of a tile, number `tiles[1]` of `tiles[2]` of a panel, which prefetches far weights.
 
-        Vectors that are weights are read by all tiles of a panel, which fetch those of the next one. Numbers are read
-        once in a panel.
+        Vectors that are weights are read by all tiles of a panel, which fetch those of the next one. Those that a
+        single tile reads are one stream, which hardware prefetches best: fetching them too took 1.1 to 1.5 times as
+        long on a Zen 5. Numbers are read once in a panel.
         """
         numbers, vectors = self.packed
         rows, tile, count = tiles
         packing = vectors or numbers
         if packing is None or packing.size <= FAR_NUMBERS:
+            return emit.in_turn
+        if vectors is not None and is_number(count) and count == 1:
             return emit.in_turn
         flat = arguments.flat(self.kernel.function.params[packing.argument])
         base = self._packed_base(packing, place)
