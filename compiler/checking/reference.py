@@ -13,6 +13,7 @@ from heterocc.artifacts.errors import Hint, InputError, ModelRunError
 from heterocc.compiler.checking.half_reference import SCALE, round_products, round_values, rounded
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
+from heterocc.compiler.importer.onnx_tools.exact_products import with_exact_products
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.compiler.lower.half.products import product_nodes
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
@@ -73,7 +74,7 @@ class Reference:
         if names:
             options.add_external_initializers(names, self._weights)
         try:
-            self._session = open_session(proto.SerializeToString(), options)
+            self._session = open_session(with_exact_products(proto).SerializeToString(), options)
         except Exception as error:  # its classes have no common base; it lacks an operator for a type, for instance
             raise self._cannot_run(error) from error
 

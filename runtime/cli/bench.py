@@ -258,7 +258,7 @@ def onnxruntime_runner(path: Path, feed: Mapping[str, Any], threads: int | None)
         kind = file_kind(stream.read(HEAD))
     if kind not in (None, ONNX):
         raise NotOnnxError(f"the file is {kind}, not an ONNX model", where=str(path), hint="name the .onnx file")
-    options = session_options(threads=threads or len(os.sched_getaffinity(0)))
+    options = session_options(threads=threads or len(os.sched_getaffinity(0)), exact=False)
     try:
         session = open_session(str(path), options)
     except Exception as error:

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
+from tests.reference import reference_session
 
 F32 = TensorProto.FLOAT
 I64 = TensorProto.INT64
@@ -65,14 +66,12 @@ def run_imported(imported: ImportedModel, feeds: Mapping[str, np.ndarray]) -> li
     large = [t.name for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL]
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(imported.weights[n])) for n in large]
     options.add_external_initializers(large, values)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = reference_session(proto, options)
     return list(session.run(None, {name: feeds[imported.sources[name]] for name in graph.inputs}))
 
 
 def run_original(path: Path, feeds: Mapping[str, np.ndarray]) -> list[Any]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = reference_session(path)
     return list(session.run(None, dict(feeds)))
 
 

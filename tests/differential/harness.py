@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
 from heterocc.artifacts.reader import open_bundle
@@ -24,6 +23,7 @@ from heterocc.compiler.report import CompileReport
 from heterocc.compiler.support.query import query_model
 from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from tests import models
+from tests.reference import reference_session
 
 QUANTISED = Tolerance(rtol=2e-2, atol=1e-3, scale=2e-2, steps=1)
 """For quantised models: one quantisation step of the last layers, by which ONNX Runtime differs from itself."""
@@ -111,9 +111,7 @@ def run_fresh(
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     printed = json.loads(done.stdout.splitlines()[-1])
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    session = reference_session(model)
     expected = dict(zip([o.name for o in session.get_outputs()], session.run(None, feed), strict=True))
     with np.load(written) as archive:
         got = {name: archive[str(i)] for i, name in enumerate(printed["names"])}

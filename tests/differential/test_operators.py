@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 
@@ -17,6 +16,7 @@ from heterocc.compiler.driver import compile_model
 from heterocc.compiler.support.query import query_model
 from tests.differential.operator_cases import CASES
 from tests.differential.operators import case, constant, draw, failures, save_model
+from tests.reference import reference_session
 
 
 @pytest.mark.parametrize("theme", CASES)
@@ -90,7 +90,7 @@ def test_operators_of_other_domains_refuse_an_index_out_of_range_as_onnx_runtime
     domains = {"": 17, "com.microsoft": 1, "ai.onnx.ml": 3}
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid(*d) for d in domains.items()], ir_version=9)
     compile_model(made, tmp_path / "m.hcb", devices="CPU", check=False)
-    reference = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    reference = reference_session(made)
     with heterocc.runtime.load(tmp_path / "m.hcb") as session:
         feed = {**given, "at": right}
         np.testing.assert_allclose(session.run(feed)["y"], reference.run(["y"], feed)[0], rtol=1e-5, atol=1e-5)

@@ -6,6 +6,7 @@ from typing import Any
 
 import onnx
 
+from heterocc.compiler.importer.onnx_tools.exact_products import with_exact_products
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.runtime.execute import ort_session
 
@@ -14,8 +15,9 @@ _MAX_FOLDED = 1 << 24
 
 
 def open_session(proto: onnx.ModelProto, *, optimise: bool = False, compute: bool = True) -> Any:
-    """A single-threaded CPU session that runs the model, unchanged unless `optimise` is set.
+    """A single-threaded CPU session that runs the model, with exact products of integers, and as it is otherwise.
 
+    A session with `optimise` is for checks of the model: its integer products may saturate.
     `compute` lets the optimiser compute constants. Constants are not compared for equality: that takes time quadratic
     in their number.
     """
@@ -23,6 +25,7 @@ def open_session(proto: onnx.ModelProto, *, optimise: bool = False, compute: boo
     options.enable_cpu_mem_arena = False  # it takes twice the memory for tensors that double in size
     options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(_MAX_FOLDED))
     without = ("ConstantSharing",) if compute else ("ConstantSharing", "ConstantFolding")
+    proto = proto if optimise else with_exact_products(proto)
     return ort_session.open_session(proto.SerializeToString(), options, without=without)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import tvm
 from onnx import helper, numpy_helper, shape_inference
 
@@ -18,6 +17,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.passes.graph import Graph, Node, Value
+from tests.reference import reference_session
 
 CPU = TargetDevice("CPU", "cpu")
 
@@ -126,9 +126,7 @@ def run_cpu(made: ImportedModel, feeds: Mapping[str, np.ndarray]) -> dict[str, n
 
 def run_ort(made: ImportedModel, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The same model in ONNX Runtime."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(made.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = reference_session(made.proto)
     return dict(zip(made.graph.outputs, session.run(list(made.graph.outputs), dict(feeds)), strict=True))
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
 
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from tests.compiler.lower.cpu.test_symbolic import compiled
 from tests.compiler.lower.lowered import Model, execute, job, model, run_ort
+from tests.reference import reference_session
 from tests.symbolic_models import dynamic_model
 
 node = helper.make_node
@@ -76,7 +76,7 @@ def test_quantised_convolutions_and_recurrent_layers_take_images_of_any_width(tm
     proto = dynamic_model(nodes, {"x": ("float32", (1, 3, 4, "wide"))}, ["y"], weights)
     proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     run = compiled(proto, tmp_path)
-    reference = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    reference = reference_session(proto)
     for wide in (9, 30):
         feed = {"x": RNG.standard_normal((1, 3, 4, wide)).astype(np.float32)}
         (wanted,) = reference.run(None, feed)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import tvm
 from onnx import helper
@@ -22,6 +21,7 @@ from heterocc.compiler.lower.pipeline import import_partition
 from heterocc.compiler.lower.relax.separable import is_separable
 from heterocc.compiler.lower.variables import Variables
 from tests.compiler.lower.lowered import CPU
+from tests.reference import reference_session
 from tests.symbolic_models import convolutions, dynamic_model, perceptron, transformer
 
 Feeds = Mapping[str, np.ndarray]
@@ -55,7 +55,7 @@ def compiled(proto: onnx.ModelProto, folder: object) -> Callable[[Feeds], list[n
 
 def compare(proto: onnx.ModelProto, folder: object, feeds: list[Feeds]) -> None:
     run = compiled(proto, folder)
-    reference = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    reference = reference_session(proto)
     for given in feeds:
         for got, wanted in zip(run(given), reference.run(None, dict(given)), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
