@@ -216,13 +216,15 @@ def product_tile(
     walk: Callable[[int, Step], None] = in_turn,
     edge: int = 0,
     among: Callable[[Any], Sequence[range]] | None = None,
+    begin: Callable[[tirx.Expr, int], tirx.Expr] | None = None,
 ) -> Sequence[tirx.Buffer]:
     """Accumulate `rows` × `vectors` vectors over `terms`: one buffer per column of vectors, row by row.
 
     `factor(row, term)` is a number, `loaded(column, term)` a vector, for each term that `walk(terms, step)` calls
     `step` with: of float32, or pairs of bfloat16 in int32. The last column has vectors of `edge` lanes if that is not
     zero. Few accumulators are kept several times, for terms in turn, because the next sum has to wait for the last.
-    `among(term)` are the rows that have a term, all of them by default.
+    `among(term)` are the rows that have a term, all of them by default. `begin(row, column)` is the vector to which the
+    products are added, by default of zeros.
     """
     chains = 1
     while rows * vectors * chains < 8 and chains < UNROLL and typical(terms) >= 4 * UNROLL:
@@ -231,8 +233,9 @@ def product_tile(
     sums = [[registers(rows, lanes) for lanes in widths] for _ in range(chains)]
     with loop(rows, "unroll") as row:
         for chain in sums:
-            for buffer, lanes in zip(chain, widths, strict=True):
-                put(buffer, zeros(lanes), row * index(lanes), lanes)
+            for column, (buffer, lanes) in enumerate(zip(chain, widths, strict=True)):
+                first = zeros(lanes) if begin is None or chain is not sums[0] else begin(row, column)
+                put(buffer, first, row * index(lanes), lanes)
 
     def step(term: Any, number: int) -> None:
         # Broadcasts outside and vectors inside: the other order keeps all broadcasts live and spills.

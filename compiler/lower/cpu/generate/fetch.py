@@ -55,12 +55,15 @@ def fetching_next(step: Step, shared: Shared, index_of: Callable[[Any], tirx.Exp
     `index_of` is the number of a term. Nothing is fetched in sums of fewer than UNROLL terms.
     """
     groups = shared.terms // emit.UNROLL
-    lines = -(-shared.size // (LINE * shared.count * groups)) if groups else 0
+    turns, total = groups * shared.count, -(-shared.size // LINE)
+    lines = -(-total // turns) if turns else 0
 
     def ahead(term: Any, number: int) -> None:
         if number == 0:
-            group = shared.number * index(groups) + tirx.floordiv(index_of(term), index(emit.UNROLL))
-            place = shared.first + index(shared.size) + group * index(lines * LINE)
+            turn = shared.number * index(groups) + tirx.floordiv(index_of(term), index(emit.UNROLL))
+            # With more turns than lines, several in a row fetch the same one, rather than weights that are far off.
+            line_ = turn * index(lines) if total >= turns else tirx.floordiv(turn * index(total), index(turns))
+            place = shared.first + index(shared.size) + line_ * index(LINE)
             for line in range(lines):
                 emit.prefetch(shared.weights, place + index(line * LINE))
         step(term, number)

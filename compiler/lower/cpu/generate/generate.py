@@ -15,6 +15,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.depthwise import generate_
 from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.form import is_strided_of_any_size
+from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import generate_input_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.planes import generate_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pointwise import generate_pointwise
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
@@ -36,6 +37,7 @@ from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 from heterocc.compiler.lower.cpu.sizes import attempt
 
 KINDS = (
+    generate_input_blocks,
     generate_pointwise,
     generate_product,
     generate_planes,

@@ -64,6 +64,8 @@ class PixelTiles:
     """
 
     taps_inside = False
+    continued = False
+    """Whether products are added to the sums that are kept, in place of zeros."""
 
     def __init__(
         self,
@@ -162,28 +164,60 @@ class PixelTiles:
         source: Source,
     ) -> None:
         """Compute a row of outputs for the channels of a tile of `run`; `source` reads the inputs of pixels."""
-        found, lanes = self.found, self.isa.lanes
-        image, group, row = where
         sums, turned = buffers
-        wide = run.size * lanes
+        width = index(run.size * self.isa.lanes)
+        self._sums_of_row(arguments, (sums, lambda pixel: pixel * width), run, tile, where[1], source)
+        self._store_row(arguments, (sums, index(0)), turned, run, tile, where)
+
+    def _sums_of_row(
+        self,
+        arguments: Arguments,
+        sums: tuple[tirx.Buffer, Callable[[tirx.Expr], tirx.Expr]],
+        run: Run,
+        tile: tirx.Expr,
+        group: tirx.Expr,
+        source: Source,
+    ) -> None:
+        """Compute the sums of all pixels, to the places of a buffer that `sums` has for each."""
+        lanes = self.isa.lanes
+        buffer_, place = sums
         first = emit.start_of(run, tile) * index(lanes)
         before = 0
         for size in sorted({r.size for _, r in self.tiles}):
             starts = [(p.start + r.start, r.count) for p, r in self.tiles if r.size == size]
             with emit.loop(sum(count for _, count in starts)) as number:
                 start = emit.bound(_start(starts, size, number))
-                tile_sums = self._sums(arguments, run, (group, first), source(start), size, number + index(before))
+
+                def at(pixel: tirx.Expr, column: int, start: tirx.Expr = start) -> tirx.Expr:
+                    return place(start + pixel) + index(column * lanes)
+
+                tile_sums = self._sums(
+                    arguments, run, (group, first), source(start), (size, buffer_, at), number + index(before)
+                )
                 with emit.loop(size, "unroll") as pixel:
                     for column, buffer in enumerate(tile_sums):
-                        to = (start + pixel) * index(wide) + index(column * lanes)
-                        emit.put(sums, emit.vector(buffer, pixel * index(lanes), lanes), to, lanes)
+                        emit.put(buffer_, emit.vector(buffer, pixel * index(lanes), lanes), at(pixel, column), lanes)
             before += sum(count for _, count in starts)
-        across = self._across
+
+    def _store_row(
+        self,
+        arguments: Arguments,
+        sums: tuple[tirx.Buffer, tirx.Expr],
+        turned: tirx.Buffer,
+        run: Run,
+        tile: tirx.Expr,
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+    ) -> None:
+        """Store the sums of all pixels, from a place of a buffer, turned to rows of pixels by channels."""
+        found, lanes = self.found, self.isa.lanes
+        image, group, row = where
+        wide, across = run.size * lanes, self._across
+        first = emit.start_of(run, tile) * index(lanes)
         with emit.loop(across // lanes) as block, emit.loop(run.size) as vector:
             held = [emit.registers(1, lanes) for _ in range(lanes)]
             for i, register in enumerate(held):
-                begin = (block * index(lanes) + index(i)) * index(wide) + vector * index(lanes)
-                emit.put(register, emit.vector(sums, begin, lanes), index(0), lanes)
+                begin = sums[1] + (block * index(lanes) + index(i)) * index(wide) + vector * index(lanes)
+                emit.put(register, emit.vector(sums[0], begin, lanes), index(0), lanes)
             for i, register in enumerate(transposed(held, lanes)):
                 to = (vector * index(lanes) + index(i)) * index(across) + block * index(lanes)
                 emit.put(turned, emit.vector(register, index(0), lanes), to, lanes)
@@ -219,16 +253,17 @@ class PixelTiles:
         run: Run,
         channel: tuple[tirx.Expr, tirx.Expr],
         source: tuple[Walk, Factor],
-        size: int,
+        kept: tuple[int, tirx.Buffer, Callable[[tirx.Expr, int], tirx.Expr]],
         number: tirx.Expr,
     ) -> Sequence[tirx.Buffer]:
-        """The sums of `size` pixels of a row, for the channels of `run` from that in `channel`, of a group.
+        """The sums of some pixels of a row, for the channels of `run` from that in `channel`, of a group.
 
-        `number` is that of the tile of pixels.
+        `kept` are the number of pixels and where their sums go, `number` is that of the tile of pixels.
         """
         found, lanes = self.found, self.isa.lanes
         group, first = channel
         walk, factor = source
+        size = kept[0]
         weights = arguments.flat(self.kernel.function.params[found.weight])
         base = group * index(self.packing.block) + first * index(self.packing.terms)
 
@@ -245,8 +280,12 @@ class PixelTiles:
                 step = fetching_next(step, shared, lambda term: term[0])
             walk(step)
 
+        def begin(pixel: tirx.Expr, column: int) -> tirx.Expr:
+            return emit.vector(kept[1], kept[2](pixel, column), lanes)
+
         among = None if len(self.tiles) > 1 or self.tiles[0][1].count > 1 else self._pixels_with
-        return emit.product_tile(size, run.size, 1, self.isa, factor, loaded, fetched, among=among)
+        before = begin if self.continued else None
+        return emit.product_tile(size, run.size, 1, self.isa, factor, loaded, fetched, among=among, begin=before)
 
     @contextmanager
     def _blocks(self) -> Iterator[tirx.Expr]:

@@ -55,7 +55,7 @@ def generate_pointwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[P
     if isa.lanes < FEWEST_LANES or not all(map(is_number, kernel.extents)):
         return None
     found = find_convolution(kernel)
-    if found is None or not can_store(kernel) or not _fits(found, isa):
+    if found is None or not can_store(kernel) or not fits(found, isa):
         return None
     limit = modelled_cycles(kernel, isa)
     if limit is None:
@@ -67,7 +67,7 @@ def generate_pointwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[P
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
 
-def _fits(found: Convolution, isa: Isa) -> bool:
+def fits(found: Convolution, isa: Isa) -> bool:
     """Whether outputs fill a vector of channels, and are computed from the input at the same pixel."""
     whole = all(w.taps == w.stride == 1 and w.before == 0 and w.places == w.size for w in (found.rows, found.columns))
     return whole and found.outputs >= isa.lanes and 1 < found.rows.places * found.columns.places <= MOST_PIXELS

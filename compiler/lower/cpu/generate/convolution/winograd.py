@@ -52,6 +52,11 @@ def generate_winograd(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Fi
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
 
+def is_filtered(found: Convolution, isa: Isa) -> bool:
+    """Whether minimal filtering is faster than direct convolution, if it is one of 3×3 taps."""
+    return can_filter(found) and filtering_pays(found, isa.decided)
+
+
 def can_filter(found: Convolution) -> bool:
     """Whether a convolution has 3×3 taps and one group; one of a map of any size has the taps side by side."""
     windows = (found.rows, found.columns)

