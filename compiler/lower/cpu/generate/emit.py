@@ -29,6 +29,9 @@ TASKS = 16
 UNROLL = 4
 """Unrolled steps of a reduction."""
 
+HELD_TERMS = 2 * UNROLL
+"""Registers that a tile of few sums needs beside them: for the vectors and some of the numbers of all unrolled terms."""
+
 TOGETHER = 4
 """Vectors for which a function is computed together, step by step: its steps wait for each other otherwise."""
 
@@ -227,7 +230,10 @@ def product_tile(
     products are added, by default of zeros.
     """
     chains = 1
-    while rows * vectors * chains < 8 and chains < UNROLL and typical(terms) >= 4 * UNROLL:
+    most = isa.registers - HELD_TERMS  # LLVM loads the vectors of several terms at once, and would store sums for them
+    while chains < UNROLL and rows * vectors * chains < 8 and typical(terms) >= 4 * UNROLL:
+        if 2 * rows * vectors * chains > most:
+            break
         chains *= 2
     widths = [isa.lanes] * (vectors - 1) + [edge or isa.lanes]
     sums = [[registers(rows, lanes) for lanes in widths] for _ in range(chains)]

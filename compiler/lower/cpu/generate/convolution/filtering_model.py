@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from heterocc.compiler.lower.choices import close
@@ -17,21 +18,38 @@ from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 SPARE = 3
 """The number of 32 registers that a tile leaves free for LLVM."""
 
-INPUT_CYCLES = {SMALL: 40.0, LARGE: 110.0}
 OUTPUT_CYCLES = {SMALL: 34.0, LARGE: 130.0}
-"""The time of transforming a vector of tiles in `step_cycles`, with copies and epilogue; of small tiles on Zen 5."""
-
-CACHE = 768 << 10
-"""The usable bytes of a second-level cache."""
+"""The time of transforming a vector of tiles of outputs in `step_cycles`, with the epilogue; of small tiles on Zen 5."""
 
 SHARED_CACHE = 4 << 20
 """The usable bytes of a shared third-level cache."""
 
-STREAM = 96.0
-"""Bytes from the third-level cache per unit of time, mostly while products are computed."""
 
-WEIGHT_STREAM = {SMALL: 32.0, LARGE: 4.4}
-"""Bytes of weights per unit of time from there; large tiles use each for so few products that reading takes longer."""
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """What the model assumes of a core: `cache` are the usable bytes of its second-level cache.
+
+    `inputs` is the time of transforming a vector of tiles of inputs, with copies. `stream` are bytes from the
+    third-level cache per unit of time, mostly while products are computed, `weights` those of weights by filter: large
+    tiles use each for so few products that reading takes longer.
+    """
+
+    cache: int
+    inputs: Mapping[Filter, float]
+    stream: float
+    weights: Mapping[Filter, float]
+
+
+_WIDE = _Core(768 << 10, {SMALL: 40.0, LARGE: 110.0}, 96.0, {SMALL: 32.0, LARGE: 4.4})
+"""Of 1 MiB and more of second-level cache, as CPUs with AVX-512 have it; measured on a Zen 5."""
+
+_NARROW = _Core(540 << 10, {SMALL: 60.0, LARGE: 110.0}, 24.0, {SMALL: 64.0, LARGE: 4.4})
+"""Of 512 KiB, as many CPUs without AVX-512 have it; measured on a Zen 3."""
+
+
+def _core(isa: Isa) -> _Core:
+    return _WIDE if isa.registers > 16 else _NARROW
+
 
 FAR_STREAM = 16.0
 """Bytes from memory per unit of time."""
@@ -173,7 +191,7 @@ def _sized_blocks(found: Convolution, isa: Isa) -> Blocks:
     most = min(TILES, key=cost)
     tall, wide = -(-found.rows.places // 2), -(-found.columns.places // 2)
     # Two rows of tiles share half of the rows that they copy; a wide image has them if they stay in the cache.
-    held = CACHE // (4 * SMALL.planes * (found.inputs + CHANNELS_HELD))
+    held = _core(isa).cache // (4 * SMALL.planes * (found.inputs + CHANNELS_HELD))
     rows = larger(most // wide, smaller(2, held // wide))
     count = -(-tall // larger(1, smaller(tall, rows)))
     height = -(-tall // count)
@@ -198,9 +216,10 @@ def _blocks(found: Convolution, isa: Isa, height: int, parts: int, together: boo
     steps = sum(r.count * v.count * step_cycles(r.size, v.size) for r in channels for v in columns)
     turns = lines * -(-wide // narrow)
     apart = PHASE_CYCLES * lines * step**2 * wide if phases.count > 1 else 0.0
-    streamed = _streaming(found, vectors * isa.lanes, channels, filter_)
+    core = _core(isa)
+    streamed = _streaming(found, vectors * isa.lanes, channels, filter_, core)
     tiles = sum(r.count for r in channels)
-    inputs = (turns * INPUT_CYCLES[filter_] + 2 * apart) * found.inputs
+    inputs = (turns * core.inputs[filter_] + 2 * apart) * found.inputs
     outputs = planes * found.inputs * steps + (turns * OUTPUT_CYCLES[filter_] + apart) * found.outputs + streamed
     blocks = found.batch * count
     remote = planes * 4 * found.inputs * vectors * isa.lanes / REMOTE_STREAM
@@ -218,19 +237,19 @@ def _blocks(found: Convolution, isa: Isa, height: int, parts: int, together: boo
     return Blocks(isa, count, height, wide, vectors, channels, columns, min(parts, tiles), together, cycles, time(1))
 
 
-def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...], filter_: Filter) -> float:
+def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...], filter_: Filter, core: _Core) -> float:
     """The time of a block for reloading data that does not stay in the second-level cache."""
     walks, planes = sum(r.count for r in channels), filter_.planes
     inputs = planes * 4 * found.inputs * tiles
     products = planes * 4 * max(r.size for r in channels) * tiles
     weights = planes * 4 * found.inputs * found.outputs
-    read = weights / WEIGHT_STREAM[filter_] if weights + inputs + products > CACHE else 0
+    read = weights / core.weights[filter_] if weights + inputs + products > core.cache else 0
     total = 0
-    if inputs + products > CACHE:
+    if inputs + products > core.cache:
         total += walks * inputs
-    if 2 * products > CACHE:
+    if 2 * products > core.cache:
         total += walks * 2 * products
-    return read + total / (FAR_STREAM if inputs + products > SHARED_CACHE else STREAM)
+    return read + total / (FAR_STREAM if inputs + products > SHARED_CACHE else core.stream)
 
 
 def _spared(isa: Isa) -> Isa:
