@@ -113,6 +113,18 @@ def step_cycles(rows: int, vectors: float) -> float:
     return max(rows * vectors / 2, (rows + vectors) / 2, LATENCY) + 0.08 * rows + 0.2 * vectors
 
 
+HOISTED = 4
+"""Vectors of unrolled terms that LLVM loads at once for a tile of a single vector."""
+
+
+def registers_of(tall: int, wide: int, isa: Isa) -> int:
+    """The registers that a tile of `tall` numbers times `wide` vectors needs: for sums, vectors and a number.
+
+    Few registers have to hold the vectors of several terms, too, if there is one for each: sums would be stored else.
+    """
+    return tall * wide + (HOISTED if wide == 1 and isa.registers <= 16 else wide) + 1
+
+
 def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
     sized = not (is_number(rows) and is_number(vectors))
@@ -154,7 +166,7 @@ def _best_tiles(rows: int, vectors: int, isa: Isa, second: float, most: int = MO
     found: dict[object, tuple[tuple[float, int], tuple[int, int]]] = {}
     for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
-            if tall * wide + wide + 1 > isa.registers:
+            if registers_of(tall, wide, isa) > isa.registers:
                 break
             time = sum(
                 r.count * v.count * step_cycles(r.size, v.size)

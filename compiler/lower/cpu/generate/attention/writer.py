@@ -24,6 +24,10 @@ from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smalle
 ROWS_A_TASK = 64
 """The smallest number of rows for which keys are packed."""
 
+FEW_HEADS = 4
+ROWS_OF_FEW_HEADS = 32
+"""The smallest number of rows of fewer than FEW_HEADS heads for which two threads each pack the keys."""
+
 MOST_ROWS = 14
 MOST_ROW_BYTES = 2048
 """The row distance in elements at multiples of which rows compete for the same sets of the cache."""
@@ -39,7 +43,8 @@ class AttentionWriter:
         self.form, self.arguments = form, arguments
         self.for_keys, self.for_columns = isa.narrowed(form.keys), isa.narrowed(form.columns)
         count = -(-form.keys // self.for_keys.lanes)
-        tall, wide = choose_tile(min(typical(form.rows), MOST_ROWS), count, isa)
+        rows = form.rows if is_number(form.rows) else min(typical(form.rows), MOST_ROWS)
+        tall, wide = choose_tile(rows, count, isa)
         self.row_runs, self.key_runs = runs(form.rows, tall, short=False), vector_runs(count, wide)
         wide = max(1, (isa.registers - 1) // (tall + 1))
         self.column_runs = runs(-(-form.columns // self.for_columns.lanes), wide)
@@ -51,7 +56,10 @@ class AttentionWriter:
         form = self.form
         tiles = sum(r.count for r in self.row_runs)
         heads = math.prod(form.outer)
-        parts = smaller(emit.shares(form.work, heads, tiles), larger(1, form.rows // ROWS_A_TASK))
+        most = larger(1, form.rows // ROWS_A_TASK)
+        if is_number(form.rows) and is_number(heads) and heads < FEW_HEADS and form.rows >= ROWS_OF_FEW_HEADS:
+            most = max(2, most)
+        parts = smaller(emit.shares(form.work, heads, tiles), most)
         with emit.shared_loop(heads * parts, form.work) as task:
             self.begin()
             *outer, part = emit.unpacked(task, (*form.outer, parts))

@@ -31,6 +31,9 @@ COPY_BYTES = 256 << 10
 CHANNELS_A_PART = 32
 """The smallest number of output channels for which rows are copied."""
 
+CHANNELS_OF_FEW = 8
+"""The same of an output that is one chunk of rows, all of which would otherwise be computed by one thread."""
+
 COPYING = 0.06
 """The limit on the time of all copies of the same rows, one for each part of the channels, in that of their sums."""
 
@@ -44,6 +47,12 @@ SIZED_ROWS = 8
 """The limit on rows of a chunk if the number of rows is known only at run time; maps of fewer rows are smaller."""
 
 Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tirx.Expr, int]], None]
+
+
+def is_one_chunk(found: Convolution, rows: int) -> bool:
+    """Whether all outputs are one chunk of `rows` rows."""
+    places = found.rows.places
+    return is_number(places) and is_number(found.batch) and found.batch * found.groups == 1 and places <= rows
 
 
 class CopiedRows:
@@ -152,7 +161,8 @@ class CopiedRows:
     def _most_parts(self, rows: int) -> int:
         """The number of parts of the output channels, each with its own copy of the rows."""
         pays = int(COPYING * self._sum_cycles(rows) / self._copy_cycles(rows))
-        return max(1, min(self.found.outputs // CHANNELS_A_PART, pays))
+        alone = is_one_chunk(self.found, rows)
+        return max(1, min(self.found.outputs // (CHANNELS_OF_FEW if alone else CHANNELS_A_PART), pays))
 
     def tasks(self, tiles: int) -> int:
         """The number of tasks that threads share, with so many tiles of channels."""

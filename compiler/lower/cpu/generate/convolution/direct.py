@@ -13,7 +13,7 @@ from typing import TypeVar
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows
+from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows, is_one_chunk
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
@@ -25,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, pick_tile, runs, vector_runs
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 MOST_UNROLLED = 9
 """The limit on unrolled taps of one column."""
@@ -99,7 +99,9 @@ class DirectWriter(CopiedRows):
         super().__init__(kernel, found, isa, turned)
         registers = self.isa.registers - (SPARE if self.isa.registers > 16 else 0)
         tall, wide = pick_tile(found.outputs, self.vectors, replace(self.isa, registers=registers))
-        self.channel_runs, self.vector_runs = runs(found.outputs, tall), vector_runs(self.vectors, wide)
+        # Two threads get as many tiles each, if they share one chunk.
+        multiple = 2 if is_one_chunk(found, self.usual_rows) and typical(found.work) >= emit.PARALLEL_WORK else 1
+        self.channel_runs, self.vector_runs = runs(found.outputs, tall, multiple), vector_runs(self.vectors, wide)
         taps = (found.rows.taps, found.columns.taps)
         self.packing: Panels | PairPanels = Panels(
             found.weight,

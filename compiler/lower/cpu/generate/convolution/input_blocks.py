@@ -33,7 +33,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.products.product import modelled_cycles
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, step_cycles
+from heterocc.compiler.lower.cpu.generate.tiles import Run, registers_of, step_cycles, tile_cycles
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 FEWEST_LANES = 8
@@ -119,7 +119,10 @@ def _other_cycles(kernel: Kernel, found: Convolution, isa: Isa) -> float:
     strided = max(found.rows.stride, found.columns.stride) > 1
     product = modelled_cycles(kernel, isa) if found.taps == 1 else None
     if product is None:
-        direct = best_writer(DirectWriter, kernel, found, isa).cycles * (STRIDED_TIME if strided else DIRECT_TIME)
+        writer = best_writer(DirectWriter, kernel, found, isa)
+        # Rows of a single vector have tiles in which each number is multiplied once.
+        filling = tile_cycles(found.outputs, writer.vectors, isa) / tile_cycles(found.outputs, PIXELS // isa.lanes, isa)
+        direct = writer.cycles * filling * (STRIDED_TIME if strided else DIRECT_TIME)
         if found.taps == 1:
             return direct * POINT_TIME
         return min([direct, *(writer.cycles for writer in writers(kernel, found, isa))])
@@ -182,7 +185,7 @@ class InputBlocks(PixelTiles):
             (tall, wide)
             for wide in range(1, self._vectors + 1)
             for tall in range(1, self._pixels + 1)
-            if tall * wide + wide + 1 <= self.isa.registers
+            if registers_of(tall, wide, self.isa) <= self.isa.registers
         ]
         costs = sorted((self._row_cycles(*size), -size[0], size) for size in sizes)
         return self.isa.choose("tile", close((cost, size) for cost, _, size in costs))

@@ -19,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, Run, runs, step_cycles
+from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, Run, registers_of, runs, step_cycles
 from heterocc.compiler.lower.cpu.generate.transposes import transposed
 
 SPARE = 3
@@ -103,7 +103,7 @@ class PixelTiles:
             (tall, wide)
             for wide in range(1, self._vectors + 1)
             for tall in range(longest if self.deep > 1 else 1, longest + 1)
-            if tall * wide + wide + self._held(tall) <= self.isa.registers
+            if registers_of(tall, wide, self.isa) - 1 + self._held(tall) <= self.isa.registers
         ]
         costs = sorted((self._row_cycles(*size) * self._sharing(size[1]), -size[0], size) for size in sizes)
         return self.isa.choose("tile", close((cost, size) for cost, _, size in costs))
