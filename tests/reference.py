@@ -12,10 +12,11 @@ from heterocc.runtime.execute import ort_session
 
 
 def reference_session(model: onnx.ModelProto | Path, options: Any = None) -> Any:
-    """A session for a model, or for a file that is too large for one message if it has no products of integers."""
+    """A session for a model, or for a file that is too large for one message if it has no products of integers.
+
+    `options` are those of `session_options`, which keep constant weights from saturating.
+    """
     proto = onnx.load(model, load_external_data=False) if isinstance(model, Path) else model
     exact = with_exact_products(proto)
     given: Any = str(model) if isinstance(model, Path) and exact is proto else exact.SerializeToString()
-    options = options or ort_session.session_options()
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    return ort_session.open_session(given, options)
+    return ort_session.open_session(given, options or ort_session.session_options())

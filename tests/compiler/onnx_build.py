@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.runtime.execute.ort_session import session_options
 from tests.reference import reference_session
 
 F32 = TensorProto.FLOAT
@@ -61,8 +62,7 @@ def run_imported(imported: ImportedModel, feeds: Mapping[str, np.ndarray]) -> li
     """Outputs of the whole imported graph in ONNX Runtime; `feeds` are by the model's own input names."""
     graph = imported.graph
     proto = imported.subgraph([n.name for n in graph.nodes], graph.inputs, graph.outputs)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    options = session_options()
     large = [t.name for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL]
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(imported.weights[n])) for n in large]
     options.add_external_initializers(large, values)

@@ -76,7 +76,7 @@ def failures(cases: Sequence[Case], folder: Path) -> list[str]:
     """Compile `cases`, all of one operator set, into one bundle for the CPU; a text for each refused or wrong case."""
     path, feed = save_model(cases, folder)
     bundle = folder / "operators.hcb"
-    expected = reference_session(path, _quiet()).run(None, feed)
+    expected = reference_session(path).run(None, feed)
     query = query_model(path, "CPU")
     nodes = [query.graph.node_by_name[n] for n in query.nowhere]
     found = [f"refused: {_of(n.label, n.original, cases)}: CPU: {query.reason(n.name, 'CPU')}" for n in nodes]

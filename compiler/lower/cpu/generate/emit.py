@@ -30,7 +30,7 @@ UNROLL = 4
 """Unrolled steps of a reduction."""
 
 HELD_TERMS = 2 * UNROLL
-"""Registers that a tile of few sums needs beside them: for the vectors and some of the numbers of all unrolled terms."""
+"""Registers that a tile of few sums needs beside them: for vectors and some of the numbers of all unrolled terms."""
 
 TOGETHER = 4
 """Vectors for which a function is computed together, step by step: its steps wait for each other otherwise."""

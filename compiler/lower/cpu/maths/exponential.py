@@ -15,6 +15,9 @@ ROUND = 1.5 * 2**23
 Thus a conversion to an integer, which is undefined for NaN, is not needed.
 """
 
+LEAST_NORMAL = -87.3
+"""A number above the logarithm of the least float32 that is not subnormal."""
+
 _ROOT_HALF_BITS = 0x3F3504F3
 
 

@@ -228,3 +228,11 @@ def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
     for coefficient in reversed(coefficients[:-1]):
         result = result.fma(x, coefficient)
     return result
+
+
+def quartic(x: Value, coefficients: Sequence[float]) -> Value:
+    """A polynomial with five coefficients, lowest first, in three steps instead of four (Estrin's scheme)."""
+    zero, one, two, three, four = coefficients
+    square = x * x
+    low, high = x.constant(one).fma(x, zero), x.constant(three).fma(x, two)
+    return x.constant(four).fma(square, high).fma(square, low)

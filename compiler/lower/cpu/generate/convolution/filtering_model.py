@@ -19,7 +19,7 @@ SPARE = 3
 """The number of 32 registers that a tile leaves free for LLVM."""
 
 OUTPUT_CYCLES = {SMALL: 34.0, LARGE: 130.0}
-"""The time of transforming a vector of tiles of outputs in `step_cycles`, with the epilogue; of small tiles on Zen 5."""
+"""The time of transforming a vector of tiles of outputs in `step_cycles`, with the epilogue; measured on a Zen 5."""
 
 SHARED_CACHE = 4 << 20
 """The usable bytes of a shared third-level cache."""

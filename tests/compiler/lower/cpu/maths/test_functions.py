@@ -54,6 +54,14 @@ def test_every_function_keeps_its_stated_error_for_all_kinds_of_numbers(isa: str
     assert wrong == {}
 
 
+@pytest.mark.parametrize("isa", HERE)
+def test_the_logistic_function_of_large_negative_numbers_is_nearly_zero(isa: str) -> None:
+    target, lanes = TARGETS[isa]
+    x = np.resize(np.array([-88.1, -88.4, -90, -104, -1e30, -math.inf], np.float32), COUNT)
+    found = called(built([kernel("sigmoid", lanes)], target), "sigmoid", x)
+    assert found.min() >= 0 and found.max() < 6e-39 and not np.signbit(found).any()
+
+
 def test_rounding_takes_one_instruction_a_vector_and_even_numbers_between_two() -> None:
     target, lanes = TARGETS[HERE[0]]
     module = built([kernel("nearbyint", lanes)], target)
