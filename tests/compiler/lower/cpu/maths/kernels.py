@@ -69,7 +69,7 @@ def divisors(x: np.ndarray) -> np.ndarray:
 
 
 def given(name: str, x: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The arguments of a function for numbers of all kinds: silu and sigmoid are exact to the last places from -88 only."""
+    """The arguments of a function for numbers of all kinds: some are exact from -88 only."""
     if name in ("sigmoid", "silu"):
         return (np.where(x < -88, -x, x),)
     if name == "fmod":
