@@ -53,6 +53,9 @@ POINT_TIME = 1.1
 PANEL_BYTES = 64
 """What a tile of a product reads of each row of its panel, and a tile of pixels of the weights of an input channel."""
 
+SMALL_MAP = 256
+"""The bytes of a map that all tiles read one after the other, so that it has to stay in the cache as a whole."""
+
 FAR_PANEL = 64 << 10
 FAR_TILE = 26 << 10
 """The sizes of panels of products, and of what tiles of pixels read, that the first-level cache does not hold."""
@@ -130,7 +133,9 @@ def _other_cycles(kernel: Kernel, found: Convolution, isa: Isa) -> float:
     if flat is not None and fits(flat, isa):
         pixels = PointwiseWriter(kernel, flat, isa).cycles
         if pixels <= PAYS * product:
-            return pixels * (FAR_TIME if found.inputs * (PANEL_BYTES + LINES_BYTES) > FAR_TILE else 1.0)
+            map_ = 4 * found.rows.places * found.columns.places
+            read = PANEL_BYTES + (map_ if map_ <= SMALL_MAP else LINES_BYTES)
+            return pixels * (FAR_TIME if found.inputs * read > FAR_TILE else 1.0)
     far = found.inputs * PANEL_BYTES > FAR_PANEL
     return product * (COPIED_TIME if strided else FAR_TIME if far else NEAR_TIME)
 
