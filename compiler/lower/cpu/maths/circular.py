@@ -1,4 +1,4 @@
-"""Circular functions of float32 and their inverses, in float64."""
+"""Circular functions of float32, in float64, and their inverses."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from heterocc.compiler.lower.cpu.maths.lanes import (
     Condition,
     Value,
     polynomial,
+    quartic,
     select,
 )
 
@@ -26,6 +27,11 @@ _HALF_PI_1 = math.floor(math.pi / 2 / _PART) * _PART
 _HALF_PI_2 = math.pi / 2 - _HALF_PI_1
 _HALF_PI_3 = 6.123233995736766e-17
 """π/2 as a sum: 27 bits, the rest of float64's, and what float64 lacks."""
+
+
+_PI_HIGH = 3.1415927410125732
+_PI_LOW = math.pi - _PI_HIGH
+"""π as the nearest float32, and the rest."""
 
 
 def sin(x: Value) -> Value:
@@ -57,28 +63,33 @@ def atan(x: Value) -> Value:
 
 
 def asin(x: Value) -> Value:
-    """The arc sine, within 1 ulp; NaN beyond 1."""
-    size = x.magnitude().to(FLOAT64)
-    near, far, large = _arc_sines(size)
-    return select(large, math.pi / 2 - far, near).to(FLOAT32).with_sign_of(x)
+    """The arc sine, within 2 ulp; NaN beyond 1."""
+    size = x.magnitude()
+    root, rest, large = _arc_sine(size)
+    far = (_PI_HIGH / 2 - (root + root)) + (_PI_LOW / 2 - (rest + rest))
+    return select(large, far, root + rest).with_sign_of(x)
 
 
 def acos(x: Value) -> Value:
     """The arc cosine, within 1 ulp; NaN beyond 1."""
-    number = x.to(FLOAT64)
-    size = x.magnitude().to(FLOAT64)
-    near, far, large = _arc_sines(size)
-    near = math.pi / 2 - select(number < 0.0, -near, near)
-    return select(large, select(number < 0.0, math.pi - far, far), near).to(FLOAT32)
+    root, rest, large = _arc_sine(x.magnitude())
+    near = _PI_HIGH / 2 - (x + (rest.negated_if(x) - _PI_LOW / 2))
+    double = rest + rest
+    far = select(x < 0.0, _PI_HIGH - ((root + root) + (double - _PI_LOW)), (root + root) + double)
+    return select(large, far, near)
 
 
-def _arc_sines(size: Value) -> tuple[Value, Value, Condition]:
-    """asin(size), valid up to 1/2; 2 asin(√((1 - size) / 2)), its complement to π/2; whether size is above 1/2."""
+def _arc_sine(size: Value) -> tuple[Value, Value, Condition]:
+    """The arc sine of `size` up to 1/2, else of the root of (1 - size) / 2, half of its complement; and which it is.
+
+    It is the sum of two numbers, of which the second is small: what is left of the series, and of the root.
+    """
     large = size > 0.5
     square = select(large, (1.0 - size) * 0.5, size * size)
     root = select(large, square.sqrt(), size)
-    sine = polynomial(square, ASIN).fma(square * root, root)
-    return sine, sine + sine, large
+    lost = (-root).fma(root, square) * 0.5 / root.at_least(1e-30)
+    rest = quartic(square, ASIN) * (square * root)
+    return root, select(large, rest + lost, rest), large
 
 
 def _of_any(name: str, size: Value, combine: Callable[[Value, Value, Value], Value]) -> Value:

@@ -22,7 +22,7 @@ TARGETS: Mapping[str, tuple[dict[str, Any], int]] = {
 }
 """Attributes of the target and lanes of its vectors."""
 
-_TWO = ("tanh", "sigmoid", "sinh", "cosh", "erf")
+_TWO = ("asin", "tanh", "sigmoid", "sinh", "cosh", "erf")
 STATED = dict.fromkeys(FUNCTIONS, 1.0) | {"tan": 1.1, **dict.fromkeys(_TWO, 2.0), "silu": 3.0, "tanh_softplus": 4.0}
 STATED |= {"fmod": 0.0}
 WITHOUT_FMA = STATED | {"exp": 1.2}
