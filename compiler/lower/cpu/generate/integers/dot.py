@@ -12,6 +12,7 @@ from dataclasses import replace
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate.emit import vector
 from heterocc.compiler.lower.cpu.generate.isa import Dot, Isa
 from heterocc.compiler.lower.cpu.generate.places import index
@@ -29,11 +30,14 @@ def group_of(isa: Isa) -> int:
 
 
 def numbers(buffer: tirx.Buffer, start: tirx.Expr, count: int, isa: Isa) -> tirx.Expr:
-    """One row's numbers of a group, in each lane: `count` unsigned bytes of a flat buffer, then zeros."""
+    """One row's numbers of a group, in each lane: `count` of a flat buffer, then zeros.
+
+    They are unsigned bytes, or the same in 16 bits.
+    """
     group = group_of(isa)
     if isa.dot == "single":
         return build.broadcast(tirx.Cast("int32", buffer[start]), isa.lanes)
-    if isa.dot == "bytes" and count == group:
+    if count == group and dtype_of(buffer) == {"bytes": "uint8", "pairs": "int16"}[isa.dot]:
         number = tirx.reinterpret("int32", vector(buffer, start, group))
     else:
         bits = 32 // group

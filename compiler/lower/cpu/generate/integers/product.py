@@ -8,7 +8,7 @@ multiplies and adds.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 
@@ -22,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, pick_tile, runs
+from heterocc.compiler.lower.cpu.sizes import is_number
 
 _STORED = ("float32", "int32", "uint8", "int8")
 
@@ -107,15 +108,45 @@ class _Writer:
         self.kernel, self.found, self.isa = kernel, found, isa
         length = found.columns.length
         count = -(-length // isa.lanes)
-        tall, wide = pick_tile(found.rows.length, count, isa)
+        # The products of pairs are in a register of their own before they are added.
+        spare = replace(isa, registers=isa.registers - 1) if isa.dot == "pairs" else isa
+        tall, wide = pick_tile(found.rows.length, count, spare)
         self.row_runs, self.column_runs = runs(found.rows.length, tall), runs(count, wide)
         segments = math.prod(a.length for a in found.segments)
         sizes = (segments, found.terms.length, length, group_of(isa), isa.lanes)
         self.panels = IntegerPanels(*found.panels, *sizes, self.column_runs)
 
+    @property
+    def widens(self) -> bool:
+        """Whether the data is copied in 16 bits: two of its numbers are then read by one instruction, not by six."""
+        return (
+            self.isa.dot == "pairs" and self._numbers >= self.isa.lanes and self.found.columns.length > self.isa.lanes
+        )
+
+    @property
+    def _numbers(self) -> int:
+        """The length of the data, 0 if it is known only at run time."""
+        shape = shape_of(self.found.buffer)
+        size = 0 if shape is None else math.prod(shape)
+        return size if is_number(size) else 0
+
+    def _widened(self, arguments: Arguments) -> tirx.Buffer:
+        """Copy the data to memory in 16 bits."""
+        found, lanes = self.found, 2 * self.isa.lanes
+        data, size = arguments.flat(found.buffer), self._numbers
+        lanes = lanes if size >= lanes else lanes // 2
+        copied = emit.scratch(size, "int16")
+        vectors = -(-size // lanes)
+        parts = emit.shares(found.work, 1, vectors)
+        with emit.shared_loop(parts, found.work) as part, emit.share_loop(part, parts, vectors) as number:
+            start = tirx.min(number * index(lanes), index(size - lanes)) if size % lanes else number * index(lanes)
+            emit.put(copied, tirx.Cast(f"int16x{lanes}", emit.vector(data, start, lanes)), start, lanes)
+        return copied
+
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
+        self._data = self._widened(arguments) if self.widens else arguments.flat(found.buffer)
         outer = tuple(a.length for a in found.outer)
         columns = sum(r.count for r in self.column_runs)
         tiles = sum(r.count for r in self.row_runs)
@@ -189,19 +220,23 @@ class _Writer:
     ) -> None:
         """Add up the terms of a segment: groups of them, then what is left."""
         found, panels, lanes = self.found, self.panels, self.isa.lanes
-        data = arguments.flat(found.buffer)
         weights = arguments.flat(self.kernel.function.params[panels.argument])
         pitch = found.rows.step(found.data) or 0
 
         def step(group: tirx.Expr, count: int) -> None:
             with emit.loop(rows, "unroll") as row:
                 where = start + row * index(pitch) + group * index(panels.group)
-                number = numbers(data, where, count, self.isa)
+                number = numbers(self._data, where, count, self.isa)
                 for column, buffer in enumerate(sums):
                     weight = base + (group * index(len(sums)) + index(column)) * index(lanes * panels.group)
                     total = emit.vector(buffer, row * index(lanes), lanes)
                     emit.put(buffer, dot(total, number, weights, weight, self.isa), row * index(lanes), lanes)
 
-        emit.in_turn(panels.terms // panels.group, lambda group, _: step(group, panels.group))
+        if self.isa.dot == "pairs" and self.isa.registers <= 16:
+            # Unrolled, LLVM widens the weights of several groups at once, and stores sums to have registers for them.
+            with emit.loop(panels.terms // panels.group) as group:
+                step(group, panels.group)
+        else:
+            emit.in_turn(panels.terms // panels.group, lambda group, _: step(group, panels.group))
         if panels.terms % panels.group:
             step(index(panels.terms // panels.group), panels.terms % panels.group)
