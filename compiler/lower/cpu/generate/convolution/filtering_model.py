@@ -43,7 +43,7 @@ class _Core:
 _WIDE = _Core(768 << 10, {SMALL: 40.0, LARGE: 110.0}, 96.0, {SMALL: 32.0, LARGE: 4.4})
 """Of 1 MiB and more of second-level cache, as CPUs with AVX-512 have it; measured on a Zen 5."""
 
-_NARROW = _Core(540 << 10, {SMALL: 60.0, LARGE: 110.0}, 24.0, {SMALL: 64.0, LARGE: 4.4})
+_NARROW = _Core(540 << 10, {SMALL: 80.0, LARGE: 110.0}, 24.0, {SMALL: 64.0, LARGE: 4.4})
 """Of 512 KiB, as many CPUs without AVX-512 have it; measured on a Zen 3."""
 
 
