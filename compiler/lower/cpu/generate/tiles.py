@@ -121,8 +121,10 @@ def registers_of(tall: int, wide: int, isa: Isa) -> int:
     """The registers that a tile of `tall` numbers times `wide` vectors needs: for sums, vectors and a number.
 
     Few registers have to hold the vectors of several terms, too, if there is one for each: sums would be stored else.
+    Where other code fixes the rows of tiles, they may be.
     """
-    return tall * wide + (HOISTED if wide == 1 and isa.registers <= 16 else wide) + 1
+    hoisted = wide == 1 and isa.registers <= 16 and isa.tall is None
+    return tall * wide + (HOISTED if hoisted else wide) + 1
 
 
 def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:

@@ -118,7 +118,9 @@ def test_every_function_keeps_its_stated_error() -> None:
     exponents = kernels.exponents(x)
     moderate = np.where(np.isfinite(x) & (np.abs(x) >= 2.0**26), np.float32(0.75), x)  # the C library has sin(1e30)
     given = {name: [x] for name in FUNCTIONS} | {"pow": [x, exponents]}
-    given |= {name: [moderate] for name in ("sin", "cos", "tan")} | {"silu": [*kernels.given("silu", x)]}
+    given |= {name: [moderate] for name in ("sin", "cos", "tan")} | {
+        name: [*kernels.given(name, x)] for name in ("sigmoid", "silu")
+    }
     divisors = kernels.divisors(x)
     with np.errstate(all="ignore"):
         far = np.isfinite(x) & (np.abs(x / divisors.astype(np.float64)) >= 2.0**28)  # the C library has these, too
