@@ -103,7 +103,8 @@ class PixelTiles:
             (tall, wide)
             for wide in range(1, self._vectors + 1)
             for tall in range(longest if self.deep > 1 else 1, longest + 1)
-            if registers_of(tall, wide, self.isa) - 1 + self._held(tall) <= self.isa.registers
+            if tall * wide + wide + self._held(tall) <= self.isa.registers
+            and registers_of(tall, wide, self.isa) <= self.isa.registers
         ]
         costs = sorted((self._row_cycles(*size) * self._sharing(size[1]), -size[0], size) for size in sizes)
         return self.isa.choose("tile", close((cost, size) for cost, _, size in costs))
