@@ -57,7 +57,7 @@ SMALL_MAP = 256
 """The bytes of a map that all tiles read one after the other, so that it has to stay in the cache as a whole."""
 
 FAR_PANEL = 64 << 10
-FAR_TILE = 26 << 10
+FAR_TILE = 20 << 10
 """The sizes of panels of products, and of what tiles of pixels read, that the first-level cache does not hold."""
 
 NEAR_TIME = 0.98
