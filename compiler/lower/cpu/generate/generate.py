@@ -11,11 +11,11 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate.bfloat.direct import generate_paired_direct
 from heterocc.compiler.lower.cpu.generate.bfloat.product import generate_paired_product
 from heterocc.compiler.lower.cpu.generate.convolution.along_channels import generate_along_channels
+from heterocc.compiler.lower.cpu.generate.convolution.blocks_pay import generate_input_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import generate_depthwise
 from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.form import is_strided_of_any_size
-from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import generate_input_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.planes import generate_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pointwise import generate_pointwise
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling

@@ -18,53 +18,16 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.along_channels import writers
 from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
-from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter, best_writer
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution, find_planes
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
 from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import STORE_CYCLES, Factor, PixelTiles, Term, Walk
-from heterocc.compiler.lower.cpu.generate.convolution.pointwise import PAYS, PointwiseWriter, fits
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Part
-from heterocc.compiler.lower.cpu.generate.convolution.winograd import is_filtered
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
-from heterocc.compiler.lower.cpu.generate.products.product import modelled_cycles
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, registers_of, step_cycles, tile_cycles
-from heterocc.compiler.lower.cpu.sizes import is_number
-
-FEWEST_LANES = 8
-"""Vectors of fewer lanes are nearly filled by pixels."""
-
-MOST_REGISTERS = 16
-"""The registers of instruction sets for which the models below were fitted, to measurements on a Zen 3."""
-
-FEWEST_PRODUCTS = 1 << 18
-"""The smallest number of multiply-adds for which the sums are kept in memory."""
-
-DIRECT_TIME = 1.07
-STRIDED_TIME = 1.2
-POINT_TIME = 1.1
-"""The time of direct convolutions over their modelled one: without and with strides, and also of 1x1."""
-
-PANEL_BYTES = 64
-"""What a tile of a product reads of each row of its panel, and a tile of pixels of the weights of an input channel."""
-
-SMALL_MAP = 256
-"""The bytes of a map that all tiles read one after the other, so that it has to stay in the cache as a whole."""
-
-FAR_PANEL = 64 << 10
-FAR_TILE = 20 << 10
-"""The sizes of panels of products, and of what tiles of pixels read, that the first-level cache does not hold."""
-
-NEAR_TIME = 0.98
-FAR_TIME = 1.15
-COPIED_TIME = 1.5
-"""The time of products and of tiles of pixels, over their modelled one: with smaller and with larger ones, and of
-products that copy columns with strides."""
+from heterocc.compiler.lower.cpu.generate.tiles import Run, registers_of, step_cycles
 
 NEAR_BYTES = 34 << 10
 """The limit on what all tiles read of a block of a small map: a first-level cache of 32 KiB holds most of it."""
@@ -95,49 +58,6 @@ COPY_CYCLES = 1.2
 
 ROW_CYCLES = 6.0
 """The time of copying a row, beside that of its vectors."""
-
-
-def generate_input_blocks(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
-    """The kernel written as a convolution in blocks of input channels.
-
-    None if it is not one, has sizes that are known only at run time, or is faster in another form by the models.
-    """
-    # With 32 registers of 16 lanes, which were not measured, fewer tiles read each weight.
-    if isa.lanes < FEWEST_LANES or isa.registers > MOST_REGISTERS or not all(map(is_number, kernel.extents)):
-        return None
-    found = find_planes(kernel)
-    if found is None or not can_store(kernel) or found.outputs < isa.lanes or found.work < FEWEST_PRODUCTS:
-        return None
-    if is_filtered(found, isa):
-        return None
-    costs = [(_other_cycles(kernel, found, isa.decided), False), (InputBlocks(kernel, found, isa.decided).cycles, True)]
-    if not isa.choose("blocks of inputs", close(costs)):
-        return None
-    writer = InputBlocks(kernel, found, isa)
-    return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
-
-
-def _other_cycles(kernel: Kernel, found: Convolution, isa: Isa) -> float:
-    """Modelled time of the other forms, with what their models leave out where little stays in the near cache."""
-    strided = max(found.rows.stride, found.columns.stride) > 1
-    product = modelled_cycles(kernel, isa) if found.taps == 1 else None
-    if product is None:
-        writer = best_writer(DirectWriter, kernel, found, isa)
-        # Rows of a single vector have tiles in which each number is multiplied once.
-        filling = tile_cycles(found.outputs, writer.vectors, isa) / tile_cycles(found.outputs, PIXELS // isa.lanes, isa)
-        direct = writer.cycles * filling * (STRIDED_TIME if strided else DIRECT_TIME)
-        if found.taps == 1:
-            return direct * POINT_TIME
-        return min([direct, *(writer.cycles for writer in writers(kernel, found, isa))])
-    flat = find_convolution(kernel)
-    if flat is not None and fits(flat, isa):
-        pixels = PointwiseWriter(kernel, flat, isa).cycles
-        if pixels <= PAYS * product:
-            map_ = 4 * found.rows.places * found.columns.places
-            read = PANEL_BYTES + (map_ if map_ <= SMALL_MAP else LINES_BYTES)
-            return pixels * (FAR_TIME if found.inputs * read > FAR_TILE else 1.0)
-    far = found.inputs * PANEL_BYTES > FAR_PANEL
-    return product * (COPIED_TIME if strided else FAR_TIME if far else NEAR_TIME)
 
 
 class InputBlocks(PixelTiles):

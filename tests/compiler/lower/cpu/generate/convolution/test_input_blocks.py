@@ -11,8 +11,9 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution import input_blocks
+from heterocc.compiler.lower.cpu.generate.convolution.blocks_pay import generate_input_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
-from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks, generate_input_blocks
+from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import Kernel
