@@ -169,13 +169,13 @@ class InputBlocks(PixelTiles):
             turned = emit.scratch(self._widest * self._across)
             copied = self._copied_block()
             first, _ = emit.share(part, self.parts, tiles) if self.parts > 1 else (index(0), None)
-            for number in ("first", "later") if self.blocks > 1 else ("first",):
-                count = 1 if number == "first" else self.blocks - 1
-                with emit.loop(count) as block_:
-                    block = block_ if number == "first" else block_ + index(1)
+            # The first block has code of its own, which adds its products to zeros.
+            for before, count in ((0, 1), (1, self.blocks - 1)) if self.blocks > 1 else ((0, 1),):
+                with emit.loop(count) as number:
+                    block = number + index(before)
                     self._copy(arguments, copied, where, block)
                     with emit.share_loop(part, self.parts, tiles) as tile:
-                        self._block(arguments, (sums, copied), tile, first, where, block, number == "later")
+                        self._block(arguments, (sums, copied), (tile, first), where, block, before > 0)
             with emit.share_loop(part, self.parts, tiles) as tile:
                 emit.either_run(
                     self.vector_runs,
@@ -229,22 +229,21 @@ class InputBlocks(PixelTiles):
         self,
         arguments: Arguments,
         buffers: tuple[tirx.Buffer, tirx.Buffer | None],
-        tile: tirx.Expr,
-        first: tirx.Expr,
+        tiles: tuple[tirx.Expr, tirx.Expr],
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
         block: tirx.Expr,
-        later: bool,
+        continued: bool,
     ) -> None:
-        """Add the products of a block to the sums of a tile of channels."""
-        sums, copied = buffers
+        """Add the products of a block to the sums of a tile of channels; `tiles` are this one and its part's first."""
+        (sums, copied), (tile, first) = buffers, tiles
 
         def add(run: Run) -> None:
             width = index(run.size * self.isa.lanes)
             kept = self._kept(run, tile, first)
             source = partial(self._source, arguments, copied, where, block)
-            self.continued = later
             group = where[1] * index(self.blocks) + block
-            self._sums_of_row(arguments, (sums, lambda pixel: kept + pixel * width), run, tile, group, source)
+            places = (sums, lambda pixel: kept + pixel * width)
+            self._sums_of_row(arguments, places, run, tile, group, source, continued)
 
         emit.either_run(self.vector_runs, tile, add)
 

@@ -64,8 +64,6 @@ class PixelTiles:
     """
 
     taps_inside = False
-    continued = False
-    """Whether products are added to the sums that are kept, in place of zeros."""
 
     def __init__(
         self,
@@ -178,8 +176,12 @@ class PixelTiles:
         tile: tirx.Expr,
         group: tirx.Expr,
         source: Source,
+        continued: bool = False,
     ) -> None:
-        """Compute the sums of all pixels, to the places of a buffer that `sums` has for each."""
+        """Compute the sums of all pixels, to the places of a buffer that `sums` has for each.
+
+        Products are added to the sums that are there if they are `continued`.
+        """
         lanes = self.isa.lanes
         buffer_, place = sums
         first = emit.start_of(run, tile) * index(lanes)
@@ -193,7 +195,13 @@ class PixelTiles:
                     return place(start + pixel) + index(column * lanes)
 
                 tile_sums = self._sums(
-                    arguments, run, (group, first), source(start), (size, buffer_, at), number + index(before)
+                    arguments,
+                    run,
+                    (group, first),
+                    source(start),
+                    (size, at),
+                    number + index(before),
+                    buffer_ if continued else None,
                 )
                 with emit.loop(size, "unroll") as pixel:
                     for column, buffer in enumerate(tile_sums):
@@ -254,17 +262,19 @@ class PixelTiles:
         run: Run,
         channel: tuple[tirx.Expr, tirx.Expr],
         source: tuple[Walk, Factor],
-        kept: tuple[int, tirx.Buffer, Callable[[tirx.Expr, int], tirx.Expr]],
+        pixels: tuple[int, Callable[[tirx.Expr, int], tirx.Expr]],
         number: tirx.Expr,
+        kept: tirx.Buffer | None,
     ) -> Sequence[tirx.Buffer]:
         """The sums of some pixels of a row, for the channels of `run` from that in `channel`, of a group.
 
-        `kept` are the number of pixels and where their sums go, `number` is that of the tile of pixels.
+        `pixels` are their number and the places of their sums, which continue those in `kept` if it is given. `number`
+        is that of the tile of pixels.
         """
         found, lanes = self.found, self.isa.lanes
         group, first = channel
         walk, factor = source
-        size = kept[0]
+        size, place_of = pixels
         weights = arguments.flat(self.kernel.function.params[found.weight])
         base = group * index(self.packing.block) + first * index(self.packing.terms)
 
@@ -282,10 +292,10 @@ class PixelTiles:
             walk(step)
 
         def begin(pixel: tirx.Expr, column: int) -> tirx.Expr:
-            return emit.vector(kept[1], kept[2](pixel, column), lanes)
+            return emit.vector(kept, place_of(pixel, column), lanes)
 
         among = None if len(self.tiles) > 1 or self.tiles[0][1].count > 1 else self._pixels_with
-        before = begin if self.continued else None
+        before = None if kept is None else begin
         return emit.product_tile(size, run.size, 1, self.isa, factor, loaded, fetched, among=among, begin=before)
 
     @contextmanager
