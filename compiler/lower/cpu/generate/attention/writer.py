@@ -43,8 +43,9 @@ class AttentionWriter:
         self.form, self.arguments = form, arguments
         self.for_keys, self.for_columns = isa.narrowed(form.keys), isa.narrowed(form.columns)
         count = -(-form.keys // self.for_keys.lanes)
-        rows = form.rows if is_number(form.rows) else min(typical(form.rows), MOST_ROWS)
-        tall, wide = choose_tile(rows, count, isa)
+        # Few registers hold tiles of a few rows, into which more than MOST_ROWS are divided better.
+        every = is_number(form.rows) and isa.registers <= 16
+        tall, wide = choose_tile(form.rows if every else min(typical(form.rows), MOST_ROWS), count, isa)
         self.row_runs, self.key_runs = runs(form.rows, tall, short=False), vector_runs(count, wide)
         wide = max(1, (isa.registers - 1) // (tall + 1))
         self.column_runs = runs(-(-form.columns // self.for_columns.lanes), wide)
