@@ -231,9 +231,8 @@ def product_tile(
     """
     chains = 1
     most = isa.registers - HELD_TERMS  # LLVM loads the vectors of several terms at once, and would store sums for them
-    while chains < UNROLL and rows * vectors * chains < 8 and typical(terms) >= 4 * UNROLL:
-        if 2 * rows * vectors * chains > most:
-            break
+    few = min(7, most // 2)
+    while chains < UNROLL and rows * vectors * chains <= few and typical(terms) >= 4 * UNROLL:
         chains *= 2
     widths = [isa.lanes] * (vectors - 1) + [edge or isa.lanes]
     sums = [[registers(rows, lanes) for lanes in widths] for _ in range(chains)]

@@ -160,7 +160,7 @@ class InputBlocks(PixelTiles):
         found = self.found
         tiles = sum(r.count for r in self.vector_runs)
         extents = (found.batch, found.groups, self.chunks, self.parts)
-        most = -(-tiles // self.parts) * max(r.size for r in self.vector_runs) * self.isa.lanes
+        most = -(-tiles // self.parts) * self._widest
         with emit.shared_loop(found.batch * found.groups * self.chunks * self.parts, found.work) as task:
             image, group, chunk, part = emit.unpacked(task, extents)
             top = tirx.min(chunk * index(self.rows), index(found.rows.places - self.rows))
@@ -180,18 +180,12 @@ class InputBlocks(PixelTiles):
                 emit.either_run(
                     self.vector_runs,
                     tile,
-                    lambda run: self._store_row(
-                        arguments, (sums, self._kept(run, tile, first)), turned, run, tile, where
-                    ),
+                    lambda run: self._store_row(arguments, (sums, self._kept(tile, first)), turned, run, tile, where),
                 )
 
-    def _kept(self, run: Run, tile: tirx.Expr, first: tirx.Expr) -> tirx.Expr:
+    def _kept(self, tile: tirx.Expr, first: tirx.Expr) -> tirx.Expr:
         """The place of the sums of a tile of channels among those of a part, whose first one is `first`."""
-        return (
-            (tile - first) * index(self._widest * self._across)
-            if len(self.vector_runs) > 1
-            else ((tile - first) * index(run.size * self.isa.lanes * self._across))
-        )
+        return (tile - first) * index(self._widest * self._across)
 
     def _copied_block(self) -> tirx.Buffer | None:
         """Memory for the copied inputs of a block."""
@@ -239,7 +233,7 @@ class InputBlocks(PixelTiles):
 
         def add(run: Run) -> None:
             width = index(run.size * self.isa.lanes)
-            kept = self._kept(run, tile, first)
+            kept = self._kept(tile, first)
             source = partial(self._source, arguments, copied, where, block)
             group = where[1] * index(self.blocks) + block
             places = (sums, lambda pixel: kept + pixel * width)
