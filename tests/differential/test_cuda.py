@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.cuda, pytest.mark.skipif(_REASON is not None, reason=f
 
 NETWORKS = ("squeezenet", "shufflenet", "resnet50", "inception_v2", "densenet121", "vgg19")
 
+PARTS = 16
+
 KNOWN: dict[str, str] = {}
 """Cases that are wrong on CUDA and known to be, with the reason."""
 
@@ -61,6 +63,17 @@ def test_one_node_test_of_each_operator_is_right_or_refused_on_a_gpu(tmp_path: P
     wrong = [f"{name}: {text}" for name, text in found.items() if text not in ("right", "refused")]
     assert [w for w in wrong if w.split(":")[0] not in KNOWN] == []
     assert Counter(found.values())["right"] >= 95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_node_test_is_right_or_refused_on_a_gpu(part: int, tmp_path: Path) -> None:
+    (device,), _ = resolve_devices("CUDA")
+    cases = list(everything().items())[part::PARTS]
+    found = {name: _outcome(case, device, tmp_path / str(i)) for i, (name, case) in enumerate(cases)}
+    wrong = [f"{name}: {text}" for name, text in found.items() if text not in ("right", "refused")]
+    assert [w for w in wrong if w.split(":")[0] not in KNOWN] == []
+    assert Counter(found.values())["right"] >= 2 * len(cases) // 5
 
 
 def _sample(cases: dict[str, Case]) -> list[str]:

@@ -21,6 +21,7 @@ from heterocc.compiler.lower.codegen.shared_object import (
 from heterocc.compiler.lower.cuda.codegen import captured_sources, packed_cubins
 from heterocc.compiler.lower.cuda.target import arch_of, cuda_target, limits_of
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, KernelRefusedError, find_compiler
+from heterocc.compiler.lower.gpu.constants import CUDA, with_exact_constants
 from heterocc.compiler.lower.gpu.stages import GpuStages
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job
@@ -58,7 +59,12 @@ class CudaLowering:
 
 def _stages(job: PartitionJob, target: Target) -> Stages:
     arch = arch_of(job.device)
-    return GpuStages(target, limits_of(job.device), lambda functions: _alone(functions, target, arch)).run(job)
+    return GpuStages(
+        target,
+        limits_of(job.device),
+        alone=lambda functions: _alone(functions, target, arch),
+        after=lambda module: with_exact_constants(module, CUDA),
+    ).run(job)
 
 
 def _alone(functions: Mapping[str, tirx.PrimFunc], target: Target, arch: str) -> bytes:

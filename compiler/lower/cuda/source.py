@@ -17,8 +17,15 @@ static __device__ __forceinline__ double heterocc_{name}(double a, double b) {{ 
 )
 
 
-_LITERAL_BITS = re.compile(r"\*\((int|float) \*\)\(&\(((?:\(\w+\))?[-+]?[\d.][\w.+-]*)\)\)")
-_OF_BITS = {"int": "__float_as_int", "float": "__int_as_float"}
+_LITERAL = r"(?:\(\w+\))?[-+]?(?:CUDART_\w+|[\d.][\w.+-]*)(?:/\*[^*]*\*/)?"
+"""A number as TVM prints it: hexadecimal ones of float32 have their decimals in a comment."""
+_LITERAL_BITS = re.compile(rf"\*\((int|uint|int64_t|float) \*\)\(&\(({_LITERAL})\)\)")
+_OF_BITS = {
+    "int": "__float_as_int",
+    "uint": "__float_as_uint",
+    "int64_t": "__double_as_longlong",
+    "float": "__int_as_float",
+}
 
 
 def complete(code: str) -> str:

@@ -11,10 +11,10 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import build_executable, kernels_executable, shared_object
+from heterocc.compiler.lower.gpu.constants import OPENCL, with_exact_constants
 from heterocc.compiler.lower.gpu.schedule import tensor_dtypes
 from heterocc.compiler.lower.gpu.stages import GpuStages
 from heterocc.compiler.lower.gpu.tensor_limit import check_tensor_limit, within_tensor_limit
-from heterocc.compiler.lower.opencl.constants import with_double_infinities
 from heterocc.compiler.lower.opencl.error_function import erf_as_arithmetic
 from heterocc.compiler.lower.opencl.source import completed_source
 from heterocc.compiler.lower.opencl.target import limits_of, opencl_target
@@ -58,7 +58,7 @@ def _stages(job: PartitionJob, target: Target) -> Stages:
         limits,
         alone=lambda functions: _alone(functions, target),
         before=lambda module: erf_as_arithmetic(module) if job.device.software else module,
-        after=with_double_infinities,
+        after=lambda module: with_exact_constants(module, OPENCL),
     )
     stages = within_tensor_limit(lambda: steps.run(job), limits.buffers)
     check_tensor_limit(stages.scheduled, limits.buffers)

@@ -28,6 +28,7 @@ from heterocc.compiler.lower.codegen.shared_object import _without_scopes
 from heterocc.compiler.lower.cuda import lowering as cuda
 from heterocc.compiler.lower.cuda.codegen import captured_sources, packed_cubins
 from heterocc.compiler.lower.cuda.target import cuda_target
+from heterocc.compiler.lower.cuda.toolchain import find_compiler
 from heterocc.compiler.lower.opencl import lowering as opencl
 from heterocc.compiler.lower.opencl.source import completed_source
 from heterocc.compiler.lower.opencl.target import opencl_target
@@ -35,7 +36,8 @@ from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.vulkan import lowering as vulkan
 from heterocc.compiler.lower.vulkan.codegen import generating
 from heterocc.compiler.lower.vulkan.target import GUARANTEED, limits_of, vulkan_target
-from heterocc.runtime.native import load_opencl, opencl_unavailable_reason
+from heterocc.runtime.native import cuda_unavailable_reason, load_opencl, opencl_unavailable_reason
+from heterocc.runtime.native.cuda_api import load_cuda
 from heterocc.runtime.native.vulkan_api import load_vulkan, vulkan_unavailable_reason
 from tests.compiler.lower import cuda_emulated, opencl_run, vulkan_run
 from tests.compiler.lower.gpu_run import Runner
@@ -48,28 +50,35 @@ Launch = tuple[str, Sequence[Array], Sequence[Array]]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A device for schedules; None keeps the driver's value."""
+    """A device for schedules; None keeps the driver's value. `emulated` means CUDA's stand-ins, which need no GPU."""
 
     name: str
     backend: str
     software: bool | None = None
     target: tuple[tuple[str, int], ...] = ()
+    emulated: bool = False
 
     @property
     def missing(self) -> str | None:
         """The reason why it cannot run here, or None."""
-        reasons = {"opencl": opencl_unavailable_reason, "vulkan": vulkan_unavailable_reason, "cuda": lambda: None}
+        if self.emulated:
+            return None
+        reasons = {
+            "opencl": opencl_unavailable_reason,
+            "vulkan": vulkan_unavailable_reason,
+            "cuda": cuda_unavailable_reason,
+        }
         return reasons[self.backend]()
 
     @property
     def device(self) -> TargetDevice:
         """The driver's device with the setting's values."""
-        if self.backend == "cuda":
+        if self.emulated:
             # The stand-ins for CUDA's headers have no halves.
             dtypes = NUMERIC_DTYPES - {"float16"}
             return TargetDevice("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False, dtypes=dtypes)
-        module = opencl_run if self.backend == "opencl" else vulkan_run
-        real = module.first_device()
+        runners = {"opencl": opencl_run.RUNNER, "vulkan": vulkan_run.RUNNER, "cuda": _CUDA}
+        real = runners[self.backend].first_device()
         changes: dict[str, Any] = {"target": {**real.target, **dict(self.target)}}
         if self.software is not None:
             changes |= {"software": self.software, "unit": "cpu" if self.software else "discrete"}
@@ -90,7 +99,7 @@ class Setting:
         runner: Mapping[str, Callable[..., list[list[Array]]]] = {
             "opencl": _run_opencl,
             "vulkan": _run_vulkan,
-            "cuda": _run_cuda,
+            "cuda": _run_emulated if self.emulated else _run_cuda,
         }
         return runner[self.backend](functions, launches, self.device)
 
@@ -106,9 +115,14 @@ SETTINGS = (
     Setting("lavapipe", "vulkan"),
     Setting("vulkan-gpu", "vulkan", False, _limited(1024, 32768)),
     Setting("vulkan-least", "vulkan", False, tuple(GUARANTEED.items())),
-    Setting("cuda", "cuda"),
+    Setting("cuda", "cuda", emulated=True),
 )
 """The drivers here as they are, passed off as graphics cards, and as the least that the specifications promise."""
+
+NVIDIA = Setting("nvidia", "cuda")
+"""CUDA on the first GPU here."""
+
+_CUDA = Runner("cuda", cuda.CudaLowering(), load_cuda)
 
 
 def _module(functions: Mapping[str, Any]) -> tvm.IRModule:
@@ -140,6 +154,20 @@ def _launch(function: Any, given: Sequence[Array], wrote: Sequence[Array], on: R
 
 
 def _run_cuda(functions: Mapping[str, Any], launches: Sequence[Launch], device: TargetDevice) -> list[list[Array]]:
+    load_cuda()
+    with captured_sources() as sources:
+        built = tvm.compile(_module(functions), cuda_target(device))
+    arch = str(device.target["arch"])
+    machine_code = {source: find_compiler(arch).cubin(source, arch) for source in sources}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernels.so"
+        with packed_cubins(machine_code):
+            _export(built, path)
+        library = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")(str(path), "so")
+    return [_launch(library.get_function(name), given, wrote, _CUDA) for name, given, wrote in launches]
+
+
+def _run_emulated(functions: Mapping[str, Any], launches: Sequence[Launch], device: TargetDevice) -> list[list[Array]]:
     """Run on the emulated driver, in a separate process, in which the stand-ins replace CUDA."""
     with captured_sources() as sources:
         built = tvm.compile(_module(functions), cuda_target(device))

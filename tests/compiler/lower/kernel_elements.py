@@ -38,6 +38,9 @@ def elementwise() -> Iterator[Case]:
                 draw((5, 7), dtype, 1, 9),
                 exact=dtype in FLOATS,
             )
+    for dtype in FLOATS:
+        for index, value in enumerate((1 / 3, 1 / 3e5)):
+            yield case(f"constant_{index}_{dtype}", "Mul", draw(odd, dtype), constant(value, dtype))
     for op in "Abs Neg Sign Relu".split():
         for dtype in (*FLOATS, *(("int8", "int32", "int64") if op != "Relu" else ("int32", "int8"))):
             yield case(f"{op}_{dtype}", op, draw(odd, dtype, -9, 9))

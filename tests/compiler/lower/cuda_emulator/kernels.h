@@ -66,5 +66,27 @@ inline double min(double a, double b) {
 inline float rsqrtf(float x) {
   return 1 / std::sqrt(x);
 }
+template <typename To, typename From>
+inline To SameBits(From from) {
+  static_assert(sizeof(To) == sizeof(From), "numbers of different sizes");
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+inline float __int_as_float(int32_t bits) {
+  return SameBits<float>(bits);
+}
+inline double __longlong_as_double(int64_t bits) {
+  return SameBits<double>(bits);
+}
+inline int32_t __float_as_int(float number) {
+  return SameBits<int32_t>(number);
+}
+inline uint32_t __float_as_uint(float number) {
+  return SameBits<uint32_t>(number);
+}
+inline int64_t __double_as_longlong(double number) {
+  return SameBits<int64_t>(number);
+}
 // nvcc takes `__shared__ alignas(64)`; a host compiler does not take `static alignas(64)`.
 #define alignas(bytes) __attribute__((aligned(bytes)))

@@ -37,8 +37,11 @@ ROUNDS = {"convolutions": 4, "products": 5, "pools": 6, "reductions": 14, "casts
 USUAL_ROUND = 21
 """The fraction of settings that run a case in the default suite; families with separate schedules run more."""
 
-CUDA_TOO = frozenset(["c3x3_channels", "c3x3_channels_lopsided", "c3x3_channels_epilogue"])
-"""Cases that the one setting of CUDA meets: few are large enough for the rule that they are for."""
+CUDA_TOO = frozenset(
+    ["c3x3_channels", "c3x3_channels_lopsided", "c3x3_channels_epilogue", "constant_0_float64", "constant_1_float64"]
+)
+"""Cases that the one setting of CUDA meets: few are large enough for the rule that they are for, and constants are its
+own."""
 
 TAKEN = [family for family, cases in FAMILIES.items() if not all(c.refused.keys() >= set(BACKENDS) for c in cases)]
 """Families with a case that some back end supports."""
