@@ -31,6 +31,7 @@ import numpy as np
 import onnx
 from cpu_peak import copy_bandwidth, multiply_add_peak
 from operators import CASES
+from peer_openvino import openvino_runner
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -56,17 +57,6 @@ WORST = 2e-3
 """Largest difference from ONNX Runtime's result, over its largest value, for a time to count."""
 
 Run = Callable[[], object]
-
-
-def openvino_runner(model: Path, feed: dict[str, Any], threads: int) -> Run:
-    """One OpenVINO infer request in float32. Raises ImportError, RuntimeError."""
-    import openvino
-
-    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
-    request = openvino.Core().compile_model(str(model), "CPU", config).create_infer_request()
-    inputs = dict(feed)
-    request.infer(inputs)
-    return lambda: request.infer(inputs)
 
 
 def locate(name: str, folder: Path) -> tuple[Path, dict[str, tuple[int, ...]]]:

@@ -19,6 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from peer_openvino import openvino_runner  # noqa: E402
+
 from heterocc.artifacts.reader import open_bundle  # noqa: E402
 from heterocc.compiler.driver import compile_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
@@ -27,21 +29,15 @@ from heterocc.runtime.cli.bench import interleave, onnxruntime_runner  # noqa: E
 DEFAULT = ("squeezenet", "shufflenet", "resnet50", "inception_v2", "densenet121", "vgg19")
 
 
-def openvino_runner(model: Path, feed: dict[str, Any]) -> Callable[[], object] | None:
-    """One OpenVINO infer request in float32, or None if OpenVINO is not installed or cannot load the model."""
+def peer_of(model: Path, feed: dict[str, Any]) -> Callable[[], object] | None:
+    """OpenVINO with all cores, or None if it is not installed or cannot load the model."""
     try:
-        import openvino
+        return openvino_runner(model, feed, len(os.sched_getaffinity(0)))
     except ImportError:
         return None
-    threads = len(os.sched_getaffinity(0))
-    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
-    try:
-        request = openvino.Core().compile_model(str(model), "CPU", config).create_infer_request()
-        request.infer(feed)
     except RuntimeError as error:
         print(f"  OpenVINO cannot run {model.name}: {str(error).splitlines()[0]}", file=sys.stderr)
         return None
-    return lambda: request.infer(feed)
 
 
 def measure(name: str, devices: str, seconds: float) -> dict[str, Any]:
@@ -62,7 +58,7 @@ def measure(name: str, devices: str, seconds: float) -> dict[str, Any]:
                 ("heterocc", lambda: session.run(feed)),
                 ("onnxruntime", onnxruntime_runner(path, feed, None)),
             ]
-            peer = openvino_runner(path, feed)
+            peer = peer_of(path, feed)
             if peer is not None:
                 runners.append(("openvino", peer))
             for _, run in runners:
