@@ -22,12 +22,13 @@ _PARALLEL_WORK = 1 << 17
 
 
 def write_layer(layer: Layer) -> tirx.PrimFunc:
-    """The kernel `(projected, recurrence, *states, [bias], [peephole], [lengths], outputs, *last states)`.
+    """The kernel `(projected, recurrence, *states, [factors], [bias], [peephole], [lengths], outputs, *last states)`.
 
     `projected` [steps, batch, gates · hidden] has the products of the inputs and the biases. `recurrence` has the
-    weights in the order [blocks, hidden, gates, columns of a block], with zeros behind the last column. The bias
-    [hidden] is that of the candidate of a GRU with `linear_before_reset`, the peephole weights are [3 · hidden],
-    lengths are [batch]. Outputs are [steps, batch, hidden]; those behind the end of a sequence are 0.
+    weights in the order [blocks, hidden, gates, columns of a block], with zeros behind the last column; those of 8 bits
+    are multiplied by the factors [gates · hidden]. The bias [hidden] is that of the candidate of a GRU with
+    `linear_before_reset`, the peephole weights are [3 · hidden], lengths are [batch]. Outputs are [steps, batch,
+    hidden]; those behind the end of a sequence are 0.
     """
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name(layer.kind.lower())
@@ -60,17 +61,18 @@ class _Writer:
         self.steps = tirx.Var("steps", "int64") if layer.steps is None else _index(layer.steps)
         self.batch = tirx.Var("batch", "int64") if layer.batch is None else _index(layer.batch)
         self.projected = self._argument("projected", self.steps, self.batch, gates * hidden)
-        self.weights = self._argument("recurrence", gates * layer.padded * hidden)
+        self.weights = self._argument("recurrence", gates * layer.padded * hidden, dtype=layer.stored)
         states = STATES[layer.kind]
         self.begin = [self._argument(f"begin{n}", self.batch, hidden) for n in range(states)]
+        self.factors = self._argument("factors", gates * hidden) if layer.narrow else None
         self.bias = self._argument("bias", hidden) if layer.linear_before_reset else None
         self.peephole = self._argument("peephole", 3 * hidden) if layer.peephole else None
         self.lengths = build.arg("lengths", build.Buffer((self.batch,), "int32")) if layer.lengths else None
         self.outputs = self._argument("outputs", self.steps, self.batch, hidden)
         self.last = [self._argument(f"last{n}", self.batch, hidden) for n in range(states)]
 
-    def _argument(self, name: str, *shape: tirx.Expr | int) -> tirx.Buffer:
-        return build.arg(name, build.Buffer(_sizes(shape), self.layer.dtype))
+    def _argument(self, name: str, *shape: tirx.Expr | int, dtype: str | None = None) -> tirx.Buffer:
+        return build.arg(name, build.Buffer(_sizes(shape), dtype or self.layer.dtype))
 
     def write(self) -> None:
         layer = self.layer
@@ -179,15 +181,20 @@ class _Writer:
             ]
             for gate in start
         }
-        for gate, value in start.items():
-            for row in range(tile.rows):
-                for number, lanes in enumerate(tile.lanes):
-                    total = sums[gate][row][number]
-                    with _lanes(lanes) as lane:
-                        build.buffer_store(total, value(row, self._column(tile, number, lane)), [lane])
-                    if lanes < vector:
-                        with _lanes(vector - lanes) as lane:
-                            build.buffer_store(total, tirx.const(0, self.layer.dtype), [_index(lanes) + lane])
+        parts = [
+            (gate, row, number, lanes)
+            for gate in start
+            for row in range(tile.rows)
+            for number, lanes in enumerate(tile.lanes)
+        ]
+        for gate, row, number, lanes in parts:
+            total, known = sums[gate][row][number], 0 if self.factors is not None else lanes
+            if known:
+                with _lanes(lanes) as lane:
+                    build.buffer_store(total, start[gate](row, self._column(tile, number, lane)), [lane])
+            if known < vector:
+                with _lanes(vector - known) as lane:
+                    build.buffer_store(total, tirx.const(0, self.layer.dtype), [_index(known) + lane])
         before = tile.block * hidden * _index(self.gates)
         with build.serial(_index(0), hidden) as term:
             for gate in start:
@@ -195,9 +202,16 @@ class _Writer:
                 for row in range(tile.rows):
                     for number, total in enumerate(sums[gate][row]):
                         with _lanes(vector) as lane:
-                            weight = self.weights[place + _index(number * vector) + lane]
+                            weight = self.weights[place + _index(number * vector) + lane].astype(self.layer.dtype)
                             product = source(tile.first + _index(row), term) * weight
                             build.buffer_store(total, total[lane] + product, [lane])
+        if self.factors is not None:
+            for gate, row, number, lanes in parts:
+                total = sums[gate][row][number]
+                with _lanes(lanes) as lane:
+                    column = self._column(tile, number, lane)
+                    factor = self.factors[_index(gate * self.layer.hidden) + column]
+                    build.buffer_store(total, start[gate](row, column) + total[lane] * factor, [lane])
         return sums
 
     def _column(self, tile: _Tile, number: int, lane: tirx.Expr) -> tirx.Expr:

@@ -107,7 +107,8 @@ class Layer:
     """One direction of a layer. Steps and batch are None if they are known only at run time.
 
     `linear_before_reset` is that of GRU; `peephole` and `input_forget` are those of LSTM. `lengths` says whether
-    sequences may end before the last step, `clip` the largest magnitude of what enters an activation function.
+    sequences may end before the last step, `clip` the largest magnitude of what enters an activation function,
+    `narrow` whether the recurrence weights are 8-bit integers with a factor for each of their columns.
     """
 
     kind: str
@@ -122,6 +123,12 @@ class Layer:
     input_forget: bool = False
     peephole: bool = False
     lengths: bool = False
+    narrow: bool = False
+
+    @property
+    def stored(self) -> str:
+        """The type of the recurrence weights in memory."""
+        return "int8" if self.narrow else self.dtype
 
     @property
     def rows(self) -> int:

@@ -5,7 +5,7 @@ The kernel is for CPUs only; on a GPU, threads would have to synchronise at ever
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +23,28 @@ op = relax.op
 
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
+Projection = Callable[[relax.Expr, int], relax.Expr]
+"""The products of inputs [steps · batch, features] and the weights of a direction, by its number."""
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """The recurrence weights [directions, gates · hidden, hidden].
+
+    Those of integers are multiplied by `factors` [directions, gates · hidden] of the layer's type.
+    """
+
+    weight: relax.Expr
+    factors: relax.Expr | None = None
+
 
 @dataclass(frozen=True)
 class _Inputs:
     """The inputs of all directions; `data` is [steps · batch, features]."""
 
     data: relax.Expr
-    weight: relax.Expr
-    recurrence: relax.Expr
+    project: Projection
+    recurrence: Recurrence
     bias: relax.Expr | None
     lengths: relax.Expr | None
     states: Sequence[relax.Expr | None]
@@ -42,13 +56,23 @@ def recurrent(
     ctx: Context, data: relax.Expr, weight: relax.Expr, recurrence: relax.Expr, *rest: relax.Expr | None
 ) -> list[relax.Expr]:
     """All directions of one layer: the outputs of every step, and the final states."""
-    return layer_of(ctx, ctx.node.op_type, data, weight, recurrence, *rest)
+
+    def project(flat: relax.Expr, number: int) -> relax.Expr:
+        return op.matmul(flat, op.permute_dims(_slice_of(weight, number)))
+
+    return layer_of(ctx, ctx.node.op_type, data, project, Recurrence(recurrence), *rest)
 
 
 def layer_of(
-    ctx: Context, kind: str, data: relax.Expr, weight: relax.Expr, recurrence: relax.Expr, *rest: relax.Expr | None
+    ctx: Context,
+    kind: str,
+    data: relax.Expr,
+    project: Projection,
+    recurrence: Recurrence,
+    *rest: relax.Expr | None,
+    dtype: str | None = None,
 ) -> list[relax.Expr]:
-    """The outputs of a layer of this kind with the node's attributes."""
+    """The outputs of a layer of this kind with the node's attributes, in `dtype`, by default that of the data."""
     if ctx.backend != "cpu":
         raise NotImplementedError("recurrent layers run on CPUs only")
     bias, lengths, *states, peephole = (*rest, *(None,) * 5)[: 3 + STATES[kind]]
@@ -60,8 +84,8 @@ def layer_of(
     steps, batch, width = dims_of(data)
     flat = ctx.bb.emit(op.reshape(data, (steps * batch, width)))
     lengths = None if lengths is None or _are_all(lengths, steps) else checked_lengths(ctx, lengths, steps)
-    given = _Inputs(flat, weight, recurrence, bias, lengths, states, peephole)
-    directions, _, hidden = shape_of(recurrence)
+    given = _Inputs(flat, project, recurrence, bias, lengths, states, peephole)
+    directions, _, hidden = shape_of(recurrence.weight)
     found = []
     for d, functions in enumerate(_activations(ctx, kind, directions)):
         layer = Layer(
@@ -72,11 +96,12 @@ def layer_of(
             d == 1 or ctx.text("direction", "forward") == "reverse",
             functions,
             kind == "GRU" and bool(ctx.attrs.get("linear_before_reset", 0)),
-            dtype_of(data),
+            dtype or dtype_of(data),
             ctx.attrs.get("clip"),
             bool(ctx.attrs.get("input_forget", 0)),
             peephole is not None,
             given.lengths is not None,
+            recurrence.factors is not None,
         )
         found.append(_direction(ctx, layer, given, d, (steps, batch)))
     outputs = [
@@ -91,8 +116,8 @@ def _direction(ctx: Context, layer: Layer, given: _Inputs, number: int, sizes: t
     """The outputs [steps, batch, hidden] and the final states [batch, hidden] of a direction."""
     kind, hidden, (steps, batch) = layer.kind, layer.hidden, sizes
     gated = GATES[kind] * hidden
-    projected = op.matmul(given.data, op.permute_dims(_slice_of(given.weight, number)))
-    extra = []
+    projected = given.project(given.data, number)
+    extra = [] if given.recurrence.factors is None else [_slice_of(given.recurrence.factors, number)]
     if given.bias is not None:
         own = ctx.bb.emit(_slice_of(given.bias, number))
         outer, inner = (ctx.bb.emit(_part(own, begin, gated)) for begin in (0, gated))
@@ -106,7 +131,7 @@ def _direction(ctx: Context, layer: Layer, given: _Inputs, number: int, sizes: t
     extra += [] if given.lengths is None else [given.lengths]
     projected = ctx.bb.emit(op.reshape(projected, (steps, batch, gated)))
     begin = [_initial(s, number, (batch, hidden), layer.dtype) for s in given.states[: STATES[kind]]]
-    arguments = [projected, _in_blocks(ctx, _slice_of(given.recurrence, number), layer), *begin, *extra]
+    arguments = [projected, _in_blocks(ctx, _slice_of(given.recurrence.weight, number), layer), *begin, *extra]
     kernel = ctx.bb.add_func(write_layer(layer).without_attr("global_symbol"), kind.lower())
     types = [
         relax.TensorType(shape, layer.dtype) for shape in [(steps, batch, hidden), *[(batch, hidden)] * len(begin)]
@@ -124,7 +149,7 @@ def _in_blocks(ctx: Context, weight: relax.Expr, layer: Layer) -> relax.Expr:
     gates, hidden = GATES[layer.kind], layer.hidden
     parts = ctx.bb.emit(op.reshape(weight, (gates, hidden, hidden)))
     if layer.padded > hidden:
-        zeros = _zeros((gates, layer.padded - hidden, hidden), layer)
+        zeros = constant(np.zeros((gates, layer.padded - hidden, hidden), layer.stored))
         parts = ctx.bb.emit(op.concat([parts, zeros], 1))
     found, begin = [], 0
     for size in dict.fromkeys(layer.blocks):

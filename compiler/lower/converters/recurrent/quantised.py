@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from heterocc.compiler.lower.converters.quantised.integers import integer_product
 from heterocc.compiler.lower.converters.quantised.operators import dynamic_quantize_linear, known_array
-from heterocc.compiler.lower.converters.recurrent.operators import layer_of
+from heterocc.compiler.lower.converters.recurrent.operators import Recurrence, layer_of
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype
 from heterocc.compiler.lower.straight import constant
@@ -18,25 +19,48 @@ op = relax.op
 def dynamic_quantize_lstm(
     ctx: Context, data: relax.Expr, weight: relax.Expr, recurrence: relax.Expr, *rest: relax.Expr | None
 ) -> list[relax.Expr]:
-    """An LSTM with the real values of its weights, and of its data rounded to 8 bits by their range.
+    """An LSTM with weights of 8-bit integers, and of its data rounded to 8 bits by their range.
 
-    ONNX Runtime rounds the hidden state of each step to 8 bits too; here it is exact.
+    The products of the data are of integers where the device computes with these. The weights of the recurrence are
+    stored as integers and multiplied by a state that is exact; ONNX Runtime rounds it to 8 bits at each step.
     """
     bias, lengths, hidden, cell, peephole, *quantisers = (*rest, *(None,) * 9)[:9]
-    weights = [_real(ctx, w, *quantisers[2 * n : 2 * n + 2]) for n, w in enumerate((weight, recurrence))]
+    inputs, states = (_known(ctx, w, *quantisers[2 * n : 2 * n + 2]) for n, w in enumerate((weight, recurrence)))
     levels, scale, zero = (ctx.bb.emit(v) for v in dynamic_quantize_linear(ctx, data))
-    centred = op.subtract(as_dtype(levels, "float32"), as_dtype(zero, "float32"))
-    rounded = ctx.bb.emit(op.multiply(ctx.bb.emit(centred), scale))
-    return layer_of(ctx, "LSTM", rounded, *weights, bias, lengths, hidden, cell, peephole)
+
+    def project(flat: relax.Expr, number: int) -> relax.Expr:
+        whole, factor, middle = (part[number] for part in inputs)
+        sums = integer_product(ctx, flat, zero, whole, middle)
+        if sums is None:
+            centred = op.subtract(as_dtype(flat, "float32"), as_dtype(zero, "float32"))
+            exact = whole.astype(np.float32) - middle.astype(np.float32)
+            sums = op.matmul(ctx.bb.emit(centred), constant(exact))
+        factors = ctx.bb.emit(op.multiply(scale, constant(factor)))
+        return ctx.bb.emit(op.multiply(as_dtype(ctx.bb.emit(sums), "float32"), factors))
+
+    given = _in_bytes(*states)
+    return layer_of(ctx, "LSTM", levels, project, given, bias, lengths, hidden, cell, peephole, dtype="float32")
 
 
-def _real(ctx: Context, weight: relax.Expr, scale: relax.Expr | None, zero: relax.Expr | None) -> relax.Expr:
-    """The weights [directions, columns, 4 · hidden], quantised by tensor or column, as those of an LSTM, transposed."""
+_Quantised = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Weights [directions, rows, 4 · hidden], and their scales and zero points [directions, 4 · hidden]."""
+
+
+def _known(ctx: Context, weight: relax.Expr, scale: relax.Expr | None, zero: relax.Expr | None) -> _Quantised:
+    """Constant weights, quantised by direction or column."""
     whole, factor = known_array(ctx, weight), None if scale is None else known_array(ctx, scale)
-    middle = np.zeros(1, np.int32) if zero is None else known_array(ctx, zero)
+    middle = np.zeros(1, np.int8) if zero is None else known_array(ctx, zero)
     if whole is None or factor is None or middle is None:
         raise NotImplementedError("the weights, scales and zero points must be constant")
-    directions = whole.shape[0]
-    centred = whole.astype(np.float32) - middle.astype(np.float32).reshape(-1 if zero is None else directions, 1, -1)
-    real = centred * factor.astype(np.float32).reshape(directions, 1, -1)
-    return constant(np.ascontiguousarray(real.transpose(0, 2, 1)))
+    shape = (whole.shape[0], whole.shape[2])
+    spread = [np.broadcast_to(n if n.size == 1 else n.reshape(shape[0], -1), shape) for n in (factor, middle)]
+    return whole, np.ascontiguousarray(spread[0], np.float32), np.ascontiguousarray(spread[1])
+
+
+def _in_bytes(whole: np.ndarray, factor: np.ndarray, middle: np.ndarray) -> Recurrence:
+    """The weights less their zero points as int8, or where that range is too small, their real values."""
+    centred = whole.astype(np.int16) - middle.astype(np.int16)[:, None, :]
+    turned = np.ascontiguousarray(centred.transpose(0, 2, 1))
+    if centred.min() >= -128 and centred.max() <= 127:
+        return Recurrence(constant(turned.astype(np.int8)), constant(factor))
+    return Recurrence(constant(turned.astype(np.float32) * factor[:, :, None]))

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper
 
+from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
-from tests.compiler.lower.cpu.test_symbolic import compiled
+from tests.compiler.lower.cpu.test_symbolic import compiled, lower
 from tests.compiler.lower.lowered import Model, execute, job, model, run_ort
 from tests.reference import reference_session
 from tests.symbolic_models import dynamic_model
@@ -124,6 +126,71 @@ def test_weights_of_quantised_layers_are_stored_in_8_bits() -> None:
     wide = [a for a in lowered.params if a.dtype.itemsize > 1]
     assert max(a.size for a in wide) <= 32
     assert sum(a.nbytes for a in lowered.params) < 1.5 * sum(a.nbytes for a in made.weights.values())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero", "by_column", "stored"),
+    [
+        ("int8", 0, False, "int8"),
+        ("int8", 0, True, "int8"),
+        ("uint8", 128, True, "int8"),
+        ("uint8", 90, True, "float32"),
+    ],
+)
+def test_an_lstm_computes_with_weights_of_8_bits(
+    dtype: str, zero: int, by_column: bool, stored: str, tmp_path: Path
+) -> None:
+    steps, batch, features, hidden = 5, 3, 12, 20
+    limits = np.iinfo(dtype)
+    weights = {}
+    for name, rows in (("w", features), ("r", hidden)):
+        weights[name] = RNG.integers(limits.min, limits.max + 1, (2, rows, 4 * hidden)).astype(dtype)
+        scales = RNG.uniform(0.002, 0.004, (2, 4 * hidden) if by_column else 2)
+        weights[f"{name}s"] = scales.astype(np.float32)
+        weights[f"{name}z"] = np.full(weights[f"{name}s"].shape, zero, dtype)
+    weights["b"] = RNG.standard_normal((2, 8 * hidden)).astype(np.float32)
+    operands = ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"]
+    attrs = {"domain": "com.microsoft", "hidden_size": hidden, "direction": "bidirectional", "name": "lstm"}
+    proto = dynamic_model(
+        [node("DynamicQuantizeLSTM", operands, ["y"], **attrs)],
+        {"x": ("float32", ("steps", batch, features))},
+        ["y"],
+        weights,
+    )
+    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    feed = {"x": RNG.standard_normal((steps, batch, features)).astype(np.float32)}
+    (found,) = compiled(proto, tmp_path)(feed)
+    np.testing.assert_allclose(found, lstm(feed["x"], weights), rtol=0, atol=1e-5)
+    (wanted,) = reference_session(proto).run(None, feed)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=0.02)  # ONNX Runtime rounds the states to 8 bits
+    recurrences = [a for a in lower(import_model(proto, keep_dims=True)).params if a.size == 4 * hidden * 32]
+    assert [a.dtype.name for a in recurrences] == [stored] * 2
+
+
+def lstm(x: np.ndarray, weights: dict[str, np.ndarray]) -> np.ndarray:
+    """The outputs of a bidirectional layer in float64, of inputs rounded to 8 bits by their range."""
+    low, high = min(0.0, x.min()), max(0.0, x.max())
+    scale = (high - low) / 255
+    zero = np.clip(np.rint(-low / scale), 0, 255)
+    rounded = (np.clip(np.rint(x / scale) + zero, 0, 255) - zero) * scale
+    found = []
+    for number in range(2):
+        own = {name: value[number].astype(np.float64) for name, value in weights.items()}
+        into, again = ((own[n] - own[f"{n}z"]) * own[f"{n}s"] for n in "wr")
+        outer, inner = np.split(own["b"], 2)
+        hidden, cell = np.zeros((2, x.shape[1], again.shape[0]))
+        outputs = []
+        for step in rounded[:: -1 if number else 1]:
+            i, o, f, c = np.split(step @ into + hidden @ again + outer + inner, 4, axis=1)
+            cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(c)
+            hidden = sigmoid(o) * np.tanh(cell)
+            outputs.append(hidden)
+        found.append(outputs[:: -1 if number else 1])
+    return np.stack(found, axis=1)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
 
 
 def test_a_quantised_table_is_gathered_in_8_bits() -> None:
