@@ -39,7 +39,9 @@ extras=dev,linker
 if nvidia-smi -L >/dev/null 2>&1; then extras+=,cuda; fi
 
 stamp=.venv/.heterocc-stamp
-digest=$extras-$(cat pyproject.toml packaging/runtime/pyproject.toml packaging/runtime/CMakeLists.txt scripts/setup.sh $(find runtime/native -name '*.cc' -o -name '*.h' | sort) | sha256sum)
+# An editable installation knows the modules by name: those that moved are not found.
+modules=$(find artifacts compiler passes packaging/runtime -name '*.py' | sort | sha256sum)
+digest=$extras-$modules-$(cat pyproject.toml packaging/runtime/pyproject.toml packaging/runtime/CMakeLists.txt scripts/setup.sh $(find runtime/native -name '*.cc' -o -name '*.h' | sort) | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$digest" ]; then
   echo "setup: installing heterocc and what it needs into .venv (a few minutes the first time)"
   .venv/bin/python -m pip install -q --disable-pip-version-check "scikit-build-core>=1.0" cmake ninja "apache-tvm==0.27.*"

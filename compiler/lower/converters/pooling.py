@@ -13,6 +13,7 @@ import math
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.requested import Windows, has_fixed_sizes, overlap_add
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of, shape_of
 from heterocc.compiler.lower.converters.windows import keeps_size, padded_by_size
 
@@ -164,6 +165,8 @@ def col2im(ctx: Context, data: relax.Expr, image: relax.Expr, block: relax.Expr)
         raise NotImplementedError(f"{rows} by {count} columns do not make an image of {sizes}")
     channels = rows // math.prod(kernel)
     split = ctx.bb.emit(op.reshape(data, (batch, channels, *kernel, *places)))
+    if ctx.backend == "cpu" and rank <= 2 and dtype_of(data) == "float32" and has_fixed_sizes(split):
+        return overlap_add(ctx, split, None, list(map(Windows, strides, dilations, pads[:rank], sizes)))
 
     def compute(x: te.Tensor) -> te.Tensor:
         taps = [te.reduce_axis((0, k), f"tap{d}") for d, k in enumerate(kernel)]

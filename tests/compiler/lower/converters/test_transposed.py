@@ -17,11 +17,15 @@ CASES: list[tuple[tuple[int, int], tuple[int, int], int, dict[str, Any]]] = [
     ((6, 3), (5, 3), 9, {"strides": [2, 1], "pads": [4, 2, 1, 0], "output_padding": [1, 0]}),
     ((3, 4), (4, 4), 8, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
     ((4, 3), (6, 4), 8, {"strides": [3, 2], "pads": [1, 2, 2, 0]}),
+    ((9, 21), (3, 3), 8, {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+    ((6, 40), (5, 5), 70, {"strides": [2, 2], "pads": [2, 2, 2, 2]}),
+    ((5, 9), (7, 3), 8, {"strides": [3, 2], "auto_pad": "SAME_UPPER"}),
+    ((4, 6), (5, 5), 8, {"strides": [2, 4], "output_padding": [1, 3], "group": 3}),
 ]
 
 
 @pytest.mark.parametrize(("sizes", "taps", "channels", "attributes"), CASES)
-def test_transposed_convolutions_in_parts_agree_with_onnx_runtime(
+def test_transposed_convolutions_without_zeros_agree_with_onnx_runtime(
     sizes: tuple[int, int], taps: tuple[int, int], channels: int, attributes: dict[str, Any]
 ) -> None:
     rng = np.random.default_rng(0)
@@ -37,13 +41,14 @@ def test_transposed_convolutions_in_parts_agree_with_onnx_runtime(
     assert sum(a.size for a in lowered.params) <= sum(a.size for a in weights.values()), "weights of zero"
 
 
-def test_only_of_a_small_map_outputs_a_stride_apart_are_convolutions_of_their_own() -> None:
-    def kernels(size: int) -> int:
-        x, w = np.zeros((1, 8, size, size), np.float32), np.zeros((8, 8, 4, 4), np.float32)
+def test_products_are_added_where_they_overlap_unless_filtering_saves_some() -> None:
+    def kernels(size: int, taps: int, channels: int) -> int:
+        x, w = np.zeros((1, channels, size, size), np.float32), np.zeros((channels, channels, taps, taps), np.float32)
         node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1] * 4)
         return len(CpuLowering().lower(job(model([node], {"x": x}, ["y"], {"w": w}))).kernels)
 
-    assert kernels(3) > kernels(30)
+    assert kernels(3, 4, 8) == kernels(30, 4, 8) == kernels(30, 3, 8) == kernels(30, 5, 8) == 2
+    assert kernels(30, 5, 64) > 2
 
 
 SPARSE: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [

@@ -16,6 +16,7 @@ from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
 from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
 from heterocc.compiler.lower.cpu.generate.requested.index_of import write_index_of
+from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
 from heterocc.compiler.lower.cpu.generate.requested.running import write_running
 from heterocc.compiler.lower.cpu.generate.requested.tile import write_tile
 from heterocc.compiler.lower.cpu.generate.requested.top_k import write_top_k
@@ -27,6 +28,7 @@ WRITERS: Mapping[str, Writer] = {
     "byte_range": write_byte_range,
     "grid_sample": write_grid_sample,
     "index_of": write_index_of,
+    "overlap_add": write_overlap_add,
     "running": write_running,
     "tile": write_tile,
     "top_k": write_top_k,

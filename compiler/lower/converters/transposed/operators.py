@@ -2,24 +2,25 @@
 
 Output s·i + a is the sum of x[i - t] · w[s·t + a] over t. So an axis of stride s needs s convolutions with 1/s of the
 taps each. They are computed as channels of one convolution, whose results are then interleaved. If the stride does not
-divide the taps, some weights of these channels are zeros, and of a small map many results are dropped; CPUs compute
-separate convolutions then. TVM's converter inserts zeros between the inputs and multiplies by them. (Shi et al., Is the
-deconvolution layer the same as a convolutional layer?, https://arxiv.org/abs/1609.07009)
+divide the taps, some weights of these channels are zeros, and of a small map many results are dropped. CPUs compute the
+products of all inputs and taps then and add those that overlap in the output, or separate convolutions. TVM's converter
+inserts zeros between the inputs and multiplies by them. (Shi et al., Is the deconvolution layer the same as a
+convolutional layer?, https://arxiv.org/abs/1609.07009)
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
 
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dims_of, fixed_size, shape_of
+from heterocc.compiler.lower.converters.requested import Windows, has_fixed_sizes, overlap_add
+from heterocc.compiler.lower.converters.transposed.axes import AxisConvolution, axes_of, padded
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed_size, shape_of
 
 op = relax.op
 
@@ -29,95 +30,20 @@ FEWEST_CHANNELS = 8
 MOST_PLACES = 1.2
 """The limit on computed outputs over kept ones for one convolution."""
 
+MOST_OVERLAPPED = 2
+"""The limit on axes along which products are added where they overlap."""
+
+FILTERED_TAPS, FILTERED_WEIGHTS = 3, 2048
+"""The smallest numbers of taps along an axis, and of pairs of channels, for which filtering saves time."""
+
 _CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
-
-
-@dataclass(frozen=True, slots=True)
-class AxisConvolution:
-    """The convolution along one axis with `size` inputs, `taps` weights and a stride of `stride` outputs.
-
-    The first `begin` outputs are dropped, the next `size * stride + more` are kept. The size may be an expression; all
-    other numbers of the convolution follow without it. With a stride of one, only every `dilation`-th of the `taps` has
-    a weight.
-    """
-
-    size: Any
-    taps: int
-    stride: int
-    begin: int
-    more: int
-    dilation: int = 1
-
-    @property
-    def outputs(self) -> Any:
-        """The number of outputs."""
-        return self.size * self.stride + self.more
-
-    @property
-    def kernel(self) -> int:
-        """The number of taps of each convolution, including zeros as padding."""
-        return -(-self.taps // self.stride)
-
-    @property
-    def weights(self) -> int:
-        """The number of weights of each convolution, including zeros as padding."""
-        return (self.kernel - 1) // self.dilation + 1
-
-    @property
-    def first(self) -> int:
-        """The index of the first group of `stride` outputs that is computed."""
-        return min(self.begin // self.stride, self.kernel - 1)
-
-    @property
-    def _beyond(self) -> int:
-        """The number of groups of `stride` outputs after those of the inputs."""
-        return max(-(-(self.begin + self.more) // self.stride), 0)
-
-    @property
-    def places(self) -> Any:
-        """The number of groups of `stride` outputs that are computed."""
-        return self.size + (self._beyond - self.first)
-
-    @property
-    def padding(self) -> tuple[int, int]:
-        """The padding before and after the input."""
-        return self.kernel - 1 - self.first, self._beyond
-
-    @property
-    def exact(self) -> bool:
-        """Whether all computed outputs are kept."""
-        return self.cut == 0 and (self._beyond - self.first) * self.stride == self.more
-
-    @property
-    def more_steps(self) -> int:
-        """The largest number of outputs that are a stride apart, less the number of inputs."""
-        return -(-self.more // self.stride)
-
-    @property
-    def steps(self) -> Any:
-        """The largest number of outputs that are a stride apart."""
-        return self.size + self.more_steps
-
-    def part(self, number: int) -> tuple[int, int, tuple[int, int]]:
-        """The convolution of every output a stride apart from output `number`.
-
-        Its first tap, its number of taps, and its padding, which is negative where it does not read inputs.
-        """
-        first, tap = divmod(self.begin + number, self.stride)
-        taps = -(-(self.taps - tap) // self.stride)
-        return tap, taps, (taps - 1 - first, first + self.more_steps)
-
-    @property
-    def cut(self) -> int:
-        """The number of computed outputs before the first that is kept."""
-        return self.begin - self.first * self.stride
 
 
 @converter("ConvTranspose")
 def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None = None) -> relax.Expr:
     """ConvTranspose as a convolution, or as a product if each plane has one input; TVM's converter handles others."""
-    ctx, weight = _spread(_padded(ctx, data, weight), weight)
-    axes = _axes(ctx, data, weight)
+    ctx, weight = _spread(padded(ctx, data, weight), weight)
+    axes = axes_of(ctx, data, weight)
     if axes is None:
         return ctx.original(data, weight, bias)
     batch, inner = dims_of(data)[0], fixed_size(data, 1)
@@ -127,12 +53,15 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
     if groups == 1 and all(a.size == 1 and a.begin + a.outputs <= a.taps and a.dilation == 1 for a in axes):
         found = _product(ctx, data, weight, axes)
         return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
+    channels = (groups, inner // groups, outer // groups)
+    if _overlaps(ctx, data, axes, channels):
+        return _overlapped(ctx, data, weight, bias, axes, channels)
     if _wastes_work(ctx, axes, outer // groups):
         found = _in_parts(ctx, data, weight, axes, groups)
         return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
     found = _CONVOLUTIONS[rank](
         data,
-        _rearranged(ctx, weight, axes, (groups, inner // groups, outer // groups)),
+        _rearranged(ctx, weight, axes, channels),
         padding=[a.padding[0] for a in axes] + [a.padding[1] for a in axes],
         dilation=[a.dilation for a in axes],
         groups=groups,
@@ -165,6 +94,39 @@ def _wastes_work(ctx: Context, axes: Sequence[AxisConvolution], channels: int) -
         return False
     places, steps = prod(a.places for a in axes), prod(a.steps for a in axes)
     return bool(places > MOST_PLACES * steps)
+
+
+def _overlaps(ctx: Context, data: relax.Expr, axes: Sequence[AxisConvolution], channels: tuple[int, int, int]) -> bool:
+    """Whether products for all taps, added where they overlap, are faster than separate convolutions.
+
+    They are not if filtering saves multiplications: with three taps or more for each output, and enough channels.
+    """
+    _, inner, outer = channels
+    fixed = has_fixed_sizes(data) and dtype_of(data) == "float32" and len(axes) <= MOST_OVERLAPPED
+    if not fixed or any(a.dilation > 1 for a in axes) or not _wastes_work(ctx, axes, outer):
+        return False
+    return min(a.kernel for a in axes) < FILTERED_TAPS or inner * outer < FILTERED_WEIGHTS
+
+
+def _overlapped(
+    ctx: Context,
+    data: relax.Expr,
+    weight: relax.Expr,
+    bias: relax.Expr | None,
+    axes: Sequence[AxisConvolution],
+    channels: tuple[int, int, int],
+) -> relax.Expr:
+    """The transposed convolution as a product for all inputs and taps, whose results are added where they overlap."""
+    groups, inner, outer = channels
+    taps, rank = [a.taps for a in axes], len(axes)
+    split = ctx.bb.emit(op.reshape(weight, [groups, inner, outer, *taps]))
+    moved = ctx.bb.emit(op.permute_dims(split, [0, 2, *range(3, 3 + rank), 1]))
+    kernel = ctx.bb.emit(op.reshape(moved, [groups * outer * prod(taps), inner, *[1] * rank]))
+    products = ctx.bb.emit(_CONVOLUTIONS[rank](data, kernel, groups=groups))
+    batch, _, *sizes = dims_of(data)
+    columns = op.reshape(products, [batch, groups * outer, *taps, *sizes])
+    places = [Windows(a.stride, 1, a.begin, a.outputs) for a in axes]
+    return overlap_add(ctx, columns, bias, places)
 
 
 def _product(ctx: Context, data: relax.Expr, weight: relax.Expr, axes: Sequence[AxisConvolution]) -> relax.Expr:
@@ -234,48 +196,6 @@ def _in_parts(
     if all(a.more_steps * a.stride == a.more for a in axes):
         return found
     return op.strided_slice(found, list(spatial), [0] * rank, [a.outputs for a in axes], assume_inbound=True)
-
-
-def _padded(ctx: Context, data: relax.Expr, weight: relax.Expr) -> Context:
-    """The context with `pads` in place of `output_shape` and `auto_pad`, which determine them."""
-    auto, wanted = ctx.text("auto_pad", "NOTSET"), ctx.attrs.get("output_shape")
-    same = auto in ("SAME_UPPER", "SAME_LOWER")
-    if not wanted and not same:
-        return ctx
-    sizes, taps = shape_of(data, 2), shape_of(weight)[2:]
-    rank = len(sizes)
-    strides, dilations, more = (ctx.attrs.get(k, None) or [d] * rank for k, d in _DEFAULTS)
-    wanted = list(wanted)[-rank:] if wanted else [n * s for n, s in zip(sizes, strides, strict=True)]
-    axes = zip(sizes, strides, more, taps, dilations, wanted, strict=True)
-    total = [(n - 1) * s + extra + (k - 1) * d + 1 - goal for n, s, extra, k, d, goal in axes]
-    # Places beyond what the input reaches are zeros after it, as output padding is.
-    more = [extra + max(0, -t) for extra, t in zip(more, total, strict=True)]
-    total = [max(0, t) for t in total]
-    before = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
-    pads = [*before, *(t - b for t, b in zip(total, before, strict=True))]
-    attrs = {k: v for k, v in ctx.attrs.items() if k not in ("output_shape", "auto_pad")}
-    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads, "output_padding": more})
-
-
-def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[AxisConvolution, ...] | None:
-    """The spatial axes; None if this conversion does not apply to the operator."""
-    sizes, taps = dims_of(data)[2:], shape_of(weight)[2:]
-    rank = len(sizes)
-    strides, dilations, more = (ctx.attrs.get(k, [d] * rank) for k, d in _DEFAULTS)
-    if rank not in _CONVOLUTIONS:
-        return None
-    taps = tuple((k - 1) * d + 1 for k, d in zip(taps, dilations, strict=True))
-    pads = [0] * 2 * rank if ctx.text("auto_pad", "NOTSET") == "VALID" else ctx.attrs.get("pads", [0] * 2 * rank)
-    found = []
-    for d in range(rank):
-        beyond = taps[d] - strides[d] + more[d] - pads[d] - pads[d + rank]
-        found.append(AxisConvolution(sizes[d], taps[d], strides[d], pads[d], beyond, dilations[d]))
-    # An expression stands for one or more.
-    fewest = [a.stride + a.more if not isinstance(a.size, int) else a.outputs for a in found]
-    return tuple(found) if min(fewest) > 0 and all(a.begin >= 0 for a in found) else None
-
-
-_DEFAULTS = (("strides", 1), ("dilations", 1), ("output_padding", 0))
 
 
 def _rearranged(
