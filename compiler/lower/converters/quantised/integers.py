@@ -67,7 +67,7 @@ def integer_convolution(
     """The convolution by the node's attributes in int32, exactly; `weight` [out, in, rows, columns], data of 8 bits.
 
     It is computed with the channels last. None if the device does not compute in integers, or for groups of several
-    channels, another rank, or a weight whose zero point does not go into its numbers.
+    channels, or another rank.
     """
     if not ctx.integers or weight.ndim != 4 or is_known_empty(data):
         return None
@@ -78,7 +78,7 @@ def integer_convolution(
     along = None if weight_zero is None else weight_zero.reshape((-1, 1, 1, 1) if weight_zero.size > 1 else ())
     kernel, shift = signed_weight(weight, along)
     window = _window(ctx, dims_of(data)[2:], weight.shape[2:])
-    if window is None or np.any(shift):
+    if window is None:
         return None
     number, zero = unsigned(ctx, data, data_zero)
     if int(np.prod(shape_of(zero))) != 1:
@@ -99,14 +99,23 @@ def integer_convolution(
                 primfunc_attrs={"op_pattern": _INJECTIVE},
             )
         )
-    turned = np.ascontiguousarray(kernel.transpose(2, 3, 1, 0))
-    write = _depthwise if depthwise else _convolution
-    given = (last, constant(turned[:, :, 0] if depthwise else turned))
+    turned = kernel.transpose(2, 3, 1, 0)
+    sums = _sums(ctx, last, zero, turned[:, :, 0] if depthwise else turned, window)
+    if np.any(shift):
+        ones = np.ones((*turned.shape[:2], channels, *(() if depthwise else (1,))), np.int8)
+        every = _sums(ctx, last, zero, ones, window)
+        sums = ctx.bb.emit(op.subtract(sums, op.multiply(every, constant(shift.reshape(-1)))))
+    return ctx.bb.normalize(op.permute_dims(sums, [0, 3, 1, 2]))
+
+
+def _sums(ctx: Context, data: relax.Expr, zero: relax.Expr, weight: np.ndarray, window: _Window) -> relax.Expr:
+    """The sums of products of data less its zero point; channels are last, the weight [rows, columns, in, (out)]."""
+    write = _depthwise if weight.ndim == 3 else _convolution
+    given = (data, constant(np.ascontiguousarray(weight)))
     name = "integer_convolution"
     sums = ctx.bb.emit(ctx.bb.call_te(lambda x, w: write(x, w, window), *given, primfunc_name_hint=name))
-    weights = kernel.astype(np.int64).sum(axis=(1, 2, 3)).astype(np.int32)
-    sums = without_offset(ctx, sums, zero, weights)
-    return ctx.bb.normalize(op.permute_dims(sums, [0, 3, 1, 2]))
+    within = (0, 1) if weight.ndim == 3 else (0, 1, 2)
+    return without_offset(ctx, sums, zero, weight.astype(np.int64).sum(axis=within).astype(np.int32))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,13 @@ _PARALLEL_WORK = 1 << 17
 
 
 def write_layer(layer: Layer) -> tirx.PrimFunc:
-    """The kernel `(projected, recurrence, *states, [factors], [bias], [peephole], [lengths], outputs, *last states)`.
+    """The kernel `(projected, recurrence, *states, [factors], [offsets], [bias], [peephole], [lengths], outputs, …)`.
 
     `projected` [steps, batch, gates · hidden] has the products of the inputs and the biases. `recurrence` has the
     weights in the order [blocks, hidden, gates, columns of a block], with zeros behind the last column; those of 8 bits
-    are multiplied by the factors [gates · hidden]. The bias [hidden] is that of the candidate of a GRU with
-    `linear_before_reset`, the peephole weights are [3 · hidden], lengths are [batch]. Outputs are [steps, batch,
-    hidden]; those behind the end of a sequence are 0.
+    are multiplied by the factors [gates · hidden], less the offsets. The bias [hidden] is that of the candidate of a
+    GRU with `linear_before_reset`, the peephole weights are [3 · hidden], lengths are [batch]. Outputs are [steps,
+    batch, hidden]; those behind the end of a sequence are 0. The last states follow them.
     """
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name(layer.kind.lower())
@@ -65,6 +65,7 @@ class _Writer:
         states = STATES[layer.kind]
         self.begin = [self._argument(f"begin{n}", self.batch, hidden) for n in range(states)]
         self.factors = self._argument("factors", gates * hidden) if layer.narrow else None
+        self.offsets = self._argument("offsets", gates * hidden) if layer.shifted else None
         self.bias = self._argument("bias", hidden) if layer.linear_before_reset else None
         self.peephole = self._argument("peephole", 3 * hidden) if layer.peephole else None
         self.lengths = build.arg("lengths", build.Buffer((self.batch,), "int32")) if layer.lengths else None
@@ -196,7 +197,14 @@ class _Writer:
                 with _lanes(vector - known) as lane:
                     build.buffer_store(total, tirx.const(0, self.layer.dtype), [_index(known) + lane])
         before = tile.block * hidden * _index(self.gates)
+        states = [build.alloc_buffer((1,), self.layer.dtype, scope="global") for _ in range(tile.rows)]
+        if self.offsets is not None:
+            for total in states:
+                build.buffer_store(total, tirx.const(0, self.layer.dtype), [_index(0)])
         with build.serial(_index(0), hidden) as term:
+            if self.offsets is not None:
+                for row, total in enumerate(states):
+                    build.buffer_store(total, total[_index(0)] + source(tile.first + _index(row), term), [_index(0)])
             for gate in start:
                 place = before + (term * _index(self.gates) + _index(gate)) * _index(tile.stored) + tile.offset
                 for row in range(tile.rows):
@@ -210,8 +218,11 @@ class _Writer:
                 total = sums[gate][row][number]
                 with _lanes(lanes) as lane:
                     column = self._column(tile, number, lane)
-                    factor = self.factors[_index(gate * self.layer.hidden) + column]
-                    build.buffer_store(total, start[gate](row, column) + total[lane] * factor, [lane])
+                    place = _index(gate * self.layer.hidden) + column
+                    scaled = total[lane] * self.factors[place]
+                    if self.offsets is not None:
+                        scaled = scaled - states[row][_index(0)] * self.offsets[place]
+                    build.buffer_store(total, start[gate](row, column) + scaled, [lane])
         return sums
 
     def _column(self, tile: _Tile, number: int, lane: tirx.Expr) -> tirx.Expr:

@@ -108,7 +108,8 @@ class Layer:
 
     `linear_before_reset` is that of GRU; `peephole` and `input_forget` are those of LSTM. `lengths` says whether
     sequences may end before the last step, `clip` the largest magnitude of what enters an activation function,
-    `narrow` whether the recurrence weights are 8-bit integers with a factor for each of their columns.
+    `narrow` whether the recurrence weights are 8-bit integers with a factor for each of their columns, `shifted`
+    whether an offset is subtracted from these products.
     """
 
     kind: str
@@ -124,6 +125,7 @@ class Layer:
     peephole: bool = False
     lengths: bool = False
     narrow: bool = False
+    shifted: bool = False
 
     @property
     def stored(self) -> str:

@@ -31,11 +31,13 @@ Projection = Callable[[relax.Expr, int], relax.Expr]
 class Recurrence:
     """The recurrence weights [directions, gates · hidden, hidden].
 
-    Those of integers are multiplied by `factors` [directions, gates · hidden] of the layer's type.
+    Those of integers are multiplied by `factors` [directions, gates · hidden] of the layer's type, less `offsets` of
+    the same form if their zero points are not zero.
     """
 
     weight: relax.Expr
     factors: relax.Expr | None = None
+    offsets: relax.Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def layer_of(
             peephole is not None,
             given.lengths is not None,
             recurrence.factors is not None,
+            recurrence.offsets is not None,
         )
         found.append(_direction(ctx, layer, given, d, (steps, batch)))
     outputs = [
@@ -117,7 +120,8 @@ def _direction(ctx: Context, layer: Layer, given: _Inputs, number: int, sizes: t
     kind, hidden, (steps, batch) = layer.kind, layer.hidden, sizes
     gated = GATES[kind] * hidden
     projected = given.project(given.data, number)
-    extra = [] if given.recurrence.factors is None else [_slice_of(given.recurrence.factors, number)]
+    scales = (given.recurrence.factors, given.recurrence.offsets)
+    extra = [_slice_of(numbers, number) for numbers in scales if numbers is not None]
     if given.bias is not None:
         own = ctx.bb.emit(_slice_of(given.bias, number))
         outer, inner = (ctx.bb.emit(_part(own, begin, gated)) for begin in (0, gated))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.quantised.integers import integer_product
+from heterocc.compiler.lower.converters.quantised.integers import integer_product, signed_weight
 from heterocc.compiler.lower.converters.quantised.operators import dynamic_quantize_linear, known_array
 from heterocc.compiler.lower.converters.recurrent.operators import Recurrence, layer_of
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
@@ -38,8 +38,8 @@ def dynamic_quantize_lstm(
         factors = ctx.bb.emit(op.multiply(scale, constant(factor)))
         return ctx.bb.emit(op.multiply(as_dtype(ctx.bb.emit(sums), "float32"), factors))
 
-    given = _in_bytes(*states)
-    return layer_of(ctx, "LSTM", levels, project, given, bias, lengths, hidden, cell, peephole, dtype="float32")
+    recurrences = _in_bytes(*states)
+    return layer_of(ctx, "LSTM", levels, project, recurrences, bias, lengths, hidden, cell, peephole, dtype="float32")
 
 
 _Quantised = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -58,9 +58,8 @@ def _known(ctx: Context, weight: relax.Expr, scale: relax.Expr | None, zero: rel
 
 
 def _in_bytes(whole: np.ndarray, factor: np.ndarray, middle: np.ndarray) -> Recurrence:
-    """The weights less their zero points as int8, or where that range is too small, their real values."""
-    centred = whole.astype(np.int16) - middle.astype(np.int16)[:, None, :]
-    turned = np.ascontiguousarray(centred.transpose(0, 2, 1))
-    if centred.min() >= -128 and centred.max() <= 127:
-        return Recurrence(constant(turned.astype(np.int8)), constant(factor))
-    return Recurrence(constant(turned.astype(np.float32) * factor[:, :, None]))
+    """The weights as int8, with their scales, and with these times zero points that do not go into the weights."""
+    weight, rest = signed_weight(whole, middle[:, None, :])
+    turned = constant(np.ascontiguousarray(weight.transpose(0, 2, 1)))
+    offsets = rest.reshape(factor.shape).astype(np.float32) * factor
+    return Recurrence(turned, constant(factor), constant(offsets) if np.any(offsets) else None)

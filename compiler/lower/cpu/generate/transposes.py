@@ -1,22 +1,26 @@
 """Generation of maps with transposed inputs: square blocks are transposed in registers.
 
 A block of as many rows as a vector has lanes is loaded row by row, transposed by log2(lanes) stages of shuffles of two
-vectors, and stored row by row. Blocks follow the output's rows, so that these are written in order.
+vectors, and stored row by row. Blocks follow the output's rows, so that these are written in order. What is read under
+a condition, as padding is, may lie outside an array: a block that reaches beyond its memory is copied at first, element
+by element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tvm import tirx
 from tvm.ir import TensorLoad
+from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, loads
+from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional, loads, nodes
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, substituted
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.sizes import exceeds
 
@@ -30,13 +34,17 @@ MOST_TURNED = 2
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """A map whose `reads` are contiguous along `across` and whose writes along `along`; `outer` are the other loops."""
+    """A map whose `reads` are contiguous along `across` and whose writes along `along`; `outer` are the other loops.
+
+    `conditional` says whether they may be outside an array, and are not used then.
+    """
 
     outer: Axis
     across: Axis
     along: Axis
     reads: tuple[tuple[TensorLoad, Linear], ...]
     lanes: int
+    conditional: bool
 
 
 def find_turned(nest: Nest, along: Axis, lanes: int) -> Turned | None:
@@ -66,7 +74,8 @@ def find_turned(nest: Nest, along: Axis, lanes: int) -> Turned | None:
     if lanes < FEWEST_LANES:
         return None
     outer = tuple(n for n in rest if n not in across.loops)
-    return Turned(Axis(outer, tuple(nest.extents[n] for n in outer)), across, along, tuple(reads), lanes)
+    conditional = any(is_conditional(node) for stage in nest.after for node in nodes(stage.value))
+    return Turned(Axis(outer, tuple(nest.extents[n] for n in outer)), across, along, tuple(reads), lanes, conditional)
 
 
 def _longest(nest: Nest, rest: Sequence[int], last: int, forms: Sequence[Linear]) -> Axis:
@@ -106,16 +115,78 @@ def _start(number: tirx.Expr, length: int, lanes: int) -> tirx.Expr:
 def _write_block(
     nest: Nest, arguments: Arguments, found: Turned, place: Place, row: tirx.Expr, column: tirx.Expr
 ) -> None:
+    starts = [_places(form, found, place, row, column) for _, form in found.reads]
+
+    def direct(number: int, i: int) -> tirx.Expr:
+        flat = arguments.flat(found.reads[number][0].source)
+        return emit.vector(flat, starts[number](i), found.lanes)
+
+    def with_copies() -> None:
+        copies = [_copied(arguments, found, load, start) for (load, _), start in zip(found.reads, starts, strict=True)]
+
+        def copied(number: int, i: int) -> tirx.Expr:
+            return emit.vector(copies[number], index(i * found.lanes), found.lanes)
+
+        _turn_block(nest, arguments, found, copied, (place, row, column))
+
+    if not found.conditional:
+        _turn_block(nest, arguments, found, direct, (place, row, column))
+        return
+    inside = []
+    for (load, _), start in zip(found.reads, starts, strict=True):
+        ends = start(0), start(found.lanes - 1)
+        size = index(math.prod(shape_of(load.source) or ()) - found.lanes)
+        inside += [condition for end in ends for condition in (end >= index(0), end <= size)]
+    emit.either(
+        tirx.all(*inside), lambda: _turn_block(nest, arguments, found, direct, (place, row, column)), with_copies
+    )
+
+
+def _places(
+    form: Linear, found: Turned, place: Place, row: tirx.Expr, column: tirx.Expr
+) -> Callable[[int | tirx.Expr], tirx.Expr]:
+    """The place in memory of the first element of each row of a block."""
+
+    def start(i: int | tirx.Expr) -> tirx.Expr:
+        number = index(i) if isinstance(i, int) else i
+        where = at(form, [*place, (found.along, column + number), (found.across, row)])
+        assert where is not None
+        return where
+
+    return start
+
+
+def _copied(
+    arguments: Arguments, found: Turned, load: TensorLoad, start: Callable[[int | tirx.Expr], tirx.Expr]
+) -> tirx.Buffer:
+    """A copy of a block, row by row, with zeros for what is outside the array's memory."""
+    lanes, dtype = found.lanes, dtype_of(load)
+    flat, size = arguments.flat(load.source), index(math.prod(shape_of(load.source) or ()))
+    copy = emit.scratch(lanes * lanes, dtype)
+    with emit.loop(lanes) as i, emit.loop(lanes) as lane:
+        where = emit.bound(start(i) + lane)
+        inside = tirx.all(where >= index(0), where < size)
+        value = tirx.if_then_else(inside, flat[where], tirx.const(0, dtype))
+        build.buffer_store(copy, value, [i * index(lanes) + lane])
+    return copy
+
+
+def _turn_block(
+    nest: Nest,
+    arguments: Arguments,
+    found: Turned,
+    vector: Callable[[int, int], tirx.Expr],
+    where: tuple[Place, tirx.Expr, tirx.Expr],
+) -> None:
+    """Write the block at `where`: outer place, row and column. `vector` is a row of a read, by the numbers of both."""
     lanes = found.lanes
+    place, row, column = where
     turned = []
-    for load, form in found.reads:
-        flat, dtype = arguments.flat(load.source), dtype_of(load)
-        rows = [emit.registers(1, lanes, dtype) for _ in range(lanes)]
+    for number, (load, form) in enumerate(found.reads):
+        rows = [emit.registers(1, lanes, dtype_of(load)) for _ in range(lanes)]
         for i, register in enumerate(rows):
-            where = at(form, [*place, (found.along, column + index(i)), (found.across, row)])
-            assert where is not None
-            emit.put(register, emit.vector(flat, where, lanes), index(0), lanes)
-        turned.append((form, load, transposed(rows, lanes, dtype)))
+            emit.put(register, vector(number, i), index(0), lanes)
+        turned.append((form, load, transposed(rows, lanes, dtype_of(load))))
     for i in range(lanes):
         kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
         with emit.loop(lanes, "vectorized") as lane:

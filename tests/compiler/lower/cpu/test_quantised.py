@@ -128,18 +128,34 @@ def test_weights_of_quantised_layers_are_stored_in_8_bits() -> None:
     assert sum(a.nbytes for a in lowered.params) < 1.5 * sum(a.nbytes for a in made.weights.values())
 
 
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 117), ("uint8", 128), ("int8", -9), ("uint8", 0)])
 @pytest.mark.parametrize(
-    ("dtype", "zero", "by_column", "stored"),
+    ("channels", "groups", "taps", "attributes"),
     [
-        ("int8", 0, False, "int8"),
-        ("int8", 0, True, "int8"),
-        ("uint8", 128, True, "int8"),
-        ("uint8", 90, True, "float32"),
+        ((24, 40), 1, 3, {"pads": [1, 0, 2, 1], "strides": [2, 1]}),
+        ((16, 48), 1, 1, {}),
+        ((24, 24), 24, 3, {"pads": [1] * 4, "dilations": [1, 2]}),
     ],
 )
-def test_an_lstm_computes_with_weights_of_8_bits(
-    dtype: str, zero: int, by_column: bool, stored: str, tmp_path: Path
+def test_convolutions_of_integers_are_exact_with_any_zero_point(
+    channels: tuple[int, int], groups: int, taps: int, attributes: dict[str, list[int]], dtype: str, zero: int
 ) -> None:
+    limits, (inner, outer) = np.iinfo(dtype), channels
+    weight = RNG.integers(limits.min, limits.max + 1, (outer, inner // groups, taps, taps)).astype(dtype)
+    inputs = {"x": RNG.integers(0, 256, (2, inner, 9, 14)).astype(np.uint8), "z": np.array(93, np.uint8)}
+    nodes = [node("ConvInteger", ["x", "w", "z", "wz"], ["y"], group=groups, **attributes)]
+    made = model(nodes, inputs, ["y"], {"w": weight, "wz": np.array(zero, dtype)})
+    work = job(made)
+    lowered = CpuLowering().lower(work)
+    np.testing.assert_array_equal(execute(work, lowered, inputs)["y"], run_ort(made, inputs)["y"])
+    assert not any(a.dtype.kind == "f" for a in lowered.params)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero", "by_column"),
+    [("int8", 0, False), ("int8", 0, True), ("uint8", 128, True), ("uint8", 90, True), ("int8", -31, False)],
+)
+def test_an_lstm_computes_with_weights_of_8_bits(dtype: str, zero: int, by_column: bool, tmp_path: Path) -> None:
     steps, batch, features, hidden = 5, 3, 12, 20
     limits = np.iinfo(dtype)
     weights = {}
@@ -164,7 +180,7 @@ def test_an_lstm_computes_with_weights_of_8_bits(
     (wanted,) = reference_session(proto).run(None, feed)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=0.02)  # ONNX Runtime rounds the states to 8 bits
     recurrences = [a for a in lower(import_model(proto, keep_dims=True)).params if a.size == 4 * hidden * 32]
-    assert [a.dtype.name for a in recurrences] == [stored] * 2
+    assert [a.dtype.name for a in recurrences] == ["int8"] * 2
 
 
 def lstm(x: np.ndarray, weights: dict[str, np.ndarray]) -> np.ndarray:

@@ -86,10 +86,12 @@ class _Writer:
         self.batch, self.channels, *inner = request.shapes[0]
         rank = len(inner) // 2
         taps, counts, places = inner[:rank], inner[rank:], request.shapes[-1][2:]
-        axes = [
-            _Axis(counts[n], taps[n], *(request.number(f"{k}{n}") for k in ("stride", "dilation", "before")), places[n])
-            for n in range(rank)
-        ]
+
+        def axis(n: int) -> _Axis:
+            stride, dilation, before = (request.number(f"{name}{n}") for name in ("stride", "dilation", "before"))
+            return _Axis(counts[n], taps[n], stride, dilation, before, places[n])
+
+        axes = list(map(axis, range(rank)))
         self.rows, self.across = axes if rank == 2 else (_Axis(1, 1, 1, 1, 0, 1), axes[0])
         self.lanes = request.lanes(self.across.count)
         self.step = self.lanes * self.across.stride
