@@ -55,7 +55,7 @@ QUICK_ON_DEVICES = ("mnist_cntk.onnx", "mtcnn_pnet.onnx")
 
 NO_CONVERTER, UNKNOWN_SHAPE = "TVM has no converter", "known only at run time"
 REFUSED_EVERYWHERE: Mapping[str, Mapping[str, str]] = {
-    "ddddocr_old_dynquant.onnx": {"com.microsoft::DynamicQuantizeLSTM": NO_CONVERTER},
+    "ddddocr_old_dynquant.onnx": {"com.microsoft::DynamicQuantizeLSTM": "recurrent layers run on CPUs only"},
     "silero_vad.onnx": {"If": UNKNOWN_SHAPE},
     "silero_vad_op18_ifless.onnx": {"If": NO_CONVERTER},
     "silero_vad_openvino_16k.onnx": {"LSTM": "recurrent layers run on CPUs only"},
