@@ -33,6 +33,9 @@ MOST_PLACES = 1.2
 MOST_OVERLAPPED = 2
 """The limit on axes along which products are added where they overlap."""
 
+FEWEST_INPUTS = 4
+"""The smallest number of input channels of a group for which this takes less time than the products."""
+
 FILTERED_TAPS, FILTERED_WEIGHTS = 3, 2048
 """The smallest numbers of taps along an axis, and of pairs of channels, for which filtering saves time."""
 
@@ -56,7 +59,7 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
     channels = (groups, inner // groups, outer // groups)
     if _overlaps(ctx, data, axes, channels):
         return _overlapped(ctx, data, weight, bias, axes, channels)
-    if _wastes_work(ctx, axes, outer // groups):
+    if outer // groups >= FEWEST_CHANNELS and _wastes_work(ctx, axes):
         found = _in_parts(ctx, data, weight, axes, groups)
         return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
     found = _CONVOLUTIONS[rank](
@@ -81,12 +84,12 @@ def _interleaved(places: int, parts: int, rank: int) -> list[int]:
     return [i for d in range(rank) for i in (places + d, parts + d)]
 
 
-def _wastes_work(ctx: Context, axes: Sequence[AxisConvolution], channels: int) -> bool:
+def _wastes_work(ctx: Context, axes: Sequence[AxisConvolution]) -> bool:
     """Whether one convolution for all outputs would multiply by zeros, or compute outputs that are dropped.
 
     Of a small map the latter are many. Only where this costs time: on the CPU.
     """
-    if ctx.backend != "cpu" or channels < FEWEST_CHANNELS or any(a.taps < a.stride for a in axes):
+    if ctx.backend != "cpu" or any(a.taps < a.stride for a in axes):
         return False
     if any(a.taps % a.stride for a in axes):
         return True
@@ -97,15 +100,20 @@ def _wastes_work(ctx: Context, axes: Sequence[AxisConvolution], channels: int) -
 
 
 def _overlaps(ctx: Context, data: relax.Expr, axes: Sequence[AxisConvolution], channels: tuple[int, int, int]) -> bool:
-    """Whether products for all taps, added where they overlap, are faster than separate convolutions.
+    """Whether products for all taps, added where they overlap, are faster than convolutions.
 
-    They are not if filtering saves multiplications: with three taps or more for each output, and enough channels.
+    They are not if filtering saves multiplications, with three taps or more for each output and enough channels, nor
+    with so many taps if channels are few.
     """
     _, inner, outer = channels
     fixed = has_fixed_sizes(data) and dtype_of(data) == "float32" and len(axes) <= MOST_OVERLAPPED
-    if not fixed or any(a.dilation > 1 for a in axes) or not _wastes_work(ctx, axes, outer):
+    if not fixed or any(a.dilation > 1 for a in axes) or not _wastes_work(ctx, axes):
         return False
-    return min(a.kernel for a in axes) < FILTERED_TAPS or inner * outer < FILTERED_WEIGHTS
+    if inner < FEWEST_INPUTS:
+        return False
+    if min(a.kernel for a in axes) < FILTERED_TAPS:
+        return True
+    return outer >= FEWEST_CHANNELS and inner * outer < FILTERED_WEIGHTS
 
 
 def _overlapped(

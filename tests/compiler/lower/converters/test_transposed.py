@@ -21,6 +21,7 @@ CASES: list[tuple[tuple[int, int], tuple[int, int], int, dict[str, Any]]] = [
     ((6, 40), (5, 5), 70, {"strides": [2, 2], "pads": [2, 2, 2, 2]}),
     ((5, 9), (7, 3), 8, {"strides": [3, 2], "auto_pad": "SAME_UPPER"}),
     ((4, 6), (5, 5), 8, {"strides": [2, 4], "output_padding": [1, 3], "group": 3}),
+    ((6, 9), (3, 4), 2, {"strides": [2, 3], "pads": [1, 0, 1, 2]}),
 ]
 
 
