@@ -197,14 +197,13 @@ class _Writer:
                 with _lanes(vector - known) as lane:
                     build.buffer_store(total, tirx.const(0, self.layer.dtype), [_index(known) + lane])
         before = tile.block * hidden * _index(self.gates)
-        states = [build.alloc_buffer((1,), self.layer.dtype, scope="global") for _ in range(tile.rows)]
-        if self.offsets is not None:
-            for total in states:
-                build.buffer_store(total, tirx.const(0, self.layer.dtype), [_index(0)])
+        rows = range(tile.rows if self.offsets is not None else 0)
+        state_sums = [build.alloc_buffer((1,), self.layer.dtype, scope="global") for _ in rows]
+        for total in state_sums:
+            build.buffer_store(total, tirx.const(0, self.layer.dtype), [_index(0)])
         with build.serial(_index(0), hidden) as term:
-            if self.offsets is not None:
-                for row, total in enumerate(states):
-                    build.buffer_store(total, total[_index(0)] + source(tile.first + _index(row), term), [_index(0)])
+            for row, total in enumerate(state_sums):
+                build.buffer_store(total, total[_index(0)] + source(tile.first + _index(row), term), [_index(0)])
             for gate in start:
                 place = before + (term * _index(self.gates) + _index(gate)) * _index(tile.stored) + tile.offset
                 for row in range(tile.rows):
@@ -221,7 +220,7 @@ class _Writer:
                     place = _index(gate * self.layer.hidden) + column
                     scaled = total[lane] * self.factors[place]
                     if self.offsets is not None:
-                        scaled = scaled - states[row][_index(0)] * self.offsets[place]
+                        scaled = scaled - state_sums[row][_index(0)] * self.offsets[place]
                     build.buffer_store(total, start[gate](row, column) + scaled, [lane])
         return sums
 

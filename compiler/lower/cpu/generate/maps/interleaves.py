@@ -163,19 +163,24 @@ def _write_vectors(
             emit.put(register, emit.vector(flat, substituted(start, here), lanes), index(0), lanes)
         read.append((load.load, vectors))
     for part in range(rows):
-        numbers = range(part * lanes, (part + 1) * lanes)
-        order = [number % rows * lanes + number // rows for number in numbers]
         values = []
         for load, vectors in read:
             mixed = emit.registers(1, lanes)
             whole = [emit.vector(register, index(0), lanes) for register in vectors]
-            emit.put(mixed, tirx.Shuffle(whole, order), index(0), lanes)
+            emit.put(mixed, interleaved(whole, lanes, part), index(0), lanes)
             values.append((load, mixed))
         kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
         with emit.loop(lanes, "vectorized") as lane:
             every = [*place, (found.along, first + index(part * lanes) + lane)]
             known = [(load, mixed[lane]) for load, mixed in values]
             Element(_with_registers(nest, known), arguments, None, kept, every, lane).store()
+
+
+def interleaved(vectors: Sequence[tirx.Expr], lanes: int, part: int) -> tirx.Expr:
+    """Vector number `part` of as many as there are `vectors`, whose elements are put together one by one in turn."""
+    count = len(vectors)
+    numbers = range(part * lanes, (part + 1) * lanes)
+    return tirx.Shuffle(list(vectors), [number % count * lanes + number // count for number in numbers])
 
 
 def _with_registers(nest: Nest, values: Sequence[tuple[TensorLoad, tirx.Expr]]) -> Nest:

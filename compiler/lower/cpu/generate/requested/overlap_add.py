@@ -16,6 +16,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.convolution.shifted import Plane, Row
+from heterocc.compiler.lower.cpu.generate.maps.interleaves import interleaved
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
@@ -145,9 +146,7 @@ class _Writer:
         if count == self.step and stride <= MOST_SHUFFLED:
             whole = [emit.vector(total, index(0), lanes) for total in sums]
             for part in range(stride):
-                numbers = range(part * lanes, (part + 1) * lanes)
-                order = [number % stride * lanes + number // stride for number in numbers]
-                value = tirx.Shuffle(whole, order) if stride > 1 and lanes > 1 else whole[part]
+                value = interleaved(whole, lanes, part) if stride > 1 and lanes > 1 else whole[part]
                 self._put(row, value, begin + index(part * lanes), lanes)
             return
         line = emit.scratch(self.step)
