@@ -36,6 +36,12 @@ MOST_OVERLAPPED = 2
 FEWEST_INPUTS = 4
 """The smallest number of input channels of a group for which this takes less time than the products."""
 
+FEWEST_OF_STRIDE_ONE = 20
+"""The same if all strides are one."""
+
+FILTERED_OUTPUTS = 24
+"""With strides of one and three taps, filtering saves time for this many output channels times the dilation, or more."""
+
 FILTERED_TAPS, FILTERED_WEIGHTS = 3, 2048
 """The smallest numbers of taps along an axis, and of pairs of channels, for which filtering saves time."""
 
@@ -103,13 +109,17 @@ def _overlaps(ctx: Context, data: relax.Expr, axes: Sequence[AxisConvolution], c
     """Whether products for all taps, added where they overlap, are faster than convolutions.
 
     They are not if filtering saves multiplications, with three taps or more for each output and enough channels, nor
-    with so many taps if channels are few.
+    with so many taps if channels are few. With strides of one they save the taps outside the input.
     """
     _, inner, outer = channels
     fixed = has_fixed_sizes(data) and dtype_of(data) == "float32" and len(axes) <= MOST_OVERLAPPED
-    if not fixed or any(a.dilation > 1 for a in axes) or not _wastes_work(ctx, axes):
+    if not fixed or ctx.backend != "cpu":
         return False
-    if inner < FEWEST_INPUTS:
+    if all(a.stride == 1 for a in axes):
+        if inner < FEWEST_OF_STRIDE_ONE or prod(a.outputs for a in axes) <= MOST_PLACES * prod(a.size for a in axes):
+            return False
+        return any(a.weights != FILTERED_TAPS for a in axes) or outer < FILTERED_OUTPUTS * axes[0].dilation
+    if inner < FEWEST_INPUTS or not _wastes_work(ctx, axes):
         return False
     if min(a.kernel for a in axes) < FILTERED_TAPS:
         return True
@@ -126,14 +136,14 @@ def _overlapped(
 ) -> relax.Expr:
     """The transposed convolution as a product for all inputs and taps, whose results are added where they overlap."""
     groups, inner, outer = channels
-    taps, rank = [a.taps for a in axes], len(axes)
+    taps, rank = [(a.taps - 1) // a.dilation + 1 for a in axes], len(axes)
     split = ctx.bb.emit(op.reshape(weight, [groups, inner, outer, *taps]))
     moved = ctx.bb.emit(op.permute_dims(split, [0, 2, *range(3, 3 + rank), 1]))
     kernel = ctx.bb.emit(op.reshape(moved, [groups * outer * prod(taps), inner, *[1] * rank]))
     products = ctx.bb.emit(_CONVOLUTIONS[rank](data, kernel, groups=groups))
     batch, _, *sizes = dims_of(data)
     columns = op.reshape(products, [batch, groups * outer, *taps, *sizes])
-    places = [Windows(a.stride, 1, a.begin, a.outputs) for a in axes]
+    places = [Windows(a.stride, a.dilation, a.begin, a.outputs) for a in axes]
     return overlap_add(ctx, columns, bias, places)
 
 

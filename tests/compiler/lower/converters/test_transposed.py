@@ -76,3 +76,31 @@ def test_dilations_large_strides_and_single_inputs_agree_with_onnx_runtime(
     work = job(made)
     found = execute(work, CpuLowering().lower(work), {"x": x})["y"]
     np.testing.assert_allclose(found, run_ort(made, {"x": x})["y"], atol=2e-5)
+
+
+STRIDES_OF_ONE: list[tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any], bool]] = [
+    ((12, 20), (3, 3), 24, {"dilations": [2, 2]}, True),
+    ((12, 9), (3, 2), 9, {"dilations": [3, 1], "group": 2}, True),
+    ((21, 8), (4, 4), 8, {"dilations": [1, 2], "pads": [1, 0, 0, 2], "output_padding": [0, 0]}, True),
+    ((7, 10), (5, 3), 5, {"pads": [0, 0, 1, 0]}, True),
+    ((19,), (6,), 10, {"dilations": [4]}, True),
+    ((12, 20), (3, 3), 48, {"dilations": [2, 2]}, False),
+    ((30, 30), (3, 3), 8, {"pads": [1, 1, 1, 1]}, False),
+]
+
+
+@pytest.mark.parametrize(("sizes", "taps", "channels", "attributes", "overlapped"), STRIDES_OF_ONE, ids=str)
+def test_products_of_strides_of_one_overlap_where_outputs_exceed_inputs(
+    sizes: tuple[int, ...], taps: tuple[int, ...], channels: int, attributes: dict[str, Any], overlapped: bool
+) -> None:
+    rng, groups = np.random.default_rng(0), attributes.get("group", 1)
+    x = rng.standard_normal((2, 20 * groups, *sizes)).astype(np.float32)
+    weights = {
+        "w": rng.standard_normal((20 * groups, channels, *taps)).astype(np.float32),
+        "b": rng.standard_normal(channels * groups).astype(np.float32),
+    }
+    made = model([helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], **attributes)], {"x": x}, ["y"], weights)
+    work = job(made)
+    lowered = CpuLowering().lower(work)
+    np.testing.assert_allclose(execute(work, lowered, {"x": x})["y"], run_ort(made, {"x": x})["y"], atol=5e-5)
+    assert len(lowered.kernels) == (2 if overlapped else 1)
