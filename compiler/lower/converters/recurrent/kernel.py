@@ -25,10 +25,11 @@ def write_layer(layer: Layer) -> tirx.PrimFunc:
     """The kernel `(projected, recurrence, *states, [factors], [offsets], [bias], [peephole], [lengths], outputs, …)`.
 
     `projected` [steps, batch, gates · hidden] has the products of the inputs and the biases. `recurrence` has the
-    weights in the order [blocks, hidden, gates, columns of a block], with zeros behind the last column; those of 8 bits
-    are multiplied by the factors [gates · hidden], less the offsets. The bias [hidden] is that of the candidate of a
-    GRU with `linear_before_reset`, the peephole weights are [3 · hidden], lengths are [batch]. Outputs are [steps,
-    batch, hidden]; those behind the end of a sequence are 0. The last states follow them.
+    weights in the order [blocks, hidden, gates, columns of a block], with zeros behind the last column, of the
+    gates of each phase after those of the one before; those of 8 bits are multiplied by the factors [gates ·
+    hidden], less the offsets. The bias [hidden] is that of the candidate of a GRU with `linear_before_reset`, the
+    peephole weights are [3 · hidden], lengths are [batch]. Outputs are [steps, batch, hidden]; those behind the end
+    of a sequence are 0. The last states follow them.
     """
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name(layer.kind.lower())
@@ -84,7 +85,7 @@ class _Writer:
         self._copy(
             lambda *i: self.begin[0][i], lambda value, *i: build.buffer_store(self.state, value, [_index(0), *i])
         )
-        two_phases = layer.kind == "GRU" and not layer.linear_before_reset
+        two_phases = len(layer.phases) > 1
         if two_phases:
             self.updates = self._scratch(self.batch, layer.hidden)
             self.kept = self._scratch(self.batch, layer.hidden)
@@ -196,7 +197,8 @@ class _Writer:
             if known < vector:
                 with _lanes(vector - known) as lane:
                     build.buffer_store(total, tirx.const(0, self.layer.dtype), [_index(known) + lane])
-        before = tile.block * hidden * _index(self.gates)
+        (gates,) = (phase for phase in self.layer.phases if phase[0] in start)
+        before = (_index(gates.start * self.layer.padded) + tile.block * _index(len(gates))) * hidden
         rows = range(tile.rows if self.offsets is not None else 0)
         state_sums = [build.alloc_buffer((1,), self.layer.dtype, scope="global") for _ in rows]
         for total in state_sums:
@@ -205,7 +207,8 @@ class _Writer:
             for row, total in enumerate(state_sums):
                 build.buffer_store(total, total[_index(0)] + source(tile.first + _index(row), term), [_index(0)])
             for gate in start:
-                place = before + (term * _index(self.gates) + _index(gate)) * _index(tile.stored) + tile.offset
+                begin = (term * _index(len(gates)) + _index(gate - gates.start)) * _index(tile.stored)
+                place = before + begin + tile.offset
                 for row in range(tile.rows):
                     for number, total in enumerate(sums[gate][row]):
                         with _lanes(vector) as lane:

@@ -133,6 +133,14 @@ class Layer:
         return "int8" if self.narrow else self.dtype
 
     @property
+    def phases(self) -> tuple[range, ...]:
+        """The gates whose sums are computed together: a candidate that reads the reset state has a phase of its own."""
+        gates = GATES[self.kind]
+        if self.kind == "GRU" and not self.linear_before_reset:
+            return range(gates - 1), range(gates - 1, gates)
+        return (range(gates),)
+
+    @property
     def rows(self) -> int:
         """The rows of the batch in a tile."""
         most = 4 if self.kind == "LSTM" else 8
@@ -169,7 +177,7 @@ class Layer:
 
     def _columns(self, multiple: int, rows: int) -> int:
         """Columns for `rows` rows in as few equal tiles as the registers allow: a multiple of so many vectors."""
-        most = max(multiple, _SUMS // (GATES[self.kind] * rows))
+        most = max(multiple, _SUMS // (len(self.phases[0]) * rows))
         vectors = self.padded // self.vector
         each = -(-vectors // -(-vectors // most))
         return -(-each // multiple) * multiple * self.vector

@@ -155,13 +155,16 @@ def _in_blocks(ctx: Context, weight: relax.Expr, layer: Layer) -> relax.Expr:
     if layer.padded > hidden:
         zeros = constant(np.zeros((gates, layer.padded - hidden, hidden), layer.stored))
         parts = ctx.bb.emit(op.concat([parts, zeros], 1))
-    found, begin = [], 0
-    for size in dict.fromkeys(layer.blocks):
-        count = layer.blocks.count(size)
-        some = op.strided_slice(parts, [1], [begin], [begin + count * size], assume_inbound=True)
-        blocks = ctx.bb.emit(op.reshape(ctx.bb.emit(some), (gates, count, size, hidden)))
-        found.append(ctx.bb.emit(op.reshape(ctx.bb.emit(op.permute_dims(blocks, [1, 3, 0, 2])), (-1,))))
-        begin += count * size
+    found = []
+    for phase in layer.phases:
+        begin = 0
+        for size in dict.fromkeys(layer.blocks):
+            count = layer.blocks.count(size)
+            corners = [phase.start, begin], [phase.stop, begin + count * size]
+            some = ctx.bb.emit(op.strided_slice(parts, [0, 1], *corners, assume_inbound=True))
+            blocks = ctx.bb.emit(op.reshape(some, (len(phase), count, size, hidden)))
+            found.append(ctx.bb.emit(op.reshape(ctx.bb.emit(op.permute_dims(blocks, [1, 3, 0, 2])), (-1,))))
+            begin += count * size
     return _joined(found, 0)
 
 
