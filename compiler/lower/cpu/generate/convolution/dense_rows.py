@@ -24,12 +24,14 @@ from heterocc.compiler.lower.cpu.sizes import typical
 VECTOR_CYCLES = 1.5
 """The time in cycles of a vector of a row that is loaded by a mask and stored."""
 
-ROW_CYCLES = 3.0
+ROW_CYCLES = 12.0
 """The time in cycles that each row adds to that of its vectors if these are loaded by masks."""
-
 
 REGION = 1500.0
 """The time in cycles to start a shared loop and to wait for its last task."""
+
+FETCH_CYCLES = 2.5
+"""The time in cycles by which a number that is copied for all threads is read later, in the mean of both cores."""
 
 TOGETHER_BYTES = 512 << 10
 """The limit in bytes on rows that are copied for all threads."""
@@ -54,8 +56,13 @@ class DenseRows(CopiedRows):
     def fits(self) -> bool:
         """Whether this is a form for the convolution: what is copied together is small, and worth several threads."""
         found = self.found
-        numbers = found.batch * found.groups * found.inputs * self._phases * self.plane
-        return not self.together or (found.work >= emit.PARALLEL_WORK and 4 * numbers <= TOGETHER_BYTES)
+        small = 4 * found.batch * found.groups * self._numbers <= TOGETHER_BYTES
+        return not self.together or (found.work >= emit.PARALLEL_WORK and small)
+
+    @property
+    def _numbers(self) -> int:
+        """The copied numbers of an image's group, if all rows are one chunk."""
+        return self.found.inputs * self._phases * self.plane
 
     @property
     def _phases(self) -> int:
@@ -72,7 +79,7 @@ class DenseRows(CopiedRows):
         """Modelled time of all copies, with so many tiles of channels."""
         images = self.found.batch * self.found.groups
         if self.together:
-            return images * self.all_copied + REGION
+            return images * (self.all_copied + FETCH_CYCLES * self._numbers) + REGION
         return images * self.all_copied * self._parts(images * self.chunks, tiles)
 
     def _turns(self, tiles: int, turns: int) -> tuple[int, int]:
