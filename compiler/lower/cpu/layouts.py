@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from heterocc.artifacts.manifest import Block, Layout
 from heterocc.compiler.lower.arranged import Axis, block, layout, strides_of
 from heterocc.compiler.lower.cpu.contraction import Packing
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 
 

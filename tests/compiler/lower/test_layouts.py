@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from heterocc.artifacts.layouts import arrange, arranged, layout_problem
 from heterocc.artifacts.manifest import Layout, Weight
 from heterocc.compiler.lower.cpu.contraction import Packing
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import LARGE, Filter, FilteredPanels
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import SMALL as SMALL_TILES
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, Filter, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import SMALL as SMALL_TILES
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import runs
 from heterocc.compiler.lower.cpu.layouts import layout_of as cpu_layout

@@ -40,7 +40,7 @@ FEWEST_OF_STRIDE_ONE = 20
 """The same if all strides are one."""
 
 FILTERED_OUTPUTS = 24
-"""With strides of one and three taps, filtering saves time for this many output channels times the dilation, or more."""
+"""With strides of one and three taps, filtering saves time from so many output channels times the dilation on."""
 
 FILTERED_TAPS, FILTERED_WEIGHTS = 3, 2048
 """The smallest numbers of taps along an axis, and of pairs of channels, for which filtering saves time."""

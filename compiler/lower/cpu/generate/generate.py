@@ -14,13 +14,13 @@ from heterocc.compiler.lower.cpu.generate.convolution.along_channels import gene
 from heterocc.compiler.lower.cpu.generate.convolution.blocks_pay import generate_input_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import generate_depthwise
 from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import generate_winograd
 from heterocc.compiler.lower.cpu.generate.convolution.form import is_strided_of_any_size
 from heterocc.compiler.lower.cpu.generate.convolution.planes import generate_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pointwise import generate_pointwise
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import generate_sized_planes
-from heterocc.compiler.lower.cpu.generate.convolution.winograd import generate_winograd
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.integers.product import generate_integer_product

@@ -10,7 +10,7 @@ from onnx import helper
 
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.driver import compile_model
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import LARGE
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE
 from heterocc.runtime import load
 from tests.compiler.small import save
 

@@ -13,7 +13,7 @@ from onnx import helper
 from tvm import s_tir, te, tirx
 
 from heterocc.compiler.lower.cpu.attention import fuse_attention
-from heterocc.compiler.lower.cpu.generate.convolution import winograd
+from heterocc.compiler.lower.cpu.generate.convolution.filtering import winograd
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.rules import FUNCTIONS
 from heterocc.compiler.lower.pipeline import kernel_module

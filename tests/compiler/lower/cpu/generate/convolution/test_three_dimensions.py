@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import generate as kinds
-from heterocc.compiler.lower.cpu.generate.convolution import winograd
 from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
-from heterocc.compiler.lower.cpu.generate.convolution.winograd import generate_winograd
+from heterocc.compiler.lower.cpu.generate.convolution.filtering import winograd
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import generate_winograd
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check

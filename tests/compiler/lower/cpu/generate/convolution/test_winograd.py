@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from heterocc.compiler.driver import compile_model
-from heterocc.compiler.lower.cpu.generate.convolution import filtering_model, winograd
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import LARGE, SMALL, FilteredPanels
-from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import (
+from heterocc.compiler.lower.cpu.generate.convolution.filtering import model as filtering_model
+from heterocc.compiler.lower.cpu.generate.convolution.filtering import winograd
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, SMALL, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import (
     best_filter,
     choose_blocks,
     filtering_pays,

@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import FAR, NEAR, SMALL, Filter
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FAR, NEAR, SMALL, Filter
 from heterocc.compiler.lower.cpu.generate.places import index
 
 Values = Sequence[tirx.Expr]

@@ -15,9 +15,8 @@ from __future__ import annotations
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.filter_transforms import transform_inputs, transform_products
-from heterocc.compiler.lower.cpu.generate.convolution.filtered import Filter, FilteredPanels
-from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import (
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import Filter, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import (
     Blocks,
     best_filter,
     choose_blocks,
@@ -25,6 +24,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import (
     is_fixed,
     phases_of,
 )
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_inputs, transform_products
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
 from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row

@@ -1,0 +1,1 @@
+"""Minimal filtering: convolutions that multiply transformed inputs and weights."""
