@@ -8,6 +8,7 @@ shapes of its arguments, they leave one function to compile.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -97,6 +98,9 @@ def _join(done: list[tirx.PrimFunc], places: list[int], numbers: Mapping[int, Se
     known = {place: value for place, row in differing.items() if (value := values[row]) is not None}
     code = _code(members, known)
     if code is not None:
+        sources = [str(done[place].attrs.get(SOURCE)) for place in places if SOURCE in done[place].attrs]
+        if len(sources) == len(places):
+            code = code.with_attr(SOURCE, hashlib.sha256("\n".join(sources).encode()).hexdigest())
         for place in places:
             done[place] = code
 

@@ -48,11 +48,12 @@ def read_in_place(module: KernelModule) -> KernelModule:
             cut[binding.var] = {var: found[place] for place, var in results.items()}
     parts = {var: part for found in cut.values() for var, part in found.items()}
     homes = {var.name: Home(whole.name, start) for var, (whole, start) in parts.items()}
+    named = {v.name: v for b in bindings for v in (b.var, *vars_of(b.value))}
     for binding in bindings:
         if is_kernel_call(binding.value):
             given = arguments_of(binding.value)
             joined = [given[n] for n in joined_arguments(module.mod[binding.value.args[0]])]
-            for part in merged(joined, homes, {v.name: v for b in bindings for v in (b.var, *vars_of(b.value))}):
+            for part in merged(joined, homes, named):
                 if part in cut:  # its own kernel writes it into the concatenation
                     del cut[part], parts[part], homes[part.name]
     return _with_views(module, cut, parts) if cut else module

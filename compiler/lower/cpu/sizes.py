@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import tvm_ffi
@@ -229,7 +230,13 @@ def assume(holds: bool) -> None:
 
 def as_expr(size: int) -> tirx.Expr:
     """A size as an expression of type int64."""
-    return size.expr if isinstance(size, Size) else tirx.const(size, "int64")
+    return size.expr if isinstance(size, Size) else _constant(size)
+
+
+@lru_cache(maxsize=1 << 14)
+def _constant(number: int) -> tirx.Expr:
+    """A number as an expression. Kernels have few different numbers and write each of them often."""
+    return tirx.const(number, "int64")
 
 
 def _combined(a: Any, b: Any, number: Callable[[int, int], int], rule: Callable[..., tirx.Expr]) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TypeAlias
 
 from tvm import tirx
@@ -279,6 +279,11 @@ class _Writer:
         """Add the products of one plane of inputs with the weights from `weight` on to a tile."""
         rows, columns, lanes = self.found.rows, self.found.columns, self.isa.lanes
         tall, top = tile.tall, tile.top
+
+        @cache
+        def factor(tap_row: int, tap: int) -> tirx.Expr:
+            return emit.broadcast(weights[weight + index(tap_row * columns.taps + tap)], lanes)
+
         for line in range((tall - 1) * rows.stride + rows.reach + 1):
             meets = [
                 (row, (line - row * rows.stride) // rows.dilation)
@@ -301,11 +306,10 @@ class _Writer:
                     if loaded is None:
                         continue
                     for row, tap_row in meets:
-                        factor = emit.broadcast(weights[weight + index(tap_row * columns.taps + tap)], lanes)
                         group = next(n for n, (first, count) in enumerate(tile.groups) if first <= row < first + count)
                         place = index((row - tile.groups[group][0]) * lanes)
                         buffer = tile.sums[group][column]
-                        total = emit.vector(buffer, place, lanes) + factor * loaded
+                        total = emit.vector(buffer, place, lanes) + factor(tap_row, tap) * loaded
                         emit.put(buffer, total, place, lanes)
 
     def _start(self, number: Start, column: int) -> Start:
