@@ -17,8 +17,9 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.converters.recurrent.layer import GATES, STATES, Layer
 from heterocc.compiler.lower.written import WRITTEN
 
-_PARALLEL_WORK = 1 << 17
-"""The fewest multiply-adds of a step that are divided among threads, two or three microseconds of one."""
+_PARALLEL_WORK = 1 << 16
+"""The fewest multiply-adds of a step that are divided among threads: two or three microseconds of one, which waits for
+weights from a second-level cache."""
 
 
 def write_layer(layer: Layer) -> tirx.PrimFunc:
