@@ -87,9 +87,9 @@ def test_kernels_of_other_kinds_are_left_to_the_schedule(nodes: list[object], in
 
 def test_narrow_maps_of_enough_channels_have_vectors_along_these() -> None:
     for channels, lanes in ((32, 16), (30, 16), (2, 1)):
-        weights = {"w": np.ones((channels, 4, 3, 3), np.float32)}
+        weights = {"w": np.ones((channels, 16, 3, 3), np.float32)}
         nodes = [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
-        kernel = Generated(nodes, {"x": np.ones((1, 4, 7, 7), np.float32)}, weights, target_of(AVX512))
+        kernel = Generated(nodes, {"x": np.ones((1, 16, 7, 7), np.float32)}, weights, target_of(AVX512))
         assert kernel.done is not None
         (packing,) = kernel.done[1]
         assert isinstance(packing, Panels) and packing.lanes == lanes
