@@ -98,9 +98,9 @@ def _join(done: list[tirx.PrimFunc], places: list[int], numbers: Mapping[int, Se
     known = {place: value for place, row in differing.items() if (value := values[row]) is not None}
     code = _code(members, known)
     if code is not None:
-        sources = [str(done[place].attrs.get(SOURCE)) for place in places if SOURCE in done[place].attrs]
-        if len(sources) == len(places):
-            code = code.with_attr(SOURCE, hashlib.sha256("\n".join(sources).encode()).hexdigest())
+        sources = [done[place].attrs.get(SOURCE) for place in places]
+        if None not in sources:
+            code = code.with_attr(SOURCE, hashlib.sha256("\n".join(map(str, sources)).encode()).hexdigest())
         for place in places:
             done[place] = code
 

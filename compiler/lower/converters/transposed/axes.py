@@ -48,6 +48,11 @@ class AxisConvolution:
         return (self.kernel - 1) // self.dilation + 1
 
     @property
+    def operator_taps(self) -> int:
+        """The number of weights of the operator along the axis, without the zeros of a dilation."""
+        return (self.taps - 1) // self.dilation + 1
+
+    @property
     def first(self) -> int:
         """The index of the first group of `stride` outputs that is computed."""
         return min(self.begin // self.stride, self.kernel - 1)

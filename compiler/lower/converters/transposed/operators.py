@@ -118,7 +118,7 @@ def _overlaps(ctx: Context, data: relax.Expr, axes: Sequence[AxisConvolution], c
     if all(a.stride == 1 for a in axes):
         if inner < FEWEST_OF_STRIDE_ONE or prod(a.outputs for a in axes) <= MOST_PLACES * prod(a.size for a in axes):
             return False
-        return any(a.weights != FILTERED_TAPS for a in axes) or outer < FILTERED_OUTPUTS * axes[0].dilation
+        return any(a.operator_taps != FILTERED_TAPS for a in axes) or outer < FILTERED_OUTPUTS * axes[0].dilation
     if inner < FEWEST_INPUTS or not _wastes_work(ctx, axes):
         return False
     if min(a.kernel for a in axes) < FILTERED_TAPS:
@@ -136,7 +136,7 @@ def _overlapped(
 ) -> relax.Expr:
     """The transposed convolution as a product for all inputs and taps, whose results are added where they overlap."""
     groups, inner, outer = channels
-    taps, rank = [(a.taps - 1) // a.dilation + 1 for a in axes], len(axes)
+    taps, rank = [a.operator_taps for a in axes], len(axes)
     split = ctx.bb.emit(op.reshape(weight, [groups, inner, outer, *taps]))
     moved = ctx.bb.emit(op.permute_dims(split, [0, 2, *range(3, 3 + rank), 1]))
     kernel = ctx.bb.emit(op.reshape(moved, [groups * outer * prod(taps), inner, *[1] * rank]))

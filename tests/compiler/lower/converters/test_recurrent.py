@@ -94,12 +94,13 @@ def test_layers_of_any_batch_number_and_length_of_sequences_agree(tmp_path: Path
     compare(dynamic_model(nodes, inputs, ["z", "last"], constants), tmp_path, feeds)
 
 
-def test_a_layer_whose_steps_are_divided_among_threads_agrees() -> None:
-    rng = np.random.default_rng(1)
-    shapes = {"w": (1, 1024, 4), "r": (1, 1024, 256)}
+@pytest.mark.parametrize("kind, hidden", [("LSTM", 256), ("GRU", 300)])
+def test_a_layer_whose_steps_are_divided_among_threads_agrees(kind: str, hidden: int) -> None:
+    rng, gates = np.random.default_rng(1), GATES[kind] * hidden
+    shapes = {"w": (1, gates, 4), "r": (1, gates, hidden)}
     constants = {name: rng.uniform(-0.1, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
     x = rng.standard_normal((4, 3, 4)).astype(np.float32)
-    made = model([helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=256)], {"x": x}, ["y"], constants)
+    made = model([helper.make_node(kind, ["x", "w", "r"], ["y"], hidden_size=hidden)], {"x": x}, ["y"], constants)
     assert_same(run_cpu(made, {"x": x}), run_ort(made, {"x": x}))
 
 
