@@ -48,9 +48,10 @@ def with_common_code(functions: Sequence[tirx.PrimFunc]) -> list[tirx.PrimFunc]:
     """
     done = list(functions)
     generated = [n for n, function in enumerate(functions) if len(functions) > 1 and not _has_blocks(function)]
-    numbers = {n: _numbers(functions[n]) for n in generated}
-    for alike in _grouped(generated, lambda n: (_rows(functions[n]), len(numbers[n]))):
-        for places in _subgrouped(alike, lambda n: (_fixed(functions[n]), _form(functions[n]))):
+    read = {n: _numbers_and_form(functions[n]) for n in generated}
+    numbers = {n: found for n, (found, _) in read.items()}
+    for alike in _grouped(generated, lambda n: (_rows(functions[n]), read[n][1])):
+        for places in _subgrouped(alike, lambda n: _fixed(functions[n])):
             _join(done, places, numbers)
     return done
 
@@ -128,13 +129,23 @@ def _has_blocks(function: tirx.PrimFunc) -> bool:
 
 def _form(function: tirx.PrimFunc) -> int:
     """A number that is equal for kernels that differ only in numbers."""
+    return _numbers_and_form(function)[1]
+
+
+def _numbers_and_form(function: tirx.PrimFunc) -> tuple[list[int], int]:
+    """All whole numbers of a kernel, in the order in which `_replaced` finds them, and `_form`."""
+    found: list[int] = []
     zeros: dict[str, tirx.IntImm] = {}
 
     def zero(number: tirx.IntImm) -> tirx.IntImm:
+        found.append(int(number.value))
         dtype = str(number.ty.dtype)
-        return zeros.setdefault(dtype, tirx.IntImm(dtype, 0))
+        if dtype not in zeros:
+            zeros[dtype] = tirx.IntImm(dtype, 0)
+        return zeros[dtype]
 
-    return int(tvm_ffi.structural_hash(tvm_ffi.structural_map(_plain(function), [(tirx.IntImm, zero)], order="post")))
+    without = tvm_ffi.structural_map(_plain(function), [(tirx.IntImm, zero)], order="post")
+    return found, int(tvm_ffi.structural_hash(without))
 
 
 def _rows(function: tirx.PrimFunc) -> Numbers:
@@ -159,18 +170,6 @@ def _fixed(function: tirx.PrimFunc) -> Numbers:
     ]
     tvm_ffi.structural_walk(function.body, rules, order="post")
     return tuple(int(n) for n in found if isinstance(n, int | tirx.IntImm))
-
-
-def _numbers(function: tirx.PrimFunc) -> list[int]:
-    """All whole numbers of a kernel, in the order in which `_replaced` finds them."""
-    found: list[int] = []
-
-    def noted(number: tirx.IntImm) -> tirx.IntImm:
-        found.append(int(number.value))
-        return number
-
-    tvm_ffi.structural_map(_plain(function), [(tirx.IntImm, noted)], order="post")
-    return found
 
 
 def _replaced(function: tirx.PrimFunc, values: Mapping[int, Callable[[str], tirx.Expr]]) -> tirx.PrimFunc:

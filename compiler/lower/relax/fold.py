@@ -48,6 +48,7 @@ _UNARY: Mapping[str, Callable[[np.ndarray, relax.Call], np.ndarray]] = {
     "relax.astype": _astype,
     "relax.sqrt": lambda a, _: np.sqrt(a),
     "relax.negative": lambda a, _: np.negative(a),
+    "relax.isnan": lambda a, _: np.isnan(a),
 }
 
 _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -57,6 +58,9 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "relax.divide": operator.truediv,
 }
 """Operators on floating-point numbers for which numpy and compiled code give the same bits."""
+
+_SELECTION = "relax.where"
+"""Takes each number from one of two arrays."""
 
 
 def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[tvm.IRModule, dict[str, np.ndarray]]:
@@ -133,6 +137,9 @@ def _evaluate(call: relax.Call, known: Mapping[relax.Var, np.ndarray | None]) ->
         return _UNARY[call.op.name](values[0], call)  # type: ignore[arg-type]  # None was excluded above
     if call.op.name in _BINARY and values[0].dtype.kind == "f":  # type: ignore[union-attr]
         return np.asarray(_BINARY[call.op.name](*values))
+    if call.op.name == _SELECTION:
+        condition, yes, no = (np.asarray(v) for v in values)
+        return np.where(condition, yes, no)
     return None
 
 

@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.cpu.alignment import ANY_ADDRESS, argument_name
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.pairs import plus_products
@@ -37,7 +38,7 @@ TOGETHER = 4
 
 
 class Arguments:
-    """The arguments of a kernel being written, by the buffers of the kernel read."""
+    """The arguments of a kernel being written, by the buffers of the kernel read. They may be at any address."""
 
     def __init__(self, kernel: Nest, packed: Mapping[int, int], dtype: str | None = None) -> None:
         self._kernel = kernel
@@ -53,7 +54,7 @@ class Arguments:
         if number in self._packed:
             shape, dtype = (self._packed[number],), self._dtype or dtype
         assert shape is not None
-        return build.arg(param.name, build.Buffer(tuple(index(n) for n in shape), dtype))
+        return build.arg(argument_name(number), build.Buffer(tuple(index(n) for n in shape), dtype, align=ANY_ADDRESS))
 
     @staticmethod
     def _alias(buffer: tirx.Buffer) -> tirx.Buffer:

@@ -31,6 +31,10 @@ def reads_in_epilogue(kernel: Kernel, buffer: tirx.Buffer) -> bool:
 
 def is_heavy(kernel: Nest) -> bool:
     """Whether the epilogue calls functions, whose code for each vector of a tile would be long and spill registers."""
+    return kernel.known(_is_heavy)
+
+
+def _is_heavy(kernel: Nest) -> bool:
     return any(isinstance(n, Call) and not is_rounding(n) for stage in kernel.after for n in nodes(stage.value))
 
 
@@ -82,8 +86,12 @@ def store_vectors(
     in_vectors(length, lanes, store, few=is_heavy(kernel))
 
 
-def kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:
+def kept_stages(kernel: Nest) -> Sequence[tuple[int, Stage]]:
     """Stages whose values are used several times, by number: others are computed where they are read."""
+    return kernel.known(_kept_stages)
+
+
+def _kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:
     found = []
     for number, stage in enumerate(kernel.after):
         later = [load for s in kernel.after[number + 1 :] for load in loads(s.value)]

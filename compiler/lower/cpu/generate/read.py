@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -14,6 +14,8 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, loads, read_blocks
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, shape_of, substituted
 from heterocc.compiler.lower.cpu.sizes import size_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,16 @@ class Nest:
     def argument(self, buffer: tirx.Buffer) -> int | None:
         """The number of a buffer among the arguments; None if it is internal."""
         return next((n for n, p in enumerate(self._params) if p.same_as(buffer)), None)
+
+    def known(self, fact: Callable[[Nest], T]) -> T:
+        """What a function finds out about the kernel, which is computed once."""
+        if fact not in self._facts:
+            self._facts[fact] = fact(self)
+        return cast("T", self._facts[fact])
+
+    @cached_property
+    def _facts(self) -> dict[Callable[[Nest], Any], Any]:
+        return {}
 
     @cached_property
     def _params(self) -> tuple[tirx.Var, ...]:

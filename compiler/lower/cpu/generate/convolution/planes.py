@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import TypeAlias
 
 from tvm import tirx
@@ -20,7 +20,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import narrowed
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.shifted import Plane
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
@@ -29,10 +29,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, Run, runs
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
-
-TASKS = 64
-"""Tasks at most that planes are dealt out to."""
+from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 MOST_UNROLLED = 3000
 """The limit on the multiply-adds of vectors that are written out, which bounds the size of the code."""
@@ -87,6 +84,27 @@ class _Part:
             yield index(self.start) + number * index(self.size)
 
 
+def _tiled(total: int, most: int, inside: range) -> tuple[_Part, ...]:
+    """`total` in tiles of at most `most`, those within `inside` in loops, the others fixed, with little code.
+
+    Tiles of equal sizes, or if this is less code, tiles of `most` in a loop and what is left before and after them.
+    """
+    equal = _parts(runs(total, most), inside)
+    before, after = inside.start, total - inside.stop
+    if len(inside) < most or not before + after:
+        return equal
+    left = before + after + len(inside) % most
+    first = min(max(before, -(-left // 2) if after else left), left - after)
+    last = total - (left - first)
+    ends = runs(first, most) if first else (), runs(total - last, most) if last < total else ()
+    found = (
+        *_parts(ends[0], range(0)),
+        _Part(first, (last - first) // most, most, False),
+        *(replace(part, start=part.start + last) for part in _parts(ends[1], range(0))),
+    )
+    return min(equal, found, key=lambda parts: sum(part.size for part in parts))
+
+
 def _parts(tiles: Sequence[Run], inside: range) -> tuple[_Part, ...]:
     """The tiles in order: those within `inside` in loops, the others fixed."""
     found: list[_Part] = []
@@ -100,6 +118,32 @@ def _parts(tiles: Sequence[Run], inside: range) -> tuple[_Part, ...]:
             else:
                 found.append(_Part(start, 1, run.size, fixed))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """`count` rows of outputs, every `row_step`th from `row` on, that a row of inputs adds to; the first one with the
+    row of taps `tap`, each further one with the `tap_step`th before.
+    """
+
+    count: int
+    row: int
+    row_step: int
+    tap: int
+    tap_step: int
+
+
+def _met(rows: Window, line: int, first: int, count: int) -> _Met | None:
+    """Those of `count` rows from `first` on, numbered from there, that read row `line` of a tile's inputs."""
+    meets = [
+        (row - first, distance // rows.dilation)
+        for row in range(first, first + count)
+        if 0 <= (distance := line - row * rows.stride) <= rows.reach and distance % rows.dilation == 0
+    ]
+    if not meets:
+        return None
+    (row, tap), (next_row, next_tap) = meets[0], meets[min(1, len(meets) - 1)]
+    return _Met(len(meets), row, next_row - row, tap, tap - next_tap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +165,6 @@ class _Writer:
         self.count = -(-found.columns.places // isa.lanes)
         self.row_parts, self.column_parts = self._chosen()
         self.unrolled = self._unrolled(self.row_parts, self.column_parts)
-        planes = found.batch * found.groups * found.depth.places
-        self.planes = -(-planes // TASKS) if typical(found.work) >= emit.PARALLEL_WORK else planes
-        if not is_number(planes):
-            self.planes = 1
 
     def _options(self) -> dict[tuple[tuple[_Part, ...], tuple[_Part, ...]], str]:
         """The tiles of every size, each with a name."""
@@ -133,7 +173,7 @@ class _Writer:
         sizes = [(t, n) for t in range(1, min(most, tall) + 1) for n in range(1, min(most, wide) + 1) if t * n <= most]
         every: dict[tuple[tuple[_Part, ...], tuple[_Part, ...]], str] = {}
         for t, n in sizes:
-            parts = _parts(runs(tall, t), self._rows_inside()), _parts(runs(wide, n), self._vectors_inside())
+            parts = _tiled(tall, t, self._rows_inside()), _tiled(wide, n, self._vectors_inside())
             every.setdefault(parts, f"{t}x{n}")
         return every
 
@@ -187,13 +227,8 @@ class _Writer:
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
-        every = found.batch * found.groups * found.depth.places
-        with emit.shared_loop(-(-every // self.planes), found.work) as block:
-            first = block * index(self.planes)
-            last = exceeds(every, self.planes) and self.planes != 1
-            count = tirx.min(index(self.planes), index(every) - first) if last else index(self.planes)
-            with build.serial(index(0), count) as number:
-                self._plane(arguments, first + number)
+        with emit.shared_loop(found.batch * found.groups * found.depth.places, found.work) as number:
+            self._plane(arguments, number)
 
     def _plane(self, arguments: Arguments, number: tirx.Expr) -> None:
         """One plane of outputs."""
@@ -280,16 +315,7 @@ class _Writer:
         rows, columns, lanes = self.found.rows, self.found.columns, self.isa.lanes
         tall, top = tile.tall, tile.top
 
-        @cache
-        def factor(tap_row: int, tap: int) -> tirx.Expr:
-            return emit.broadcast(weights[weight + index(tap_row * columns.taps + tap)], lanes)
-
         for line in range((tall - 1) * rows.stride + rows.reach + 1):
-            meets = [
-                (row, (line - row * rows.stride) // rows.dilation)
-                for row in range(tall)
-                if 0 <= line - row * rows.stride <= rows.reach and (line - row * rows.stride) % rows.dilation == 0
-            ]
             source: Start
             if isinstance(top, int):
                 source = top * rows.stride + line - rows.before
@@ -297,20 +323,25 @@ class _Writer:
                     continue
             else:
                 source = top * index(rows.stride) + index(line - rows.before)
+            meets = [
+                (buffers, found)
+                for (first, count), buffers in zip(tile.groups, tile.sums, strict=True)
+                if (found := _met(rows, line, first, count)) is not None
+            ]
             if not meets:
                 continue
             inputs = plane.row(source)
             for tap in range(columns.taps):
-                for column, start in enumerate(tile.starts):
-                    loaded = inputs.vector(start, tap)
-                    if loaded is None:
-                        continue
-                    for row, tap_row in meets:
-                        group = next(n for n, (first, count) in enumerate(tile.groups) if first <= row < first + count)
-                        place = index((row - tile.groups[group][0]) * lanes)
-                        buffer = tile.sums[group][column]
-                        total = emit.vector(buffer, place, lanes) + factor(tap_row, tap) * loaded
-                        emit.put(buffer, total, place, lanes)
+                loaded = [inputs.vector(start, tap) for start in tile.starts]
+                for buffers, met in meets:
+                    # A loop, which TVM unrolls in less time than it takes to write its statements one by one.
+                    with emit.loop(met.count, "unroll") as number:
+                        place = index(met.row * lanes) + number * index(met.row_step * lanes)
+                        further = index(met.tap * columns.taps + tap) - number * index(met.tap_step * columns.taps)
+                        factor = emit.broadcast(weights[weight + further], lanes)
+                        for buffer, inside in zip(buffers, loaded, strict=True):
+                            if inside is not None:
+                                emit.put(buffer, emit.vector(buffer, place, lanes) + factor * inside, place, lanes)
 
     def _start(self, number: Start, column: int) -> Start:
         """The first column of a vector; a last one that would exceed the row overlaps the previous one."""
