@@ -21,7 +21,6 @@ from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.artifacts.manifest import Layout
 from heterocc.artifacts.records import MalformedError, Record
 from heterocc.compiler.build.sharing import GROWTH, LEAST
-from heterocc.compiler.build.turned import in_layout, in_order, of_turned
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.files.blobs import DiskBlobs
 from heterocc.compiler.files.records import toolchain_digest
@@ -29,9 +28,10 @@ from heterocc.compiler.importer.digests import digest
 from heterocc.compiler.importer.draft.draft import reads
 from heterocc.compiler.importer.identity import symbol_facts
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.lower.arranged import Arranged, Deferred, Elements, elements
+from heterocc.compiler.lower.arranged import Arranged, Deferred, Elements, elements, in_layout
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob, Tuned
 from heterocc.compiler.lower.codegen.link import find_linker
+from heterocc.compiler.lower.turned import before_turning, contiguous, in_order, of_turned
 from heterocc.runtime.execute.narrow import carried
 from heterocc.runtime.fault_variables import WRONG_KERNEL
 
@@ -158,15 +158,21 @@ class _Weights:
             raise TypeError("strings have no digest")
         model.digests.compute(self.arrays.values())
         self.digests = {name: f"{a.dtype} {a.shape} {model.digests.of(a)}" for name, a in self.arrays.items()}
-        self.digest = model.digests.of
-        self._by_id = {id(array): name for name, array in self.arrays.items()}
+        self.digest, self.compute = model.digests.of, model.digests.compute
+        self._by_place = {_place(a): name for name, a in reversed(self.arrays.items()) if a.flags.c_contiguous}
         self._by_content: dict[tuple[str, str], str] = {}
         for name, array in self.arrays.items():
             self._by_content.setdefault((array.dtype.name, self.digests[name].rsplit(" ", 1)[1]), name)
 
-    def find(self, array: _Array) -> tuple[str, tuple[int, ...] | None] | None:
-        """The constant that has the elements of an array in order, or in the order of other axes; None if none has."""
-        name = self._by_id.get(id(array)) or self._by_content.get((array.dtype.name, self.digest(array)))
+    def find(self, given: _Array, array: _Array) -> tuple[str, tuple[int, ...] | None] | None:
+        """The constant that has the elements of an array in order, or in the order of other axes; None if none has.
+
+        The array is a copy of `given` in row-major order, or this itself.
+        """
+        known = self._viewed(given)
+        if known is not None:
+            return known
+        name = self._by_content.get((array.dtype.name, self.digest(array)))
         if name is not None:
             return name, None
         flat = np.ascontiguousarray(array).reshape(-1)
@@ -178,6 +184,19 @@ class _Weights:
                 if turned.flat[1] == flat[1] and turned.flat[-2] == flat[-2] and _same(in_order(constant, order), flat):
                     return name, order
         return None
+
+    def _viewed(self, array: _Array) -> tuple[str, tuple[int, ...] | None] | None:
+        """The constant whose memory an array is, and the order of its axes there; None if it is in none."""
+        constant, order = before_turning(array)
+        name = self._by_place.get(_place(constant)) if constant.flags.c_contiguous else None
+        if name is None or (order is not None and self.arrays[name].shape != constant.shape):
+            return None
+        return name, order
+
+
+def _place(array: _Array) -> tuple[int, int, str]:
+    """Where the elements of an array are, and their type."""
+    return array.ctypes.data, array.nbytes, array.dtype.name
 
 
 def _as_coded(array: _Array) -> _Array:
@@ -193,6 +212,7 @@ def _content(lowered: LoweredPartition, weights: _Weights) -> bytes | None:
     """The file of a partition; None if too many of its weights cannot be made from the model's constants."""
     params: list[_Param] = []
     stored: list[bytes] = []
+    weights.compute(array for array in lowered.params if isinstance(array, np.ndarray))
     for number, array in enumerate(map(elements, lowered.params)):
         arranged = lowered.arranged[number] if lowered.arranged else None
         lowered.digests[number] = weights.digest(array)
@@ -231,13 +251,14 @@ def _content(lowered: LoweredPartition, weights: _Weights) -> bytes | None:
 
 
 def _param(array: _Array, arranged: Arranged | None, weights: _Weights) -> _Param | None:
-    source = array if arranged is None else np.ascontiguousarray(elements(arranged.source))
-    found = weights.find(source) if source.size > 2 else None
+    given = array if arranged is None else elements(arranged.source)
+    source = contiguous(given)
+    found = weights.find(given, source) if source.size > 2 else None
     if found is None:
         return None
     name, order = found
     layout = None if arranged is None else arranged.layout
-    if layout is not None:
+    if layout is not None and not (arranged is not None and arranged.proven):
         made = in_layout(source, layout)
         if made is None or not _same(made, array.reshape(-1)):
             return None

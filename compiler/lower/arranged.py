@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout
+from heterocc.artifacts.layouts import layout_problem, result_dtype
+from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout, Weight
+from heterocc.runtime.execute.tvm_api import available_cores
+from heterocc.runtime.native import cpu_api
 
 Axis = tuple[int, int, int]
 """Extent of an axis, and its strides in the source and in the result, in elements."""
@@ -57,6 +60,16 @@ class Arranged:
     source: Elements
     layout: Layout
     proven: bool = False
+
+
+def in_layout(source: np.ndarray, wanted: Layout) -> np.ndarray | None:
+    """An array in a layout, on all cores; None for a layout that does not fit it."""
+    record = Weight(dtype=source.dtype.name, shape=source.shape, offset=0, nbytes=source.nbytes, sha256="0" * 64)
+    if layout_problem(record, wanted) is not None:
+        return None
+    made: np.ndarray = np.zeros(wanted.shape, result_dtype(source.dtype, wanted))
+    cpu_api.arrange(source, wanted, made.reshape(-1), available_cores())
+    return made
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:

@@ -58,6 +58,7 @@ from heterocc.compiler.lower.straight import (
     write_main,
 )
 from heterocc.compiler.lower.tuning.work import work_of
+from heterocc.compiler.lower.turned import repacked
 from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
 from heterocc.compiler.lower.written import REQUEST, SOURCE, WRITTEN
 
@@ -262,7 +263,7 @@ def _with_kernels(
     gvars = {name: builder.add_func(function, name) for name, function in functions.items()}
     arrays: dict[str, np.ndarray] = dict(module.arrays)
     arranged: dict[str, Arranged] = {}
-    packed: dict[tuple[str, str], relax.Var] = {}
+    replaced: dict[tuple[str, str], relax.Var] = {}
     bindings = []
     for binding in bindings_of(main):
         call = binding.value
@@ -272,18 +273,18 @@ def _with_kernels(
             for packing in packings.get(name, ()):
                 old = arguments[packing.argument]
                 key = (old.name, packing.key)
-                if key not in packed:
-                    array = packing.apply(module.arrays[old.name])
+                if key not in replaced:
+                    plain = module.arrays[old.name]
+                    array, found = repacked(plain, layout_of(packing, plain.shape), packing.apply)
                     fresh = f"{old.name}_packed_{packing.key}"
-                    packed[key] = relax.Var(fresh, relax.TensorType(array.shape, array.dtype.name))
+                    replaced[key] = relax.Var(fresh, relax.TensorType(array.shape, array.dtype.name))
                     arrays[fresh] = array
-                    found = layout_of(packing, module.arrays[old.name].shape)
                     if found is not None:
-                        arranged[fresh] = Arranged(module.arrays[old.name], found)
-                arguments[packing.argument] = packed[key]
+                        arranged[fresh] = found
+                arguments[packing.argument] = replaced[key]
             call = with_kernel(call, gvars[name], arguments)
         bindings.append((binding.var, call, binding.var.name))
-    params = [*main.params, *packed.values()]
+    params = [*main.params, *replaced.values()]
     mod = write_main(builder.get(), params, bindings, outputs_of(main))
     used = {v for b in bindings_of(mod["main"]) for v in vars_of(b.value)}
     params = [p for p in mod["main"].params if p.name not in arrays or p in used]

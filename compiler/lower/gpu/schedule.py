@@ -35,6 +35,7 @@ from heterocc.compiler.lower.straight import (
     with_kernel,
     write_main,
 )
+from heterocc.compiler.lower.turned import repacked
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -133,10 +134,10 @@ def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule
     for _, symbol, arguments in kernel_calls(module):
         for index, layout in kernels[symbol].layouts:
             old = arguments[index]
-            found = layout_of(layout, arrays[old.name].shape)
+            plain = arrays[old.name]
+            arrays[old.name], found = repacked(plain, layout_of(layout, plain.shape), layout.apply)
             if found is not None:
-                arranged[old.name] = Arranged(arrays[old.name], found)
-            arrays[old.name] = layout.apply(arrays[old.name])
+                arranged[old.name] = found
             replace[old] = relax.Var(old.name, relax.TensorType(arrays[old.name].shape, arrays[old.name].dtype.name))
     bindings = []
     for binding in bindings_of(main):

@@ -10,9 +10,8 @@ import pytest
 from onnx import helper
 
 from heterocc.compiler.build.kept import lower_kept
-from heterocc.compiler.build.turned import in_layout, in_order, of_turned
 from heterocc.compiler.files.blobs import DiskBlobs
-from heterocc.compiler.lower.arranged import block, elements, layout
+from heterocc.compiler.lower.arranged import elements
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.runtime.fault_variables import WRONG_KERNEL
@@ -132,31 +131,3 @@ def test_a_wrong_kernel_is_neither_kept_nor_hidden_by_a_kept_partition(
     with pytest.warns(RuntimeWarning):
         lower_kept(product(), cache, lower)
     assert lower.calls == 2
-
-
-@pytest.mark.parametrize("shape", [(700, 513), (512, 512), (3, 2000), (4, 5, 6)])
-@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.complex128])
-def test_a_transposed_array_is_copied_in_order(shape: tuple[int, ...], dtype: type) -> None:
-    array = np.arange(np.prod(shape)).astype(dtype).reshape(shape)
-    order = tuple(reversed(range(len(shape))))
-    made = in_order(array, order)
-    assert made.flags.c_contiguous
-    np.testing.assert_array_equal(made, array.T)
-
-
-def test_a_layout_of_a_transposed_array_is_one_of_the_array_itself() -> None:
-    array = np.arange(24 * 64, dtype=np.float32).reshape(64, 24)  # [N, K], read as [K, N]
-    turned = np.ascontiguousarray(array.T)
-    panels = layout((4, 24, 16), [block([(4, 16, 24 * 16), (24, 64, 16), (16, 1, 1)])])
-    joined = layout((24 * 64,), [block([(24 * 64, 1, 1)])])
-    for wanted in (panels, joined):
-        assert wanted is not None
-        direct = of_turned(wanted, array.shape, (1, 0))
-        assert direct is not None and direct != wanted
-        np.testing.assert_array_equal(in_layout(array, direct), in_layout(turned, wanted))
-
-
-def test_a_layout_that_crosses_axes_of_a_transposed_array_is_not_one_of_the_array() -> None:
-    crossing = layout((3, 4), [block([(3, 9, 4), (4, 1, 1)])])  # rows of 4 elements, of which some are in two rows of 6
-    assert crossing is not None
-    assert of_turned(crossing, (6, 5), (1, 0)) is None

@@ -10,8 +10,11 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 import tvm
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import helper
 
+from heterocc.compiler.lower.cpu.generate.convolution.planes import _tiled
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
 from tests.compiler.lower.cpu.generate.generated import Generated, runnable, target_of
 
@@ -33,7 +36,27 @@ SIZES = [
     ((40, 12), 3, 1),
     ((17, 65), 3, 1),
     ((11, 65), 5, 2),
+    ((27, 40), 5, 1),
+    ((43, 35), 5, 2),
 ]
+
+
+@given(total=st.integers(1, 60), most=st.integers(1, 12), before=st.integers(0, 4), after=st.integers(0, 4))
+def test_tiles_cover_a_side_in_order_and_those_in_loops_are_inside(
+    total: int, most: int, before: int, after: int
+) -> None:
+    inside = range(before, max(0, total - after))
+    place = 0
+    for part in _tiled(total, most, inside):
+        assert part.start == place and part.count >= 1 and 1 <= part.size <= most
+        place += part.count * part.size
+        assert part.count == 1 if part.fixed else part.start >= inside.start and place <= inside.stop
+    assert place == total
+
+
+def test_borders_of_a_plane_have_no_more_code_than_they_need() -> None:
+    sizes = [part.size for part in _tiled(50, 4, range(2, 48))]
+    assert sizes == [3, 4, 3]
 
 
 @pytest.mark.parametrize("cpu", runnable())
