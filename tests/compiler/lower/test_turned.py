@@ -21,7 +21,7 @@ def array(*shape: int) -> np.ndarray:
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-@pytest.mark.parametrize("order", itertools.permutations(range(3)))
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
 def test_the_array_before_the_transposition_is_found(order: tuple[int, ...]) -> None:
     turned = array(3, 4, 5).transpose(order)
     constant, found = before_turning(turned)
