@@ -66,7 +66,7 @@ class Generated:
         assert self.done is not None, "the kernel is of no kind that is generated"
         with self._target:
             module = tvm.IRModule({"f": self.done[0].with_attr("global_symbol", "f")})
-            return tvm.compile(module, self._target, tir_pipeline=PIPELINE if self.isa.bfloat else "default")
+            return tvm.compile(module, self._target, tir_pipeline=PIPELINE)
 
     def run(self, dtype: str = "float32") -> np.ndarray:
         """The kernel's output, which has this dtype. What it does not write stays NaN, or 85 in integers.
