@@ -257,9 +257,8 @@ def _param(array: _Array, arranged: Arranged | None, weights: _Weights) -> _Para
     if found is None:
         return None
     name, order = found
-    layout = None if arranged is None else arranged.layout
-    if layout is not None and not (arranged is not None and arranged.proven):
-        made = in_layout(source, layout)
+    if arranged is not None and not arranged.proven:
+        made = in_layout(source, arranged.layout)
         if made is None or not _same(made, array.reshape(-1)):
             return None
     return _Param(
@@ -269,7 +268,7 @@ def _param(array: _Array, arranged: Arranged | None, weights: _Weights) -> _Para
         order=order,
         source=source.shape,
         source_sha256=weights.digest(source),
-        layout=layout,
+        layout=None if arranged is None else arranged.layout,
         sha256=weights.digest(array),
     )
 
