@@ -26,7 +26,6 @@ from heterocc.artifacts.container import (
 from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.dynamic import is_dynamic
 from heterocc.artifacts.errors import BundleError, InternalError
-from heterocc.artifacts.files.atomic import AtomicFile
 from heterocc.artifacts.manifest import (
     ARRANGED,
     CONTAINED,
@@ -49,13 +48,11 @@ from heterocc.artifacts.manifest import (
     Version,
     Weight,
 )
-from heterocc.artifacts.tensors import aligned
 from heterocc.artifacts.validate import MAX_MARKS, check_manifest, count_marks
+from heterocc.artifacts.weight_file import Draft, WeightFile
 
 if TYPE_CHECKING:
     from heterocc.artifacts.signing.keys import SigningKey
-
-_CHUNK = 16 * 2**20
 
 
 class BundleWriter:
@@ -69,20 +66,27 @@ class BundleWriter:
     Raises OutputFileError (HC111) from any method when the file cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
-        """`durable` False leaves it to the system when the file reaches the disk: for a bundle that is soon removed."""
-        self._file = AtomicFile(path, durable=durable, compare=True)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durable: bool = True,
+        draft: Draft | None = None,
+        into: Draft | None = None,
+    ) -> None:
+        """`durable` False leaves it to the system when the file reaches the disk: for a bundle that is soon removed.
+
+        With `into` the complete file is not moved to `path`, but left to that draft. Weights of `draft` that the bundle
+        has in the same order are not written again.
+        """
+        self._tensors = WeightFile(path, durable=durable, draft=draft, compare=into is None)
+        self._file = self._tensors.file
+        self._into = into
         self._members: dict[str, bytes | memoryview] = {}
         self._weights: list[Weight] = []
         self._index: dict[tuple[str, tuple[int, ...], str], int] = {}
         self._places: dict[str, tuple[int, int]] = {}
-        self._crc = 0
         self._finished = False
-        try:
-            self._file.write(bytes(PAGE))  # the weight file's header, known in `finish`
-        except BaseException:
-            self._file.discard()
-            raise
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +94,8 @@ class BundleWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.discard()
+        if self._into is None or not self._finished:
+            self._file.discard()
         if error is None and not self._finished:
             raise InternalError("a bundle was begun but not finished")
 
@@ -115,7 +120,7 @@ class BundleWriter:
             return known
         place = self._places.get(digest)
         if place is None:
-            place = self._places[digest] = (self._append_tensor(data), data.nbytes)
+            place = self._places[digest] = (self._tensors.append(data, digest), data.nbytes)
         self._weights.append(Weight(dtype=name, shape=shape, offset=place[0], nbytes=place[1], sha256=digest))
         self._index[key] = len(self._weights) - 1
         return self._index[key]
@@ -165,16 +170,16 @@ class BundleWriter:
     ) -> Manifest:
         """Write members and manifest, check every reference as a reader does, and move the file to its path.
 
-        With `key` the bundle is signed.
+        With `key` the bundle is signed. A file for a draft is not moved.
 
         Raises BundleManifestError (HC304), a bug in the caller, for an invalid reference or size.
         """
         if self._finished:
             raise InternalError("a bundle was finished twice")
-        end = self._file.position
-        entries = [Entry(WEIGHTS_NAME, end - PAGE, self._crc, 0, PAGE)]
-        members = [Member(name=WEIGHTS_NAME, size=end - PAGE, sha256=None)]
-        self._file.patch(0, local_header(WEIGHTS_NAME, end - PAGE, self._crc, PAGE))
+        self._tensors.close()
+        size = self._tensors.end - PAGE
+        entries = [Entry(WEIGHTS_NAME, size, self._tensors.crc, 0, PAGE)]
+        members = [Member(name=WEIGHTS_NAME, size=size, sha256=None)]
         for name in sorted(self._members):
             data = self._members[name]
             entry = self._append_member(name, data)
@@ -207,21 +212,12 @@ class BundleWriter:
 
             entries.append(self._append_member(SIGNATURE_NAME, to_member([sign(key, digest)])))
         self._file.write(directory(entries, self._file.position))
-        self._file.commit()
+        if self._into is None:
+            self._file.commit()
+        else:
+            self._into.keep(self._file, self._tensors.written)
         self._finished = True
         return manifest
-
-    def _append_tensor(self, data: memoryview) -> int:
-        offset = self._file.position - PAGE
-        padding = bytes(aligned(offset) - offset if data.nbytes else 0)
-        self._crc = zlib.crc32(padding, self._crc)
-        self._file.write(padding)
-        offset += len(padding)
-        for start in range(0, data.nbytes, _CHUNK):
-            chunk = data[start : start + _CHUNK]
-            self._crc = zlib.crc32(chunk, self._crc)
-            self._file.write(chunk)
-        return offset if data.nbytes else 0
 
     def _append_member(self, name: str, data: bytes | memoryview) -> Entry:
         view = memoryview(data).cast("B")

@@ -14,8 +14,10 @@ from heterocc.artifacts.errors import HeteroccError, PassError
 from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import make_folder
 from heterocc.artifacts.signing.keys import SigningKey, read_signing_key
+from heterocc.artifacts.weight_file import Draft
 from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
+from heterocc.compiler.checking.ahead import VectorsAhead
 from heterocc.compiler.collection import collecting_rarely
 from heterocc.compiler.importer.as_written import graph_as_written
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
@@ -66,14 +68,17 @@ def compile_model(
     packs = options.stop_after is None or options.stop_after == "pack"
     if isinstance(options.sign, Path):
         options = replace(options, sign=read_signing_key(options.sign))
-    with reading(files_of(source, options)):
+    with reading(files_of(source, options)), VectorsAhead() as vectors, Draft(target) as draft:
         show = reporter or Reporter()
         measures = options.stop_after in (None, "lower", "pack")
+        ahead = vectors if measures else None
+        place = target if packs else None
         jobs = []
         for number, request in enumerate(shape_requests(options)):
             with _leaving_out(request, show):
-                place = target if packs else None
-                jobs.append(prepare(source, options, show, place, request, further=number > 0, measures=measures))
+                further = number > 0
+                job = prepare(source, options, show, place, request, further=further, measures=measures, ahead=ahead)
+                jobs.append(job)
         jobs = [job for job in jobs if not job.is_idle]
         require_different([(job.request, job.model) for job in jobs])
         if options.stop_after == "import":
@@ -83,7 +88,9 @@ def compile_model(
             )
             nodes = f"{len(job.model.graph.nodes)} nodes imported"
             return replace(_report(jobs, [VariantReport(MAIN, plan)]), plans=(), summary=nodes)
-        return _compile(jobs, target)
+        if packs and target.parent.is_dir():
+            jobs[0].draft = draft
+        return _compile(jobs, draft)
 
 
 @collecting_rarely()
@@ -143,7 +150,7 @@ def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter |
     return prepare(as_source(model), options, reporter or Reporter()).variants.query
 
 
-def _compile(jobs: Sequence[Job], target: Path) -> CompileReport:
+def _compile(jobs: Sequence[Job], draft: Draft) -> CompileReport:
     """Place, lower, check and pack the variants of all jobs, of which the first has the bundle's first shapes."""
     options, reporter = jobs[0].options, jobs[0].reporter
     jobs = [job for job in jobs if _can(job, job.place)]
@@ -185,11 +192,12 @@ def _compile(jobs: Sequence[Job], target: Path) -> CompileReport:
     with packing as progress, timed(jobs[0].variants.seconds, "pack"):
         asked = [report for report, variant in zip(reports, built, strict=True) if not variant.spec.automatic]
         texts = {f"graphs/{name}": text for report in asked for name, text in graphs(report)}
+        target = draft.target
         make_folder(target.parent)
         vectors = [job.golden([p for p in parts if p.model is job.model]) for job in jobs]
         goldens = [found for found in vectors if found is not None]
         key = options.sign if isinstance(options.sign, SigningKey) else None
-        pack(target, jobs[0].model, parts, goldens=goldens, texts=texts, progress=progress, key=key)
+        pack(target, jobs[0].model, parts, goldens=goldens, texts=texts, progress=progress, key=key, draft=draft)
     names = tuple(report.name for report in reports)
     return replace(_report(jobs, reports), output=target, size=target.stat().st_size, variants=names)
 

@@ -13,13 +13,15 @@ from heterocc.artifacts.dtypes import container, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError, UnsupportedOpError
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.names import file_name
+from heterocc.artifacts.weight_file import Draft
 from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.pack import GoldenVectors, VariantParts, half_nodes, paired_nodes
 from heterocc.compiler.build.tuning import remembered
+from heterocc.compiler.checking.ahead import VectorsAhead
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.feed import feed_for
-from heterocc.compiler.checking.memory import Memory, open_memory
-from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
+from heterocc.compiler.checking.memory import Memory
+from heterocc.compiler.checking.vectors import Vectors, golden_vectors
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
@@ -51,6 +53,7 @@ class Job:
     `requested` are all variants that the user asked for, `specs` those with code of their own.
     `assumed` are notes on default bounds of dynamic dimensions, which apply if a GPU runs nodes.
     `known` are all outputs of ONNX Runtime for `feed`, and `outputs` those of the golden vectors.
+    `ahead` may have begun to look for test vectors. `draft` is for the bundle that the first check writes.
     `memory` has what earlier compiles of the model computed with ONNX Runtime; None if there is no cache.
     `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
     `unchecked` is the same for the report, or the reason why nothing is compared.
@@ -77,6 +80,8 @@ class Job:
     known: Mapping[str, Any] | None = None
     builder: Builder | None = None
     checker: Checker | None = None
+    ahead: VectorsAhead = field(default_factory=VectorsAhead)
+    draft: Draft | None = None
     memory: Memory | None = None
     inputs: Path | None = None
 
@@ -160,7 +165,9 @@ class Job:
         devices = all_devices(spec.devices for spec in self.specs)
         self.builder = Builder(self.model, devices, self.reporter, measure=self.options.measure)
         if self.feed is not None and self.options.check:
-            self.checker = Checker(self.model, self.feed, self.reporter, known=self.known, memory=self.memory)
+            self.checker = Checker(
+                self.model, self.feed, self.reporter, known=self.known, memory=self.memory, draft=self.draft
+            )
         for spec, variant in zip(self.specs, self.placed, strict=True):
             with self.request.naming():
                 if self.policy == MEASURED:
@@ -257,7 +264,8 @@ class Job:
         """
         try:
             with self.reporter.stage("running ONNX Runtime"), timed(self.variants.seconds, "reference"):
-                found = self._found_vectors()
+                reads = not self.options.recheck
+                found, self.memory = self.ahead.vectors(self.model, self.inputs, self.options.seed, reads=reads)
         except InputError as error:
             blamed = empty_at_fault(self.request.shapes, error, self.request.dims)
             if blamed is not None:
@@ -290,16 +298,6 @@ class Job:
 
     def _inputs(self) -> list[Value]:
         return [self.model.graph.values[name] for name in self.model.graph.inputs]
-
-    def _found_vectors(self) -> Vectors:
-        """The vectors, as ONNX Runtime computes them here or in an earlier compile of the same model."""
-        self.memory = open_memory(self.model, self.inputs, self.options.seed, reads=not self.options.recheck)
-        found = None if self.memory is None else self.memory.vectors()
-        if found is None:
-            found = find_vectors(self.model, self.inputs, self.options.seed)
-            if self.memory is not None:
-                self.memory.keep_vectors(found)
-        return found
 
     def _refused_hint(self) -> str:
         inputs = Hint("inputs that the model accepts (`inputs`), ", "inputs that the model accepts with --inputs, ")

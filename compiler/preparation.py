@@ -8,6 +8,7 @@ from pathlib import Path
 from heterocc.artifacts.errors import Hint, ShapeOptionError
 from heterocc.artifacts.files.writing import require_writable
 from heterocc.compiler.build.tuning import left_out
+from heterocc.compiler.checking.ahead import VectorsAhead
 from heterocc.compiler.devices.config import config_texts
 from heterocc.compiler.devices.cpu_targets import with_cpu_targets, with_possible_products
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
@@ -69,12 +70,13 @@ def prepare(
     further: bool = False,
     measures: bool = False,
     calibrated: bool = True,
+    ahead: VectorsAhead | None = None,
 ) -> Job:
     """Import the model, resolve the devices and query them. Options are checked before the import.
 
     `target` is the file that the command will write. `request` are the shapes, by default the only ones that the
     options request; `further` marks those after the first. `measures` allows the policy `measured`, `calibrated` the
-    use of times that `heterocc calibrate` stored.
+    use of times that `heterocc calibrate` stored. `ahead` begins to look for the model's test vectors.
     """
     request = request or _only_request(options)
     _require_places(options, target)
@@ -113,6 +115,8 @@ def prepare(
     )
     lists, unpaired = with_possible_products(lists, fall_back=bool(options.cpu_targets))
     model, assumed = with_planned_sizes(model, request.bounds, all_devices(lists))
+    if ahead is not None:
+        ahead.begin(model, options.inputs, options.seed, reads=not options.recheck)
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
     for note in (*model.notes, *notes, *untargeted, *unpaired, *passed_over):
         if note != ORT_IS_LAST:
@@ -128,7 +132,7 @@ def prepare(
         reporter.note(note)
     builder = VariantBuilder(model, query, passes, trace, reporter, seconds, measured)
     job = Job(source.path.name, options, reporter, model, specs, builder, request, further, policy)
-    job.assumed = assumed
+    job.ahead, job.assumed = ahead or job.ahead, assumed
     job.specs = tuple(map(job.at_shapes, specs))
     return job
 

@@ -99,6 +99,18 @@ class AtomicFile:
                 offset += written
                 data = data[written:]
 
+    @property
+    def unfinished(self) -> Path:
+        """The temporary file, which others may read before `commit`; not with `compare`, which may leave it empty."""
+        return self._temporary
+
+    def truncate(self, position: int) -> None:
+        """Drop what was written from `position` on, and go on from there; not with `compare`."""
+        with self._explained():
+            os.ftruncate(self._fd, position)
+            os.lseek(self._fd, position, os.SEEK_SET)
+        self.position = position
+
     def commit(self) -> None:
         """Make the file durable, where that is wanted, and move it to its path."""
         with self._explained():

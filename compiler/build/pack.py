@@ -17,6 +17,7 @@ from heterocc.artifacts.errors import InternalError, InvalidGraphError
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.signing.keys import SigningKey
 from heterocc.artifacts.version import __version__
+from heterocc.artifacts.weight_file import Draft
 from heterocc.artifacts.writer import BundleWriter
 from heterocc.compiler.build.ends import ends
 from heterocc.compiler.build.sharing import Stored, plain_weights
@@ -94,9 +95,11 @@ def pack(
     progress: Progress | None = None,
     key: SigningKey | None = None,
     durable: bool = True,
+    draft: Draft | None = None,
+    into: Draft | None = None,
 ) -> m.Manifest:
     """Write the bundle; `texts` are further members such as `.dot` graphs. `progress` counts `weights_of(variants)`.
-    With `key` the bundle is signed. `durable` is as for BundleWriter.
+    With `key` the bundle is signed. `durable`, `draft` and `into` are as for BundleWriter.
 
     The same input gives the same bytes. Raises OutputFileError (HC111) if the file cannot be written.
     """
@@ -106,10 +109,10 @@ def pack(
         [_specs(parts.model or model, parts.inputs, sequences=sequences) for parts in variants],
         [_specs(parts.model or model, parts.outputs, sequences=sequences) for parts in variants],
     )
-    with BundleWriter(path, durable=durable) as writer:
+    with BundleWriter(path, durable=durable, draft=draft, into=into) as writer:
         codes: dict[tuple[str, int, str], str] = {}
         every = [piece.lowered for parts in variants for piece in parts.pieces]
-        plain = dict(zip(every, plain_weights(every), strict=True))
+        plain = dict(zip(every, plain_weights(every, model.digests), strict=True))
         records = tuple(
             _variant(writer, parts.model or model, parts, codes, plain, progress or Progress()) for parts in variants
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heterocc.artifacts.manifest import Layout
-from heterocc.compiler.importer.digests import digest
+from heterocc.compiler.importer.digests import Digests, digest
 from heterocc.compiler.lower.arranged import Arranged, Deferred, Elements, elements, in_layout
 
 if TYPE_CHECKING:
@@ -29,20 +29,21 @@ Stored = dict[int, Arranged]
 """By number of the parameter, those that the bundle holds plain."""
 
 
-def plain_weights(partitions: Sequence[LoweredPartition]) -> list[Stored]:
-    """For each partition of a bundle, the parameters that a runtime is to arrange.
+def plain_weights(partitions: Sequence[LoweredPartition], known: Digests) -> list[Stored]:
+    """For each partition of a bundle, the parameters that a runtime is to arrange. `known` are the model's digests.
 
     A weight that is read in several layouts is stored once, plain; so is one that its layout makes much larger, or
     widens. All others are stored as they are read.
     """
-    digests = _Digests(_source(part, number).nbytes for part in partitions for number in range(len(part.params)))
+    sizes = (_source(part, number).nbytes for part in partitions for number in range(len(part.params)))
+    names = _Names(sizes, known)
     layouts: dict[str, set[Layout | None]] = {}
     for part in partitions:
         for number in range(len(part.params)):
             arranged = _arranged(part, number)
             source = _source(part, number)
             if source.nbytes >= LEAST:
-                layouts.setdefault(digests.of(source), set()).add(None if arranged is None else arranged.layout)
+                layouts.setdefault(names.of(source), set()).add(None if arranged is None else arranged.layout)
     found: list[Stored] = []
     for part in partitions:
         stored: Stored = {}
@@ -50,7 +51,7 @@ def plain_weights(partitions: Sequence[LoweredPartition]) -> list[Stored]:
             arranged = _arranged(part, number)
             if arranged is None or arranged.source.nbytes < LEAST:
                 continue
-            shared = len(layouts[digests.of(arranged.source)]) > 1
+            shared = len(layouts[names.of(arranged.source)]) > 1
             narrow = arranged.layout.widens is not None
             if (narrow or shared or array.nbytes > GROWTH * arranged.source.nbytes) and _gives(arranged, array):
                 stored[number] = arranged
@@ -80,11 +81,12 @@ def _gives(arranged: Arranged, param: Elements) -> bool:
     return bool(np.allclose(made.reshape(-1), array.reshape(-1), rtol=1e-5, atol=1e-6, equal_nan=True))
 
 
-class _Digests:
+class _Names:
     """Names of arrays by content: SHA-256, or the place of an array whose size no other has. Each is hashed once."""
 
-    def __init__(self, sizes: Iterable[int]) -> None:
+    def __init__(self, sizes: Iterable[int], digests: Digests) -> None:
         self._sizes = Counter(sizes)
+        self._digests = digests
         self._known: dict[int, tuple[Elements, str]] = {}
 
     def of(self, array: Elements) -> str:
@@ -92,10 +94,9 @@ class _Digests:
         found = self._known.get(id(array))
         if found is None:
             alone = self._sizes[array.nbytes] == 1
-            found = self._known[id(array)] = (array, f"alone {id(array)}" if alone else _digest(array))
+            found = self._known[id(array)] = (array, f"alone {id(array)}" if alone else self._digest(array))
         return found[1]
 
-
-def _digest(array: Elements) -> str:
-    found = array.sha256 if isinstance(array, Deferred) else digest(array)
-    return f"{array.dtype.name} {found}"
+    def _digest(self, array: Elements) -> str:
+        found = array.sha256 if isinstance(array, Deferred) else self._digests.known(array) or digest(array)
+        return f"{array.dtype.name} {found}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import HeteroccError, InputError, LoweringError
+from heterocc.artifacts.weight_file import Draft
 from heterocc.compiler.build.build import BuiltPlan
 from heterocc.compiler.build.pack import Piece, VariantParts, pack
 from heterocc.compiler.checking.bisect import beyond_half, first_wrong_kernel
@@ -57,6 +59,7 @@ class Checker:
 
     `feed` holds the graph's inputs by internal name, `known` values that ONNX Runtime computed from them in one run.
     Code that was checked before is not run again; `memory` has the verdicts of earlier compiles for the same inputs.
+    `draft` gets the bundle of the first partition that runs.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Checker:
         base: Tolerance = FLOAT32,
         known: Mapping[str, Any] | None = None,
         memory: Memory | None = None,
+        draft: Draft | None = None,
     ) -> None:
         self._model = model
         self._feed = dict(feed)
@@ -74,6 +78,7 @@ class Checker:
         self._reporter = reporter
         self._base = base
         self._memory = memory
+        self._draft = draft
         self._remembered: set[LoweredPartition] = set()
         self._verdicts: dict[LoweredPartition, Verdict] = {}
 
@@ -157,16 +162,15 @@ class Checker:
     def _run(self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]) -> _Run | HeteroccError:
         """Run a partition and compare its outputs; returns the error if the run raises one."""
         binaries = b""
-        with scratch_folder("check") as folder:
-            try:
-                with load(self._pack(folder, job, lowered)) as session:
-                    results = session.run({name: values[name] for name in job.inputs})
-                    if job.device.keeps_binaries:  # after the run: PoCL compiles for the sizes of launches
-                        binaries = session.kernel_binaries().get(job.name, b"")
-            except InputError:
-                raise
-            except HeteroccError as error:
-                return error
+        try:
+            with self._bundle(job, lowered) as bundle, load(bundle) as session:
+                results = session.run({name: values[name] for name in job.inputs})
+                if job.device.keeps_binaries:  # after the run: PoCL compiles for the sizes of launches
+                    binaries = session.kernel_binaries().get(job.name, b"")
+        except InputError:
+            raise
+        except HeteroccError as error:
+            return error
         judge = self._judge(job, values, job.outputs)
         found = tuple(judge.compare(name, results[name], values[name]) for name in job.outputs)
         short = job.device.half or job.device.rounds_products
@@ -189,10 +193,9 @@ class Checker:
     def _whole_cost(self, built: BuiltPlan) -> list[PrecisionCost]:
         """The cost for the model's outputs, of all partitions in turn; warns if rounding does not explain it."""
         graph = self._model.graph
-        with scratch_folder("check") as folder:
-            pieces = [Piece(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True)]
-            with load(self._packed(folder, pieces, graph.inputs, graph.outputs)) as session:
-                results = session.run({name: self._feed[name] for name in graph.inputs})
+        pieces = [Piece(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True)]
+        with self._packed(pieces, graph.inputs, graph.outputs) as bundle, load(bundle) as session:
+            results = session.run({name: self._feed[name] for name in graph.inputs})
         expected = Reference(self._model, graph.outputs).run(self._feed)
         halved = [job for job in built.jobs if job.device.half or job.device.rounds_products]
         half = [name for job in halved if job.device.half for name in job.nodes]
@@ -215,10 +218,7 @@ class Checker:
         if not inside:
             return ()
         expected = Reference(self._model, inside, nodes=job.nodes, inputs=job.inputs).run(feed)
-        with (
-            scratch_folder("check") as folder,
-            load(self._pack(folder, job, lowered)) as session,
-        ):
+        with self._bundle(job, lowered) as bundle, load(bundle) as session:
             found = beyond_half(session, feed, job.name, expected)
         return tuple(
             Fault(job.device.name, (graph.producer[v],), f"{v} reaches {largest:.4g}; float16 ends at {LARGEST:.0f}")
@@ -241,10 +241,7 @@ class Checker:
             feed = {name: values[name] for name in job.inputs}
             wanted = list(dict.fromkeys((*inside, *job.outputs)))
             expected = Reference(self._model, wanted, nodes=job.nodes, inputs=job.inputs).run(feed)
-            with (
-                scratch_folder("check") as folder,
-                load(self._pack(folder, job, lowered)) as session,
-            ):
+            with self._bundle(job, lowered) as bundle, load(bundle) as session:
                 culprit = first_wrong_kernel(session, feed, job.name, expected, self._judge(job, feed, wanted))
             if culprit is not None:
                 nodes = next(k.nodes for k in lowered.kernels if k.symbol == culprit.kernel)
@@ -283,15 +280,23 @@ class Checker:
         """The model with internal names only, because values between partitions have no user-visible names."""
         return replace(self._model, sources={}, dimensions={})
 
-    def _pack(self, folder: Path, job: PartitionJob, lowered: LoweredPartition) -> Path:
-        return self._packed(folder, [Piece(job, lowered)], job.inputs, job.outputs)
+    def _bundle(self, job: PartitionJob, lowered: LoweredPartition) -> AbstractContextManager[Path]:
+        return self._packed([Piece(job, lowered)], job.inputs, job.outputs)
 
-    def _packed(self, folder: Path, pieces: Sequence[Piece], inputs: Sequence[str], outputs: Sequence[str]) -> Path:
-        path = folder / "check.hcb"
+    @contextmanager
+    def _packed(self, pieces: Sequence[Piece], inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[Path]:
+        """A bundle of some partitions: the draft if it is not written yet, else a file that is removed."""
         devices = tuple({piece.job.device.name: piece.job.device for piece in pieces}.values())
-        parts = VariantParts("check", devices, tuple(pieces), tuple(inputs), tuple(outputs), "", "")
-        pack(path, self._plain(), [parts], durable=False)
-        return path
+        parts = [VariantParts("check", devices, tuple(pieces), tuple(inputs), tuple(outputs), "", "")]
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            pack(draft.target, self._plain(), parts, into=draft)
+            assert draft.path is not None
+            yield draft.path
+            return
+        with scratch_folder("check") as folder:
+            pack(folder / "check.hcb", self._plain(), parts, durable=False)
+            yield folder / "check.hcb"
 
 
 def _precision(jobs: Sequence[PartitionJob]) -> str:

@@ -23,6 +23,28 @@ SECONDS = 600
 """The time limit in seconds of one run of a model; a loop may have any number of iterations."""
 
 
+class Stop:
+    """Ends the runs of references from another thread: those that go on, and any that begins later."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._limits: list[Any] = []
+        self._stopped = False
+
+    def now(self) -> None:
+        """End all runs; they raise an error."""
+        with self._lock:
+            self._stopped = True
+            for limit in self._limits:
+                limit.terminate = True
+
+    def watch(self, limit: Any) -> None:
+        """Let `now` end the run with these options of ONNX Runtime."""
+        with self._lock:
+            self._limits.append(limit)
+            limit.terminate = self._stopped
+
+
 class Reference:
     """The model (or some of its nodes) in ONNX Runtime, without its optimisations, so that every value can be read.
 
@@ -31,7 +53,7 @@ class Reference:
     `inputs` and `outputs` are names of the imported graph. With `shaken`, inputs and weights are perturbed in their
     last bits, so that results show the effect of rounding alone. Values that the nodes in `half` write, and weights
     that they read, are rounded to float16 if a device may do so; factors of the products of the nodes in `paired` are
-    rounded to bfloat16. Uses one CPU session. Not thread-safe.
+    rounded to bfloat16. `stop` ends runs early. Uses one CPU session. Not thread-safe.
 
     Raises ModelRunError if ONNX Runtime finds the model invalid, InputError if it only lacks one of its operators.
     """
@@ -46,9 +68,11 @@ class Reference:
         shaken: bool = False,
         half: Collection[str] = (),
         paired: Collection[str] = (),
+        stop: Stop | None = None,
     ) -> None:
         graph = model.graph
         self._model = model
+        self._stop = stop
         self._whole = nodes is None
         self._change = _shaken if shaken else _contiguous
         self.inputs = tuple(graph.inputs if inputs is None else inputs)
@@ -105,6 +129,8 @@ class Reference:
         assert self._session is not None
         limit = onnxruntime_package().RunOptions()
         limit.log_severity_level = 4
+        if self._stop is not None:
+            self._stop.watch(limit)
         timer = threading.Timer(SECONDS, setattr, (limit, "terminate", True))
         timer.daemon = True
         timer.start()

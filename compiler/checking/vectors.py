@@ -15,7 +15,7 @@ from heterocc.compiler.build.pack import GoldenVectors
 from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, QUANTISED, blindness
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.checking.judge import Judge, coarse_values
-from heterocc.compiler.checking.reference import Reference
+from heterocc.compiler.checking.reference import Reference, Stop
 from heterocc.compiler.importer.inputs.seeded import DRAWS
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import random_values
@@ -35,8 +35,8 @@ class Vectors:
     random: Mapping[str, str]
 
 
-def find_vectors(model: ImportedModel, path: Path | None, seed: int) -> Vectors:
-    """Run ONNX Runtime on the user's file, or on seeded inputs.
+def find_vectors(model: ImportedModel, path: Path | None, seed: int, stop: Stop | None = None) -> Vectors:
+    """Run ONNX Runtime on the user's file, or on seeded inputs; `stop` ends the runs early.
 
     If the model fails on seeded inputs, or the comparison of an output proves little, others are drawn, up to DRAWS
     times; those with the fewest such outputs are chosen.
@@ -45,7 +45,7 @@ def find_vectors(model: ImportedModel, path: Path | None, seed: int) -> Vectors:
     an operator, and the errors of `feed_for` for the file.
     """
     graph = model.graph
-    reference = Reference(model, graph.outputs)
+    reference = Reference(model, graph.outputs, stop=stop)
     random = random_values(model)
     computed = [o for o in dict.fromkeys(graph.outputs) if o in graph.producer and o not in random]
     best: Vectors | None = None

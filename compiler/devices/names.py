@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from heterocc.artifacts.dtypes import CARRIED, NUMERIC_DTYPES
@@ -121,7 +121,8 @@ def resolve_lists(
     `MULTI:GPU,CPU` among them becomes a list for each of its devices. `fast_math` is for devices without a value of
     the property.
     """
-    resolver = _Resolver(_described(device_files), accelerators() if present is None else present, traits)
+    find = accelerators if present is None else lambda: present
+    resolver = _Resolver(_described(device_files), find, traits)
     resolved = [devices for names in lists for devices in resolver.resolve(_request(names), joined(names))]
     every = {d.name: d for devices in resolved for d in devices}
     properties = tuple(properties)
@@ -176,14 +177,25 @@ def _request(names: str | Sequence[str]) -> DeviceRequest:
 
 
 class _Resolver:
-    """Resolves lists of names and collects notes."""
+    """Resolves lists of names and collects notes. It asks drivers only if a name needs it: loading them takes time."""
 
-    def __init__(self, described: dict[str, TargetDevice], here: Accelerators, traits: ModelTraits) -> None:
+    def __init__(
+        self, described: dict[str, TargetDevice], find: Callable[[], Accelerators], traits: ModelTraits
+    ) -> None:
         self.described = described
-        self.here = here
-        self.present = here.devices
+        self.find = find
         self.traits = traits
         self.notes: list[str] = []
+
+    @property
+    def here(self) -> Accelerators:
+        """The accelerators of this machine."""
+        return self.find()
+
+    @property
+    def present(self) -> tuple[TargetDevice, ...]:
+        """Those that have a device."""
+        return self.here.devices
 
     def resolve(self, request: DeviceRequest, text: str) -> list[tuple[TargetDevice, ...]]:
         """The devices of each list that a request stands for: one, but with MULTI one for each device."""
@@ -304,7 +316,7 @@ class _Resolver:
         missing: HeteroccError | None = None
         for name in names:
             try:
-                device = _Resolver(self.described, self.here, self.traits)._one(name)
+                device = _Resolver(self.described, self.find, self.traits)._one(name)
             except (DriverMissingError, UnknownDeviceError) as error:
                 if not self._is_label(name):
                     raise
@@ -350,7 +362,7 @@ class _Resolver:
 
     def _note_own(self, device: TargetDevice) -> None:
         """Note what a name stands for, as for a list that names the device."""
-        quiet = _Resolver(self.described, self.here, self.traits)
+        quiet = _Resolver(self.described, self.find, self.traits)
         quiet._one(device.name)
         self.notes.extend(note for note in quiet.notes if note.startswith(device.name + " "))
 

@@ -21,23 +21,38 @@ def digest(array: np.ndarray[Any, Any]) -> str:
 
 
 class Digests:
-    """SHA-256 digests of arrays that do not change, remembered by identity. Not thread-safe."""
+    """SHA-256 digests of arrays that do not change, remembered by where their elements are.
+
+    It keeps the arrays. Several threads may use it; at worst they hash an array twice.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[np.ndarray[Any, Any], str]] = {}
+        self._known: dict[tuple[int, ...], tuple[np.ndarray[Any, Any], str]] = {}
 
     def of(self, array: np.ndarray[Any, Any]) -> str:
         """The digest of an array's elements; see `digest`."""
-        found = self._known.get(id(array))
+        key = _key(array)
+        found = self._known.get(key)
         if found is None:
-            found = self._known[id(array)] = (array, digest(array))
+            found = self._known[key] = (array, digest(array))
         return found[1]
+
+    def known(self, array: np.ndarray[Any, Any]) -> str | None:
+        """The digest of an array, or of another with the same elements in memory, if it was computed before."""
+        found = self._known.get(_key(array))
+        return None if found is None else found[1]
 
     def compute(self, arrays: Iterable[np.ndarray[Any, Any]]) -> None:
         """Hash the large ones of several arrays side by side, for later calls of `of`."""
-        large = {id(a): a for a in arrays if a.nbytes >= _LARGE and not a.dtype.hasobject and id(a) not in self._known}
+        keys = ((_key(a), a) for a in arrays if a.nbytes >= _LARGE and not a.dtype.hasobject)
+        large = {key: a for key, a in keys if key not in self._known}
         if len(large) > 1:
             with ThreadPoolExecutor(_THREADS) as pool:
-                ordered = sorted(large.values(), key=lambda array: -array.nbytes)
-                for array, found in zip(ordered, pool.map(digest, ordered), strict=True):
-                    self._known[id(array)] = (array, found)
+                ordered = sorted(large.items(), key=lambda found: -found[1].nbytes)
+                for (key, array), found in zip(ordered, pool.map(digest, [a for _, a in ordered]), strict=True):
+                    self._known[key] = (array, found)
+
+
+def _key(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    """The place and number of the bytes of an array in row-major order; other arrays are only like themselves."""
+    return (array.ctypes.data, array.nbytes) if array.flags.c_contiguous else (id(array),)

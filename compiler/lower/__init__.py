@@ -28,5 +28,9 @@ def lowering_for(device: TargetDevice) -> Lowering:
             hint="list CPU, an OpenCL device or ORT",
         )
     module, name = _LOWERINGS[device.backend]
+    if device.backend != "ort":
+        from heterocc.compiler.lower.tvm_fixes.start import import_tvm
+
+        import_tvm(device.backend)
     back_end: Lowering = getattr(import_module(f"{__name__}.{module}"), name)()
     return back_end

@@ -20,6 +20,7 @@ from heterocc.artifacts.errors import BundleError, BundleHashError, FileMissingE
 from heterocc.artifacts.manifest import Device, Manifest, ModelInfo, Partition, Producer, Variant
 from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.reader import open_bundle
+from heterocc.artifacts.weight_file import Draft
 from heterocc.artifacts.writer import BundleWriter
 from tests.artifacts.bundle_sample import CODE, PLAN, spec, weights, write_sample
 
@@ -32,7 +33,13 @@ def sample(tmp_path: Path) -> Path:
 
 def bundle_of(path: Path, arrays: list[np.ndarray], dtypes: list[str | None] | None = None) -> Bundle:
     """A bundle with one partition, whose params are `arrays`."""
-    with BundleWriter(path) as writer:
+    write_bundle(path, arrays, dtypes)
+    return open_bundle(path)
+
+
+def write_bundle(path: Path, arrays: list[np.ndarray], dtypes: list[str | None] | None = None, **drafts: Draft) -> None:
+    """Write the bundle of `bundle_of`, from or into a draft."""
+    with BundleWriter(path, **drafts) as writer:
         names = dtypes or [None] * len(arrays)
         params = tuple(writer.add_weight(a, d) for a, d in zip(arrays, names, strict=True))
         part = Partition(
@@ -58,7 +65,6 @@ def bundle_of(path: Path, arrays: list[np.ndarray], dtypes: list[str | None] | N
         )
         model = ModelInfo(name="m", sha256="0" * 64, opsets={}, inputs=(spec("x", 1),), outputs=(spec("y", 1),))
         writer.finish(producer=Producer(heterocc="0"), model=model, variants=(variant,))
-    return open_bundle(path)
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from heterocc.artifacts.manifest import Layout
 from heterocc.compiler.build.sharing import plain_weights
+from heterocc.compiler.importer.digests import Digests
 from heterocc.compiler.lower.arranged import Arranged, block, layout
 from heterocc.compiler.lower.backend import LoweredPartition
 
@@ -33,13 +34,13 @@ def packed(groups: int, source: np.ndarray = PLAIN) -> tuple[np.ndarray, Arrange
 
 
 def test_a_weight_that_is_read_in_one_layout_is_stored_in_it() -> None:
-    assert plain_weights([partition(packed(4)), partition(packed(4, PLAIN.copy()))]) == [{}, {}]
+    assert plain_weights([partition(packed(4)), partition(packed(4, PLAIN.copy()))], Digests()) == [{}, {}]
 
 
 def test_a_weight_that_is_read_in_several_layouts_is_stored_plain() -> None:
-    two = plain_weights([partition(packed(4)), partition((PLAIN, None), packed(8, PLAIN.copy()))])
+    two = plain_weights([partition(packed(4)), partition((PLAIN, None), packed(8, PLAIN.copy()))], Digests())
     assert [list(stored) for stored in two] == [[0], [1]]
-    with_plain = plain_weights([partition(packed(4)), partition((PLAIN.copy(), None))])
+    with_plain = plain_weights([partition(packed(4)), partition((PLAIN.copy(), None))], Digests())
     assert [list(stored) for stored in with_plain] == [[0], []]
 
 
@@ -50,7 +51,7 @@ def test_a_layout_that_makes_a_weight_much_larger_is_made_at_load() -> None:
         found = layout((rows * rows, 512), [block([(512, 9, 1)], planes=512)], matrix.tolist())
         assert found is not None
         array = (np.kron(matrix, matrix) @ source.reshape(512, 9).T).astype(np.float32)
-        (kept,) = plain_weights([partition((array, Arranged(source, found)))])
+        (kept,) = plain_weights([partition((array, Arranged(source, found)))], Digests())
         assert bool(kept) == stored
 
 
@@ -58,17 +59,13 @@ def test_small_weights_are_stored_as_they_are_read() -> None:
     small = PLAIN[:, :8].copy()
     arranged = Arranged(small, Layout(shape=(512,), blocks=(block([(8, 1, 64), (64, 8, 1)]),)))
     array = np.ascontiguousarray(small.T).reshape(-1)
-    assert plain_weights([partition((array, arranged)), partition((small, None))]) == [{}, {}]
+    assert plain_weights([partition((array, arranged)), partition((small, None))], Digests()) == [{}, {}]
 
 
 def test_a_layout_that_does_not_give_the_weight_is_not_used() -> None:
     array, arranged = packed(4)
     other = dataclasses.replace(arranged, layout=swapped(8))
-    assert plain_weights([partition((array, other)), partition((PLAIN, None))]) == [{}, {}]
+    assert plain_weights([partition((array, other)), partition((PLAIN, None))], Digests()) == [{}, {}]
     large = Layout(shape=(2**20,), blocks=arranged.layout.blocks)
-    assert plain_weights(
-        [partition((np.zeros(2**20, np.float32), Arranged(PLAIN, large))), partition((PLAIN, None))]
-    ) == [
-        {},
-        {},
-    ]
+    partitions = [partition((np.zeros(2**20, np.float32), Arranged(PLAIN, large))), partition((PLAIN, None))]
+    assert plain_weights(partitions, Digests()) == [{}, {}]

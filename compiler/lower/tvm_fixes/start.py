@@ -1,0 +1,57 @@
+"""The import of TVM, without what takes two fifths of it.
+
+TVM looks up objects and operators that are not there: types of a library that it loads later, and names for printing
+what only its CUDA back end has. Each of them ends in an exception of its C++ code, and the first one in a process reads
+the symbols of all libraries for a stack trace that nobody sees: a quarter of a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+_AUTOLOAD = "TVM_DEVICE_BACKEND_AUTOLOAD"
+"""TVM's variable; with `0` it imports no back ends of its own, and no packages that call themselves back ends."""
+
+_EXTRA = "libtvm_runtime_extra.so"
+"""TVM's library that has the types which TVM looks up before it loads it."""
+
+
+def import_tvm(backend: str) -> None:
+    """Import TVM, unless it has been imported, and then what it has for a back end of a GPU."""
+    if "tvm" not in sys.modules:
+        with _no_back_ends():
+            _load_extra()
+            import_module("tvm")
+    if backend in ("cuda", "opencl", "vulkan"):
+        from tvm.backend.loader import load
+
+        load(backend)
+
+
+@contextlib.contextmanager
+def _no_back_ends() -> Iterator[None]:
+    if _AUTOLOAD in os.environ:
+        yield
+        return
+    os.environ[_AUTOLOAD] = "0"
+    try:
+        yield
+    finally:
+        del os.environ[_AUTOLOAD]
+
+
+def _load_extra() -> None:
+    """Load the library with the types, where the wheel has it; else TVM reports them missing as before."""
+    found = importlib.util.find_spec("tvm")
+    if found is None or found.origin is None:
+        return
+    import_module("tvm_ffi")  # loads the library that this one needs
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(str(Path(found.origin).parent / "lib" / _EXTRA))

@@ -1,0 +1,39 @@
+"""The import of TVM in a fresh process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import os, sys
+from heterocc.compiler.lower.tvm_fixes.start import import_tvm
+before = dict(os.environ)
+import_tvm(sys.argv[1])
+import_tvm(sys.argv[1])
+from tvm.backend.loader import is_loaded
+from tvm_ffi import core, get_global_func
+from tvm.runtime.disco.session import DRef
+names = ("cuda", "metal", "opencl", "vulkan")
+print(*(name for name in names if is_loaded(name)), dict(os.environ) == before)
+sorts = get_global_func("tvm.contrib.sort.argsort", allow_missing=True)
+print(sorts is not None, hasattr(DRef, "__tvm_ffi_type_info__"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "automatic", "loaded"),
+    [
+        ("cpu", None, ""),
+        ("opencl", None, "opencl "),
+        ("cuda", None, "cuda "),
+        ("cpu", "1", "cuda metal opencl vulkan "),
+    ],
+)
+def test_only_the_back_end_in_use_is_loaded(backend: str, automatic: str | None, loaded: str) -> None:
+    env = {**os.environ, **({} if automatic is None else {"TVM_DEVICE_BACKEND_AUTOLOAD": automatic})}
+    done = subprocess.run([sys.executable, "-c", SCRIPT, backend], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{loaded}True", "True True"], done.stderr
