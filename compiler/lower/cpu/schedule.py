@@ -31,6 +31,7 @@ from heterocc.compiler.lower.cpu.common_code import families, with_common_code
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.generate import generate
+from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
     from tvm.target import Target
 
-Packed = Packing | Panels | FilteredPanels | IntegerPanels | PairPanels
+Packed = Packing | Panels | FilteredPanels | IntegerPanels | LimitedPanels | PairPanels
 
 
 def schedule_kernels(
@@ -105,7 +106,9 @@ def schedule_kernels(
         for _, family in groupby(counted("scheduling kernels", ordered), itemgetter(0)):
             choices: list[Choice] = []
             for _, symbol, function in family:
-                here = dataclasses.replace(isa, bfloat=True) if symbol in paired else isa
+                here = dataclasses.replace(
+                    isa, bfloat=symbol in paired, weights_of=partial(_weights_of, module, symbol)
+                )
                 constant, inside = weights.get(symbol, frozenset()), parts.get(symbol, ())
                 write = partial(_written, function, constant, inside, here)
                 form = made, packings[symbol] = write(trail := Trail())
@@ -128,8 +131,16 @@ def _written(
     """A kernel with choices along a trail, and the packings of its weights; `parts` are arguments at any address."""
     scheduled, wanted = kernel_code(function, weights, dataclasses.replace(isa, choose=trail))
     made = without_scopes(at_any_address(scheduled, parts))
-    others = [trail.taken] if any(trail.taken) else []
+    others: list[object] = [trail.taken] if any(trail.taken) else []
+    others += [packing.key for packing in wanted if isinstance(packing, LimitedPanels)]  # they depend on the weights
     return made.with_attr(SOURCE, source(function, sorted(weights), sorted(parts), isa, *others)), wanted
+
+
+def _weights_of(module: KernelModule, symbol: str, number: int) -> list[np.ndarray]:
+    """The weights that the calls of a kernel have for an argument."""
+    calls = (b.value for b in bindings_of(module.mod["main"]) if is_kernel_call(b.value))
+    given = (arguments_of(call)[number] for call in calls if call.args[0].name_hint == symbol)
+    return [module.arrays[argument.name] for argument in given]
 
 
 def _paired(module: KernelModule, nodes: Collection[str]) -> frozenset[str]:

@@ -22,6 +22,8 @@ from heterocc.compiler.lower.cpu.generate.convolution.pointwise import generate_
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import generate_sized_planes
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
+from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
+from heterocc.compiler.lower.cpu.generate.integers.limited_product import generate_limited_product
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.integers.product import generate_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -52,7 +54,7 @@ KINDS = (
 PAIRED = (generate_paired_product, generate_planes, generate_sized_planes, generate_depthwise, generate_paired_direct)
 """Those that precede them if factors are rounded to bfloat16."""
 
-Packings = tuple[Panels | FilteredPanels | IntegerPanels | PairPanels, ...]
+Packings = tuple[Panels | FilteredPanels | IntegerPanels | LimitedPanels | PairPanels, ...]
 _Done = tuple[tirx.PrimFunc, Packings]
 
 
@@ -75,7 +77,7 @@ def generate(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> _Do
         return of(*(PAIRED if isa.bfloat else ()), *kinds, read=kernel)
     integers = attempt(lambda: read_integer_kernel(function, weights))
     if integers is not None:
-        return of(generate_integer_product, generate_integer_depthwise, read=integers)
+        return of(generate_limited_product, generate_integer_product, generate_integer_depthwise, read=integers)
     gated = attempt(lambda: generate_gated(function, weights, isa))
     if gated is not None:
         return gated

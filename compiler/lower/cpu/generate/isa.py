@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import tvm
 
 from heterocc.compiler.lower.choices import Choose, best
@@ -15,8 +17,11 @@ if TYPE_CHECKING:
     from tvm.target import Target
 
 
-Dot = Literal["bytes", "pairs", "single"]
-"""Products of integers that one instruction adds up in a 32-bit lane: of four bytes, two 16-bit numbers, or one."""
+Dot = Literal["bytes", "limited", "pairs", "single"]
+"""Products of integers that one instruction adds up in a 32-bit lane: of four bytes, two 16-bit numbers, or one.
+
+"limited" are four bytes by two instructions, which need small weights (`integers/limited.py`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,8 @@ class Isa:
     `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
     factors of products of float32 are rounded to bfloat16. `masks` is whether some lanes of a vector can be read and
     stored, where the others may be outside the memory. `fast_math` is whether faster ways with larger rounding errors
-    may be taken. `choose` picks one of the options that the models of a kernel's time find close.
+    may be taken. `choose` picks one of the options that the models of a kernel's time find close. `weights_of` gives
+    the weights that calls of the kernel have for an argument, by its number; none if they are not known.
     """
 
     lanes: int
@@ -37,6 +43,7 @@ class Isa:
     masks: bool = False
     fast_math: bool = False
     choose: Choose = field(default=best, compare=False, repr=False)
+    weights_of: Callable[[int], Sequence[np.ndarray]] = field(default=lambda _: (), compare=False, repr=False)
 
     @property
     def decided(self) -> Isa:

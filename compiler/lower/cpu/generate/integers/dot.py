@@ -1,7 +1,7 @@
 """Sums of products of unsigned and signed 8-bit integers in 32-bit lanes, by the instructions of each CPU.
 
 None of the forms saturates: AVX2's multiplication of bytes (`vpmaddubsw`) would, so products there are of 16-bit
-numbers.
+numbers, or of weights that are limited (`limited.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ from heterocc.compiler.lower.cpu.generate.emit import vector
 from heterocc.compiler.lower.cpu.generate.isa import Dot, Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 
-GROUPS: dict[Dot, int] = {"bytes": 4, "pairs": 2, "single": 1}
+GROUPS: dict[Dot, int] = {"bytes": 4, "limited": 4, "pairs": 2, "single": 1}
 """Terms that one instruction multiplies and adds in each lane."""
 
 _BYTES = {16: "llvm.x86.avx512.vpdpbusd.512", 4: "llvm.aarch64.neon.usdot.v4i32.v16i8"}
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
+_LIMITED = {16: "llvm.x86.avx512.pmaddubs.w.512", 8: "llvm.x86.avx2.pmadd.ub.sw"}
+"""Products of unsigned and signed bytes, of which two are added in each 16 bits, by 32-bit lanes of the vectors."""
+
+
+def has_limited(isa: Isa) -> bool:
+    """Whether products of limited weights have an instruction."""
+    return isa.dot == "pairs" and isa.lanes in _LIMITED
 
 
 def group_of(isa: Isa) -> int:
@@ -37,7 +44,7 @@ def numbers(buffer: tirx.Buffer, start: tirx.Expr, count: int, isa: Isa) -> tirx
     group = group_of(isa)
     if isa.dot == "single":
         return build.broadcast(tirx.Cast("int32", buffer[start]), isa.lanes)
-    if count == group and dtype_of(buffer) == {"bytes": "uint8", "pairs": "int16"}[isa.dot]:
+    if count == group and dtype_of(buffer) == {"bytes": "uint8", "limited": "uint8", "pairs": "int16"}[isa.dot]:
         number = tirx.reinterpret("int32", vector(buffer, start, group))
     else:
         bits = 32 // group
@@ -53,12 +60,27 @@ def dot(total: tirx.Expr, row: tirx.Expr, weights: tirx.Buffer, start: tirx.Expr
     lanes, ty = isa.lanes, f"int32x{isa.lanes}"
     group = group_of(isa)
     column = vector(weights, start, lanes * group)
+    if isa.dot == "limited":
+        return dot_limited(total, [(row, column)], isa)
     if isa.dot == "single":
         return total + row * tirx.Cast(ty, column)
     if isa.dot == "pairs":
         pairs = [tirx.reinterpret(f"int16x{2 * lanes}", row), tirx.Cast(f"int16x{2 * lanes}", column)]
         return total + tirx.call_llvm_intrin(ty, _PAIRS[lanes], *pairs)
     return tirx.call_llvm_intrin(ty, _BYTES[lanes], total, tirx.reinterpret(f"int8x{4 * lanes}", row), column)
+
+
+def dot_limited(total: tirx.Expr, pairs: Sequence[tuple[tirx.Expr, tirx.Expr]], isa: Isa) -> tirx.Expr:
+    """`total` plus the products of several groups of `numbers` and limited weights, whose sums fit in 16 bits."""
+    lanes, ty = isa.lanes, f"int16x{2 * isa.lanes}"
+    products = [
+        tirx.call_llvm_intrin(ty, _LIMITED[lanes], tirx.reinterpret(f"int8x{4 * lanes}", row), column)
+        for row, column in pairs
+    ]
+    narrow = products[0]
+    for more in products[1:]:
+        narrow = narrow + more
+    return total + tirx.call_llvm_intrin(f"int32x{lanes}", _PAIRS[lanes], narrow, tirx.const(1, ty))
 
 
 def row_groups(rows: Sequence[tirx.Expr], isa: Isa) -> tirx.Expr:

@@ -46,22 +46,33 @@ class IntegerPanels:
         return self.segments * self.groups * self.group * self.lanes
 
     @property
+    def vectors(self) -> int:
+        """Vectors of columns."""
+        return sum(r.count * r.size for r in self.runs)
+
+    @property
     def size(self) -> int:
         """Numbers in all."""
-        return sum(r.count * r.size for r in self.runs) * self.pitch
+        return self.vectors * self.pitch
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The packed copy of a weight."""
+        return self.in_tiles(self.spread(array))
+
+    def spread(self, array: np.ndarray) -> np.ndarray:
+        """A weight as (segments, groups, terms of a group, lanes of all vectors)."""
         matrix = array.reshape(self.shape).transpose(self.order).reshape(self.segments, self.terms, self.columns)
-        vectors = sum(r.count * r.size for r in self.runs)
-        starts = np.minimum(np.arange(vectors) * self.lanes, max(self.columns - self.lanes, 0))
+        starts = np.minimum(np.arange(self.vectors) * self.lanes, max(self.columns - self.lanes, 0))
         columns = (starts[:, None] + np.arange(self.lanes)).ravel()
         more = (self.groups * self.group - self.terms, max(self.lanes - self.columns, 0))
         spread = np.pad(matrix, ((0, 0), (0, more[0]), (0, more[1])))[:, :, columns]
-        spread = spread.reshape(self.segments, self.groups, self.group, vectors, self.lanes)
+        return spread.reshape(self.segments, self.groups, self.group, self.vectors * self.lanes)
+
+    def in_tiles(self, spread: np.ndarray) -> np.ndarray:
+        """What `spread` gives, in the order of the panels."""
         parts = []
         for run in self.runs:
-            part = spread[:, :, :, run.start : run.start + run.count * run.size]
+            part = spread[..., run.start * self.lanes : (run.start + run.count * run.size) * self.lanes]
             split = part.reshape(self.segments, self.groups, self.group, run.count, run.size, self.lanes)
             parts.append(split.transpose(3, 0, 1, 4, 5, 2).ravel())
         return np.ascontiguousarray(np.concatenate(parts))

@@ -50,15 +50,17 @@ class IntegerProduct:
 def generate_integer_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[IntegerPanels, ...]] | None:
     """The kernel written as a product of integers by a weight, None if it is not one."""
     found = find_integer_product(kernel)
-    given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
-    if found is None or not given or any(dtype_of(b) not in _STORED for b in given):
+    if found is None:
         return None
-    writer = _Writer(kernel, found, isa if isa.dot == "bytes" else isa.narrowed(found.columns.length))
+    writer = ProductWriter(kernel, found, isa if isa.dot == "bytes" else isa.narrowed(found.columns.length))
     return emit.written(kernel, {writer.panels.argument: writer.panels.size}, writer.write), (writer.panels,)
 
 
 def find_integer_product(kernel: Kernel) -> IntegerProduct | None:
     """Read a kernel as a product of unsigned numbers and a signed weight."""
+    given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
+    if not given or any(dtype_of(b) not in _STORED for b in given):
+        return None
     data, weight = kernel.through_copies(kernel.left), kernel.through_copies(kernel.right)
     if dtype_of(data) != "uint8" or dtype_of(weight) != "int8":
         return None
@@ -101,7 +103,7 @@ def _is_zero(expr: tirx.Expr) -> bool:
     return isinstance(expr, tirx.IntImm) and int(expr) == 0
 
 
-class _Writer:
+class ProductWriter:
     """Writes a product: tiles of columns, whose weights stay in a cache, each down all rows."""
 
     def __init__(self, kernel: Kernel, found: IntegerProduct, isa: Isa) -> None:
@@ -146,7 +148,7 @@ class _Writer:
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
-        self._data = self._widened(arguments) if self.widens else arguments.flat(found.buffer)
+        self.data = self._widened(arguments) if self.widens else arguments.flat(found.buffer)
         outer = tuple(a.length for a in found.outer)
         columns = sum(r.count for r in self.column_runs)
         tiles = sum(r.count for r in self.row_runs)
@@ -178,7 +180,7 @@ class _Writer:
         with emit.loop(rows, "unroll") as row:
             for buffer in sums:
                 emit.put(buffer, tirx.const(0, f"int32x{lanes}"), row * index(lanes), lanes)
-        self._segments(arguments, [*place, (found.rows, first)], number * index(self.panels.pitch), sums, rows)
+        self.add_terms(arguments, [*place, (found.rows, first)], panel, sums, rows)
         length = found.columns.length
         starts = [self._start((number + index(v)) * index(lanes)) for v in range(run.size)]
         store_tile(
@@ -202,20 +204,21 @@ class _Writer:
             return index(0)
         return tirx.min(column, index(length - lanes)) if length % lanes else column
 
-    def _segments(
-        self, arguments: Arguments, place: Place, base: tirx.Expr, sums: list[tirx.Buffer], rows: int
+    def add_terms(
+        self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], sums: list[tirx.Buffer], rows: int
     ) -> None:
-        """Add up all terms, segment by segment."""
+        """Add up all terms of a tile, segment by segment; `panel` is the run of its columns and its first vector."""
         found, panels = self.found, self.panels
+        base = panel[1] * index(panels.pitch)
         block = panels.groups * panels.group * self.isa.lanes * len(sums)
         with emit.loop(panels.segments) as segment:
             values = emit.unpacked(segment, [a.length for a in found.segments])
             there = [*place, *zip(found.segments, values, strict=True)]
             start = at(found.data, there)
             assert start is not None
-            self._segment(arguments, start, base + segment * index(block), sums, rows)
+            self.add_segment(arguments, start, base + segment * index(block), sums, rows)
 
-    def _segment(
+    def add_segment(
         self, arguments: Arguments, start: tirx.Expr, base: tirx.Expr, sums: list[tirx.Buffer], rows: int
     ) -> None:
         """Add up the terms of a segment: groups of them, then what is left."""
@@ -226,7 +229,7 @@ class _Writer:
         def step(group: tirx.Expr, count: int) -> None:
             with emit.loop(rows, "unroll") as row:
                 where = start + row * index(pitch) + group * index(panels.group)
-                number = numbers(self._data, where, count, self.isa)
+                number = numbers(self.data, where, count, self.isa)
                 for column, buffer in enumerate(sums):
                     weight = base + (group * index(len(sums)) + index(column)) * index(lanes * panels.group)
                     total = emit.vector(buffer, row * index(lanes), lanes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -57,7 +58,7 @@ class Generated:
         self._arguments = _arguments(module, inputs)
         constant = {n for n, (_, weight) in enumerate(self._arguments) if weight}
         self._shape = tuple(int(n) for n in functions[0].params[-1].shape)
-        self.isa: Isa = isa or isa_of(target)
+        self.isa: Isa = replace(isa or isa_of(target), weights_of=lambda number: [self._arguments[number][0]])
         self.done = generate(functions[0], constant, self.isa)
         self._target = target
 

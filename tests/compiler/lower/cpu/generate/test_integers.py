@@ -10,9 +10,12 @@ from onnx import helper
 
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
+from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
+from heterocc.compiler.lower.cpu.generate.tiles import runs
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.target import cpu_target
-from tests.compiler.lower.cpu.generate.generated import AVX512, Generated, runnable
+from tests.compiler.lower.cpu.generate.generated import AVX2, AVX512, Generated, runnable
 from tests.compiler.lower.lowered import execute, job, model
 from tests.few_examples import few
 
@@ -43,6 +46,11 @@ def drawn(seed: int, dtype: str, *shape: int) -> np.ndarray:
     return np.where(rng.integers(0, 2, shape), numbers, ends).astype(dtype)
 
 
+def trained(seed: int, *shape: int, deviation: float = 30.0) -> np.ndarray:
+    """Weights as training leaves them, of which few are large: some sums of neighbours exceed 128, most do not."""
+    return np.clip(np.random.default_rng(seed).normal(0, deviation, shape).round(), -128, 127).astype(np.int8)
+
+
 def exact(x: np.ndarray, w: np.ndarray, x_zero: np.ndarray, w_zero: np.ndarray) -> np.ndarray:
     return (x.astype(np.int64) - x_zero.astype(np.int64)) @ (w.astype(np.int64) - w_zero.astype(np.int64))
 
@@ -64,6 +72,104 @@ def test_a_product_of_integers_is_exact_at_the_ends_of_their_range(
     given = {"x": x, "z": np.array(zero, np.uint8)}
     kernel = Generated([node("MatMulInteger", ["x", "w", "z"], ["y"])], given, {"w": w}, target)
     np.testing.assert_array_equal(kernel.run("int32"), exact(x, w, given["z"], np.zeros((), np.int8)))
+
+
+PAIRS = DEVICES.filter(lambda attributes: attributes["mcpu"] in (AVX512, AVX2))
+
+
+@given(
+    PAIRS.map(lambda attributes: cpu_target(TargetDevice("CPU", "cpu", target=attributes))),
+    st.integers(1, 20),
+    st.one_of(st.integers(4, 40), st.sampled_from([64, 100, 256])),
+    st.sampled_from([16, 17, 31, 33, 64, 100]),
+    st.sampled_from([5.0, 20.0, 30.0, 45.0]),
+    st.integers(0, 99),
+)
+@few(16, deadline=None)
+def test_products_of_bytes_are_exact_where_pairs_of_weights_are_limited(
+    target: tvm.target.Target, rows: int, terms: int, columns: int, deviation: float, seed: int
+) -> None:
+    x, w = drawn(seed, "uint8", rows, terms), trained(seed, terms, columns, deviation=deviation)
+    given = {"x": x, "z": np.array(seed, np.uint8)}
+    kernel = Generated([node("MatMulInteger", ["x", "w", "z"], ["y"])], given, {"w": w}, target)
+    assert kernel.done is not None
+    assert deviation > 5 or [type(p) for p in kernel.done[1]] == [LimitedPanels]
+    np.testing.assert_array_equal(kernel.run("int32"), exact(x, w, given["z"], np.zeros((), np.int8)))
+
+
+@given(
+    PAIRS,
+    st.tuples(st.integers(1, 9), st.sampled_from([16, 24, 40])),
+    st.tuples(st.integers(1, 3), st.integers(1, 4)),
+    st.integers(1, 2),
+    st.integers(0, 99),
+)
+@few(10, deadline=None)
+def test_convolutions_by_limited_weights_are_exact(
+    target: dict[str, TargetAttr], channels: tuple[int, int], taps: tuple[int, int], stride: int, seed: int
+) -> None:
+    x, w = drawn(seed, "uint8", 1, channels[0], 9, 11), trained(seed, channels[1], channels[0], *taps)
+    attributes = {"pads": [1, 0, 1, 1], "strides": [stride] * 2}
+    made = model([node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)], {"x": x}, ["y"], {"w": w, "z": ZERO})
+    work = job(made, TargetDevice("CPU", "cpu", target=target))
+    found = execute(work, CpuLowering().lower(work), {"x": x})["y"]
+    wide = np.pad(x.astype(np.int64) - int(ZERO), ((0, 0), (0, 0), (1, 1), (0, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, taps, axis=(2, 3))[:, :, ::stride, ::stride]
+    np.testing.assert_array_equal(found, np.einsum("nchwyx,ocyx->nohw", windows, w.astype(np.int64)))
+
+
+@given(
+    st.tuples(st.integers(1, 3), st.integers(4, 21), st.integers(8, 40)),
+    st.sampled_from([1, 2]),
+    st.integers(1, 3),
+    st.booleans(),
+    st.integers(0, 99),
+)
+@few(30)
+def test_limited_weights_never_exceed_16_bits_and_what_is_left_completes_them(
+    sizes: tuple[int, int, int], depth: int, size: int, trains: bool, seed: int
+) -> None:
+    segments, terms, columns = sizes
+    w = trained(seed, *sizes, deviation=60) if trains else drawn(seed, "int8", *sizes)
+    tiles = runs(-(-columns // 8), size)
+    panels = IntegerPanels(0, sizes, (0, 1, 2), segments, terms, columns, 4, 8, tiles)
+    capacity = 2 * segments * panels.groups * panels.vectors
+    limited = LimitedPanels(panels, depth, capacity, ((segments, 100),))
+    packed = limited.apply(w)
+    assert len(packed) == limited.size
+    found = np.zeros((segments * 100 + terms, sum(r.count * r.size for r in tiles) * 8), np.int64)
+    main = packed[: panels.size]
+    for run in tiles:
+        width = run.size * 8
+        for tile in range(run.count):
+            first = run.start * panels.pitch + tile * run.size * panels.pitch
+            values = main[first : first + run.size * panels.pitch].astype(np.int64)
+            values = values.reshape(segments, panels.groups, run.size, 8, 4).transpose(0, 1, 4, 2, 3)
+            values = values.reshape(segments, panels.groups, 4, width)
+            whole = terms // 4 // depth * depth
+            deep = values[:, :whole].reshape(segments, -1, depth, 2, 2, width)
+            alone = values[:, whole:].reshape(segments, -1, 1, 2, 2, width)
+            column = slice((run.start + tile * run.size) * 8, (run.start + (tile + 1) * run.size) * 8)
+            for part in (deep, alone):
+                for sign in (1, -1):
+                    assert np.maximum(sign * part, 0).sum(axis=(2, 4)).max(initial=0) * 255 <= 32767 + (sign < 0)
+            for segment in range(segments):
+                rows = values[segment].reshape(-1, width)
+                assert not rows[terms:].any()
+                found[segment * 100 : segment * 100 + terms, column] += rows[:terms]
+    left = packed[panels.size :].tobytes()
+    numbers = np.frombuffer(left, "<i4", panels.vectors + 1)
+    offsets = np.frombuffer(left, "<i4", limited.capacity, 4 * len(numbers))
+    entries = np.frombuffer(left, np.int8, offset=4 * (len(numbers) + limited.capacity)).reshape(-1, 8, 4)
+    for vector in range(panels.vectors):
+        for entry in range(numbers[vector], numbers[vector + 1]):
+            pairs = entries[entry].astype(np.int64).reshape(-1, 2, 2)
+            assert np.maximum(pairs, 0).sum(axis=2).max() <= 128 and np.minimum(pairs, 0).sum(axis=2).min() >= -128
+            assert 0 <= offsets[entry] % 100 <= terms - 4
+            found[offsets[entry] : offsets[entry] + 4, vector * 8 : (vector + 1) * 8] += entries[entry].T
+    for segment in range(segments):
+        wanted = panels.spread(w)[segment].reshape(-1, found.shape[1])[:terms]
+        np.testing.assert_array_equal(found[segment * 100 : segment * 100 + terms], wanted)
 
 
 @given(TARGETS, SIZES, SIZES, st.integers(0, 99))
