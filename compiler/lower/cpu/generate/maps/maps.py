@@ -36,6 +36,7 @@ from heterocc.compiler.lower.cpu.generate.maps.linear_reads import with_linear_r
 from heterocc.compiler.lower.cpu.generate.maps.pieces import bare, cuts_along, with_value
 from heterocc.compiler.lower.cpu.generate.maps.repeats import find_repeated, write_repeated
 from heterocc.compiler.lower.cpu.generate.maps.seconds import every_second
+from heterocc.compiler.lower.cpu.generate.maps.tables import find_table, write_table
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
@@ -228,7 +229,7 @@ class _Writer:
     """Writes a map: the outer loops shared by the threads, the axis in vectors."""
 
     def __init__(self, nest: Nest, isa: Isa) -> None:
-        self.nest = nest
+        self.nest, self.isa = nest, isa
         size = max(itemsize(dtype) for s in nest.after for dtype in _types(s.value))
         self.lanes = max(1, isa.lanes * 4 // size)
         shape = _shape(nest)
@@ -243,6 +244,12 @@ class _Writer:
         """Write the kernel's body."""
         outer, axis, cuts = self.shape.outer, self.shape.axis, self.shape.cuts
         kind = "parallel" if typical(self.work) >= PARALLEL_ELEMENTS else "serial"
+        table = find_table(self.nest, self.isa.lanes)
+        if table is not None:
+            if table.given is None:
+                _Writer(table.byte, self.isa).write(arguments)
+            write_table(table, arguments, self.isa.lanes)
+            return
         turned = find_turned(self.nest, axis, self.lanes) if len(cuts) == 2 else None
         if turned is not None:
             write_turned(self.nest, arguments, turned, kind)

@@ -1,0 +1,155 @@
+"""Maps whose results follow from one byte: each of the 256 results is computed once, then looked up for every element.
+
+Chains of operators between quantised values are such maps: an activation of a dequantised value, quantised again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of, is_function, loads, nodes, outside_loads, uses
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import Element
+from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
+from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+ENTRIES = 256
+LEAST_ELEMENTS = 4096
+"""Elements below which making a table costs too large a part of the time."""
+
+FUNCTION = 20
+"""Instructions of a function, such as exp or erf, for a vector."""
+
+PER_CYCLE = 2
+LOOKUP = 1.6
+"""Cycles of a lookup."""
+
+_BYTES = ("uint8", "int8")
+_FREE = (tirx.Var, tirx.IntImm, tirx.FloatImm, TensorLoad)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A map of `count` elements: `byte` computes the byte of each, and `result` the result of a byte.
+
+    `byte` writes the bytes to the place of the results, `result` reads them from `entries`. `given` is the buffer that
+    has the bytes already, in the order of the results in memory, if there is one.
+    """
+
+    byte: Nest
+    result: Nest
+    entries: tirx.Buffer
+    count: int
+    given: tirx.Buffer | None
+
+
+def find_table(nest: Nest, lanes: int) -> Table | None:
+    """The map by a table, if a lookup takes less time than computing a result in vectors of `lanes` float32.
+
+    None for any other map, and for one of few elements.
+    """
+    count = prod(nest.extents)
+    *inner, last = nest.after
+    if not is_number(count) or count < LEAST_ELEMENTS or dtype_of(last.buffer) not in _BYTES:
+        return None
+    if any(nest.argument(s.buffer) is not None for s in inner) or nest.argument(last.buffer) is None:
+        return None
+    if sum(map(_instructions, nest.after)) / PER_CYCLE / lanes < LOOKUP:
+        return None
+    whole = replace(nest, before=tuple(inner), after=(last,)).inlined(last.value)
+    for part in sorted(_bytes_in(whole, last), key=lambda part: len(list(nodes(part)))):
+        entries = tirx.decl_buffer((ENTRIES,), dtype_of(part), "entries")
+        left = replace(last, value=_replaced(whole, part, tirx.BufferLoad(entries, [last.iters[-1]])))
+        if _depends(left, entries):
+            continue
+        if _instructions(left) / PER_CYCLE / lanes < LOOKUP:
+            return None
+        bytes_ = replace(last, value=part if dtype_of(part) == "uint8" else tirx.Cast("uint8", part))
+        byte, result = (replace(nest, before=(), after=(stage,)) for stage in (bytes_, left))
+        return Table(byte, result, entries, count, _in_order(nest, part, last))
+    return None
+
+
+def _bytes_in(expr: tirx.Expr, stage: Stage) -> Iterator[tirx.Expr]:
+    """The parts of an expression that are bytes and differ from element to element."""
+    for part in outside_loads(expr):
+        is_byte = isinstance(part, tirx.Cast | TensorLoad) and dtype_of(part) in _BYTES
+        if is_byte and any(uses(part, v) for v in stage.iters):
+            yield part
+
+
+def _replaced(expr: tirx.Expr, part: tirx.Expr, other: tirx.Expr) -> tirx.Expr:
+    def rule(found: tirx.Expr) -> tirx.Expr:
+        return other if tvm_ffi.structural_equal(found, part) else found
+
+    return tvm_ffi.structural_map(expr, [(type(part), rule)], order="post")
+
+
+def _depends(stage: Stage, entries: tirx.Buffer) -> bool:
+    """Whether a stage depends on the element in another way than by the entry of a table."""
+    if any(v.same_as(part) for part in outside_loads(stage.value) for v in stage.iters):
+        return True
+    others = [load for load in loads(stage.value) if not load.source.same_as(entries)]
+    return any(uses(i, v) for load in others for i in load.indices for v in stage.iters)
+
+
+def _instructions(stage: Stage) -> int:
+    parts = [part for part in outside_loads(stage.value) if not isinstance(part, _FREE)]
+    return sum(FUNCTION if is_function(part) else 1 for part in parts)
+
+
+def _in_order(nest: Nest, part: tirx.Expr, last: Stage) -> tirx.Buffer | None:
+    if not isinstance(part, TensorLoad) or nest.argument(part.source) is None:
+        return None
+    written = offset(list(last.iters), last.buffer, list(last.iters))
+    return part.source if offset(part.indices, part.source, list(last.iters)) == written else None
+
+
+def write_table(table: Table, arguments: Arguments, lanes: int) -> None:
+    """Write the results of the bytes that are in memory: in `given`, or in place of the results."""
+    nest, output = table.result, table.result.after[-1].buffer
+    entries, results = emit.scratch(ENTRIES, dtype_of(table.entries)), emit.scratch(ENTRIES, dtype_of(output))
+    with emit.loop(ENTRIES) as entry:
+        emit.put(entries, tirx.Cast(dtype_of(table.entries), entry), entry, 1)
+    *outer, last = range(len(nest.loops))
+    fixed = [(Axis((n,), (nest.extents[n],)), index(0)) for n in outer]
+    value = _replaced_buffer(nest.after[-1], table.entries, entries)
+    ends = _Ends(arguments, output, results)
+    with emit.loop(ENTRIES // lanes) as number, emit.loop(lanes, "vectorized") as lane:
+        place = [*fixed, (Axis((last,), (ENTRIES,)), number * index(lanes) + lane)]
+        Element(replace(nest, after=(value,)), ends, None, {}, place, lane).store()
+    read = arguments.flat(output if table.given is None else table.given)
+    parts = emit.shares(2 * table.count, 1, table.count)
+    with emit.shared_loop(parts, 2 * table.count) as part, emit.share_loop(part, parts, table.count) as element:
+        byte = tirx.Cast("int64", tirx.Cast("uint8", read[element]))
+        emit.put(arguments.flat(output), results[byte], element, 1)
+
+
+def _replaced_buffer(stage: Stage, old: tirx.Buffer, new: tirx.Buffer) -> Stage:
+    def rule(load: TensorLoad) -> tirx.Expr:
+        return tirx.BufferLoad(new, list(load.indices)) if load.source.same_as(old) else load
+
+    return replace(stage, value=tvm_ffi.structural_map(stage.value, [(TensorLoad, rule)], order="post"))
+
+
+class _Ends(Arguments):
+    """The arguments of a kernel, of which another buffer takes the place of one."""
+
+    def __init__(self, arguments: Arguments, old: tirx.Buffer, new: tirx.Buffer) -> None:
+        self._arguments, self._old, self._new = arguments, old, new
+
+    def shaped(self, buffer: tirx.Buffer) -> tirx.Buffer:
+        """The argument for `buffer`, in its own shape."""
+        return self._arguments.shaped(buffer)
+
+    def flat(self, buffer: tirx.Buffer) -> tirx.Buffer:
+        """The argument for `buffer`, or what takes its place, as a flat buffer."""
+        return self._new if buffer.same_as(self._old) else self._arguments.flat(buffer)
