@@ -21,8 +21,8 @@ from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.batches import can_loop, over_batch
 from heterocc.compiler.lower.cpu.channels_last import keep_channels_last
 from heterocc.compiler.lower.cpu.common_code import common_kernels
+from heterocc.compiler.lower.cpu.concatenations.joined_apart import joined_apart
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
-from heterocc.compiler.lower.cpu.joined_apart import joined_apart
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.measured import CloseChoices
 from heterocc.compiler.lower.cpu.narrow_weights import with_narrow_weights

@@ -28,6 +28,8 @@ from heterocc.compiler.lower.cpu.blocks import (
     with_loops,
 )
 from heterocc.compiler.lower.cpu.common_code import families, with_common_code
+from heterocc.compiler.lower.cpu.concatenations.in_place import joined_in_place, parts_among
+from heterocc.compiler.lower.cpu.concatenations.read_in_place import read_in_place
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.generate import generate
@@ -41,10 +43,8 @@ from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial, without_inner_threads
 from heterocc.compiler.lower.cpu.guarded import has_sizes, sized_kernel
-from heterocc.compiler.lower.cpu.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.cpu.measured import Choice, CloseChoices
-from heterocc.compiler.lower.cpu.read_in_place import read_in_place
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted

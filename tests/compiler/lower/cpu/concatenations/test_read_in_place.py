@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
-from tests.compiler.lower.cpu.test_in_place import floats, kernels_of
+from tests.compiler.lower.cpu.concatenations.test_in_place import floats, kernels_of
 from tests.compiler.lower.lowered import assert_same, execute, job, model, run_ort
 
 node = helper.make_node

@@ -10,7 +10,7 @@ import pytest
 from onnx import NodeProto, helper
 
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.compiler.lower.cpu.in_place import joined_arguments
+from heterocc.compiler.lower.cpu.concatenations.in_place import joined_arguments
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.pipeline import kernel_module
 from heterocc.compiler.lower.relax.kernels import KernelModule

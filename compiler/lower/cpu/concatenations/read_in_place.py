@@ -16,8 +16,8 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.backend import KernelInfo
 from heterocc.compiler.lower.cpu.blocks import is_iters, read_blocks
+from heterocc.compiler.lower.cpu.concatenations.in_place import BYTES, joined_arguments, merged
 from heterocc.compiler.lower.cpu.generate.places import Linear, linear
-from heterocc.compiler.lower.cpu.in_place import BYTES, joined_arguments, merged
 from heterocc.compiler.lower.relax.importer import dtype_name, static_shape
 from heterocc.compiler.lower.relax.kernels import Home, KernelModule
 from heterocc.compiler.lower.straight import (

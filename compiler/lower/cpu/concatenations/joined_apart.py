@@ -9,7 +9,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from heterocc.compiler.lower.cpu.in_place import joined_arguments
+from heterocc.compiler.lower.cpu.concatenations.in_place import joined_arguments
 from heterocc.compiler.lower.relax.fusion import is_inlined, not_fused
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, vars_of
 

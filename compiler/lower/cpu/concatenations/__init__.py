@@ -1,0 +1,1 @@
+"""Concatenations, and parts of values, that are not copied."""
