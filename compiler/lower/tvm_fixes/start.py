@@ -3,7 +3,8 @@
 TVM looks up objects and operators that are not there: types of a library that it loads later, and names for printing
 what only its CUDA back end has. Each of them ends in an exception of its C++ code, and the first one in a process reads
 the symbols of all libraries for a stack trace that nobody sees: a quarter of a second. For each of some fifty
-namespaces it lists all functions, one by one.
+namespaces it lists all functions, one by one. Its classes are abstract base classes, so that a test of a type takes
+four times as long as usual; a compile makes a million.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 _AUTOLOAD = "TVM_DEVICE_BACKEND_AUTOLOAD"
 """TVM's variable; with `0` it imports no back ends of its own, and no packages that call themselves back ends."""
@@ -31,6 +33,7 @@ def import_tvm(backend: str) -> None:
             _load_extra()
             with _functions_listed_once():
                 import_module("tvm")
+    _test_types_quickly()
     if backend in ("cuda", "opencl", "vulkan"):
         from tvm.backend.loader import load
 
@@ -47,6 +50,14 @@ def _no_back_ends() -> Iterator[None]:
         yield
     finally:
         del os.environ[_AUTOLOAD]
+
+
+def _test_types_quickly() -> None:
+    """Let `isinstance` ask for the classes that an object's class inherits: nothing is registered as a TVM class."""
+    from tvm_ffi import Object
+
+    kind: Any = type(Object)
+    kind.__instancecheck__ = type.__instancecheck__
 
 
 @contextlib.contextmanager

@@ -21,6 +21,10 @@ names = ("cuda", "metal", "opencl", "vulkan")
 print(*(name for name in names if is_loaded(name)), dict(os.environ) == before)
 sorts = get_global_func("tvm.contrib.sort.argsort", allow_missing=True)
 print(sorts is not None, hasattr(DRef, "__tvm_ffi_type_info__"))
+from tvm import ir, relax, tirx
+one = tirx.IntImm("int32", 1)
+kinds = (tirx.IntImm, ir.Expr, tirx.Var, relax.Expr)
+print(*(isinstance(one, kind) == issubclass(type(one), kind) for kind in kinds), isinstance(one, tirx.Var))
 """
 
 
@@ -36,4 +40,4 @@ print(sorts is not None, hasattr(DRef, "__tvm_ffi_type_info__"))
 def test_only_the_back_end_in_use_is_loaded(backend: str, automatic: str | None, loaded: str) -> None:
     env = {**os.environ, **({} if automatic is None else {"TVM_DEVICE_BACKEND_AUTOLOAD": automatic})}
     done = subprocess.run([sys.executable, "-c", SCRIPT, backend], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [f"{loaded}True", "True True"], done.stderr
+    assert done.stdout.splitlines() == [f"{loaded}True", "True True", "True True True True False"], done.stderr
