@@ -13,6 +13,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft.draft import to_tensor
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
+from heterocc.compiler.lower.ort.own_integers import with_own_integers
 from heterocc.runtime.execute.narrow import ort_value
 from heterocc.runtime.execute.ort_session import open_session, session_options
 
@@ -29,26 +30,25 @@ class OrtLowering:
     def lower(self, job: PartitionJob) -> LoweredPartition:
         """The partition as an ONNX model with its larger initializers external. Raises LoweringError (HC203)."""
         proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
-        outside = []
+        copies = with_own_integers(proto)
+        outside: dict[str, np.ndarray] = {}
         for tensor in proto.graph.initializer:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                array = job.model.weights[tensor.name]
+                array = job.model.weights[copies.get(tensor.name, tensor.name)]
                 if array.dtype.name in STORAGE:
-                    outside.append(tensor)
+                    outside[tensor.name] = np.ascontiguousarray(array)
                 else:  # the bundle format does not have 4-bit dtypes
                     tensor.CopyFrom(to_tensor(tensor.name, array))
-        params = tuple(np.ascontiguousarray(job.model.weights[t.name]) for t in outside)
-        names = tuple(t.name for t in outside)
         borders = (*job.inputs, *job.outputs)
-        reason = _border(job.model, borders) or _refusal(proto, dict(zip(names, params, strict=True)), optimise=True)
+        reason = _border(job.model, borders) or _refusal(proto, outside, optimise=True)
         if reason is not None:
             raise LoweringError(f"ONNX Runtime refuses partition {job.name}: {reason}")
         kernels = tuple(KernelInfo(n, (n,), job.model.graph.node_by_name[n].outputs) for n in job.nodes)
         return LoweredPartition(
             kind="onnx",
             code=proto.SerializeToString(deterministic=True),
-            params=params,
-            param_names=names,
+            params=tuple(outside.values()),
+            param_names=tuple(outside),
             kernels=kernels,
             dumps=Dumps(lambda: [("model.txt", onnx.printer.to_text(proto) + "\n")]),
         )
