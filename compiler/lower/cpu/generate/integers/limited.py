@@ -7,7 +7,6 @@ weight and multiplied apart, so that all sums are exact.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -71,37 +70,54 @@ class LimitedPanels:
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The packed copy of a weight. Raises ValueError if more is left of it than `capacity`."""
-        limited, left = _divided(self.panels.spread(array), self.depth, self.panels)
-        entries = [self._entries(left, vector) for vector in range(self.panels.vectors)]
-        numbers = np.cumsum([0, *map(len, entries)]).astype("<i4")
-        if numbers[-1] > self.capacity:
-            raise ValueError(f"{numbers[-1]} groups are left of a weight, and there is room for {self.capacity}")
+        panels = self.panels
+        limited, left = _divided(panels.spread(array), self.depth, panels)
+        entries, inverse = np.unique(left.keys(panels), return_inverse=True)
+        if len(entries) > self.capacity:
+            raise ValueError(f"{len(entries)} groups are left of a weight, and there is room for {self.capacity}")
+        vectors, segments, groups = _entries(entries, panels)
+        numbers = np.searchsorted(vectors, np.arange(panels.vectors + 1)).astype("<i4")
+        # The last group may have fewer terms: it is read with terms before it.
+        beyond = np.maximum(0, (groups + 1) * _GROUP - panels.terms)
         offsets = np.zeros(self.capacity, "<i4")
-        weights = np.zeros((self.capacity, self.panels.lanes, _GROUP), np.int8)
-        for number, (offset, columns) in enumerate(itertools.chain.from_iterable(entries)):
-            offsets[number] = offset
-            weights[number] = columns.T
-        parts = [self.panels.in_tiles(limited), numbers.view(np.int8), offsets.view(np.int8), weights.ravel()]
+        offsets[: len(entries)] = self._segment_offset(segments) + groups * _GROUP - beyond
+        weights = np.zeros((self.capacity, panels.lanes, _GROUP), np.int8)
+        weights[inverse, left.columns % panels.lanes, left.terms + beyond[inverse]] = left.weights
+        parts = [panels.in_tiles(limited), numbers.view(np.int8), offsets.view(np.int8), weights.ravel()]
         return np.concatenate(parts)
 
-    def _entries(self, left: Sequence[np.ndarray], vector: int) -> list[tuple[int, np.ndarray]]:
-        """The offset in the data and the weights (term, lane) of each group that is left of a vector."""
-        found = []
-        for part in left:
-            columns = _of_vector(part, self.panels, vector)
-            for segment, group in np.argwhere(columns.any(axis=(2, 3))):
-                first = int(group) * _GROUP
-                beyond = max(0, first + _GROUP - self.panels.terms)  # the last group may have fewer terms
-                shifted = np.roll(columns[segment, group], beyond, axis=0)
-                found.append((self._segment_offset(int(segment)) + first - beyond, shifted))
-        return found
-
-    def _segment_offset(self, segment: int) -> int:
-        offset = 0
+    def _segment_offset(self, segments: np.ndarray) -> np.ndarray:
+        offset: np.ndarray = np.zeros_like(segments)
         for length, step in reversed(self.steps):
-            segment, place = divmod(segment, length)
-            offset += place * step
+            segments, places = np.divmod(segments, length)
+            offset = offset + places * step
         return offset
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Weights that are left: the segment, group, term in the group, and column of all vectors of each."""
+
+    segments: np.ndarray
+    groups: np.ndarray
+    terms: np.ndarray
+    columns: np.ndarray
+    weights: np.ndarray
+
+    def keys(self, panels: IntegerPanels) -> np.ndarray:
+        """The numbers of their entries, ordered by vector: odd and even terms have entries of their own.
+
+        Neighbouring terms are then never both in one entry, so that its sums are limited, too.
+        """
+        places = (self.columns // panels.lanes * 2 + self.terms % 2) * panels.segments + self.segments
+        return places * panels.groups + self.groups
+
+
+def _entries(keys: np.ndarray, panels: IntegerPanels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The vector, segment and group of entries."""
+    places, groups = np.divmod(keys, panels.groups)
+    vectors, segments = np.divmod(places, panels.segments)
+    return vectors // 2, segments, groups
 
 
 def limited_panels(
@@ -117,7 +133,7 @@ def limited_panels(
     groups = panels.segments * panels.groups
     best, found = _COSTS[0] * groups, None
     for depth in (2, 1):
-        counts = [_count(_divided(array, depth, panels)[1], panels) for array in spread]
+        counts = [len(np.unique(_divided(array, depth, panels)[1].keys(panels))) for array in spread]
         cost = _COSTS[depth] * groups + _LEFT_COST * max(counts) / panels.vectors
         if cost < best:
             best, found = cost, LimitedPanels(panels, depth, _capacity(max(counts)), steps)
@@ -130,57 +146,46 @@ def _capacity(count: int) -> int:
     return -(-count // step) * step
 
 
-def _count(left: Sequence[np.ndarray], panels: IntegerPanels) -> int:
-    """The number of groups that are left of all vectors."""
-    some = (part.any(axis=2).reshape(-1, panels.vectors, panels.lanes).any(axis=2) for part in left)
-    return sum(int(np.count_nonzero(part)) for part in some)
-
-
-def _of_vector(spread: np.ndarray, panels: IntegerPanels, vector: int) -> np.ndarray:
-    return spread[..., vector * panels.lanes : (vector + 1) * panels.lanes]
-
-
-def _divided(spread: np.ndarray, depth: int, panels: IntegerPanels) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """A weight as (segments, groups, 4, columns) in what is limited and two arrays of what is left.
-
-    Neighbouring terms of these are never both left in one array, so that their sums are limited, too.
-    """
+def _divided(spread: np.ndarray, depth: int, panels: IntegerPanels) -> tuple[np.ndarray, _Left]:
+    """A weight as (segments, groups, 4, columns) in what is limited and what is left."""
     limited = spread.copy()
-    left = np.zeros_like(spread), np.zeros_like(spread)
     whole = panels.terms // _GROUP // depth * depth
-    _take_out(limited[:, :whole], [part[:, :whole] for part in left], depth)
-    _take_out(limited[:, whole:], [part[:, whole:] for part in left], 1)
-    return limited, left
+    parts = [_taken_out(limited[:, :whole], depth, 0), _taken_out(limited[:, whole:], 1, whole)]
+    return limited, _Left(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _take_out(limited: np.ndarray, left: Sequence[np.ndarray], depth: int) -> None:
-    """Move weights to `left`, by the parity of their term, until sums over `depth` groups are limited.
+def _taken_out(limited: np.ndarray, depth: int, first: int) -> list[np.ndarray]:
+    """Take weights out until sums over `depth` groups, of which `first` is the first, are limited: the fields of _Left.
 
-    A single weight is.
+    A single weight is limited.
     """
     segments, groups, _, columns = limited.shape
-    if not limited.size:
-        return
-    split = [a.reshape(segments, groups // depth, depth, 2, 2, columns) for a in (limited, *left)]
-    every, *out = split
-    # Of the pairs of each lane, the last weights first.
+    split = limited.reshape(segments, groups // depth, depth, 2, 2, columns)
+    where = np.nonzero(_exceeds([split[:, :, n, :, p] for n in range(depth) for p in (0, 1)]))
+    segment, several, pair, column = where
+    large = split[segment, several, :, pair, :, column]
+    found: list[list[np.ndarray]] = []
+    # The last weights first; each is left whole.
     for group in reversed(range(depth)):
         for parity in (1, 0):
             if (group, parity) == (0, 0):
                 continue
-            large = _exceeds(every)
-            if not large.any():
-                return
-            moved = every[:, :, group, :, parity]
-            kept = out[parity][:, :, group, :, parity]
-            kept[large] = moved[large]
-            moved[large] = 0
+            still = _exceeds([large[:, n, p] for n in range(depth) for p in (0, 1)])
+            place = first + several[still] * depth + group
+            terms = 2 * pair[still] + parity
+            found.append([segment[still], place, terms, column[still], large[still, group, parity]])
+            large[still, group, parity] = 0
+    split[segment, several, :, pair, :, column] = large
+    return [np.concatenate(field) for field in zip(*found, strict=True)]
 
 
-def _exceeds(split: np.ndarray) -> np.ndarray:
-    """Whether the sum of the positive or of the negative weights of each lane's pairs exceeds the limit."""
-    positive = np.maximum(split, 0).sum(axis=(2, 4), dtype=np.int16)
-    negative = np.minimum(split, 0).sum(axis=(2, 4), dtype=np.int16)
+def _exceeds(weights: Sequence[np.ndarray]) -> np.ndarray:
+    """Whether the sum of the positive or of the negative of several weights exceeds the limit."""
+    positive = np.zeros(weights[0].shape, np.int16)
+    negative = np.zeros(weights[0].shape, np.int16)
+    for weight in weights:
+        positive += np.maximum(weight, 0)
+        negative += np.minimum(weight, 0)
     found: np.ndarray = (positive > LIMIT) | (negative < -LIMIT)
     return found
 
