@@ -110,7 +110,8 @@ class _Left:
         Neighbouring terms are then never both in one entry, so that its sums are limited, too.
         """
         places = (self.columns // panels.lanes * 2 + self.terms % 2) * panels.segments + self.segments
-        return places * panels.groups + self.groups
+        found: np.ndarray = places * panels.groups + self.groups
+        return found
 
 
 def _entries(keys: np.ndarray, panels: IntegerPanels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
