@@ -14,7 +14,7 @@ from heterocc.artifacts.errors import ModelRunError
 from heterocc.compiler.build.pack import GoldenVectors
 from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, QUANTISED, blindness
 from heterocc.compiler.checking.feed import feed_for
-from heterocc.compiler.checking.judge import Judge, coarse_values
+from heterocc.compiler.checking.judge import Judge, coarse_values, step_of
 from heterocc.compiler.checking.reference import Reference, Stop
 from heterocc.compiler.importer.inputs.seeded import DRAWS
 from heterocc.compiler.importer.model import ImportedModel
@@ -90,7 +90,7 @@ def golden_vectors(
         inputs=inputs,
         outputs=outputs,
         rtol=base.rtol,
-        atol=base.atol,
+        atol=base.atol + max((step_of(model, name) for name in outputs), default=0.0),
         steps=QUANTISED.steps if coarse else 0,
         snr=max(0.0, least) if math.isfinite(least) else None,
     )

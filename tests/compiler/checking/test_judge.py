@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from heterocc.compiler.checking.judge import Judge, coarse_values
+from heterocc.compiler.checking.judge import Judge, coarse_values, step_of
 from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
@@ -51,6 +51,23 @@ def test_what_follows_a_quantiser_is_coarse(model: ImportedModel) -> None:
 def test_one_element_a_step_off_is_right_behind_a_quantiser_only(model: ImportedModel) -> None:
     assert verdict(model, "y", one())
     assert not verdict(model, "plain", one())
+
+
+@pytest.mark.parametrize(("steps", "right"), [(1, True), (2, False)])
+def test_one_step_is_right_however_small_the_other_elements_are(tmp_path: Path, steps: int, right: bool) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="quantise"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], name="back"),
+        helper.make_node("Transpose", ["d"], ["y"], name="turn", perm=[1, 0]),
+    ]
+    constants = {"s": STEP, "z": np.array(0, np.int8)}
+    model = import_model(save(tmp_path / "m.onnx", nodes, {"x": [4, 64]}, {"y": [64, 4]}, constants))
+    value = np.zeros((64, 4), np.float32)
+    value[0, 0] = STEP
+    change = np.zeros_like(value)
+    change[3, 1] = steps * STEP
+    assert step_of(model, "y") == STEP and step_of(model, "q") == 0
+    assert Judge(model, {"x": value.T}, ["y"]).compare("y", value + change, value).ok == right
 
 
 def test_every_element_two_steps_off_is_wrong(model: ImportedModel) -> None:
