@@ -132,7 +132,9 @@ def prepare(
         reporter.note(note)
     builder = VariantBuilder(model, query, passes, trace, reporter, seconds, measured)
     job = Job(source.path.name, options, reporter, model, specs, builder, request, further, policy)
-    job.ahead, job.assumed = ahead or job.ahead, assumed
+    job.assumed = assumed
+    if ahead is not None:
+        job.ahead = ahead
     job.specs = tuple(map(job.at_shapes, specs))
     return job
 

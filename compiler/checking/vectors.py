@@ -90,7 +90,7 @@ def golden_vectors(
         inputs=inputs,
         outputs=outputs,
         rtol=base.rtol,
-        atol=base.atol + max((step_of(model, name) for name in outputs), default=0.0),
+        atol=base.atol + QUANTISED.steps * max((step_of(model, name) for name in outputs), default=0.0),
         steps=QUANTISED.steps if coarse else 0,
         snr=max(0.0, least) if math.isfinite(least) else None,
     )

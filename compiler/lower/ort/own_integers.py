@@ -7,6 +7,8 @@ DequantizeLinear for each of its readers, which then share its weight.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import onnx
 from onnx import TensorProto
 
@@ -19,7 +21,7 @@ def with_own_integers(proto: onnx.ModelProto) -> dict[str, str]:
     graph = proto.graph
     signed = {t.name: t for t in graph.initializer if t.data_type == TensorProto.INT8}
     taken = {t.name for t in graph.initializer} | {v for n in graph.node for v in (n.name, *n.input, *n.output)}
-    _repeat_readers(graph, signed.keys() - {i.name for i in graph.input}, taken)
+    _repeat_readers(graph, signed, taken)
     seen: set[str] = set()
     copies: dict[str, str] = {}
     for node in graph.node:
@@ -34,7 +36,7 @@ def with_own_integers(proto: onnx.ModelProto) -> dict[str, str]:
     return copies
 
 
-def _repeat_readers(graph: onnx.GraphProto, signed: set[str], taken: set[str]) -> None:
+def _repeat_readers(graph: onnx.GraphProto, signed: Collection[str], taken: set[str]) -> None:
     """Add a DequantizeLinear of a weight for each reader of its output after the first, before that reader."""
     found = {n.output[0]: n for n in graph.node if n.op_type == "DequantizeLinear" and n.input[0] in signed}
     seen = {output.name for output in graph.output}

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import NodeProto, TensorProto, helper
 
 from heterocc.artifacts.errors import InputError, UnsupportedOpError
 from heterocc.compiler import compile_model
@@ -16,24 +15,9 @@ from heterocc.compiler.checking import ahead
 from heterocc.compiler.checking.ahead import VectorsAhead
 from heterocc.compiler.checking.reference import Reference, Stop
 from heterocc.compiler.importer.pipeline import import_model
-from tests.compiler.onnx_build import I64, model, node, save, value
+from tests.compiler.endless import endless
+from tests.compiler.onnx_build import node
 from tests.compiler.small import conv_net
-
-
-def endless(folder: Path, *others: NodeProto) -> Path:
-    """A loop that adds for hours, beside other nodes."""
-    body = helper.make_graph(
-        [node("Add", "s x", "t"), node("Identity", "go", "on")],
-        "body",
-        [value("i", [], I64), value("go", [], TensorProto.BOOL), value("s", [1])],
-        [value("on", [], TensorProto.BOOL), value("t", [1])],
-    )
-    loop = node("Loop", "n - x", "y", body=body)
-    inputs, outputs = [value("x", [1])], [value("y", [1])]
-    if others:
-        inputs.append(value("words", [2], TensorProto.STRING))
-        outputs.append(value("lower", [2], TensorProto.STRING))
-    return save(folder, model([loop, *others], inputs, outputs, {"n": np.array(2**60)}))
 
 
 def test_vectors_found_ahead_are_those_found_at_once(tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 from heterocc.artifacts.errors import InputError
 from heterocc.compiler import compile_model
 from heterocc.compiler.checking import reference
-from tests.compiler.onnx_build import I64, model, node, save, value
+from tests.compiler.endless import endless
 
 
 @pytest.mark.parametrize("trips", [2**40, 2**62])
@@ -19,14 +18,7 @@ def test_a_loop_that_does_not_end_ends_the_check_and_not_the_compile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trips: int
 ) -> None:
     monkeypatch.setattr(reference, "SECONDS", 1)
-    body = helper.make_graph(
-        [node("Add", "s x", "t"), node("Identity", "go", "on")],
-        "body",
-        [value("i", [], I64), value("go", [], TensorProto.BOOL), value("s", [1])],
-        [value("on", [], TensorProto.BOOL), value("t", [1])],
-    )
-    loop = node("Loop", "n - x", "y", body=body)
-    path = save(tmp_path, model([loop], [value("x", [1])], [value("y", [1])], {"n": np.array(trips)}))
+    path = endless(tmp_path, trips=trips)
     report = compile_model(path, tmp_path / "m.hcb", devices="CPU,ORT")
     assert any("no partition is checked" in text and "after 1 s" in text for text in report.warnings)
     np.savez(tmp_path / "x.npz", x=np.ones(1, np.float32))
