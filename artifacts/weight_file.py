@@ -109,6 +109,21 @@ class WeightFile:
         self.end, self.crc = following.end, following.crc
         return following.offset
 
+    def append_known(self, nbytes: int, sha256: str) -> int | None:
+        """Add a tensor of which only the digest is known, if the bundle that is replaced has it at this place.
+
+        Returns its offset; None, and nothing is added, if it does not, or there is none.
+        """
+        if not self._begun or not nbytes:
+            return None
+        offset = self._pad()
+        crc = self.file.keep(nbytes, sha256, self.crc)
+        if crc is None:
+            return None
+        self.end, self.crc = self.file.position, crc
+        self.written.append(Written(sha256, nbytes, offset, self.end, crc))
+        return offset
+
     def close(self) -> None:
         """Write the header: nothing can be added after it."""
         self._leave_draft()
@@ -116,15 +131,20 @@ class WeightFile:
 
     def _write(self, data: memoryview, sha256: str) -> Written:
         self._leave_draft()
-        offset = self.end - PAGE
-        padding = bytes(aligned(offset) - offset)
-        crc = zlib.crc32(padding, self.crc)
-        self.file.write(padding)
+        offset, crc = self._pad(), self.crc
         for start in range(0, data.nbytes, _CHUNK):
             chunk = data[start : start + _CHUNK]
             crc = zlib.crc32(chunk, crc)
             self.file.write(chunk)
-        return Written(sha256, data.nbytes, offset + len(padding), self.file.position, crc)
+        return Written(sha256, data.nbytes, offset, self.file.position, crc)
+
+    def _pad(self) -> int:
+        """Write zeros up to where a tensor may be, and return this offset."""
+        offset = aligned(self.end - PAGE)
+        padding = bytes(offset + PAGE - self.end)
+        self.file.write(padding)
+        self.end, self.crc = offset + PAGE, zlib.crc32(padding, self.crc)
+        return offset
 
     def _leave_draft(self) -> None:
         if not self._begun:

@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import zlib
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -114,14 +115,32 @@ class BundleWriter:
         shape = tuple(int(d) for d in array.shape)
         data = _raw(array)
         digest = sha256 or hashlib.sha256(data).hexdigest()
-        key = (name, shape, digest)
+        return self._index_of(name, shape, digest, lambda: (self._tensors.append(data, digest), data.nbytes))
+
+    def add_known_weight(self, dtype: str, shape: tuple[int, ...], nbytes: int, sha256: str) -> int | None:
+        """Store a tensor without its elements, if it was added, or the bundle at `path` has it where it would be.
+
+        Returns its index in `Manifest.weights`; None, and nothing is stored, if it is to be added with its elements.
+        """
+        place = self._places.get(sha256)
+        if place is None:
+            offset = self._tensors.append_known(nbytes, sha256)
+            if offset is None:
+                return None
+            place = (offset, nbytes)
+        found = place
+        return self._index_of(dtype, shape, sha256, lambda: found)
+
+    def _index_of(self, dtype: str, shape: tuple[int, ...], sha256: str, stored: Callable[[], tuple[int, int]]) -> int:
+        """The index of a tensor, which is stored if no other one has its bytes: `stored` returns offset and size."""
+        key = (dtype, shape, sha256)
         known = self._index.get(key)
         if known is not None:
             return known
-        place = self._places.get(digest)
+        place = self._places.get(sha256)
         if place is None:
-            place = self._places[digest] = (self._tensors.append(data, digest), data.nbytes)
-        self._weights.append(Weight(dtype=name, shape=shape, offset=place[0], nbytes=place[1], sha256=digest))
+            place = self._places[sha256] = stored()
+        self._weights.append(Weight(dtype=dtype, shape=shape, offset=place[0], nbytes=place[1], sha256=sha256))
         self._index[key] = len(self._weights) - 1
         return self._index[key]
 

@@ -49,5 +49,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$digest" ]; then
   .venv/bin/python -m pip uninstall -q -y heterocc 2>/dev/null
   .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation \
     -e packaging/runtime -e ".[$extras]"
+  # pip compiles the modules of an installation for Python, but not of an editable one: a compile would begin a second later.
+  .venv/bin/python -m compileall -q artifacts compiler passes packaging/runtime
   printf '%s\n' "$digest" >"$stamp"
 fi

@@ -87,6 +87,20 @@ class AtomicFile:
                 self.position += written
                 view = view[written:]
 
+    def keep(self, nbytes: int, sha256: str, crc: int) -> int | None:
+        """Append the bytes that the existing file has at this place, if they have this SHA-256; only with `compare`.
+
+        Returns the CRC-32 of what had `crc` with these bytes after it; None, and nothing is appended, if that file has
+        others or what was written before was not the same.
+        """
+        if self._earlier is None:
+            return None
+        with self._explained():
+            found = self._earlier.goes_on_with_digest(nbytes, sha256, crc)
+        if found is not None:
+            self.position += nbytes
+        return found
+
     def patch(self, offset: int, data: bytes) -> None:
         """Overwrite bytes that were already written."""
         with self._explained():

@@ -7,8 +7,12 @@ left as it is. Storing it again would take longer than everything else that such
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
@@ -56,6 +60,40 @@ class EarlierFile:
         self.head += view[:start]
         self.position += view.nbytes
         return True
+
+    def goes_on_with_digest(self, nbytes: int, sha256: str, crc: int) -> int | None:
+        """Whether the file has bytes with this SHA-256 next; if so they count as written.
+
+        Returns the CRC-32 of what had `crc` with these bytes after it; None if the digest is another one.
+        """
+        start, end = self.position, self.position + nbytes
+        if os.fstat(self._fd).st_size < end:
+            return None
+        with ThreadPoolExecutor(1) as pool:
+            digest = pool.submit(self._sha256, start, end)
+            for piece in self._pieces(start, end):
+                crc = zlib.crc32(piece, crc)
+            if digest.result() != sha256:
+                return None
+        self.head += os.pread(self._fd, min(HEAD - len(self.head), nbytes), start)
+        self.position = end
+        return crc
+
+    def _sha256(self, start: int, end: int) -> str:
+        found = hashlib.sha256()
+        for piece in self._pieces(start, end):
+            found.update(piece)
+        return found.hexdigest()
+
+    def _pieces(self, start: int, end: int) -> Iterator[memoryview]:
+        """The bytes between two positions, in pieces that are valid until the next one; fewer if the file ends."""
+        buffer = memoryview(bytearray(min(_PIECE, end - start)))
+        while start < end:
+            read = os.preadv(self._fd, [buffer[: end - start]], start)
+            if not read:
+                return
+            yield buffer[:read]
+            start += read
 
     def patch(self, offset: int, data: bytes) -> bool:
         """Overwrite bytes of the head; False, without a change, if some of them are not there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +25,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import target_arch
 from heterocc.compiler.importer.digests import digest
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.lower.arranged import Deferred, elements
+from heterocc.compiler.lower.arranged import Deferred, Elements, elements
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.progress import Progress
 from heterocc.runtime.fault_variables import honoured
@@ -211,8 +211,8 @@ def _variant(
         if key not in codes:
             codes[key] = writer.add_member(f"code/{folder}/{job.name}.{suffix}", lowered.code)
         params = []
-        for array, sha256 in _made_ahead(lowered, plain[lowered]):
-            params.append(writer.add_weight(array, sha256=sha256))
+        for weight in _stored(writer, lowered, plain[lowered]):
+            params.append(weight)
             progress.step()
         partitions.append(
             m.Partition(
@@ -256,33 +256,64 @@ def _variant(
     )
 
 
-def _made_ahead(lowered: LoweredPartition, plain: Stored) -> Iterator[tuple[np.ndarray[Any, Any], str]]:
-    """The weights to store for a partition, with their digests; each is made while the one before is written."""
+def _stored(writer: BundleWriter, lowered: LoweredPartition, plain: Stored) -> Iterator[int]:
+    """Store the weights of a partition, and give their indices.
+
+    Those with a digest from an earlier compile are not made as long as the bundle that is replaced has them.
+    """
+    for number in range(len(lowered.params)):
+        stored = _to_store(lowered, plain, number)
+        if isinstance(stored, Deferred):
+            known = writer.add_known_weight(stored.dtype.name, stored.shape, stored.nbytes, stored.sha256)
+            if known is None:
+                rest = _made_ahead(lowered, plain, number)
+                yield from (writer.add_weight(array, sha256=sha256) for array, sha256 in rest)
+                return
+            yield known
+        else:
+            array, sha256, _ = _made(lowered, plain, number)
+            yield writer.add_weight(array, sha256=sha256)
+
+
+def _made_ahead(lowered: LoweredPartition, plain: Stored, first: int) -> Iterator[tuple[np.ndarray[Any, Any], str]]:
+    """The weights to store for a partition from the number `first` on, with their digests.
+
+    Each is made while the one before is written, and while it is written itself, a digest that is known from an earlier
+    compile is proven. Raises InternalError after a weight that has another digest.
+    """
+    last = len(lowered.params) - 1
     with ThreadPoolExecutor(1) as pool:
-        ahead: Future[tuple[np.ndarray[Any, Any], str]] | None = None
-        for number in range(len(lowered.params)):
-            following = pool.submit(_made, lowered, plain, number)
-            if ahead is not None:
-                yield ahead.result()
-            ahead = following
-        if ahead is not None:
-            yield ahead.result()
+        ahead = pool.submit(_made, lowered, plain, first)
+        for number in range(first, last + 1):
+            array, sha256, proven = ahead.result()
+            proof = None if proven else pool.submit(_prove, array, sha256)
+            if number < last:
+                ahead = pool.submit(_made, lowered, plain, number + 1)
+            yield array, sha256
+            if proof is not None:
+                proof.result()
 
 
-def _made(lowered: LoweredPartition, plain: Stored, number: int) -> tuple[np.ndarray[Any, Any], str]:
-    """A weight to store for a partition, and its digest."""
-    stored = plain[number].source if number in plain else lowered.params[number]
+def _made(lowered: LoweredPartition, plain: Stored, number: int) -> tuple[np.ndarray[Any, Any], str, bool]:
+    """A weight to store for a partition, its digest, and whether this was computed from these bytes."""
+    stored = _to_store(lowered, plain, number)
     known = None if number in plain else lowered.digests.get(number)
     array = elements(stored)
-    if isinstance(stored, Deferred):
-        # The check of an earlier compile was one of weights with this digest.
-        if digest(array) != stored.sha256:
-            raise InternalError("a weight is not as it was when its partition was kept", hint=_CLEAR)
-        known = stored.sha256
-    found = known or digest(array)
+    found = stored.sha256 if isinstance(stored, Deferred) else known or digest(array)
     if number not in plain:
         lowered.digests[number] = found
-    return array, found
+    return array, found, not isinstance(stored, Deferred)
+
+
+def _to_store(lowered: LoweredPartition, plain: Stored, number: int) -> Elements:
+    """A weight as the bundle has it."""
+    return plain[number].source if number in plain else lowered.params[number]
+
+
+def _prove(array: np.ndarray[Any, Any], sha256: str) -> None:
+    """Raise InternalError unless an array has this digest: the check of an earlier compile was one of such weights."""
+    if digest(array) != sha256:
+        raise InternalError("a weight is not as it was when its partition was kept", hint=_CLEAR)
 
 
 def _bounds(model: ImportedModel, parts: VariantParts) -> dict[str, m.Bounds]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -30,20 +30,20 @@ class ImportedModel:
     `proto` is the normalised model, without the data of initializers in `weights`: node names equal
     `graph.nodes[i].name`, value names equal `graph.values` keys, both C identifiers. `weights` holds every constant by
     name (read-only arrays, external data mapped). `sources` are the original input and output names in model order,
-    by internal name. `sha256` is that of the source file and of its external data, if any. `notes` are
-    sentences for the user about unexpected steps of the import. `loose` are nodes whose bodies contradict the fixed
-    input shapes: a `subgraph` with one of them has inputs of unknown dimensions. `dimensions` are the names of
-    dimensions in the file, None for those without one, by the model's own names of inputs and outputs. `samples` are
-    shapes for inputs with dynamic dimensions, by the model's own names, with which ONNX Runtime runs the model.
-    `symbols` are the named dimensions of the inputs, and what follows from them; None if all sizes are fixed.
-    `planned` are the least and largest sizes of these for which memory of GPUs is planned; without them GPUs run no
-    node with a dynamic dimension. `contents` are the integers that nodes compute from shapes, if `at` fixed all
-    sizes. `classes` are the names of classes that outputs have numbers of, or columns for, by the model's own names.
+    by internal name. `source_digest` gives `sha256`. `notes` are sentences for the user about unexpected steps of the
+    import. `loose` are nodes whose bodies contradict the fixed input shapes: a `subgraph` with one of them has
+    inputs of unknown dimensions. `dimensions` are the names of dimensions in the file, None for those without one,
+    by the model's own names of inputs and outputs. `samples` are shapes for inputs with dynamic dimensions, by the
+    model's own names, with which ONNX Runtime runs the model. `symbols` are the named dimensions of the inputs, and
+    what follows from them; None if all sizes are fixed. `planned` are the least and largest sizes of these for
+    which memory of GPUs is planned; without them GPUs run no node with a dynamic dimension. `contents` are the
+    integers that nodes compute from shapes, if `at` fixed all sizes. `classes` are the names of classes that
+    outputs have numbers of, or columns for, by the model's own names.
     `digests` has the digests of `weights` that were computed.
     """
 
     name: str
-    sha256: str
+    source_digest: Callable[[], str] = field(compare=False)
     graph: Graph
     proto: onnx.ModelProto
     weights: Mapping[str, np.ndarray]
@@ -64,6 +64,11 @@ class ImportedModel:
         size = human_bytes(sum(array.nbytes for array in self.weights.values()))
         nodes = count(len(self.graph.nodes), "node")
         return f"<ImportedModel {self.name}: {nodes}; {count(len(self.weights), 'constant')}, {size}>"
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the source file and of its external data, if any; waits for the thread that computes it."""
+        return self.source_digest()
 
     @cached_property
     def protos(self) -> Mapping[str, onnx.NodeProto]:

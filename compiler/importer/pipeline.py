@@ -224,7 +224,7 @@ def _finish(
         open_shapes(draft.model)
     return ImportedModel(
         name=stem,
-        sha256=digest(),
+        source_digest=digest,
         graph=Graph(stem, tuple(nodes), values, inputs, outputs, frozenset(draft.weights)),
         proto=draft.model,
         weights=MappingProxyType(draft.weights),

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,11 +38,17 @@ def bundle_of(path: Path, arrays: list[np.ndarray], dtypes: list[str | None] | N
     return open_bundle(path)
 
 
-def write_bundle(path: Path, arrays: list[np.ndarray], dtypes: list[str | None] | None = None, **drafts: Draft) -> None:
-    """Write the bundle of `bundle_of`, from or into a draft."""
+def write_bundle(
+    path: Path,
+    arrays: list[np.ndarray],
+    dtypes: list[str | None] | None = None,
+    add: Callable[[BundleWriter, np.ndarray, str | None], int] = BundleWriter.add_weight,
+    **drafts: Draft,
+) -> None:
+    """Write the bundle of `bundle_of`, from or into a draft; `add` adds an array to it."""
     with BundleWriter(path, **drafts) as writer:
         names = dtypes or [None] * len(arrays)
-        params = tuple(writer.add_weight(a, d) for a, d in zip(arrays, names, strict=True))
+        params = tuple(add(writer, a, d) for a, d in zip(arrays, names, strict=True))
         part = Partition(
             name="p0",
             device=0,

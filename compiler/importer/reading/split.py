@@ -33,6 +33,9 @@ _GRAPH, _INITIALIZER = 7, 5
 _DIMS, _TYPE, _NAME, _RAW, _DOC = 1, 2, 8, 9, 12
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}
+_SLICE = 8 << 20
+"""Bytes of an array that are hashed while the next ones are read."""
+
 _HEADER = 20
 """The most bytes of a field's number and length."""
 
@@ -126,9 +129,11 @@ class _Pieces:
     def array(self, start: int, end: int) -> np.ndarray:
         """Data of an initializer."""
         made = np.empty(end - start, np.uint8)
-        self.file.fill(made.data, start)
+        for done in range(0, made.nbytes, _SLICE):
+            part = made.data[done : done + _SLICE]
+            self.file.fill(part, start + done)
+            self.pool.submit(self.total.update, part)
         made.flags.writeable = False
-        self.pool.submit(self.total.update, made.data)
         return made
 
     def digest(self) -> Callable[[], str]:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import hashlib
 import os
 import random
+import zlib
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,40 @@ def test_whatever_was_there_the_file_has_what_was_written(tmp_path: Path, seed: 
     assert written(target, data, patches, rng) == expected
     assert target.read_bytes() == expected
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bytes_of_which_only_the_digest_is_known_stay_if_the_file_has_them(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    pieces = [rng.randbytes(rng.choice((1, 1000, HEAD, 1_500_000))) for _ in range(6)]
+    data, changed, target = b"".join(pieces) + b"end", rng.randrange(3), tmp_path / "file"
+    data += bytes(max(0, HEAD - len(data)))
+    old = bytearray(data)
+    if changed:
+        old[rng.randrange(len(data))] ^= 1
+    target.write_bytes(old[: -rng.randrange(1, len(old))] if changed == 2 else old)
+    file, crc, there = AtomicFile(target, compare=True), 0, []
+    for piece in pieces:
+        kept = file.keep(len(piece), hashlib.sha256(piece).hexdigest(), crc)
+        there.append(kept is not None)
+        if kept is None:
+            file.write(piece)
+        crc = zlib.crc32(piece, crc)
+        assert kept in (None, crc)
+    file.write(data[sum(map(len, pieces)) :])
+    file.commit()
+    file.discard()
+    assert target.read_bytes() == data and [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert all(there) or changed
+
+
+def test_nothing_is_kept_of_a_file_that_is_not_compared(tmp_path: Path) -> None:
+    data = bytes(HEAD)
+    target = tmp_path / "file"
+    target.write_bytes(data)
+    file = AtomicFile(target)
+    assert file.keep(len(data), hashlib.sha256(data).hexdigest(), 0) is None
+    file.discard()
 
 
 @pytest.mark.parametrize("size", [LENGTH, HEAD + 10])
