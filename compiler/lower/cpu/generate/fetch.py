@@ -1,4 +1,4 @@
-"""Prefetches of weights, and what sums share of them."""
+"""Prefetches of weights, and what sums share of them; of outputs before they are stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Step
-from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.places import Linear, index, offset
+from heterocc.compiler.lower.cpu.generate.read import Kernel
 
 FAR_NUMBERS = 192 << 10
 """The number of weights above which they are prefetched; fewer stay in a second-level cache."""
@@ -20,6 +21,17 @@ AHEAD = 1024
 
 LINE = 16
 """The float32 elements of a cache line."""
+
+WRITTEN_BYTES = 256 << 10
+"""The size in bytes from which on outputs are prefetched: smaller ones may be in the second-level cache."""
+
+
+def written_forms(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
+    """The outputs, as linear forms of the kernel's loops."""
+    places = [kernel.loops[n] for n in kernel.places]
+    given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
+    forms = [(b, offset(places, b, kernel.loops)) for b in given]
+    return [(b, form) for b, form in forms if form is not None]
 
 
 def fetching(step: Step, weights: tirx.Buffer, count: int, place: Callable[[Any], tirx.Expr]) -> Step:

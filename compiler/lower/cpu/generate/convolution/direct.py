@@ -17,12 +17,12 @@ from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedR
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, fetching
+from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, WRITTEN_BYTES, fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, pick_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
@@ -162,6 +162,29 @@ class DirectWriter(CopiedRows):
         loops = [*self.found.image_loops(image), *zip(self.found.loops[1:], (channel, row, column), strict=True)]
         return [(Axis((n,), (extents[n],)), value) for n, value in loops if n is not None]
 
+    def _fetch(
+        self, arguments: Arguments, rows: int, place: PlaceOf, vectors: tuple[tirx.Expr, tirx.Expr, int]
+    ) -> None:
+        """Prefetch the outputs of a tile while its sums are computed: `vectors` are their line, first column and count.
+
+        Columns that exceed the line are those of the next lines; what lies between rows in a buffer is disregarded.
+        """
+        line, start, count = vectors
+        found = self.found
+        size = 4 * typical(found.outputs) * typical(found.rows.places) * typical(found.columns.places)
+        if self.turned or size < WRITTEN_BYTES or typical(found.work) < emit.PARALLEL_WORK:
+            return
+        columns = Axis((found.loops[-1],), (found.columns.places,))
+        for buffer, form in written_forms(self.kernel):
+            if columns.step(form) != 1:
+                continue
+            with emit.loop(rows, "unroll") as row:
+                first = at(form, place(row, line, index(0)))
+                if first is not None:
+                    for vector in range(count):
+                        where = first + start + index(vector * self.isa.lanes)
+                        emit.prefetch(arguments.flat(buffer), where, to_write=True)
+
     def _store_rows(self, arguments: Arguments, run: Run, sums: Sums, place: PlaceOf) -> None:
         """Rows of whole vectors, stored from registers."""
         lanes = self.isa.lanes
@@ -173,6 +196,7 @@ class DirectWriter(CopiedRows):
                     def at(row: tirx.Expr, column: int, lane: tirx.Expr, start: tirx.Expr = start) -> Place:
                         return place(row, line, start + index(column * lanes) + lane)
 
+                    self._fetch(arguments, run.size, place, (line, start, vectors.size))
                     tile = sums(line * index(self.pitch) + start, vectors.size)
                     store_tile(self.kernel, arguments, tile, run.size, lanes, at, lambda _: lanes)
 
@@ -183,6 +207,7 @@ class DirectWriter(CopiedRows):
         for vectors in self.vector_runs:
             with emit.loop(vectors.count) as number:
                 start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                self._fetch(arguments, run.size, place, (index(0), start, vectors.size))
                 tile = sums(start, vectors.size)
                 with emit.loop(run.size, "unroll") as row:
                     for column, buffer in enumerate(tile):

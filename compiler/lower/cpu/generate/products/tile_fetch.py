@@ -9,6 +9,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.blocks import loads
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.fetch import WRITTEN_BYTES, written_forms
 from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, offset
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -16,9 +17,6 @@ from heterocc.compiler.lower.cpu.sizes import typical
 
 READ_TERMS = 32
 """Terms of a product from which on what its epilogue reads is prefetched: in fewer it would not arrive."""
-
-WRITTEN_BYTES = 256 << 10
-"""The size in bytes from which on outputs are prefetched: smaller ones may be in the second-level cache."""
 
 
 def fetch_tile(
@@ -29,7 +27,7 @@ def fetch_tile(
         return
     wanted = [(b, form, False) for b, form in _reads(kernel) if typical(found.terms.length) >= READ_TERMS]
     if 4 * typical(found.rows.length) * typical(found.columns.length) >= WRITTEN_BYTES:
-        wanted += [(b, form, True) for b, form in _writes(kernel)]
+        wanted += [(b, form, True) for b, form in written_forms(kernel)]
     *outer, (_, first) = place
     rows, starts = tile
     for buffer, form, to_write in wanted:
@@ -54,11 +52,3 @@ def _reads(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
             if form is not None:
                 found.append((load.source, form))
     return found
-
-
-def _writes(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
-    """The outputs, as linear forms of the kernel's loops."""
-    places = [kernel.loops[n] for n in kernel.places]
-    given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
-    forms = [(b, offset(places, b, kernel.loops)) for b in given]
-    return [(b, form) for b, form in forms if form is not None]

@@ -10,12 +10,12 @@ from onnx import helper
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit, fetch
-from heterocc.compiler.lower.cpu.generate.convolution import pixel_tiles
+from heterocc.compiler.lower.cpu.generate.convolution import direct, pixel_tiles
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.products import product_reads
-from tests.compiler.lower.cpu.generate.convolution.test_convolution import check
+from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
 from tests.compiler.lower.cpu.generate.convolution.test_pointwise import KINDS, always, pointwise
 from tests.compiler.lower.cpu.generate.generated import Generated, assert_near, runnable, target_of
 
@@ -72,3 +72,22 @@ def test_products_that_prefetch_weights_agree(cpu: str, vectors: bool) -> None:
 def test_narrow_maps_that_prefetch_weights_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KINDS, (always,))
     assert check(cpu, pointwise(5, 7, inputs=21, outputs=48, groups=2))
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("places", [(9, 32), (9, 37)], ids=["whole rows", "lines"])
+def test_convolutions_prefetch_large_outputs_and_agree(
+    cpu: str, places: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of whole vectors are stored from registers, others through a buffer of lines."""
+    case = Case(1, 1, 5, 40, places, (5, 5), (1, 1), (1, 1), (2, 2), (2, 2))
+    written: list[bool] = []
+    prefetch = emit.prefetch
+    monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
+    monkeypatch.setattr(
+        emit, "prefetch", lambda *given, **how: written.append("to_write" in how) or prefetch(*given, **how)
+    )
+    monkeypatch.setattr(direct, "WRITTEN_BYTES", 1 << 30)
+    assert check(cpu, case) and not any(written)
+    monkeypatch.setattr(direct, "WRITTEN_BYTES", 0)
+    assert check(cpu, case) and any(written)
