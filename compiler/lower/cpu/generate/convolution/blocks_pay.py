@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tvm import tirx
 
 from heterocc.compiler.lower.choices import close
@@ -47,8 +49,9 @@ FAR_TILE = 20 << 10
 NEAR_TIME = 0.98
 FAR_TIME = 1.15
 COPIED_TIME = 1.5
+COPIED_TIME_WIDE = 1.35
 """The time of products and of tiles of pixels, over their modelled one: with smaller and with larger ones, and of
-products that copy columns with strides."""
+products that copy columns with strides, also with 32 registers (measured on a Zen 4)."""
 
 
 def generate_input_blocks(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
@@ -56,19 +59,32 @@ def generate_input_blocks(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tupl
 
     None if it is not one, has sizes that are known only at run time, or is faster in another form by the models.
     """
-    # With 32 registers of 16 lanes, which were not measured, fewer tiles read each weight.
-    if isa.lanes < FEWEST_LANES or isa.registers > MOST_REGISTERS or not all(map(is_number, kernel.extents)):
+    if isa.lanes < FEWEST_LANES or not all(map(is_number, kernel.extents)):
         return None
     found = find_planes(kernel)
     if found is None or not can_store(kernel) or found.outputs < isa.lanes or found.work < FEWEST_PRODUCTS:
         return None
-    if is_filtered(found, isa):
+    if is_filtered(found, isa) or not _is_modelled(kernel, found, isa):
         return None
     costs = [(_other_cycles(kernel, found, isa.decided), False), (InputBlocks(kernel, found, isa.decided).cycles, True)]
     if not isa.choose("blocks of inputs", close(costs)):
         return None
     writer = InputBlocks(kernel, found, isa)
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+
+def _is_modelled(kernel: Kernel, found: Convolution, isa: Isa) -> bool:
+    """Whether the models of all forms were compared with measurements.
+
+    With 32 registers of 16 lanes fewer tiles read each weight, and blocks pay less: they were measured only beside
+    products that copy columns with strides.
+    """
+    if isa.registers <= MOST_REGISTERS:
+        return True
+    if found.taps > 1 or max(found.rows.stride, found.columns.stride) == 1:
+        return False
+    product = modelled_cycles(kernel, isa.decided)
+    return product is not None and math.isfinite(product)
 
 
 def _other_cycles(kernel: Kernel, found: Convolution, isa: Isa) -> float:
@@ -91,4 +107,5 @@ def _other_cycles(kernel: Kernel, found: Convolution, isa: Isa) -> float:
             read = PANEL_BYTES + (map_ if map_ <= SMALL_MAP else LINES_BYTES)
             return pixels * (FAR_TIME if found.inputs * read > FAR_TILE else 1.0)
     far = found.inputs * PANEL_BYTES > FAR_PANEL
-    return product * (COPIED_TIME if strided else FAR_TIME if far else NEAR_TIME)
+    copied = COPIED_TIME if isa.registers <= MOST_REGISTERS else COPIED_TIME_WIDE
+    return product * (copied if strided else FAR_TIME if far else NEAR_TIME)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -94,3 +95,13 @@ def test_a_deep_convolution_of_a_narrow_map_is_written_in_blocks(monkeypatch: py
         Case(1, 1, 128, 128, (28, 28), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
     ):
         assert check("x86-64-v3", case)
+
+
+@pytest.mark.skipif("x86-64-v4" not in runnable(), reason="this CPU lacks AVX-512")
+def test_with_wide_vectors_blocks_are_beside_products_that_copy_pixels_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check` says whether a kernel was generated; outputs by whole vectors are left to the schedule."""
+    monkeypatch.setattr(KINDS, (generate_input_blocks,))
+    strided = Case(1, 1, 175, 195, (18, 18), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0))
+    assert check("x86-64-v4", strided)
+    for other in (replace(strided, stride=(1, 1), outputs=196), replace(strided, outputs=192)):
+        assert not check("x86-64-v4", other)
