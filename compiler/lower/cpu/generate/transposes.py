@@ -22,7 +22,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest
-from heterocc.compiler.lower.cpu.sizes import exceeds
+from heterocc.compiler.lower.cpu.sizes import exceeds, larger, smaller, typical
 
 FEWEST_LANES = 4
 MOST_LANES = 16
@@ -93,17 +93,31 @@ def _longest(nest: Nest, rest: Sequence[int], last: int, forms: Sequence[Linear]
 
 
 def write_turned(nest: Nest, arguments: Arguments, found: Turned, kind: str) -> None:
-    """Write the map, block by block; `kind` is that of the loop over the rows of blocks."""
+    """Write the map, block by block; `kind` is that of the loop that threads share.
+
+    Threads share bands, as many rows of the output as a block has. Few bands are shared by parts of their length: the
+    last two may overlap, and two threads that write the same rows wait for each other's cache lines all the time.
+    """
     lanes = found.lanes
     bands = -(-found.across.length // lanes)
     blocks = -(-found.along.length // lanes)
-    with emit.loop(found.outer.length * bands, kind) as task:
-        outer = found.outer.split(tirx.floordiv(task, index(bands)) if found.outer.loops else index(0))
+    few = typical(found.outer.length * bands) < emit.TASKS
+    parts = larger(1, smaller(blocks, -(-emit.TASKS // found.outer.length))) if few and kind == "parallel" else 1
+    with emit.loop(found.outer.length * (parts if few else bands), kind) as task:
+        outer_, shared = emit.unpacked(task, (found.outer.length, parts if few else bands))
+        outer = found.outer.split(outer_)
         place = [(Axis((n,), (nest.extents[n],)), value) for n, value in outer]
-        row = _start(tirx.floormod(task, index(bands)) if found.outer.loops else task, found.across.length, lanes)
-        with emit.loop(blocks) as block:
-            column = _start(block, found.along.length, lanes)
-            _write_block(nest, arguments, found, place, row, column)
+
+        def band(number: tirx.Expr, part: tirx.Expr) -> None:
+            row = _start(number, found.across.length, lanes)
+            with emit.share_loop(part, parts, blocks) as block:
+                _write_block(nest, arguments, found, place, row, _start(block, found.along.length, lanes))
+
+        if few:
+            with emit.loop(bands) as number:
+                band(number, shared)
+        else:
+            band(shared, index(0))
 
 
 def _start(number: tirx.Expr, length: int, lanes: int) -> tirx.Expr:
