@@ -18,6 +18,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset
+from heterocc.compiler.lower.cpu.generate.rows.folded import Folded, folds
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot, axis_of
@@ -32,6 +33,9 @@ WIDE = 4
 FEWEST = 4
 """The smallest number of neighbouring rows for vectors across them."""
 
+FEWEST_FOLDED = 2
+"""The same for vectors over several elements of all of them."""
+
 CACHED = 1 << 13
 """The preferred limit on float32 values stored for neighbouring rows."""
 
@@ -42,17 +46,21 @@ SMALLEST, LARGEST = 2.0**-100, 2.0**100
 def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written in vectors; None if its accesses are not contiguous along or across rows."""
     axis = vector_axis(rows)
-    if axis is None:
+    few = vector_axis(rows, FEWEST_FOLDED) if axis is None else axis
+    writer: RowWriter
+    if few is not None and rows.kinds[few.loops[-1]] != "R" and folds(rows, isa.lanes, few, _forms(rows)):
+        writer = Folded(rows, isa.lanes, few)
+    elif axis is None:
         return None
-    across = rows.kinds[axis.loops[-1]] == "R"
-    writer = _Across(rows, isa.lanes, axis) if across else _Along(rows, isa.lanes, axis)
+    else:
+        writer = (_Across if rows.kinds[axis.loops[-1]] == "R" else _Along)(rows, isa.lanes, axis)
     return emit.written(rows, {}, writer.write), ()
 
 
-def vector_axis(rows: Rows) -> Axis | None:
-    """The axis of vectors: along rows or, if neighbouring rows are contiguous, across them; else None."""
+def vector_axis(rows: Rows, fewest_rows: int = FEWEST) -> Axis | None:
+    """The axis of vectors: along rows or, if `fewest_rows` neighbouring rows are contiguous, across them; else None."""
     forms = _forms(rows)
-    for loops, fewest in ((rows.terms, 1), (rows.places, FEWEST)):
+    for loops, fewest in ((rows.terms, 1), (rows.places, fewest_rows)):
         first = len(loops) - 1
         while first > 0 and _is_axis(rows, loops[first - 1 :], forms):
             first -= 1

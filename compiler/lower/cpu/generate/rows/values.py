@@ -233,6 +233,10 @@ class RowWriter:
                     read = rows.number(node.source)
                     open_ += [read] if read is not None and is_row(rows, read) else []
 
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        raise NotImplementedError
+
     def held_value(self, number: int, spot: Spot) -> tirx.Expr:
         """The row's value for a vector or a single element."""
         raise NotImplementedError
