@@ -1,8 +1,9 @@
 """Speed of CPU code beside ONNX Runtime and OpenVINO, interleaved in one run: whole networks and single operators.
 
 Usage: python benchmarks/cpu.py [--threads 1,2] [--seconds 2] [--set {networks,operators,all}] [NAME …]
-NAME is a light network (resnet50), a row of tests/models.toml, a network of tests/networks.py, an .onnx file, or a
-part of an operator's name or kind (softmax, "3x3 64->64@56"). OpenVINO is optional (extra `peers`).
+NAME is a light network (resnet50), a row of tests/models.toml, a network of tests/networks.py, an .onnx file, a
+part of an operator's name or kind (softmax, "3x3 64->64@56"), or `drawn:SEED:COUNT` for operators drawn by chance.
+OpenVINO is optional (extra `peers`).
 Everything runs in float32. Each result is compared with ONNX Runtime's before it is timed. Every case runs in a fresh
 process, with one thread pool a runner. Prints a table and writes benchmarks/results/cpu.json.
 
@@ -31,6 +32,7 @@ import numpy as np
 import onnx
 from cpu_peak import copy_bandwidth, multiply_add_peak
 from operators import CASES
+from operators.drawn import KIND, drawn, named
 from peer_openvino import openvino_runner
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,7 +65,7 @@ def locate(name: str, folder: Path) -> tuple[Path, dict[str, tuple[int, ...]]]:
     """Path of a model named on the command line, and the shapes for its open dimensions."""
     from tests import models, networks
 
-    for case in CASES:
+    for case in (*CASES, *named(name)):
         if name == f"{case.kind}: {case.name}":
             path = folder / "operator.onnx"
             onnx.save(case.build(), path)
@@ -164,7 +166,11 @@ def expand(asked: Sequence[str]) -> list[str]:
     operators = names_of("operators")
     found: list[str] = []
     for name in asked:
-        found += [o for o in operators if name in o] or [name]
+        if name.startswith(f"{KIND}:") and name.count(":") == 2:
+            seed, count = map(int, name.split(":")[1:])
+            found += [f"{case.kind}: {case.name}" for case in drawn(seed, count)]
+        else:
+            found += [o for o in operators if name in o] or [name]
     return found
 
 
