@@ -135,14 +135,11 @@ def _form(function: tirx.PrimFunc) -> int:
 def _numbers_and_form(function: tirx.PrimFunc) -> tuple[list[int], int]:
     """All whole numbers of a kernel, in the order in which `_replaced` finds them, and `_form`."""
     found: list[int] = []
-    zeros: dict[str, tirx.IntImm] = {}
+    none = tirx.IntImm("int64", 0)  # of any type: kernels that differ in types of numbers are found out in `_code`
 
     def zero(number: tirx.IntImm) -> tirx.IntImm:
-        found.append(int(number.value))
-        dtype = str(number.ty.dtype)
-        if dtype not in zeros:
-            zeros[dtype] = tirx.IntImm(dtype, 0)
-        return zeros[dtype]
+        found.append(number.value)
+        return none
 
     without = tvm_ffi.structural_map(_plain(function), [(tirx.IntImm, zero)], order="post")
     return found, int(tvm_ffi.structural_hash(without))
