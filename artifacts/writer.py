@@ -8,7 +8,6 @@ import math
 import os
 import sys
 import zlib
-from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -115,33 +114,29 @@ class BundleWriter:
         shape = tuple(int(d) for d in array.shape)
         data = _raw(array)
         digest = sha256 or hashlib.sha256(data).hexdigest()
-        return self._index_of(name, shape, digest, lambda: (self._tensors.append(data, digest), data.nbytes))
+        if digest not in self._places:
+            self._places[digest] = (self._tensors.append(data, digest), data.nbytes)
+        return self._index_of(name, shape, digest)
 
     def add_known_weight(self, dtype: str, shape: tuple[int, ...], nbytes: int, sha256: str) -> int | None:
         """Store a tensor without its elements, if it was added, or the bundle at `path` has it where it would be.
 
         Returns its index in `Manifest.weights`; None, and nothing is stored, if it is to be added with its elements.
         """
-        place = self._places.get(sha256)
-        if place is None:
+        if sha256 not in self._places:
             offset = self._tensors.append_known(nbytes, sha256)
             if offset is None:
                 return None
-            place = (offset, nbytes)
-        found = place
-        return self._index_of(dtype, shape, sha256, lambda: found)
+            self._places[sha256] = (offset, nbytes)
+        return self._index_of(dtype, shape, sha256)
 
-    def _index_of(self, dtype: str, shape: tuple[int, ...], sha256: str, stored: Callable[[], tuple[int, int]]) -> int:
-        """The index of a tensor, which is stored if no other one has its bytes: `stored` returns offset and size."""
+    def _index_of(self, dtype: str, shape: tuple[int, ...], sha256: str) -> int:
+        """The index of a tensor whose bytes are stored."""
         key = (dtype, shape, sha256)
-        known = self._index.get(key)
-        if known is not None:
-            return known
-        place = self._places.get(sha256)
-        if place is None:
-            place = self._places[sha256] = stored()
-        self._weights.append(Weight(dtype=dtype, shape=shape, offset=place[0], nbytes=place[1], sha256=sha256))
-        self._index[key] = len(self._weights) - 1
+        if key not in self._index:
+            offset, nbytes = self._places[sha256]
+            self._weights.append(Weight(dtype=dtype, shape=shape, offset=offset, nbytes=nbytes, sha256=sha256))
+            self._index[key] = len(self._weights) - 1
         return self._index[key]
 
     def weight(self, index: int) -> Weight:

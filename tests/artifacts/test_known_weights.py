@@ -50,7 +50,7 @@ def test_a_bundle_with_kept_weights_is_the_one_that_is_written(
 
 def test_a_weight_that_was_added_is_known(tmp_path: Path) -> None:
     def add(writer: BundleWriter, array: np.ndarray, _: str | None) -> int:
-        assert known(writer, array) is None, "there is no bundle before"
+        assert known(writer, array) is None
         index = writer.add_weight(array)
         assert known(writer, array) == index
         other = known(writer, array.reshape(1, -1))

@@ -22,7 +22,7 @@ from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot, ax
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 CHAINS = 4
-"""The number of accumulators, at least, so that their sums do not wait for each other."""
+"""The number of accumulators of one period or several, if they fit, so that sums do not wait for each other."""
 
 MOST = 15
 """The limit on accumulators: larger memory would not be on the stack."""
