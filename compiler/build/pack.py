@@ -261,18 +261,24 @@ def _stored(writer: BundleWriter, lowered: LoweredPartition, plain: Stored) -> I
 
     Those with a digest from an earlier compile are not made as long as the bundle that is replaced has them.
     """
-    for number in range(len(lowered.params)):
-        stored = _to_store(lowered, plain, number)
-        if isinstance(stored, Deferred):
+    every = [_to_store(lowered, plain, number) for number in range(len(lowered.params))]
+    first = 0
+    if any(isinstance(stored, Deferred) for stored in every):
+        for number, stored in enumerate(every):
+            if not isinstance(stored, Deferred):
+                array, sha256, _ = _made(lowered, plain, number)
+                yield writer.add_weight(array, sha256=sha256)
+                continue
             known = writer.add_known_weight(stored.dtype.name, stored.shape, stored.nbytes, stored.sha256)
             if known is None:
-                rest = _made_ahead(lowered, plain, number)
-                yield from (writer.add_weight(array, sha256=sha256) for array, sha256 in rest)
-                return
+                first = number
+                break
             yield known
         else:
-            array, sha256, _ = _made(lowered, plain, number)
-            yield writer.add_weight(array, sha256=sha256)
+            return
+    if every:
+        rest = _made_ahead(lowered, plain, first)
+        yield from (writer.add_weight(array, sha256=sha256) for array, sha256 in rest)
 
 
 def _made_ahead(lowered: LoweredPartition, plain: Stored, first: int) -> Iterator[tuple[np.ndarray[Any, Any], str]]:
