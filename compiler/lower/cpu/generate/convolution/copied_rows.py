@@ -81,8 +81,17 @@ class CopiedRows:
 
     @property
     def _beyond(self) -> int:
-        """The numbers after a plane that its rows overwrite."""
-        return self.isa.lanes if self.masked else 0
+        """The numbers after a plane that its rows overwrite, or that are cleared because vectors read them."""
+        return self.isa.lanes if self.masked or self._reads_beyond else 0
+
+    @property
+    def _reads_beyond(self) -> bool:
+        """Whether vectors read beyond a plane's rows, by fewer numbers than a vector has."""
+        if self.whole or self.joined:
+            return False
+        furthest = (self.found.columns.taps - 1) * self.copied.dilation // self.copied.stride
+        beyond = self.vectors * self.isa.lanes + furthest - self.rows * self.pitch
+        return not is_number(beyond) or beyond > 0
 
     def _copied_columns(self, columns: Window) -> Window:
         """The window along a copied row: the phases of a stride are rows of their own."""
@@ -220,6 +229,12 @@ class CopiedRows:
         copied, there = to
         channel, exists = self.found.plane_of(channel)
         channel = channel if exists is None else emit.bound(channel)
+        if self._reads_beyond:
+            # Products of what nobody wrote are dropped, but may be slow: denormal numbers take Intel's CPUs 100 cycles.
+            planes = len(rows.phases) * len(columns.phases)
+            with emit.loop(planes) as plane:
+                end = (there * index(planes) + plane) * index(self.plane) + index(self.lines * self.pitch)
+                emit.put(copied, emit.zeros(self.isa.lanes), end, self.isa.lanes)
         if self.turned:
             self._copy_columns(flat, channel, to, top, exists)
             return

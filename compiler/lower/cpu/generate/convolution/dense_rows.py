@@ -72,6 +72,10 @@ class DenseRows(CopiedRows):
     def _beyond(self) -> int:
         return self._widest if self.isa.masks else 0
 
+    @property
+    def _reads_beyond(self) -> bool:
+        return False  # pixels are read one by one
+
     def _best_rows(self, most: int) -> int:
         return most if self.together else super()._best_rows(most)
 

@@ -225,7 +225,10 @@ class PixelTiles:
         with emit.loop(across // lanes) as block, emit.loop(run.size) as vector:
             held = [emit.registers(1, lanes) for _ in range(lanes)]
             for i, register in enumerate(held):
-                begin = sums[1] + (block * index(lanes) + index(i)) * index(wide) + vector * index(lanes)
+                pixel = block * index(lanes) + index(i)
+                if i >= self._pixels % lanes > 0:  # there is none in the last block
+                    pixel = tirx.min(pixel, index(self._pixels - 1))
+                begin = sums[1] + pixel * index(wide) + vector * index(lanes)
                 emit.put(register, emit.vector(sums[0], begin, lanes), index(0), lanes)
             for i, register in enumerate(transposed(held, lanes)):
                 to = (vector * index(lanes) + index(i)) * index(across) + block * index(lanes)

@@ -37,7 +37,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, smaller
+from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, larger, smaller
 
 
 def generate_winograd(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[FilteredPanels, ...]] | None:
@@ -165,21 +165,38 @@ class _Writer:
         lines = step_size * self.blocks.tall + 2
         part = self.across.extent
         copied = emit.scratch((lines * part + self.narrow) * step_size)
+        # Vectors of narrow rows of tiles read beyond the copy.
+        emit.put(copied, emit.zeros(self.narrow), index(lines * part * step_size), self.narrow)
         flat = arguments.flat(found.data)
-        with emit.share_loop(*share, found.inputs) as channel, emit.loop(self.phases.count) as phase:
-            plane, there = found.plane_of(image * index(found.inputs) + channel)
-            if self.phases.count > 1:
-                plane = plane if there is None else emit.bound(plane)
-                source = (flat, plane * index(found.rows.size * found.columns.size), there)
-                windows, sizes = (found.rows, found.columns), (lines, step_size, part)
-                self.phases.take(source, windows, (phase, first), copied, sizes, self.isa.lanes)
-            else:
-                self._copy_rows(flat, (plane, there), copied, first, lines)
-            with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
-                tile = self._start(step)
-                number = phase * index(self.blocks.tall) + down
-                to = channel * index(self.pitch) + number * index(self.wide) + tile
-                self._input_tile(copied, down * index(step_size**2 * part) + tile, inputs, to)
+        with emit.share_loop(*share, found.inputs) as channel:
+            self._clear_end(inputs, channel)
+            with emit.loop(self.phases.count) as phase:
+                plane, there = found.plane_of(image * index(found.inputs) + channel)
+                if self.phases.count > 1:
+                    plane = plane if there is None else emit.bound(plane)
+                    source = (flat, plane * index(found.rows.size * found.columns.size), there)
+                    windows, sizes = (found.rows, found.columns), (lines, step_size, part)
+                    self.phases.take(source, windows, (phase, first), copied, sizes, self.isa.lanes)
+                else:
+                    self._copy_rows(flat, (plane, there), copied, first, lines)
+                with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
+                    tile = self._start(step)
+                    number = phase * index(self.blocks.tall) + down
+                    to = channel * index(self.pitch) + number * index(self.wide) + tile
+                    self._input_tile(copied, down * index(step_size**2 * part) + tile, inputs, to)
+
+    def _clear_end(self, inputs: tirx.Buffer, channel: tirx.Expr) -> None:
+        """Clear the last vector of a channel of each plane, if the transforms leave a part of it out.
+
+        Its products are dropped, but may be slow: a denormal factor takes Intel's CPUs more than 100 cycles.
+        """
+        lines, lanes = self.phases.count * self.blocks.tall, self.isa.lanes
+        left_out = self.pitch - larger(lines * self.wide, (lines - 1) * self.wide + self.narrow)
+        if is_number(left_out) and not left_out:
+            return
+        with emit.loop(self.filter.planes) as plane:
+            end = plane * index(self.plane) + channel * index(self.pitch) + index(self.pitch - lanes)
+            emit.put(inputs, emit.zeros(lanes), end, lanes)
 
     def _copy_rows(
         self,
@@ -303,6 +320,10 @@ class _Writer:
                         for column, buffer in enumerate(sums):
                             place = to + row * index(self.pitch) + index(column * lanes)
                             emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
+            if not is_number(self.pitch):
+                # The last vector of a row of tiles may read beyond the products.
+                end = plane * index(self._product_plane()) + index(run.size * self.pitch)
+                emit.put(products, emit.zeros(self.narrow), end, self.narrow)
 
     def _outputs(
         self,
