@@ -18,6 +18,7 @@ from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.compiler.lower.straight import bindings_of
 from tests.compiler.lower.cpu.aarch64 import emulated
+from tests.compiler.lower.cpu.generate.scratch_memory import unwritten_blocks, watched_scratch
 from tests.compiler.lower.lowered import job, model
 
 AVX512, AVX2, NEON = "x86-64-v4", "x86-64-v3", "cortex-a76"
@@ -81,8 +82,13 @@ class Generated:
         result = np.full(self._shape, np.nan if dtype == "float32" else 85, dtype)
         if self._target == ARM:
             return emulated.run(self.done[0], ARM, values, [result])[0]
-        code, output = self.code(), tvm.runtime.tensor(result)
-        code["f"](*(tvm.runtime.tensor(np.array(v, order="C")) for v in values), output)
+        with watched_scratch():
+            code = self.code()
+            given, output = [tvm.runtime.tensor(np.array(v, order="C")) for v in values], tvm.runtime.tensor(result)
+            unwritten_blocks()
+            code["f"](*given, output)
+        if all(np.isfinite(v).all() for v in values if v.dtype == np.float32):
+            assert not unwritten_blocks(), "the kernel computes with scratch memory that it has not written"
         return output.numpy()
 
 
