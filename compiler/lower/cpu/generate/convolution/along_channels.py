@@ -17,6 +17,7 @@ from tvm import tirx
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.contraction import best_tile
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import FAR_BYTES
 from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
 from heterocc.compiler.lower.cpu.generate.convolution.direct import (
     MOST_UNROLLED,
@@ -25,6 +26,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.direct import (
     is_left_to_schedule,
 )
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
+from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks
 from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import (
     STORE_CYCLES,
     Factor,
@@ -55,6 +57,15 @@ threads."""
 DIRECT_TIME = 1.07
 """The time of the form with vectors along pixels over its modelled one, which leaves out stores."""
 
+BLOCKS_TIME = 1.15
+"""The time of convolutions in blocks of input channels over its modelled one, with 32 registers."""
+
+BLOCKS_GAIN = 1.35
+"""Their largest modelled time, relative to the least of other forms, for which they are timed."""
+
+MOST_REGISTERS = 16
+"""The registers of instruction sets for which blocks_pay.py compares such blocks with all other forms."""
+
 FEWEST_LANES = 8
 """Vectors of fewer lanes are nearly filled by pixels."""
 
@@ -82,16 +93,36 @@ def generate_along_channels(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
     if isa.lanes < FEWEST_LANES or not all(map(is_number, kernel.extents)):
         return None
     found = find_planes(kernel)
-    if found is None or not can_store(kernel) or found.outputs < isa.lanes or found.taps == 1:
+    if found is None or not can_store(kernel) or found.outputs < isa.lanes:
+        return None
+    if found.taps == 1 and max(found.rows.stride, found.columns.stride) == 1:
         return None
     other = best_writer(DirectWriter, kernel, found, isa.decided)
     left = is_left_to_schedule(other, isa)
     limit = PAYS * _scheduled_cycles(found, isa) if left else DIRECT_TIME * other.cycles
     costs = [(limit, None), *((writer.cycles, writer) for writer in writers(kernel, found, isa.decided))]
-    writer = isa.choose("vectors along channels", close(costs))
+    writer = isa.choose("vectors along channels", _options(costs, kernel, found, isa.decided))
     if writer is None:
         return None
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+
+def _options(
+    costs: Sequence[tuple[float, _Writer | None]], kernel: Kernel, found: Convolution, isa: Isa
+) -> list[_Writer | None]:
+    """The forms that may be the fastest: those whose modelled cost is close, and blocks that read far weights once.
+
+    How much these gain is a property of the machine's farther caches, which no model here knows.
+    """
+    options: list[_Writer | None] = close(costs)
+    far = 4 * found.outputs * found.inputs * found.taps > FAR_BYTES
+    if isa.registers <= MOST_REGISTERS or not far or found.is_flattened:
+        return options
+    blocks = InputBlocks(kernel, found, isa)
+    cost, least = BLOCKS_TIME * blocks.cycles, min(cost for cost, _ in costs)
+    if blocks.chunks > 1 or cost > BLOCKS_GAIN * least:
+        return options
+    return [blocks, *options] if cost < least else [*options, blocks]
 
 
 def writers(kernel: Kernel, found: Convolution, isa: Isa) -> Iterator[InPlaceWriter | CopiedWriter]:
@@ -333,3 +364,6 @@ class CopiedWriter(PixelTiles):
             return [range(self._pixels)]
         starts = [row * window.places for row in range(self.deep)] if inside else []
         return [range(start + inside[0], start + inside[-1] + 1) for start in starts]
+
+
+_Writer = InPlaceWriter | CopiedWriter | InputBlocks

@@ -8,7 +8,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.along_channels import writers
+from heterocc.compiler.lower.cpu.generate.convolution.along_channels import MOST_REGISTERS, writers
 from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter, best_writer
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import is_filtered
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution, find_planes
@@ -24,9 +24,6 @@ from heterocc.compiler.lower.cpu.sizes import is_number
 
 FEWEST_LANES = 8
 """Vectors of fewer lanes are nearly filled by pixels."""
-
-MOST_REGISTERS = 16
-"""The registers of instruction sets for which the models below were fitted, to measurements on a Zen 3."""
 
 FEWEST_PRODUCTS = 1 << 18
 """The smallest number of multiply-adds for which the sums are kept in memory."""

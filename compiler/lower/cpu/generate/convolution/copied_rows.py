@@ -43,6 +43,12 @@ NUMBER_CYCLES = 1.2
 SHUFFLE_CYCLES = 1.5
 """The time in cycles of a vector that is loaded and shuffled into a vector of columns by a stride above 2."""
 
+FAR_BYTES = 768 << 10
+"""The size in bytes of weights that a second-level cache does not hold beside what is computed with them."""
+
+STREAM_CYCLES = 3.0
+"""The time in cycles that a cache line of weights adds if each chunk reads it from a farther cache."""
+
 SIZED_ROWS = 8
 """The limit on rows of a chunk if the number of rows is known only at run time; maps of fewer rows are smaller."""
 
@@ -133,10 +139,17 @@ class CopiedRows:
         copy, sums = self._copy_cycles(rows), self._sum_cycles(rows)
         parts = self._most_parts(rows)
         chunks = -(-typical(found.rows.places) // rows)
-        total = chunks * (sums + parts * copy)
+        again = self._again_cycles(chunks)
+        total = chunks * (sums + parts * copy) + again
         if typical(found.work) < emit.PARALLEL_WORK:
-            return chunks * (sums + copy)
+            return chunks * (sums + copy) + again
         return total * emit.sharing(found.work, typical(found.batch) * found.groups * parts * chunks)
+
+    def _again_cycles(self, chunks: int) -> float:
+        """Modelled time of reading weights again for every chunk of rows but the first, if a near cache lacks them."""
+        found = self.found
+        size = 4 * found.outputs * found.inputs * found.taps
+        return (chunks - 1) * size / 64 * STREAM_CYCLES if size > FAR_BYTES else 0.0
 
     def _copy_cycles(self, rows: int) -> float:
         """Modelled time of one copy of the rows for `rows` rows of outputs."""

@@ -84,7 +84,7 @@ class DenseRows(CopiedRows):
         images = self.found.batch * self.found.groups
         if self.together:
             return images * (self.all_copied + FETCH_CYCLES * self._numbers) + REGION
-        return images * self.all_copied * self._parts(images * self.chunks, tiles)
+        return images * (self.all_copied * self._parts(images * self.chunks, tiles) + self._again_cycles(self.chunks))
 
     def _turns(self, tiles: int, turns: int) -> tuple[int, int]:
         """The numbers of parts of tiles and of turns, if rows are copied together."""
