@@ -66,18 +66,39 @@ def fetching_next(step: Step, shared: Shared, index_of: Callable[[Any], tirx.Exp
 
     `index_of` is the number of a term. Nothing is fetched in sums of fewer than UNROLL terms.
     """
-    groups = shared.terms // emit.UNROLL
-    turns, total = groups * shared.count, -(-shared.size // LINE)
-    lines = -(-total // turns) if turns else 0
+
+    def fetch(line: tirx.Expr) -> None:
+        emit.prefetch(shared.weights, shared.first + index(shared.size) + line * index(LINE))
+
+    lines = -(-shared.size // LINE)
+    return fetching_shares(step, shared.terms, lines, fetch, index_of, (shared.number, shared.count))
+
+
+def fetching_shares(
+    step: Step,
+    terms: int,
+    items: int,
+    fetch: Callable[[tirx.Expr], None],
+    index_of: Callable[[Any], tirx.Expr] = lambda term: term,
+    sum_: tuple[tirx.Expr, int] = (index(0), 1),
+) -> Step:
+    """A step of sums of `terms` terms that calls `fetch` with a share of the numbers up to `items` at every few terms.
+
+    Spread like this, prefetches leave room for what the sums themselves read. `sum_` is the number of this sum, and of
+    all those that fetch the items together. Nothing is fetched in sums of fewer than UNROLL terms.
+    """
+    number_of_sum, sums = sum_
+    groups = terms // emit.UNROLL
+    turns = groups * sums
+    each = -(-items // turns) if turns else 0
 
     def ahead(term: Any, number: int) -> None:
         if number == 0:
-            turn = shared.number * index(groups) + tirx.floordiv(index_of(term), index(emit.UNROLL))
-            # With more turns than lines, several in a row fetch the same one, rather than weights that are far off.
-            line_ = turn * index(lines) if total >= turns else tirx.floordiv(turn * index(total), index(turns))
-            place = shared.first + index(shared.size) + line_ * index(LINE)
-            for line in range(lines):
-                emit.prefetch(shared.weights, place + index(line * LINE))
+            turn = number_of_sum * index(groups) + tirx.floordiv(index_of(term), index(emit.UNROLL))
+            # With more turns than items, several in a row fetch the same one, rather than what is far off.
+            first = turn * index(each) if items >= turns else tirx.floordiv(turn * index(items), index(turns))
+            for item in range(each):
+                fetch(first + index(item))
         step(term, number)
 
     return ahead

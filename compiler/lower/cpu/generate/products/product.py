@@ -26,7 +26,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, axis_of, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import ProductReads
-from heterocc.compiler.lower.cpu.generate.products.tile_fetch import fetch_tile
+from heterocc.compiler.lower.cpu.generate.products.tile_fetch import fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
     LANES_USED,
@@ -300,10 +300,11 @@ class ProductWriter(ProductReads):
             return self.edge if self.edge and column == run.size - 1 else lanes
 
         broadcast, loaded = self.numbers(arguments, place, rows, first), self._vectors(arguments, place, panel, used)
-        if not run.short:
-            fetch_tile(self.kernel, found, arguments, [*place, (found.rows, first)], (rows.size, starts))
         tiles = sum(r.count for r in self.row_runs)
-        walk = self.fetched(arguments, place, (run, panel[1]), (rows, tile, tiles))
+        walk = self.fetched(arguments, place, panel, (rows, tile, tiles))
+        if not run.short:
+            at_first = [*place, (found.rows, first)]
+            walk = fetching_tile(self.kernel, found, arguments, at_first, (rows.size, starts), walk)
         sums = emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, self.edge)
         if run.short:
             self._store_short(arguments, place, sums[0], (rows.size, first), starts[0])

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
-from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, Shared, fetching, fetching_next
+from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, Shared, fetching, fetching_next, fetching_shares
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
@@ -21,12 +21,21 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
+READ_BYTES = 256 << 10
+"""The size in bytes of a side that is read in place from which on its next panel is prefetched."""
+
+Walk = Callable[[int, Step], None]
+
+_Panel = tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None]
+"""The run of a group of columns, its first vector, the starts of all, and the copy of what they read, if any."""
+
 
 class ProductReads:
     """Reads of a product's two sides: of numbers, each shared by a row, and of vectors along the columns.
 
-    `length` is the number of columns, `edge` the lanes of a last vector that they fill in part, or 0. `packed` are the
-    packings of the sides that are weights.
+    `length` is the number of columns, `edge` the lanes of a last vector that they fill in part, or 0. `strip` is the
+    number of panels of columns that a tile of rows computes in turn. `packed` are the packings of the sides that are
+    weights.
     """
 
     kernel: Kernel
@@ -34,6 +43,7 @@ class ProductReads:
     isa: Isa
     length: int
     edge: int
+    strip: int
     packed: list[Panels | PairPanels | None]
 
     def _filled(self) -> tirx.Expr:
@@ -66,7 +76,7 @@ class ProductReads:
         self,
         arguments: Arguments,
         place: Place,
-        panel: tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None],
+        panel: _Panel,
         used: Callable[[int], int],
     ) -> Callable[[int, tirx.Expr], tirx.Expr]:
         """The vector of a column of a panel and a term, of `used(column)` lanes."""
@@ -90,14 +100,24 @@ class ProductReads:
         return loaded
 
     def fetched(
-        self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], tiles: tuple[Run, tirx.Expr, int]
-    ) -> Callable[[int, Step], None]:
-        """The walk over the terms of a tile, number `tiles[1]` of `tiles[2]` of a panel, which prefetches far weights.
+        self,
+        arguments: Arguments,
+        place: Place,
+        panel: _Panel,
+        tiles: tuple[Run, tirx.Expr, int],
+    ) -> Walk:
+        """The walk over the terms of a tile, number `tiles[1]` of `tiles[2]` of a panel, which prefetches what is far.
 
-        Vectors that are weights are read by all tiles of a panel, which fetch those of the next one. Those that a
-        single tile reads are one stream, which hardware prefetches best: fetching them too took 1.1 to 1.5 times as
-        long on a Zen 5. Numbers are read once in a panel.
+        Vectors are read by all tiles of a panel, which fetch those of the next one. Weights that a single tile reads
+        are one stream, which hardware prefetches best: fetching them too took 1.1 to 1.5 times as long on a Zen 5.
+        Numbers are read once in a panel.
         """
+        walk = self._fetched_weights(arguments, place, panel[:2], tiles)
+        return self._fetched_in_place(arguments, place, panel, tiles[1:], walk) if self._reads_far(panel) else walk
+
+    def _fetched_weights(
+        self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], tiles: tuple[Run, tirx.Expr, int]
+    ) -> Walk:
         numbers, vectors = self.packed
         rows, tile, count = tiles
         packing = vectors or numbers
@@ -120,6 +140,40 @@ class ProductReads:
                 emit.in_turn(terms, fetching(step, flat, rows.size, lambda term: first + term * index(rows.size)))
 
         return walk
+
+    def _reads_far(self, panel: _Panel) -> bool:
+        """Whether panels are read in place, panel after panel, from rows that a second-level cache may not hold."""
+        run, _, _, copied = panel
+        side, columns = self.found.vectors, self.found.columns
+        in_place = self.packed[1] is None and copied is None and self.strip == 1 and not run.short
+        if not in_place or columns.step(side.form) != 1 or not (is_number(self.terms) and is_number(self.length)):
+            return False
+        return self.terms >= 4 * emit.UNROLL and 4 * self.terms * self.length >= READ_BYTES
+
+    def _fetched_in_place(
+        self,
+        arguments: Arguments,
+        place: Place,
+        panel: _Panel,
+        tile: tuple[tirx.Expr, int],
+        walk: Walk,
+    ) -> Walk:
+        """The walk of a tile, of which the number and the number of all are given, that fetches the next panel.
+
+        The rows of a map are so far apart that hardware takes none of the next panel's lines for the next of a stream.
+        """
+        found, (run, _, starts, _) = self.found, panel
+        flat = arguments.flat(found.vectors.load.source)
+
+        def fetch(term: tirx.Expr) -> None:
+            for start in starts:
+                next_ = (found.columns, start + index(run.size * self.isa.lanes))
+                where = at(found.vectors.form, [*place, next_, (found.terms, term)])
+                if where is not None:
+                    emit.prefetch(flat, where)
+
+        sum_ = (tile[0], typical(tile[1]))
+        return lambda count, step: walk(count, fetching_shares(step, self.terms, self.terms, fetch, sum_=sum_))
 
     def _packed_base(self, packing: Panels | PairPanels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""

@@ -2,42 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import loads
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.fetch import WRITTEN_BYTES, written_forms
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.fetch import WRITTEN_BYTES, fetching_shares, written_forms
 from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, offset
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.sizes import typical
+from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 READ_TERMS = 32
 """Terms of a product from which on what its epilogue reads is prefetched: in fewer it would not arrive."""
 
 
-def fetch_tile(
-    kernel: Kernel, found: Product, arguments: Arguments, place: Place, tile: tuple[int, Sequence[tirx.Expr]]
-) -> None:
-    """Prefetch for a tile: its number of rows, of which `place` has the first, and the starts of its vectors."""
+def fetching_tile(
+    kernel: Kernel,
+    found: Product,
+    arguments: Arguments,
+    place: Place,
+    tile: tuple[int, Sequence[tirx.Expr]],
+    walk: Callable[[int, Step], None],
+) -> Callable[[int, Step], None]:
+    """A walk over the terms of a tile that prefetches what its epilogue reads and writes.
+
+    `tile` are the number of rows, of which `place` has the first, and the starts of the vectors.
+    """
     if typical(found.work) < emit.PARALLEL_WORK:
-        return
+        return walk
     wanted = [(b, form, False) for b, form in _reads(kernel) if typical(found.terms.length) >= READ_TERMS]
     if 4 * typical(found.rows.length) * typical(found.columns.length) >= WRITTEN_BYTES:
         wanted += [(b, form, True) for b, form in written_forms(kernel)]
+    wanted = [w for w in wanted if found.rows.step(w[1]) and found.columns.step(w[1]) == 1]
+    if not wanted:
+        return walk
     *outer, (_, first) = place
     rows, starts = tile
-    for buffer, form, to_write in wanted:
-        if not found.rows.step(form) or found.columns.step(form) != 1:
-            continue
-        with emit.loop(rows, "unroll") as row:
+
+    def fetch(row: tirx.Expr) -> None:
+        for buffer, form, to_write in wanted:
             for start in starts:
                 where = at(form, [*outer, (found.rows, first + row), (found.columns, start)])
                 if where is not None:
                     emit.prefetch(arguments.flat(buffer), where, to_write=to_write)
+
+    terms = found.terms.length
+    if is_number(terms) and terms >= emit.UNROLL:
+        return lambda count, step: walk(count, fetching_shares(step, terms, rows, fetch))
+    with emit.loop(rows, "unroll") as row:
+        fetch(row)
+    return walk
 
 
 def _reads(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
