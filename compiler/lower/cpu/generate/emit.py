@@ -192,6 +192,9 @@ def zeros(lanes: int) -> tirx.Expr:
 Step = Callable[[Any, int], None]
 """A function that adds the products of one term to the accumulators; its second argument is the term's number."""
 
+Walk = Callable[[int, Step], None]
+"""Calls a step for each of a number of terms."""
+
 
 def in_turn(terms: int, step: Step) -> None:
     """A loop over `terms` terms, unrolled."""
@@ -217,7 +220,7 @@ def product_tile(
     isa: Isa,
     factor: Callable[[tirx.Expr, Any], tirx.Expr],
     loaded: Callable[[int, Any], tirx.Expr],
-    walk: Callable[[int, Step], None] = in_turn,
+    walk: Walk = in_turn,
     edge: int = 0,
     among: Callable[[Any], Sequence[range]] | None = None,
     begin: Callable[[tirx.Expr, int], tirx.Expr] | None = None,

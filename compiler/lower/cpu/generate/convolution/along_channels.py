@@ -17,7 +17,6 @@ from tvm import tirx
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.contraction import best_tile
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import FAR_BYTES
 from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
 from heterocc.compiler.lower.cpu.generate.convolution.direct import (
     MOST_UNROLLED,
@@ -26,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.direct import (
     is_left_to_schedule,
 )
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
-from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks
+from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import MOST_REGISTERS, InputBlocks
 from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import (
     STORE_CYCLES,
     Factor,
@@ -43,6 +42,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import (
 )
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
+from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import index
@@ -62,9 +62,6 @@ BLOCKS_TIME = 1.15
 
 BLOCKS_GAIN = 1.35
 """Their largest modelled time, relative to the least of other forms, for which they are timed."""
-
-MOST_REGISTERS = 16
-"""The registers of instruction sets for which blocks_pay.py compares such blocks with all other forms."""
 
 FEWEST_LANES = 8
 """Vectors of fewer lanes are nearly filled by pixels."""
@@ -115,7 +112,7 @@ def _options(
     How much these gain is a property of the machine's farther caches, which no model here knows.
     """
     options: list[_Writer | None] = close(costs)
-    far = 4 * found.outputs * found.inputs * found.taps > FAR_BYTES
+    far = found.outputs * found.inputs * found.taps > FAR_NUMBERS
     if isa.registers <= MOST_REGISTERS or not far or found.is_flattened:
         return options
     blocks = InputBlocks(kernel, found, isa)

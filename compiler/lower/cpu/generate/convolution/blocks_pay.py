@@ -8,11 +8,16 @@ from tvm import tirx
 
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.along_channels import MOST_REGISTERS, writers
+from heterocc.compiler.lower.cpu.generate.convolution.along_channels import writers
 from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter, best_writer
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import is_filtered
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution, find_planes
-from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import LINES_BYTES, PIXELS, InputBlocks
+from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import (
+    LINES_BYTES,
+    MOST_REGISTERS,
+    PIXELS,
+    InputBlocks,
+)
 from heterocc.compiler.lower.cpu.generate.convolution.pointwise import PAYS, PointwiseWriter, fits
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa

@@ -19,6 +19,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, W
 from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
 from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row, takes_vectors
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -42,9 +43,6 @@ NUMBER_CYCLES = 1.2
 
 SHUFFLE_CYCLES = 1.5
 """The time in cycles of a vector that is loaded and shuffled into a vector of columns by a stride above 2."""
-
-FAR_BYTES = 768 << 10
-"""The size in bytes of weights that a second-level cache does not hold beside what is computed with them."""
 
 STREAM_CYCLES = 3.0
 """The time in cycles that a cache line of weights adds if each chunk reads it from a farther cache."""
@@ -148,8 +146,8 @@ class CopiedRows:
     def _again_cycles(self, chunks: int) -> float:
         """Modelled time of reading weights again for every chunk of rows but the first, if a near cache lacks them."""
         found = self.found
-        size = 4 * found.outputs * found.inputs * found.taps
-        return (chunks - 1) * size / 64 * STREAM_CYCLES if size > FAR_BYTES else 0.0
+        weights = found.outputs * found.inputs * found.taps
+        return (chunks - 1) * weights / LINE * STREAM_CYCLES if weights > FAR_NUMBERS else 0.0
 
     def _copy_cycles(self, rows: int) -> float:
         """Modelled time of one copy of the rows for `rows` rows of outputs."""

@@ -59,6 +59,9 @@ COPY_CYCLES = 1.2
 ROW_CYCLES = 6.0
 """The time of copying a row, beside that of its vectors."""
 
+MOST_REGISTERS = 16
+"""The registers of instruction sets for which models were fitted that compare this form with others, on a Zen 3."""
+
 
 class InputBlocks(PixelTiles):
     """A generator of a convolution of fixed sizes in blocks of input channels."""

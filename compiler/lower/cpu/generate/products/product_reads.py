@@ -9,7 +9,7 @@ from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
 from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, Shared, fetching, fetching_next, fetching_shares
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
@@ -23,8 +23,6 @@ from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 READ_BYTES = 256 << 10
 """The size in bytes of a side that is read in place from which on its next panel is prefetched."""
-
-Walk = Callable[[int, Step], None]
 
 _Panel = tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None]
 """The run of a group of columns, its first vector, the starts of all, and the copy of what they read, if any."""

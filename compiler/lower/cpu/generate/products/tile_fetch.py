@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import loads
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Walk
 from heterocc.compiler.lower.cpu.generate.fetch import WRITTEN_BYTES, fetching_shares, written_forms
 from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, offset
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
@@ -25,8 +25,8 @@ def fetching_tile(
     arguments: Arguments,
     place: Place,
     tile: tuple[int, Sequence[tirx.Expr]],
-    walk: Callable[[int, Step], None],
-) -> Callable[[int, Step], None]:
+    walk: Walk,
+) -> Walk:
     """A walk over the terms of a tile that prefetches what its epilogue reads and writes.
 
     `tile` are the number of rows, of which `place` has the first, and the starts of the vectors.

@@ -91,3 +91,19 @@ def test_convolutions_prefetch_large_outputs_and_agree(
     assert check(cpu, case) and not any(written)
     monkeypatch.setattr(direct, "WRITTEN_BYTES", 0)
     assert check(cpu, case) and any(written)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("outputs", [64, 67])
+def test_maps_read_in_place_fetch_the_next_panel_and_agree(
+    cpu: str, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A last tile of channels, and a last panel of pixels, may be smaller."""
+    calls: list[int] = []
+    shares = product_reads.fetching_shares
+    monkeypatch.setattr(product_reads, "fetching_shares", lambda *a, **k: calls.append(1) or shares(*a, **k))
+    case = pointwise(20, 21, inputs=96, outputs=outputs)
+    monkeypatch.setattr(product_reads, "READ_BYTES", 1 << 30)
+    assert check(cpu, case) and not calls
+    monkeypatch.setattr(product_reads, "READ_BYTES", 0)
+    assert check(cpu, case) and calls

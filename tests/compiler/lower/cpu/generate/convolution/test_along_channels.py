@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.along_channels import (
     writers,
 )
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import parts_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -25,6 +27,7 @@ from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case,
 from tests.compiler.lower.cpu.generate.generated import AVX512, runnable
 from tests.few_examples import few
 
+KINDS = "heterocc.compiler.lower.cpu.generate.generate.KINDS"
 CPUS = st.sampled_from(runnable())
 Form = InPlaceWriter | CopiedWriter
 Done = tuple[tirx.PrimFunc, tuple[Panels, ...]] | None
@@ -67,7 +70,7 @@ def cases(draw: st.DrawFn) -> Case:
 @given(cpu=CPUS, case=cases(), number=st.integers(0, 99))
 def test_all_forms_agree_for_any_attributes(cpu: str, case: Case, number: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("heterocc.compiler.lower.cpu.generate.generate.KINDS", (only(number),))
+        patch.setattr(KINDS, (only(number),))
         assert check(cpu, case)
 
 
@@ -91,7 +94,7 @@ def test_narrow_maps_are_correct_in_each_form(
         )
         return written(found[0])
 
-    monkeypatch.setattr("heterocc.compiler.lower.cpu.generate.generate.KINDS", (generate,))
+    monkeypatch.setattr(KINDS, (generate,))
     assert check(runnable()[0], case) and found
 
 
@@ -110,12 +113,34 @@ def test_all_outputs_of_a_part_have_the_same_taps_inside_the_input() -> None:
 def test_more_taps_than_are_unrolled_are_correct_along_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(1, 1, 20, 48, (11,), (15,), (1,), (1,), (7,), (7,))
     number = 1  # copied rows, as the first form reads in place
-    monkeypatch.setattr("heterocc.compiler.lower.cpu.generate.generate.KINDS", (only(number),))
+    monkeypatch.setattr(KINDS, (only(number),))
     assert check(runnable()[0], case)
 
 
 @pytest.mark.parametrize("cpu", runnable())
 def test_a_widely_dilated_kernel_is_generated_along_channels(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(1, 1, 8, 64, (33, 33), (3, 3), (1, 1), (12, 12), (12, 12), (12, 12))
-    monkeypatch.setattr("heterocc.compiler.lower.cpu.generate.generate.KINDS", (generate_along_channels,))
+    monkeypatch.setattr(KINDS, (generate_along_channels,))
     assert check(cpu, case)
+
+
+@pytest.mark.skipif(AVX512 not in runnable(), reason="with 16 registers blocks_pay.py compares all forms")
+@pytest.mark.parametrize("taps", [1, 3])
+def test_blocks_of_inputs_are_timed_where_weights_are_far_and_agree(taps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A strided convolution of a small map; blocks are picked wherever they are an option."""
+    offered: list[bool] = []
+
+    def pick(name: str, options: Sequence[object]) -> object:
+        if name != "vectors along channels":
+            return options[0]
+        blocks = [option for option in options if isinstance(option, InputBlocks)]
+        offered.append(bool(blocks))
+        return blocks[0] if blocks else options[0]
+
+    pad = taps // 2
+    case = Case(1, 1, 32, 64, (14, 14), (taps, taps), (2, 2), (1, 1), (pad, pad), (pad, pad))
+    monkeypatch.setattr(KINDS, (lambda kernel, isa: generate_along_channels(kernel, replace(isa, choose=pick)),))
+    check(AVX512, case)  # another form, or none of vectors along channels
+    monkeypatch.setattr("heterocc.compiler.lower.cpu.generate.convolution.along_channels.FAR_NUMBERS", 0)
+    assert check(AVX512, case)
+    assert offered == [False, True]
