@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution import along_channels
 from heterocc.compiler.lower.cpu.generate.convolution.along_channels import (
     CopiedWriter,
     InPlaceWriter,
@@ -141,6 +142,7 @@ def test_blocks_of_inputs_are_timed_where_weights_are_far_and_agree(taps: int, m
     case = Case(1, 1, 32, 64, (14, 14), (taps, taps), (2, 2), (1, 1), (pad, pad), (pad, pad))
     monkeypatch.setattr(KINDS, (lambda kernel, isa: generate_along_channels(kernel, replace(isa, choose=pick)),))
     check(AVX512, case)  # another form, or none of vectors along channels
-    monkeypatch.setattr("heterocc.compiler.lower.cpu.generate.convolution.along_channels.FAR_NUMBERS", 0)
+    monkeypatch.setattr(along_channels, "FAR_NUMBERS", 0)
+    monkeypatch.setattr(along_channels, "BLOCKS_GAIN", 10.0)
     assert check(AVX512, case)
     assert offered == [False, True]
