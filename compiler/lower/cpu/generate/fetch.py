@@ -22,8 +22,9 @@ AHEAD = 1024
 LINE = 16
 """The float32 elements of a cache line."""
 
-WRITTEN_BYTES = 256 << 10
-"""The size in bytes from which on outputs are prefetched: smaller ones may be in the second-level cache."""
+FETCHED_BYTES = 256 << 10
+"""The size in bytes of a tensor from which on what a kernel reads of it in place next, or writes to it, is prefetched:
+a smaller one may be in the second-level cache."""
 
 
 def written_forms(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:

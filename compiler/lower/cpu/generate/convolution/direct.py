@@ -17,7 +17,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedR
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, WRITTEN_BYTES, fetching, written_forms
+from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, FETCHED_BYTES, fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
@@ -172,7 +172,7 @@ class DirectWriter(CopiedRows):
         line, start, count = vectors
         found = self.found
         size = 4 * typical(found.outputs) * typical(found.rows.places) * typical(found.columns.places)
-        if self.turned or size < WRITTEN_BYTES or typical(found.work) < emit.PARALLEL_WORK:
+        if self.turned or size < FETCHED_BYTES or typical(found.work) < emit.PARALLEL_WORK:
             return
         columns = Axis((found.loops[-1],), (found.columns.places,))
         for buffer, form in written_forms(self.kernel):

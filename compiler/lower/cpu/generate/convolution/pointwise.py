@@ -24,6 +24,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import (
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Part
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
+from heterocc.compiler.lower.cpu.generate.fetch import FETCHED_BYTES, LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
@@ -117,15 +118,27 @@ class PointwiseWriter(PixelTiles):
 
     def _source(self, arguments: Arguments, image: tirx.Expr, start: tirx.Expr) -> tuple[Walk, Factor]:
         """The walk over input channels, and the inputs of pixels from `start`."""
-        found = self.found
+        found, pixels = self.found, self.found.columns.places
         flat = arguments.flat(found.data)
+        tall = max(r.size for _, r in self.tiles)
+        far = 4 * found.inputs * pixels >= FETCHED_BYTES
+
+        def place(pixel: tirx.Expr, input_: tirx.Expr) -> tirx.Expr:
+            return (image * index(found.inputs) + input_) * index(pixels) + start + pixel
 
         def walk(step: Step) -> None:
-            emit.in_turn(found.inputs, lambda input_, number: step((input_, index(0), index(0), index(0)), number))
+            def term(input_: tirx.Expr, number: int) -> None:
+                # The rows of a map are so far apart that hardware takes none of the next pixels for the next of a
+                # stream, and another thread may have written them.
+                for line in range(tall, 2 * tall, LINE) if far else ():
+                    last = min(line + LINE, 2 * tall) - 1
+                    emit.prefetch(flat, place(index(last), input_))
+                step((input_, index(0), index(0), index(0)), number)
+
+            emit.in_turn(found.inputs, term)
 
         def factor(pixel: tirx.Expr, term: Term) -> tirx.Expr:
-            channel = image * index(found.inputs) + term[0]
-            return flat[channel * index(found.columns.places) + start + pixel]
+            return flat[place(pixel, term[0])]
 
         return walk, factor
 

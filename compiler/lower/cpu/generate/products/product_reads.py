@@ -10,7 +10,14 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
-from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, Shared, fetching, fetching_next, fetching_shares
+from heterocc.compiler.lower.cpu.generate.fetch import (
+    FAR_NUMBERS,
+    FETCHED_BYTES,
+    Shared,
+    fetching,
+    fetching_next,
+    fetching_shares,
+)
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
@@ -20,9 +27,6 @@ from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
-
-READ_BYTES = 256 << 10
-"""The size in bytes of a side that is read in place from which on its next panel is prefetched."""
 
 _Panel = tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None]
 """The run of a group of columns, its first vector, the starts of all, and the copy of what they read, if any."""
@@ -146,7 +150,7 @@ class ProductReads:
         in_place = self.packed[1] is None and copied is None and self.strip == 1 and not run.short
         if not in_place or columns.step(side.form) != 1 or not (is_number(self.terms) and is_number(self.length)):
             return False
-        return self.terms >= 4 * emit.UNROLL and 4 * self.terms * self.length >= READ_BYTES
+        return self.terms >= 4 * emit.UNROLL and 4 * self.terms * self.length >= FETCHED_BYTES
 
     def _fetched_in_place(
         self,

@@ -9,7 +9,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.blocks import loads
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Walk
-from heterocc.compiler.lower.cpu.generate.fetch import WRITTEN_BYTES, fetching_shares, written_forms
+from heterocc.compiler.lower.cpu.generate.fetch import FETCHED_BYTES, fetching_shares, written_forms
 from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, offset
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -34,7 +34,7 @@ def fetching_tile(
     if typical(found.work) < emit.PARALLEL_WORK:
         return walk
     wanted = [(b, form, False) for b, form in _reads(kernel) if typical(found.terms.length) >= READ_TERMS]
-    if 4 * typical(found.rows.length) * typical(found.columns.length) >= WRITTEN_BYTES:
+    if 4 * typical(found.rows.length) * typical(found.columns.length) >= FETCHED_BYTES:
         wanted += [(b, form, True) for b, form in written_forms(kernel)]
     wanted = [w for w in wanted if found.rows.step(w[1]) and found.columns.step(w[1]) == 1]
     if not wanted:

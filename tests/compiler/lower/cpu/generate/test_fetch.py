@@ -87,9 +87,9 @@ def test_convolutions_prefetch_large_outputs_and_agree(
     monkeypatch.setattr(
         emit, "prefetch", lambda *given, **how: written.append("to_write" in how) or prefetch(*given, **how)
     )
-    monkeypatch.setattr(direct, "WRITTEN_BYTES", 1 << 30)
+    monkeypatch.setattr(direct, "FETCHED_BYTES", 1 << 30)
     assert check(cpu, case) and not any(written)
-    monkeypatch.setattr(direct, "WRITTEN_BYTES", 0)
+    monkeypatch.setattr(direct, "FETCHED_BYTES", 0)
     assert check(cpu, case) and any(written)
 
 
@@ -103,7 +103,7 @@ def test_maps_read_in_place_fetch_the_next_panel_and_agree(
     shares = product_reads.fetching_shares
     monkeypatch.setattr(product_reads, "fetching_shares", lambda *a, **k: calls.append(1) or shares(*a, **k))
     case = pointwise(20, 21, inputs=96, outputs=outputs)
-    monkeypatch.setattr(product_reads, "READ_BYTES", 1 << 30)
+    monkeypatch.setattr(product_reads, "FETCHED_BYTES", 1 << 30)
     assert check(cpu, case) and not calls
-    monkeypatch.setattr(product_reads, "READ_BYTES", 0)
+    monkeypatch.setattr(product_reads, "FETCHED_BYTES", 0)
     assert check(cpu, case) and calls
