@@ -44,9 +44,13 @@ if TYPE_CHECKING:
 WORTH = 1 << 20
 """The least work in one run, as counted by `work_of`, of a kernel that is timed: a few microseconds."""
 
-LIKELY = {"rows": 0.2, "tile of a plane": 0.2, "blocks": 0.13}
+LIKELY = {"rows": 0.2, "tile of a plane": 0.2, "blocks": 0.13, "the schedule or vectors along channels": 0.5}
 RARELY = 0.05
-"""The share of close choices, by name, in which another option was faster, in 12 networks on Zen 5; of all others."""
+"""The share of close choices, by name, in which another option was faster, in 12 networks on Zen 5; of all others.
+Beside the schedule it was faster in most, by a quarter, on an Intel CPU."""
+
+NEXT = 0.5
+"""The likelihood of each further option, relative to that of the one before."""
 
 LEAST_SHARE = 0.01
 """The least gain to expect of a form that is timed, in the work of the partition: its kernel's share times LIKELY."""
@@ -76,13 +80,13 @@ class Choice:
 
     @property
     def others(self) -> list[tuple[float, tuple[int, ...]]]:
-        """The paths to forms in which one choice is the closest other option, each with the gain to expect."""
+        """The paths to forms in which one choice is another option, each with the gain to expect."""
         trail = self.trail
         every = zip(trail.asked, trail.counts, strict=True)
         return [
-            (self.work * LIKELY.get(name, RARELY), (*trail.taken[:place], 1))
+            (self.work * LIKELY.get(name, RARELY) * NEXT ** (option - 1), (*trail.taken[:place], option))
             for place, (name, count) in enumerate(every)
-            if count > 1
+            for option in range(1, count)
         ]
 
     def key(self, machine: str, paths: Sequence[tuple[int, ...]]) -> str:

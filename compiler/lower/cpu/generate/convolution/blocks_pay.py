@@ -8,7 +8,6 @@ from tvm import tirx
 
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.along_channels import writers
 from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter, best_writer
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import is_filtered
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution, find_planes
@@ -19,6 +18,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import (
     InputBlocks,
 )
 from heterocc.compiler.lower.cpu.generate.convolution.pointwise import PAYS, PointwiseWriter, fits
+from heterocc.compiler.lower.cpu.generate.convolution.row_tiles import writers
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels

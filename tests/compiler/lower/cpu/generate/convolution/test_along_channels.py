@@ -12,14 +12,10 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution import along_channels
-from heterocc.compiler.lower.cpu.generate.convolution.along_channels import (
-    CopiedWriter,
-    InPlaceWriter,
-    generate_along_channels,
-    writers,
-)
+from heterocc.compiler.lower.cpu.generate.convolution.along_channels import generate_along_channels
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window, find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks
+from heterocc.compiler.lower.cpu.generate.convolution.row_tiles import CopiedWriter, InPlaceWriter, writers
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import parts_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -132,7 +128,7 @@ def test_blocks_of_inputs_are_timed_where_weights_are_far_and_agree(taps: int, m
     offered: list[bool] = []
 
     def pick(name: str, options: Sequence[object]) -> object:
-        if name != "vectors along channels":
+        if "vectors along channels" not in name:
             return options[0]
         blocks = [option for option in options if isinstance(option, InputBlocks)]
         offered.append(bool(blocks))
@@ -146,3 +142,28 @@ def test_blocks_of_inputs_are_timed_where_weights_are_far_and_agree(taps: int, m
     monkeypatch.setattr(along_channels, "BLOCKS_GAIN", 10.0)
     assert check(AVX512, case)
     assert offered == [False, True]
+
+
+@pytest.mark.skipif(AVX512 not in runnable(), reason="the schedule is modelled for 32 registers")
+@pytest.mark.parametrize("taps", [1, 3])
+def test_other_forms_are_timed_beside_the_schedule_and_agree(taps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A strided convolution of a narrow map: the model's choice is the schedule, and each other option is correct."""
+    offered: list[int] = []
+    number = 0
+
+    def pick(name: str, options: Sequence[object]) -> object:
+        if name != "the schedule or vectors along channels":
+            return options[0]
+        assert options[0] is None
+        offered.append(len(options))
+        return options[number]
+
+    pad = taps // 2
+    case = Case(1, 1, 48, 64, (28, 28), (taps, taps), (2, 2), (1, 1), (pad, pad), (pad, pad))
+    monkeypatch.setattr(along_channels, "PAYS", 0.5)
+    monkeypatch.setattr(along_channels, "SCHEDULED_GAIN", 10.0)
+    monkeypatch.setattr(KINDS, (lambda kernel, isa: generate_along_channels(kernel, replace(isa, choose=pick)),))
+    assert not check(AVX512, case)
+    for number in range(1, offered[0]):
+        assert check(AVX512, case)
+    assert offered[0] == 1 + along_channels.MOST_BESIDE_SCHEDULE
