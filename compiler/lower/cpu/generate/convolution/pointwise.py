@@ -47,6 +47,12 @@ MOST_PIXELS = 256
 A single pixel is a product with a vector, limited by memory.
 """
 
+FEWEST_PIXELS = 48
+"""The smallest number of pixels of a row, if there are several: few would be left over in each."""
+
+USUAL_VECTORS = 2
+"""The vectors of most tiles."""
+
 
 def generate_pointwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as a 1×1 convolution with vectors along channels.
@@ -74,16 +80,23 @@ def fits(found: Convolution, isa: Isa) -> bool:
     return whole and found.outputs >= isa.lanes and 1 < found.rows.places * found.columns.places <= MOST_PIXELS
 
 
-def _in_a_row(found: Convolution) -> Convolution:
+def _in_rows(found: Convolution, isa: Isa) -> Convolution:
+    """The convolution of a map whose pixels are one row, or of as many rows as give the threads enough tasks."""
     pixels = found.rows.places * found.columns.places
-    return replace(found, rows=Window(1, 0, 1, 1, 1, 1), columns=Window(pixels, 0, 1, 1, 1, pixels))
+    tiles = found.batch * found.groups * -(-found.outputs // (USUAL_VECTORS * isa.lanes))
+    rows = 1
+    if found.work >= emit.PARALLEL_WORK:
+        counts = [n for n in range(1, pixels // FEWEST_PIXELS + 1) if pixels % n == 0]
+        rows = next((n for n in counts if n * tiles >= emit.TASKS), max(counts, default=1))
+    places = pixels // rows
+    return replace(found, rows=Window(rows, 0, 1, 1, 1, rows), columns=Window(places, 0, 1, 1, 1, places))
 
 
 class PointwiseWriter(PixelTiles):
     """A generator of all pixels of a map for some channels."""
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
-        flat = _in_a_row(found)
+        flat = _in_rows(found, isa)
         super().__init__(kernel, flat, isa, (Part(0, flat.columns.places, 0, 1),), 0.0)
 
     @property
@@ -91,34 +104,38 @@ class PointwiseWriter(PixelTiles):
         """Modelled time of the convolution."""
         found = self.found
         stored = self._across * found.outputs * STORE_CYCLES
-        return found.batch * found.groups * (found.inputs * self.row_cycles + stored)
+        return found.batch * found.groups * found.rows.places * (found.inputs * self.row_cycles + stored)
 
     def _tasks(self, tiles: int) -> int:
-        return self.found.batch * self.found.groups * tiles
+        return self.found.batch * self.found.groups * tiles * self.found.rows.places
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
         tiles = sum(r.count for r in self.vector_runs)
-        images = found.batch * found.groups
-        parts = emit.shares(found.work, images, tiles)
-        with emit.shared_loop(images * parts, found.work) as task:
-            image, group, part = emit.unpacked(task, (found.batch, found.groups, parts))
+        rows = found.batch * found.groups * found.rows.places
+        parts = emit.shares(found.work, rows, tiles)
+        with emit.shared_loop(rows * parts, found.work) as task:
+            image, group, part, row = emit.unpacked(task, (found.batch, found.groups, parts, found.rows.places))
             buffers = self._buffers()
             with emit.share_loop(part, parts, tiles) as tile:
 
                 def source(start: tirx.Expr) -> tuple[Walk, Factor]:
-                    return self._source(arguments, image * index(found.groups) + group, start)
+                    return self._source(
+                        arguments,
+                        image * index(found.groups) + group,
+                        row * index(found.columns.places) + start,
+                    )
 
                 emit.either_run(
                     self.vector_runs,
                     tile,
-                    lambda run: self._row(arguments, buffers, run, tile, (image, group, index(0)), source),
+                    lambda run: self._row(arguments, buffers, run, tile, (image, group, row), source),
                 )
 
     def _source(self, arguments: Arguments, image: tirx.Expr, start: tirx.Expr) -> tuple[Walk, Factor]:
-        """The walk over input channels, and the inputs of pixels from `start`."""
-        found, pixels = self.found, self.found.columns.places
+        """The walk over input channels, and the inputs of the map's pixels from `start`."""
+        found, pixels = self.found, self.found.rows.places * self.found.columns.places
         flat = arguments.flat(found.data)
         tall = max(r.size for _, r in self.tiles)
         far = 4 * found.inputs * pixels >= FETCHED_BYTES
@@ -143,11 +160,12 @@ class PointwiseWriter(PixelTiles):
         return walk, factor
 
     def _place(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
-        """The place in the output of a pixel of the map, whose number is `column`."""
+        """The place in the output of a pixel of the map, whose pixels may be divided into several rows."""
         extents, (batch, out, down, across) = self.kernel.extents, self.found.loops
         pixels = (across,) if down is None else (down, across)
         loops = ((batch,), (out,), pixels)
+        pixel = row * index(self.found.columns.places) + column
         return [
             (Axis(n, tuple(extents[i] for i in n)), value)
-            for n, value in zip(loops, (image, channel, column), strict=True)
+            for n, value in zip(loops, (image, channel, pixel), strict=True)
         ]

@@ -31,6 +31,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import (
     taps_of,
 )
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.fetch import FETCHED_BYTES, LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -115,15 +116,31 @@ class InPlaceWriter(PixelTiles):
         left = start * index(columns.stride) - index(columns.before)
         down, across = range_inside(rows, top), range_inside(columns, left)
 
+        def place(term: Term) -> tirx.Expr:
+            input_, tap_row, tap, _ = term
+            line = (channel + input_) * index(rows.size) + top + tap_row * index(rows.dilation)
+            return line * index(columns.size) + left + tap * index(columns.dilation)
+
+        def fetching_next_row(step: Step) -> Step:
+            """A step that prefetches what the same pixels of the next row of outputs read."""
+            read = columns.stride * max(r.size for _, r in self.tiles)
+            next_ = index(rows.stride * columns.size)
+
+            def ahead(term: Term, number: int) -> None:
+                for line in range(0, read, LINE):
+                    emit.prefetch(flat, place(term) + next_ + index(line))
+                step(term, number)
+
+            return ahead
+
         def walk(step: Step) -> None:
+            if found.taps == 1 and 4 * found.inputs * rows.size * columns.size >= FETCHED_BYTES:
+                step = fetching_next_row(step)
             with self._blocks() as start, loop_inside(rows, down) as tap_row, loop_inside(columns, across) as tap:
                 self._block_of_inputs(step, start, tap_row, tap)
 
         def factor(pixel: tirx.Expr, term: Term) -> tirx.Expr:
-            input_, tap_row, tap, _ = term
-            line = (channel + input_) * index(rows.size) + top + tap_row * index(rows.dilation)
-            place = line * index(columns.size) + left + tap * index(columns.dilation)
-            return flat[place + pixel * index(columns.stride)]
+            return flat[place(term) + pixel * index(columns.stride)]
 
         return walk, factor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,17 @@ from onnx import helper
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit, fetch
-from heterocc.compiler.lower.cpu.generate.convolution import direct, pixel_tiles
+from heterocc.compiler.lower.cpu.generate.convolution import direct, pixel_tiles, row_tiles
+from heterocc.compiler.lower.cpu.generate.convolution import pointwise as narrow_maps
+from heterocc.compiler.lower.cpu.generate.convolution.form import find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.row_tiles import InPlaceWriter
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.products import product_reads
+from heterocc.compiler.lower.cpu.generate.read import Kernel
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
 from tests.compiler.lower.cpu.generate.convolution.test_pointwise import KINDS, always, pointwise
 from tests.compiler.lower.cpu.generate.generated import Generated, assert_near, runnable, target_of
@@ -107,3 +114,45 @@ def test_maps_read_in_place_fetch_the_next_panel_and_agree(
     assert check(cpu, case) and not calls
     monkeypatch.setattr(product_reads, "FETCHED_BYTES", 0)
     assert check(cpu, case) and calls
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("size", [(14, 14), (23,)], ids=["rows of pixels", "one row"])
+def test_narrow_maps_fetch_the_next_pixels_and_agree(
+    cpu: str, size: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With enough work the pixels of a map are divided into rows, for threads."""
+    monkeypatch.setattr(KINDS, (always,))
+    monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
+    for bytes_, fetches in ((1 << 30, 0), (0, 1)):
+        monkeypatch.setattr(narrow_maps, "FETCHED_BYTES", bytes_)
+        fetched = fetched_in(lambda: check(cpu, pointwise(*size, inputs=21, outputs=48)), monkeypatch)
+        assert bool(fetched) == bool(fetches)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_strided_convolutions_fetch_the_next_row_and_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(1, 1, 21, 48, (13, 15), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0))
+    monkeypatch.setattr(KINDS, (in_place,))
+    for bytes_, fetches in ((1 << 30, 0), (0, 1)):
+        monkeypatch.setattr(row_tiles, "FETCHED_BYTES", bytes_)
+        fetched = fetched_in(lambda: check(cpu, case), monkeypatch)
+        assert bool(fetched) == bool(fetches)
+
+
+def in_place(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]]:
+    """The generator of tiles of rows that are read in place."""
+    found = find_convolution(kernel)
+    assert found is not None
+    writer = InPlaceWriter(kernel, found, isa)
+    return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+
+def fetched_in(checked: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> int:
+    """The number of prefetches that are written while `checked`, which must hold, runs."""
+    fetched: list[int] = []
+    prefetch = emit.prefetch
+    with monkeypatch.context() as patch:
+        patch.setattr(emit, "prefetch", lambda *given, **how: fetched.append(1) or prefetch(*given, **how))
+        assert checked()
+    return len(fetched)

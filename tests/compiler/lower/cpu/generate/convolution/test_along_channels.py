@@ -149,14 +149,14 @@ def test_blocks_of_inputs_are_timed_where_weights_are_far_and_agree(taps: int, m
 def test_other_forms_are_timed_beside_the_schedule_and_agree(taps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A strided convolution of a narrow map: the model's choice is the schedule, and each other option is correct."""
     offered: list[int] = []
-    number = 0
+    picked = 0
 
     def pick(name: str, options: Sequence[object]) -> object:
         if name != "the schedule or vectors along channels":
             return options[0]
         assert options[0] is None
         offered.append(len(options))
-        return options[number]
+        return options[picked]
 
     pad = taps // 2
     case = Case(1, 1, 48, 64, (28, 28), (taps, taps), (2, 2), (1, 1), (pad, pad), (pad, pad))
@@ -164,6 +164,7 @@ def test_other_forms_are_timed_beside_the_schedule_and_agree(taps: int, monkeypa
     monkeypatch.setattr(along_channels, "SCHEDULED_GAIN", 10.0)
     monkeypatch.setattr(KINDS, (lambda kernel, isa: generate_along_channels(kernel, replace(isa, choose=pick)),))
     assert not check(AVX512, case)
-    for number in range(1, offered[0]):
+    for option in range(1, offered[0]):
+        picked = option
         assert check(AVX512, case)
     assert offered[0] == 1 + along_channels.MOST_BESIDE_SCHEDULE
