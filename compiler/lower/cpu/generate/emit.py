@@ -196,20 +196,20 @@ Walk = Callable[[int, Step], None]
 """Calls a step for each of a number of terms."""
 
 
-def in_turn(terms: int, step: Step) -> None:
+def in_turn(terms: int, step: Step, unroll: int = UNROLL) -> None:
     """A loop over `terms` terms, unrolled."""
     if not is_number(terms):
-        with loop(terms // UNROLL) as outer:
-            for inner in range(UNROLL):
-                step(outer * index(UNROLL) + index(inner), inner)
-        with loop(terms % UNROLL) as inner:
-            step(index(terms - terms % UNROLL) + inner, 0)
+        with loop(terms // unroll) as outer:
+            for inner in range(unroll):
+                step(outer * index(unroll) + index(inner), inner)
+        with loop(terms % unroll) as inner:
+            step(index(terms - terms % unroll) + inner, 0)
         return
-    if terms >= UNROLL:
-        with loop(terms // UNROLL) as outer:
-            for inner in range(UNROLL):
-                step(outer * index(UNROLL) + index(inner), inner)
-    for term in range(terms - terms % UNROLL, terms):
+    if terms >= unroll:
+        with loop(terms // unroll) as outer:
+            for inner in range(unroll):
+                step(outer * index(unroll) + index(inner), inner)
+    for term in range(terms - terms % unroll, terms):
         step(index(term), term)
 
 

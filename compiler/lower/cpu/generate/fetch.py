@@ -82,20 +82,21 @@ def fetching_shares(
     fetch: Callable[[tirx.Expr], None],
     index_of: Callable[[Any], tirx.Expr] = lambda term: term,
     sum_: tuple[tirx.Expr, int] = (index(0), 1),
+    unroll: int = emit.UNROLL,
 ) -> Step:
     """A step of sums of `terms` terms that calls `fetch` with a share of the numbers up to `items` at every few terms.
 
     Spread like this, prefetches leave room for what the sums themselves read. `sum_` is the number of this sum, and of
-    all those that fetch the items together. Nothing is fetched in sums of fewer than UNROLL terms.
+    all those that fetch the items together. Every `unroll` terms have a share: nothing is fetched in sums of fewer.
     """
     number_of_sum, sums = sum_
-    groups = terms // emit.UNROLL
+    groups = terms // unroll
     turns = groups * sums
     each = -(-items // turns) if turns else 0
 
     def ahead(term: Any, number: int) -> None:
         if number == 0:
-            turn = number_of_sum * index(groups) + tirx.floordiv(index_of(term), index(emit.UNROLL))
+            turn = number_of_sum * index(groups) + tirx.floordiv(index_of(term), index(unroll))
             # With more turns than items, several in a row fetch the same one, rather than what is far off.
             first = turn * index(each) if items >= turns else tirx.floordiv(turn * index(items), index(turns))
             for item in range(each):

@@ -304,7 +304,7 @@ class ProductWriter(ProductReads):
         walk = self.fetched(arguments, place, panel, (rows, tile, tiles))
         if not run.short:
             at_first = [*place, (found.rows, first)]
-            walk = fetching_tile(self.kernel, found, arguments, at_first, (rows.size, starts), walk)
+            walk = fetching_tile(self.kernel, found, arguments, at_first, (rows.size, starts), walk, self.unroll)
         sums = emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, self.edge)
         if run.short:
             self._store_short(arguments, place, sums[0], (rows.size, first), starts[0])

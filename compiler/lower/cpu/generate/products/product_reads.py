@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -28,6 +29,15 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
+FEW_TILES = 3
+"""Tiles of rows that may read a large map row after row."""
+
+MANY_TERMS = 64
+"""The smallest number of terms that they read so."""
+
+LARGE_TILE = 12
+"""The smallest number of vectors of sums of such tiles: the loop takes too much of the time of others."""
+
 _Panel = tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None]
 """The run of a group of columns, its first vector, the starts of all, and the copy of what they read, if any."""
 
@@ -37,7 +47,7 @@ class ProductReads:
 
     `length` is the number of columns, `edge` the lanes of a last vector that they fill in part, or 0. `strip` is the
     number of panels of columns that a tile of rows computes in turn. `packed` are the packings of the sides that are
-    weights.
+    weights, `copies` says whether panels of others are copied. The runs are those of tiles of rows and of panels.
     """
 
     kernel: Kernel
@@ -46,6 +56,9 @@ class ProductReads:
     length: int
     edge: int
     strip: int
+    copies: bool
+    row_runs: tuple[Run, ...]
+    column_runs: tuple[Run, ...]
     packed: list[Panels | PairPanels | None]
 
     def _filled(self) -> tirx.Expr:
@@ -124,7 +137,7 @@ class ProductReads:
         rows, tile, count = tiles
         packing = vectors or numbers
         if packing is None or packing.size <= FAR_NUMBERS:
-            return emit.in_turn
+            return partial(emit.in_turn, unroll=self.unroll)
         if vectors is not None and is_number(count) and count == 1:
             return emit.in_turn
         flat = arguments.flat(self.kernel.function.params[packing.argument])
@@ -139,9 +152,25 @@ class ProductReads:
                 emit.in_turn(terms, fetching_next(step, shared, lambda term: term))
             else:
                 first = base + emit.start_of(rows, tile) * index(packing.terms)
-                emit.in_turn(terms, fetching(step, flat, rows.size, lambda term: first + term * index(rows.size)))
+                step = fetching(step, flat, rows.size, lambda term: first + term * index(rows.size))
+                emit.in_turn(terms, step, self.unroll)
 
         return walk
+
+    @property
+    def unroll(self) -> int:
+        """The number of terms that are unrolled.
+
+        It is one where few tiles read each number of a large map: if other threads wrote it, loads of one row after the
+        other take half the time of those of UNROLL rows in turn (measured on an Intel CPU).
+        """
+        side, columns = self.found.vectors, self.found.columns
+        sizes = (self.terms, self.length, self.found.rows.length)
+        if not all(map(is_number, sizes)) or self.packed[1] is not None or self.copies or columns.step(side.form) != 1:
+            return emit.UNROLL
+        few = self.terms >= MANY_TERMS and sum(r.count for r in self.row_runs) <= FEW_TILES
+        large = min(r.size * v.size for r in self.row_runs for v in self.column_runs) >= LARGE_TILE
+        return 1 if few and large and 4 * self.terms * self.length >= FETCHED_BYTES else emit.UNROLL
 
     def _reads_far(self, panel: _Panel) -> bool:
         """Whether panels are read in place, panel after panel, from rows that a second-level cache may not hold."""
@@ -175,7 +204,10 @@ class ProductReads:
                     emit.prefetch(flat, where)
 
         sum_ = (tile[0], typical(tile[1]))
-        return lambda count, step: walk(count, fetching_shares(step, self.terms, self.terms, fetch, sum_=sum_))
+        unroll = self.unroll
+        return lambda count, step: walk(
+            count, fetching_shares(step, self.terms, self.terms, fetch, sum_=sum_, unroll=unroll)
+        )
 
     def _packed_base(self, packing: Panels | PairPanels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""

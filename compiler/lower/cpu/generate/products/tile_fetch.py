@@ -26,10 +26,12 @@ def fetching_tile(
     place: Place,
     tile: tuple[int, Sequence[tirx.Expr]],
     walk: Walk,
+    unroll: int,
 ) -> Walk:
     """A walk over the terms of a tile that prefetches what its epilogue reads and writes.
 
-    `tile` are the number of rows, of which `place` has the first, and the starts of the vectors.
+    `tile` are the number of rows, of which `place` has the first, and the starts of the vectors. `walk` unrolls
+    `unroll` terms.
     """
     if typical(found.work) < emit.PARALLEL_WORK:
         return walk
@@ -50,8 +52,8 @@ def fetching_tile(
                     emit.prefetch(arguments.flat(buffer), where, to_write=to_write)
 
     terms = found.terms.length
-    if is_number(terms) and terms >= emit.UNROLL:
-        return lambda count, step: walk(count, fetching_shares(step, terms, rows, fetch))
+    if is_number(terms) and terms >= unroll:
+        return lambda count, step: walk(count, fetching_shares(step, terms, rows, fetch, unroll=unroll))
     with emit.loop(rows, "unroll") as row:
         fetch(row)
     return walk
