@@ -24,6 +24,8 @@ constexpr std::chrono::microseconds kWorkerSpin{200};
 constexpr std::chrono::microseconds kCallerSpin{50};
 // Callers that may have regions at the same time; those beyond run theirs alone.
 constexpr int kRegions = 64;
+// Threads of a region; more would wait for each other.
+constexpr int kMostThreads = 256;
 constexpr int kMaxWorkers = 1023;
 // Processors from where on a woken worker most likely finds an idle one by itself.
 constexpr int kManyProcessors = 16;
@@ -61,6 +63,24 @@ void Wake(std::atomic<Word>* word, int threads) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, threads, nullptr, nullptr, 0);
 }
 
+// A thread's part of a region's tasks, on a cache line of its own: taking a task touches no line of another thread.
+struct alignas(64) Share {
+  std::atomic<uint64_t> tasks{0};  // the next one, and in the upper half the end; empty if the next is not below it
+  std::atomic<bool> taken{false};  // a worker is in the region, with this share
+};
+
+constexpr uint64_t Range(uint32_t next, uint32_t end) {
+  return static_cast<uint64_t>(end) << 32 | next;
+}
+
+constexpr uint32_t Next(uint64_t range) {
+  return static_cast<uint32_t>(range);
+}
+
+constexpr uint32_t End(uint64_t range) {
+  return static_cast<uint32_t>(range >> 32);
+}
+
 // A region under way. Slots are used again and again; a worker may look into one at any time.
 struct alignas(64) Region {
   std::atomic<bool> taken{false};  // a caller has the slot
@@ -68,16 +88,13 @@ struct alignas(64) Region {
   Task task = nullptr;
   void* closure = nullptr;
   RegionSize size{nullptr, 0};
-  int helpers = 0;
+  std::atomic<int> threads{0};  // that share the tasks: the caller has the first share
 
-  alignas(64) std::atomic<int32_t> claimed{0};  // tasks that somebody took, or tried to
-  std::atomic<int32_t> first{0};                // of these, from the front
-  std::atomic<int32_t> last{0};                 // of these, from the back
-  // Workers inside; the caller's region, closure and results must stay as long as there are any.
-  alignas(64) std::atomic<int32_t> inside{0};
-  std::atomic<bool> awaited{false};  // the caller sleeps until no worker is inside
+  alignas(64) std::atomic<bool> awaited{false};  // the caller sleeps until all workers have left
+  std::atomic<uint32_t> left{0};                 // changes when a worker leaves a caller that sleeps
   std::atomic<int> result{0};
   std::atomic<void*> error{nullptr};
+  Share shares[kMostThreads];
 };
 
 Region regions[kRegions];
@@ -110,35 +127,63 @@ void KeepError(Region* region, int result) {
   }
 }
 
-// Takes tasks of a region until none is left: from the front or from the back. A thread thus tends to get the same part
-// of every kernel's loop, whose data its own caches hold.
-void Work(Region* region, bool from_back) {
-  current = region;
-  const int32_t tasks = region->size.tasks;
-  while (region->claimed.fetch_add(1, std::memory_order_relaxed) < tasks) {
-    const int32_t number = from_back ? tasks - 1 - region->last.fetch_add(1, std::memory_order_relaxed)
-                                     : region->first.fetch_add(1, std::memory_order_relaxed);
-    RegionSize size = region->size;
-    const int result = region->task(number, &size, region->closure);
-    if (result != 0) KeepError(region, result);
+// Takes the second half of the tasks that another thread has left, into a share that has none. Whether there were any.
+bool Steal(Region* region, int self, int threads) {
+  for (int i = 1; i < threads; ++i) {
+    std::atomic<uint64_t>& other = region->shares[(self + i) % threads].tasks;
+    uint64_t range = other.load(std::memory_order_relaxed);
+    while (Next(range) < End(range)) {
+      const uint32_t middle = End(range) - (End(range) - Next(range) + 1) / 2;
+      if (!other.compare_exchange_weak(range, Range(Next(range), middle), std::memory_order_relaxed)) continue;
+      region->shares[self].tasks.store(Range(middle, End(range)), std::memory_order_relaxed);
+      return true;
+    }
   }
+  return false;
+}
+
+// Runs a share of a region's tasks, in order, then what others have left. A thread thus tends to get the same part of
+// every kernel's loop, whose data its own caches hold.
+void Work(Region* region, int self) {
+  current = region;
+  const int threads = region->threads.load(std::memory_order_relaxed);
+  std::atomic<uint64_t>& own = region->shares[self].tasks;
+  do {
+    for (;;) {
+      const uint64_t range = own.fetch_add(1, std::memory_order_relaxed);
+      if (Next(range) >= End(range)) break;
+      RegionSize size = region->size;
+      const int result = region->task(static_cast<int>(Next(range)), &size, region->closure);
+      if (result != 0) KeepError(region, result);
+    }
+  } while (Steal(region, self, threads));
   current = nullptr;
 }
 
-// Takes tasks of a region if it is open and has some left.
-bool Help(Region* region, bool from_back) {
+// Takes tasks of a region if it is open and a share is free.
+bool Help(Region* region, int worker) {
   if (!region->open.load(std::memory_order_relaxed)) return false;
-  bool helped = false;
-  // In this order: a worker that is inside and sees an open region may read it until it leaves, because the caller
-  // closes it first and then waits until no worker is inside.
-  const int32_t others = region->inside.fetch_add(1);
-  if (region->open.load() && others < region->helpers &&
-      region->claimed.load(std::memory_order_relaxed) < region->size.tasks) {
-    Work(region, from_back);
-    helped = true;
+  const int threads = region->threads.load(std::memory_order_relaxed);
+  for (int i = 0; i + 1 < threads; ++i) {
+    const int number = 1 + (worker + i) % (threads - 1);
+    Share& share = region->shares[number];
+    if (share.taken.load(std::memory_order_relaxed) || share.taken.exchange(true)) continue;
+    // In this order: a worker that has a share and sees an open region may read it until it gives the share back,
+    // because the caller closes the region first and then waits until no share is taken. Until here another caller may
+    // have opened it, with fewer threads.
+    const bool entered = region->open.load() && number < region->threads.load(std::memory_order_relaxed);
+    if (entered) {
+      Work(region, number);
+      region->open.store(false);  // nobody else finds tasks
+    }
+    share.taken.store(false);
+    if (region->awaited.load()) {
+      region->left.fetch_add(1);
+      Wake(&region->left, 1);
+    }
+    return entered;
   }
-  if (region->inside.fetch_sub(1) == 1 && region->awaited.load()) Wake(&region->inside, 1);
-  return helped;
+  return false;
 }
 
 void* RunWorker(void* number) {
@@ -150,7 +195,7 @@ void* RunWorker(void* number) {
     const uint32_t seen = opened.load();
     bool helped = false;
     const int count = used_regions.load(std::memory_order_acquire);
-    for (int i = 0; i < count; ++i) helped |= Help(&regions[(start + i) % count], start % 2 == 0);
+    for (int i = 0; i < count; ++i) helped |= Help(&regions[(start + i) % count], start);
     if (self->kept_away.load(std::memory_order_relaxed) && self->kept_away.exchange(false) && known) {
       sched_setaffinity(0, sizeof(allowed), &allowed);
     }
@@ -175,8 +220,10 @@ void ForgetAll() {
   }
   callers.store(calling ? 1 : 0);
   pthread_mutex_init(&starting, nullptr);
-  for (Region& region : regions) {
-    region.inside.store(0);
+  const int used = used_regions.load();
+  for (int i = 0; i < used; ++i) {
+    Region& region = regions[i];
+    for (Share& share : region.shares) share.taken.store(false);
     region.awaited.store(false);
     if (&region == current) continue;
     region.open.store(false);
@@ -240,13 +287,22 @@ Region* TakeRegion() {
   return nullptr;
 }
 
-// Closes a region and waits until no worker is inside.
+// Closes a region and waits until all workers have left it.
 void Close(Region* region) {
   region->open.store(false);
-  const auto left = [region] { return region->inside.load() == 0; };
-  if (left() || Spin(kCallerSpin, left)) return;
+  const int threads = region->threads.load(std::memory_order_relaxed);
+  int number = 1;  // the first share that may be taken still
+  const auto all_left = [region, threads, &number] {
+    while (number < threads && !region->shares[number].taken.load()) ++number;
+    return number == threads;
+  };
+  if (all_left() || Spin(kCallerSpin, all_left)) return;
   region->awaited.store(true);
-  for (int32_t inside; (inside = region->inside.load()) != 0;) SleepWhile(&region->inside, inside);
+  for (;;) {
+    const uint32_t left = region->left.load();
+    if (all_left()) break;
+    SleepWhile(&region->left, left);
+  }
   region->awaited.store(false);
 }
 
@@ -276,21 +332,25 @@ int ThreadsFor(int wanted, int callers) {
 int RunShared(Task task, void* closure, int tasks, int threads) {
   Region* region = threads > 1 ? TakeRegion() : nullptr;
   if (region == nullptr) return RunAlone(task, closure, tasks);
+  threads = std::min(threads, kMostThreads);
   region->task = task;
   region->closure = closure;
   // Generated code deals a loop out in equal parts of whole iterations and leaves the last tasks without any: the more
   // tasks, the finer the parts, at some ten nanoseconds a task.
   region->size.tasks = tasks != 0 ? tasks : 24 + 4 * threads;
-  region->helpers = threads - 1;
-  region->claimed.store(0, std::memory_order_relaxed);
-  region->first.store(0, std::memory_order_relaxed);
-  region->last.store(0, std::memory_order_relaxed);
+  region->threads.store(threads, std::memory_order_relaxed);
+  const auto start = [region, threads](int share) {
+    return static_cast<uint32_t>(static_cast<int64_t>(region->size.tasks) * share / threads);
+  };
+  for (int i = 0; i < threads; ++i) {
+    region->shares[i].tasks.store(Range(start(i), start(i + 1)), std::memory_order_relaxed);
+  }
   region->result.store(0, std::memory_order_relaxed);
   region->error.store(nullptr, std::memory_order_relaxed);
   region->open.store(true);
   opened.fetch_add(1);
   if (sleepers.load() != 0) WakeElsewhere(threads - 1);
-  Work(region, false);
+  Work(region, 0);
   Close(region);
   const int result = region->result.load();
   void* error = region->error.load();

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +23,8 @@ from heterocc.runtime import load
 from heterocc.runtime.native import cpu_api
 
 SIZE = 192
+TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, TASK, ctypes.c_void_p, ctypes.c_int)
 
 
 def model() -> onnx.ModelProto:
@@ -171,6 +176,30 @@ def test_a_caller_for_every_core_makes_each_run_its_regions_alone() -> None:
     done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=60, check=False)
     several = len(os.sched_getaffinity(0)) > 1
     assert done.stdout.split() == [str(several), "1", "True", str(several)], done.stdout + done.stderr
+
+
+def _recorded(
+    done: list[tuple[int, int]], late: Collection[int], pause: float, number: int, _size: int, _closure: int
+) -> int:
+    """A task that notes its number and its thread, and takes a while if it is a late one."""
+    time.sleep(pause if number in late else 0.0)
+    done.append((number, threading.get_ident()))
+    return 0
+
+
+@pytest.mark.parametrize("threads", [2, 3, 7])
+@pytest.mark.parametrize("slow", ["first", "last", "none"])
+def test_every_task_runs_once_whichever_thread_is_slow(threads: int, slow: str) -> None:
+    """A thread whose tasks take longer than the others' has some of them taken by these."""
+    launch = LAUNCHER(cpu_api._library().heterocc_cpu_launcher(threads))
+    for tasks in (1, 2, 5, 16, 33, 200):
+        pause = 0.002 if tasks < 50 else 0.0
+        late = {"first": range(tasks // threads), "last": range(tasks - tasks // threads, tasks), "none": ()}[slow]
+        done: list[tuple[int, int]] = []
+
+        assert launch(TASK(partial(_recorded, done, late, pause)), None, tasks) == 0
+        assert sorted(number for number, _ in done) == list(range(tasks))
+        assert len({thread for _, thread in done}) <= min(threads, tasks)
 
 
 def test_without_the_plug_in_loops_run_on_the_caller_and_a_note_says_so(
