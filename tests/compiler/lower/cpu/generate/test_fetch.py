@@ -20,11 +20,11 @@ from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_ne
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.products import product_reads
+from heterocc.compiler.lower.cpu.generate.products import product_reads, tile_fetch
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
 from tests.compiler.lower.cpu.generate.convolution.test_pointwise import KINDS, always, pointwise
-from tests.compiler.lower.cpu.generate.generated import Generated, assert_near, runnable, target_of
+from tests.compiler.lower.cpu.generate.generated import AVX512, Generated, assert_near, runnable, target_of
 
 
 @pytest.mark.parametrize(("count", "terms", "width"), [(1, 8, 48), (16, 768, 48), (7, 37, 16), (3, 5, 64), (40, 9, 8)])
@@ -138,6 +138,39 @@ def test_strided_convolutions_fetch_the_next_row_and_agree(cpu: str, monkeypatch
         monkeypatch.setattr(row_tiles, "FETCHED_BYTES", bytes_)
         fetched = fetched_in(lambda: check(cpu, case), monkeypatch)
         assert bool(fetched) == bool(fetches)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(("inputs", "residual"), [(70, False), (96, True)])
+def test_products_of_few_tiles_read_large_maps_row_after_row_and_agree(
+    cpu: str, inputs: int, residual: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their loops unroll one term; with AVX2 tiles are too small for it."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((inputs, 25 * 31), np.float32), rng.standard_normal((16, inputs), np.float32)
+    more = rng.standard_normal((16, 25 * 31), np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"])]
+    feed = {"x": x.reshape(1, inputs, 25, 31)}
+    if residual:
+        nodes.append(helper.make_node("Add", ["c", "r"], ["y"]))
+        feed["r"] = more.reshape(1, 16, 25, 31)
+    right = w.astype(np.float64) @ x + (more if residual else 0.0)
+    steps: list[int] = []
+    in_turn = emit.in_turn
+
+    def noted(terms: int, step: emit.Step, unroll: int = UNROLL) -> None:
+        steps.append(unroll)
+        in_turn(terms, step, unroll)
+
+    monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
+    monkeypatch.setattr(emit, "in_turn", noted)
+    for bytes_, expected in ((1 << 30, UNROLL), (0, 1 if cpu == AVX512 else UNROLL)):
+        steps.clear()
+        for module in (product_reads, tile_fetch):
+            monkeypatch.setattr(module, "FETCHED_BYTES", bytes_)
+        kernel = Generated(nodes, feed, {"w": w.reshape(16, inputs, 1, 1)}, target_of(cpu))
+        assert_near(kernel.run(), right.reshape(1, 16, 25, 31), inputs)
+        assert steps and set(steps) == {expected}
 
 
 def in_place(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]]:
