@@ -100,6 +100,7 @@ def measure(name: str, threads: int, seconds: float) -> dict[str, Any]:
             row["failed"]["heterocc"] = str(error)
             return row
         row["compile_s"] = round(time.perf_counter() - start, 2)
+        os.sync()  # writing a large bundle to the disk takes a core of the first runner
         with open_bundle(folder / "m.hcb") as opened:
             golden = opened.manifest.golden
             assert golden is not None, "the bundle has no golden vectors"
