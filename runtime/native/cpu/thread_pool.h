@@ -1,8 +1,8 @@
 // The thread pool of CPU kernels: one per process, shared by all sessions and callers.
 //
 // A parallel region is cut into more tasks than there are threads. The caller and each worker begin with an equal part
-// of them; who is done takes half of what another has left, so that a thread that the operating system holds up delays a
-// region by one task only. Regions of different callers run at the same time and compete for the same workers. With a
+// of them; who is done takes half of what another has left, so that a thread that the operating system holds up delays
+// a region by one task only. Regions of different callers run at the same time and compete for the same workers. With a
 // caller for every core, each runs its regions alone.
 //
 // A worker that has nothing to do looks for work for some time and then sleeps. Workers are never bound to cores; one
