@@ -29,7 +29,7 @@ def cpu_target(device: TargetDevice) -> Target:
     attributes = {"kind": "llvm", "opt-level": OPTIMISATION, **(device.target or host_cpu().target)}
     if target_arch(attributes) == "x86_64":
         given = attributes.get("mattr", ())
-        attributes["mattr"] = (*(given if isinstance(given, tuple) else (str(given),)), *ANY_X86)
+        attributes["mattr"] = (*ANY_X86, *(given if isinstance(given, tuple) else str(given).split(",")))
     return tvm_target(device, attributes, "check mtriple, mcpu and mattr")
 
 

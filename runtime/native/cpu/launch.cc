@@ -1,5 +1,6 @@
 // The functions of the plug-in. Those that loaded code calls for parallel loops in place of TVM's pool: one for each
 // number of threads, so that sessions with different numbers need no thread-local state.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace {
 
-constexpr int kMaxThreads = 256;
+using heterocc::cpu::kMostThreads;
 
 template <int kThreads>
 int Launch(heterocc::cpu::Task task, void* closure, int tasks) {
@@ -28,7 +29,7 @@ constexpr auto Entries(std::integer_sequence<int, kIndex...>) {
   return std::array<Entry, sizeof...(kIndex)>{Launch<kIndex + 1>...};
 }
 
-constexpr auto kEntries = Entries(std::make_integer_sequence<int, kMaxThreads>());
+constexpr auto kEntries = Entries(std::make_integer_sequence<int, kMostThreads>());
 
 // The functions of Python's; `arrays` is the table of numpy's C API. nullptr if the process lacks one.
 const heterocc::cpu::Python* FindPython(void** arrays) {
@@ -43,7 +44,7 @@ extern "C" {
 
 // The function with the signature of TVMBackendParallelLaunch that uses up to `threads` threads.
 __attribute__((visibility("default"))) void* heterocc_cpu_launcher(int32_t threads) {
-  const int32_t index = threads < 1 ? 0 : threads > kMaxThreads ? kMaxThreads - 1 : threads - 1;
+  const int32_t index = std::clamp(threads, 1, kMostThreads) - 1;
   return reinterpret_cast<void*>(kEntries[static_cast<size_t>(index)]);
 }
 

@@ -24,8 +24,6 @@ constexpr std::chrono::microseconds kWorkerSpin{200};
 constexpr std::chrono::microseconds kCallerSpin{50};
 // Callers that may have regions at the same time; those beyond run theirs alone.
 constexpr int kRegions = 64;
-// Threads of a region; more would wait for each other.
-constexpr int kMostThreads = 256;
 constexpr int kMaxWorkers = 1023;
 // Processors from where on a woken worker most likely finds an idle one by itself.
 constexpr int kManyProcessors = 16;

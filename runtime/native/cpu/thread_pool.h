@@ -17,6 +17,9 @@
 
 namespace heterocc::cpu {
 
+// The most threads of a region.
+constexpr int kMostThreads = 256;
+
 // The argument of tasks in TVM's generated code (TVMParallelGroupEnv): the number of tasks of the region.
 struct RegionSize {
   void* barrier;

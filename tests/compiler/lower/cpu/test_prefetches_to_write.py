@@ -1,4 +1,4 @@
-"""Prefetches of lines to write, in the machine code of every x86 level."""
+"""Prefetches of lines to write, in machine code for AVX2 and AVX-512."""
 
 from __future__ import annotations
 

@@ -13,15 +13,11 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit, fetch
 from heterocc.compiler.lower.cpu.generate.convolution import direct, pixel_tiles, row_tiles
 from heterocc.compiler.lower.cpu.generate.convolution import pointwise as narrow_maps
-from heterocc.compiler.lower.cpu.generate.convolution.form import find_convolution
-from heterocc.compiler.lower.cpu.generate.convolution.row_tiles import InPlaceWriter
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
-from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.products import product_reads, tile_fetch
-from heterocc.compiler.lower.cpu.generate.read import Kernel
+from tests.compiler.lower.cpu.generate.convolution.test_along_channels import only
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
 from tests.compiler.lower.cpu.generate.convolution.test_pointwise import KINDS, always, pointwise
 from tests.compiler.lower.cpu.generate.generated import AVX512, Generated, assert_near, runnable, target_of
@@ -133,7 +129,7 @@ def test_narrow_maps_fetch_the_next_pixels_and_agree(
 @pytest.mark.parametrize("cpu", runnable())
 def test_strided_convolutions_fetch_the_next_row_and_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(1, 1, 21, 48, (13, 15), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0))
-    monkeypatch.setattr(KINDS, (in_place,))
+    monkeypatch.setattr(KINDS, (only(0),))  # in place
     for bytes_, fetches in ((1 << 30, 0), (0, 1)):
         monkeypatch.setattr(row_tiles, "FETCHED_BYTES", bytes_)
         fetched = fetched_in(lambda: check(cpu, case), monkeypatch)
@@ -171,14 +167,6 @@ def test_products_of_few_tiles_read_large_maps_row_after_row_and_agree(
         kernel = Generated(nodes, feed, {"w": w.reshape(16, inputs, 1, 1)}, target_of(cpu))
         assert_near(kernel.run(), right.reshape(1, 16, 25, 31), inputs)
         assert steps and set(steps) == {expected}
-
-
-def in_place(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]]:
-    """The generator of tiles of rows that are read in place."""
-    found = find_convolution(kernel)
-    assert found is not None
-    writer = InPlaceWriter(kernel, found, isa)
-    return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
 
 def fetched_in(checked: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> int:
