@@ -27,6 +27,10 @@ FETCHED_BYTES = 256 << 10
 a smaller one may be in the second-level cache."""
 
 
+SLOWEST = 2
+"""The most turns for which one sum fetches the same item."""
+
+
 def written_forms(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
     """The outputs, as linear forms of the kernel's loops."""
     places = [kernel.loops[n] for n in kernel.places]
@@ -87,20 +91,28 @@ def fetching_shares(
     """A step of sums of `terms` terms that calls `fetch` with a share of the numbers up to `items` at every few terms.
 
     Spread like this, prefetches leave room for what the sums themselves read. `sum_` is the number of this sum, and of
-    all those that fetch the items together. Every `unroll` terms have a share: nothing is fetched in sums of fewer.
+    all those that fetch the items together. Every `unroll` terms have a share: nothing is fetched in sums of fewer. The
+    numbers of turns for an item are powers of two, so that sums that differ in length have common code, which they
+    would not if the code divided by their lengths.
     """
     number_of_sum, sums = sum_
     groups = terms // unroll
     turns = groups * sums
     each = -(-items // turns) if turns else 0
+    pace = min(_power_of_two(turns // items), SLOWEST if sums == 1 else turns) if turns > items else 1
 
     def ahead(term: Any, number: int) -> None:
         if number == 0:
             turn = number_of_sum * index(groups) + tirx.floordiv(index_of(term), index(unroll))
-            # With more turns than items, several in a row fetch the same one, rather than what is far off.
-            first = turn * index(each) if items >= turns else tirx.floordiv(turn * index(items), index(turns))
+            # With more turns than items, several in a row fetch the same one, and those left over the last one.
+            first = tirx.min(tirx.floordiv(turn, index(pace)), index(items - 1)) if turns > items else turn * index(each)
             for item in range(each):
                 fetch(first + index(item))
         step(term, number)
 
     return ahead
+
+
+def _power_of_two(number: int) -> int:
+    """The largest power of two up to a positive number."""
+    return 1 << (number.bit_length() - 1)
