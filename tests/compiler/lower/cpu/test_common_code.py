@@ -13,6 +13,8 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.cpu.common_code import with_common_code
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.products import tile_fetch
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target
@@ -88,11 +90,11 @@ def test_the_order_of_kernels_does_not_change_their_common_code() -> None:
     assert tvm_ffi.structural_equal(*found)
 
 
-def dense(layers: int, grown: int) -> tuple[list[NodeProto], dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """A dense block: each layer reads what all before it computed."""
+def dense(layers: int, grown: int, first: int) -> tuple[list[NodeProto], dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A dense block of a map of `first` channels: each layer reads what all before it computed."""
     nodes, weights, last = [], {}, "x"
     for n in range(layers):
-        channels = 16 + grown * n
+        channels = first + grown * n
         weights[f"s{n}"] = floats(1, channels, 1, 1)
         weights[f"w{n}"] = floats(24, channels, 1, 1) / 4
         weights[f"v{n}"] = floats(grown, 24, 3, 3) / 12
@@ -104,12 +106,12 @@ def dense(layers: int, grown: int) -> tuple[list[NodeProto], dict[str, np.ndarra
             node("Concat", [last, f"c{n}"], [f"d{n}"], axis=1, name=f"d{n}"),
         ]
         last = f"d{n}"
-    return nodes, {"x": floats(1, 16, 18, 22)}, weights
+    return nodes, {"x": floats(1, first, 18, 22)}, weights
 
 
-def compiled(monkeypatch: pytest.MonkeyPatch, layers: int) -> int:
+def compiled(monkeypatch: pytest.MonkeyPatch, layers: int, first: int = 16) -> int:
     """The number of functions that are compiled for a dense block, whose results are as ONNX Runtime's."""
-    nodes, feeds, weights = dense(layers, 8)
+    nodes, feeds, weights = dense(layers, 8, first)
     made = model(nodes, feeds, [f"d{layers - 1}"], weights)
     work, names = job(made), set()
     begin = KernelObjects.begin
@@ -129,8 +131,18 @@ def test_dense_blocks_of_any_depth_have_as_many_functions(monkeypatch: pytest.Mo
     assert compiled(monkeypatch, 7) == compiled(monkeypatch, 4)
 
 
+def test_dense_blocks_of_large_maps_have_as_many_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their products prefetch what they write while sums of any length are computed."""
+    monkeypatch.setattr(tile_fetch, "FETCHED_BYTES", 0)
+    monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
+    shares, calls = tile_fetch.fetching_shares, []
+    monkeypatch.setattr(tile_fetch, "fetching_shares", lambda *a, **k: calls.append(1) or shares(*a, **k))
+    assert compiled(monkeypatch, 7, 128) == compiled(monkeypatch, 4, 128)
+    assert calls
+
+
 def test_a_concatenation_that_is_not_run_is_not_written() -> None:
-    nodes, feeds, weights = dense(3, 8)
+    nodes, feeds, weights = dense(3, 8, 16)
     target = cpu_target(CPU)
     begun: list[tirx.PrimFunc] = []
     module = kernel_module(job(model(nodes, feeds, ["d2"], weights)), target)
