@@ -12,6 +12,8 @@ from onnx import parser
 from heterocc.artifacts.errors import UnsupportedOpError
 from heterocc.compiler.onnx_backend import HeteroccBackend
 
+pytestmark = pytest.mark.xdist_group("random-numbers")  # one bundle for all
+
 _SHAPE = (200, 300)
 _MODEL = """<ir_version: 8, opset_import: ["":18]>
 g (float[N,M] x, float[N,M] p, float ratio) => (float[N,M] normal, float[N,M] uniform, float[N,M] hit,
