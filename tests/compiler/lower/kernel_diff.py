@@ -114,6 +114,7 @@ def difference(got: Array, want: Array, ulps: float, terms: int, eps: float = 0.
     largest = float(finite.max(initial=0.0))
     with np.errstate(invalid="ignore"):
         limit = eps * (ulps * np.abs(exact) + (2 + 2 * terms**0.5) * largest)
+        limit += float(np.finfo(got.dtype).smallest_subnormal)  # the distance of numbers near zero
         same = (wide == exact) | (np.isnan(wide) & np.isnan(exact)) | (np.abs(wide - exact) <= limit)
     return _worst(got, want, ~same)
 
