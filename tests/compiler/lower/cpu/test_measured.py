@@ -82,7 +82,7 @@ def test_a_result_is_kept_and_a_kernel_timed_once() -> None:
 
 
 def test_choices_of_a_wrong_model_are_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
-    best = tiles._best_tiles(64, 256 // tiles_isa().lanes, tiles_isa(), 1.0)[0]
+    best = tiles._best_tiles(64, 256 // tiles_isa().lanes, tiles_isa())[0]
     monkeypatch.setattr(tiles, "_best_tiles", lambda *_: [(1, 1), best])
     found = lowered(brief)
     (kernel,) = found.tuned
