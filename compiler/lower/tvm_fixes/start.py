@@ -3,8 +3,9 @@
 TVM looks up objects and operators that are not there: types of a library that it loads later, and names for printing
 what only its CUDA back end has. Each of them ends in an exception of its C++ code, and the first one in a process reads
 the symbols of all libraries for a stack trace that nobody sees: a quarter of a second. For each of some fifty
-namespaces it lists all functions, one by one. Its classes are abstract base classes, so that a test of a type takes
-four times as long as usual; a compile makes a million.
+namespaces it lists all functions, one by one. Its search for schedules and its own schedules for GPUs, of which only
+GPUs need anything, are another third. Its classes are abstract base classes, so that a test of a type takes four times
+as long as usual; a compile makes a million.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from heterocc.runtime.deferred import defer
+
 _AUTOLOAD = "TVM_DEVICE_BACKEND_AUTOLOAD"
 """TVM's variable; with `0` it imports no back ends of its own, and no packages that call themselves back ends."""
 
 _EXTRA = "libtvm_runtime_extra.so"
 """TVM's library that has the types which TVM looks up before it loads it."""
+
+_SELDOM_USED = ("meta_schedule", "dlight")
+"""Parts of `tvm.s_tir` that are imported when something in them is used."""
 
 
 def import_tvm(backend: str) -> None:
@@ -31,6 +37,7 @@ def import_tvm(backend: str) -> None:
     if "tvm" not in sys.modules:
         with _no_back_ends():
             _load_extra()
+            _defer_parts()
             with _functions_listed_once():
                 import_module("tvm")
     _test_types_quickly()
@@ -80,11 +87,23 @@ def _functions_listed_once() -> Iterator[None]:
         registry.list_global_func_names = listed
 
 
+def _folder() -> Path | None:
+    """The folder of TVM's package; None if it is not installed."""
+    found = importlib.util.find_spec("tvm")
+    return None if found is None or found.origin is None else Path(found.origin).parent
+
+
 def _load_extra() -> None:
     """Load the library with the types, where the wheel has it; else TVM reports them missing as before."""
-    found = importlib.util.find_spec("tvm")
-    if found is None or found.origin is None:
+    folder = _folder()
+    if folder is None:
         return
     import_module("tvm_ffi")  # loads the library that this one needs
     with contextlib.suppress(OSError):
-        ctypes.CDLL(str(Path(found.origin).parent / "lib" / _EXTRA))
+        ctypes.CDLL(str(folder / "lib" / _EXTRA))
+
+
+def _defer_parts() -> None:
+    places = [] if (folder := _folder()) is None else [str(folder / "s_tir")]
+    for part in _SELDOM_USED:
+        defer(f"tvm.s_tir.{part}", places)
