@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,7 +78,8 @@ def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[t
             with np.errstate(all="ignore"):  # infinities and NaN without warnings, as in compiled code
                 known[binding.var] = _evaluate(binding.value, known)
     if not folded:
-        return _without_unused(mod, arrays)
+        bindings = [(b.var, b.value, b.var.name) for b in bindings_of(main)]
+        return _with_used(mod, main.params, bindings, outputs_of(main), arrays)
     gone = {b.var for b in folded}
     outputs = outputs_of(main)
     kept = [b for b in bindings_of(main) if b.var not in gone]
@@ -99,20 +100,25 @@ def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[t
             replace[var] = relax.Var(name, var.ty)
             new_params.append(replace[var])
             added[name] = array
-    params = [*main.params, *new_params]
     rebuilt = [(b.var, substitute(b.value, replace), b.var.name) for b in kept]
-    mod = write_main(mod, params, rebuilt, [substitute(o, replace) for o in outputs])
-    return _without_unused(mod, {**arrays, **added})
+    results = [substitute(o, replace) for o in outputs]
+    return _with_used(mod, [*main.params, *new_params], rebuilt, results, {**arrays, **added})
 
 
-def _without_unused(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[tvm.IRModule, dict[str, np.ndarray]]:
+def _with_used(
+    mod: tvm.IRModule,
+    params: Sequence[relax.Var],
+    bindings: Sequence[tuple[relax.Var, relax.Expr, str]],
+    outputs: Sequence[relax.Var],
+    arrays: Mapping[str, np.ndarray],
+) -> tuple[tvm.IRModule, dict[str, np.ndarray]]:
+    """`main` with these bindings, and those of the parameters in `arrays` that they use."""
     main = mod["main"]
-    outputs = outputs_of(main)
-    used = {v for b in bindings_of(main) for v in vars_of(b.value)} | {v for o in outputs for v in vars_of(o)}
-    params = [p for p in main.params if p.name not in arrays or p in used]
-    if len(params) != len(main.params):
-        mod = write_main(mod, params, [(b.var, b.value, b.var.name) for b in bindings_of(main)], outputs)
-    return mod, {p.name: arrays[p.name] for p in params if p.name in arrays}
+    used = {v for _, value, _ in bindings for v in vars_of(value)} | {v for o in outputs for v in vars_of(o)}
+    kept = [p for p in params if p.name not in arrays or p in used]
+    if len(kept) != len(main.params) or len(bindings) != len(bindings_of(main)):
+        mod = write_main(mod, kept, bindings, outputs)
+    return mod, {p.name: arrays[p.name] for p in kept if p.name in arrays}
 
 
 def _foldable(binding: relax.VarBinding, known: Mapping[relax.Var, np.ndarray | None]) -> bool:
