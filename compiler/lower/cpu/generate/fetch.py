@@ -105,7 +105,8 @@ def fetching_shares(
         if number == 0:
             turn = number_of_sum * index(groups) + tirx.floordiv(index_of(term), index(unroll))
             # With more turns than items, several in a row fetch the same one, and those left over the last one.
-            first = tirx.min(tirx.floordiv(turn, index(pace)), index(items - 1)) if turns > items else turn * index(each)
+            slowly = tirx.min(tirx.floordiv(turn, index(pace)), index(items - 1))
+            first = slowly if turns > items else turn * index(each)
             for item in range(each):
                 fetch(first + index(item))
         step(term, number)
