@@ -66,17 +66,19 @@ class Shared:
     number: tirx.Expr
 
 
-def fetching_next(step: Step, shared: Shared, index_of: Callable[[Any], tirx.Expr]) -> Step:
+def fetching_next(
+    step: Step, shared: Shared, index_of: Callable[[Any], tirx.Expr], unroll: int = emit.UNROLL
+) -> Step:
     """A step that prefetches a share of the weights after those that sums share, in all sums together all of these.
 
-    `index_of` is the number of a term. Nothing is fetched in sums of fewer than UNROLL terms.
+    `index_of` is the number of a term. Nothing is fetched in sums of fewer than `unroll` terms.
     """
 
     def fetch(line: tirx.Expr) -> None:
         emit.prefetch(shared.weights, shared.first + index(shared.size) + line * index(LINE))
 
     lines = -(-shared.size // LINE)
-    return fetching_shares(step, shared.terms, lines, fetch, index_of, (shared.number, shared.count))
+    return fetching_shares(step, shared.terms, lines, fetch, index_of, (shared.number, shared.count), unroll)
 
 
 def fetching_shares(

@@ -139,7 +139,7 @@ class ProductReads:
         if packing is None or packing.size <= FAR_NUMBERS:
             return partial(emit.in_turn, unroll=self.unroll)
         if vectors is not None and is_number(count) and count == 1:
-            return emit.in_turn
+            return partial(emit.in_turn, unroll=self.unroll)
         flat = arguments.flat(self.kernel.function.params[packing.argument])
         base = self._packed_base(packing, place)
 
@@ -149,7 +149,7 @@ class ProductReads:
                 width = run.size * self.isa.lanes
                 first = base + number * index(self.isa.lanes * packing.terms)
                 shared = Shared(flat, first, width * packing.terms, packing.terms, typical(count), tile)
-                emit.in_turn(terms, fetching_next(step, shared, lambda term: term))
+                emit.in_turn(terms, fetching_next(step, shared, lambda term: term, self.unroll), self.unroll)
             else:
                 first = base + emit.start_of(rows, tile) * index(packing.terms)
                 step = fetching(step, flat, rows.size, lambda term: first + term * index(rows.size))
@@ -162,15 +162,19 @@ class ProductReads:
         """The number of terms that are unrolled.
 
         It is one where few tiles read each number of a large map: if other threads wrote it, loads of one row after the
-        other take half the time of those of UNROLL rows in turn (measured on an Intel CPU).
+        other take half the time of those of UNROLL rows in turn (measured on an Intel CPU). Large tiles have as many as
+        leave no more than one term after the loop: with more, LLVM stores some of their sums in each turn.
         """
         side, columns = self.found.vectors, self.found.columns
-        sizes = (self.terms, self.length, self.found.rows.length)
-        if not all(map(is_number, sizes)) or self.packed[1] is not None or self.copies or columns.step(side.form) != 1:
+        if not all(map(is_number, (self.terms, self.length, self.found.rows.length))):
             return emit.UNROLL
+        if min(r.size * v.size for r in self.row_runs for v in self.column_runs) < LARGE_TILE:
+            return emit.UNROLL
+        in_place = self.packed[1] is None and not self.copies and columns.step(side.form) == 1
         few = self.terms >= MANY_TERMS and sum(r.count for r in self.row_runs) <= FEW_TILES
-        large = min(r.size * v.size for r in self.row_runs for v in self.column_runs) >= LARGE_TILE
-        return 1 if few and large and 4 * self.terms * self.length >= FETCHED_BYTES else emit.UNROLL
+        if in_place and few and 4 * self.terms * self.length >= FETCHED_BYTES:
+            return 1
+        return next(n for n in range(emit.UNROLL, 0, -1) if self.terms % n <= 1)
 
     def _reads_far(self, panel: _Panel) -> bool:
         """Whether panels are read in place, panel after panel, from rows that a second-level cache may not hold."""
