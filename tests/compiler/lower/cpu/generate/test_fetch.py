@@ -141,7 +141,7 @@ def test_strided_convolutions_fetch_the_next_row_and_agree(cpu: str, monkeypatch
 def test_products_of_few_tiles_read_large_maps_row_after_row_and_agree(
     cpu: str, inputs: int, residual: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their loops unroll one term; with AVX2 tiles are too small for it."""
+    """Their loops unroll one term; others as many as leave at most one term, if tiles are as large as with AVX-512."""
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((inputs, 25 * 31), np.float32), rng.standard_normal((16, inputs), np.float32)
     more = rng.standard_normal((16, 25 * 31), np.float32)
@@ -160,7 +160,8 @@ def test_products_of_few_tiles_read_large_maps_row_after_row_and_agree(
 
     monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
     monkeypatch.setattr(emit, "in_turn", noted)
-    for bytes_, expected in ((1 << 30, UNROLL), (0, 1 if cpu == AVX512 else UNROLL)):
+    usual = 3 if cpu == AVX512 and inputs == 70 else UNROLL
+    for bytes_, expected in ((1 << 30, usual), (0, 1 if cpu == AVX512 else usual)):
         steps.clear()
         for module in (product_reads, tile_fetch):
             monkeypatch.setattr(module, "FETCHED_BYTES", bytes_)
