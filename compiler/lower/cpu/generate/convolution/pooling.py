@@ -23,6 +23,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Fold
+from heterocc.compiler.lower.cpu.generate.reductions import find_reduction
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 
@@ -31,6 +32,9 @@ MOST_TAPS = 16
 
 FEW_TAPS = 4
 """The taps of a window up to which rows are combined in registers, again for each column that reads them."""
+
+REDUCED = 8
+"""The terms of a plane above which it is reduced: rows of 9 to 16 took two to four times as long as windows."""
 
 LINES = 8
 """The number of rows whose windows' rows are combined before their columns, so that stored values leave the CPU's store
@@ -50,11 +54,21 @@ class Pooling:
     columns: Window
     loops: tuple[int, ...]
 
+    @property
+    def is_reduction(self) -> bool:
+        """Whether windows are so large and apart that vectors of outputs take longer than one of terms for each: those
+        of all of a plane or row, with more than REDUCED terms.
+        """
+        whole = all(w.places == 1 and w.taps == w.size for w in (self.rows, self.columns))
+        return whole and self.rows.taps * self.columns.taps > REDUCED
+
 
 def generate_pooling(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as pooling, None if it is not a sum, maximum or minimum over windows."""
     found = find_pooling(kernel)
     if found is None or not can_store(kernel):
+        return None
+    if found.is_reduction and find_reduction(kernel, isa.lanes) is not None:
         return None
     return emit.written(kernel, {}, _Writer(kernel, found, isa.narrowed(found.columns.places)).write), ()
 

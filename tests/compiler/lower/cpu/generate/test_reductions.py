@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import helper
 
+from heterocc.compiler.lower.cpu.generate import reductions
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, runnable, target_of
 from tests.few_examples import few
 
@@ -76,6 +77,23 @@ def test_few_outputs_after_their_terms_agree(cpu: str, shape: tuple[int, ...], a
     kernel = Generated([node(kind, ["x", "a"], ["y"])], {"x": x}, {"a": np.array(axes)}, target_of(cpu))
     right = KINDS[kind](x.astype(np.float64), axis=tuple(axes), keepdims=True)
     np.testing.assert_allclose(kernel.run(), right, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
+    ("shape", "axes", "reduced"), [((40, 8), [1], 0), ((40, 9), [1], 1), ((5, 40, 16), [2], 1), ((40, 3, 5), [1, 2], 1)]
+)
+def test_rows_of_more_terms_than_windows_are_fast_for_are_reduced(
+    cpu: str, shape: tuple[int, ...], axes: list[int], reduced: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[object] = []
+    across = reductions._Across.write
+    monkeypatch.setattr(reductions._Across, "write", lambda *given: written.append(0) or across(*given))
+    x = RNG.standard_normal(shape).astype(np.float32)
+    kernel = Generated([node("ReduceSum", ["x", "a"], ["y"])], {"x": x}, {"a": np.array(axes)}, target_of(cpu))
+    right = x.astype(np.float64).sum(tuple(axes), keepdims=True)
+    np.testing.assert_allclose(kernel.run().reshape(right.shape), right, rtol=1e-5, atol=1e-6)
+    assert len(written) == reduced
 
 
 def test_minus_infinity_is_a_maximum_of_itself() -> None:
