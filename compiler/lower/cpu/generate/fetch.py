@@ -66,9 +66,7 @@ class Shared:
     number: tirx.Expr
 
 
-def fetching_next(
-    step: Step, shared: Shared, index_of: Callable[[Any], tirx.Expr], unroll: int = emit.UNROLL
-) -> Step:
+def fetching_next(step: Step, shared: Shared, index_of: Callable[[Any], tirx.Expr], unroll: int = emit.UNROLL) -> Step:
     """A step that prefetches a share of the weights after those that sums share, in all sums together all of these.
 
     `index_of` is the number of a term. Nothing is fetched in sums of fewer than `unroll` terms.
