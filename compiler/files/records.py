@@ -149,7 +149,7 @@ def toolchain_digest(*more: str) -> str:
 def _with_sources(digest: hashlib._Hash, sources: Sequence[str]) -> str:
     root = Path(__file__).parents[2]
     for name in (n for source in sources for n in _python_files(root, source)):
-        with open(root / name, "rb", buffering=0) as file:  # hundreds of small ones
+        with (root / name).open("rb", buffering=0) as file:  # hundreds of small ones
             data = file.read()
         digest.update(f"{name} {len(data)}\n".encode())
         digest.update(data)
