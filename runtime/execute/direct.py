@@ -26,8 +26,8 @@ MIN_BYTES = 1 << 14
 KEPT = 2
 """The number of results whose memory a context keeps for later ones: a caller often holds the last one during a run."""
 
-MAX_KEPT_BYTES = 1 << 25
-"""The largest such memory in bytes."""
+MAX_KEPT_BYTES = 1 << 28
+"""The largest such memory in bytes: the system clears new pages at a few gigabytes a second, however many there are."""
 
 _DATA = 24
 """The offset of the data pointer in a tensor object of tvm_ffi: after the header (TVMFFIObject) of 24 bytes."""

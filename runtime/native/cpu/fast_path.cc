@@ -18,8 +18,8 @@ constexpr size_t kAlignment = 64;
 // The memory of dropped results that is kept for later ones: a caller often holds the last result during a run. It is
 // in the caches, and the system need not clear new pages.
 constexpr size_t kKept = 2;
-// The largest such memory.
-constexpr size_t kMaxKeptBytes = size_t{1} << 25;
+// The largest such memory: the system clears new pages at a few gigabytes a second, however many there are.
+constexpr size_t kMaxKeptBytes = size_t{1} << 28;
 
 // From this size on, memory is asked for in large pages, as numpy does: the first use of small ones takes longer than
 // a simple operator.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import subprocess
 import sys
 import threading
@@ -175,6 +176,18 @@ def test_runs_keep_no_references_and_use_the_memory_of_dropped_results(session: 
     assert len(addresses) <= 2
     after = [sys.getrefcount(o) for o in (feed, feed["a"], feed["b"], dtype, "y", "z")]
     assert after == before
+
+
+def test_the_memory_of_large_dropped_results_is_used_without_new_pages(tmp_path: Path) -> None:
+    shape = (3, 5 << 20)  # 60 MiB
+    feed = feed_of(0, shape)
+    with load(bundle_of(tmp_path, shape), threads=1) as session:
+        for _ in range(3):
+            found = session.run(feed)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        found = session.run(feed)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 100
+        assert_right(found, feed)
 
 
 def test_threads_share_a_session(session: Session) -> None:
