@@ -45,7 +45,11 @@ SHUFFLE_CYCLES = 1.5
 """The time in cycles of a vector that is loaded and shuffled into a vector of columns by a stride above 2."""
 
 STREAM_CYCLES = 3.0
-"""The time in cycles that a cache line of weights adds if each chunk reads it from a farther cache."""
+"""The time in cycles that a cache line of weights adds if each chunk reads it from a farther cache, or one of copied rows
+if each tile does."""
+
+CHANNELS_OF_A_TILE = 8
+"""The usual number of output channels of a tile."""
 
 SIZED_ROWS = 8
 """The limit on rows of a chunk if the number of rows is known only at run time; maps of fewer rows are smaller."""
@@ -160,10 +164,16 @@ class CopiedRows:
         return NUMBER_CYCLES * lines * pitch
 
     def _sum_cycles(self, rows: int) -> float:
-        """Modelled time of the sums of `rows` rows of outputs; rows beyond a cache slow them down."""
+        """Modelled time of the sums of `rows` rows of outputs; rows beyond a cache slow them down.
+
+        If the inputs of one row exceed it already, each tile of channels reads all from a farther one.
+        """
         found = self.found
-        slow = 2.0 if self._copied_lines(rows) * typical(self.pitch) * 4 > COPY_BYTES else 1.0
-        return slow * self._computed(rows) * found.inputs * found.taps * found.outputs / 2
+        sums = self._computed(rows) * found.inputs * found.taps * found.outputs / 2
+        one, all_ = (4 * self._copied_lines(n) * typical(self.pitch) for n in (1, rows))
+        if one > COPY_BYTES:
+            return sums + -(-found.outputs // CHANNELS_OF_A_TILE) * all_ / (4 * LINE) * STREAM_CYCLES
+        return sums * (2.0 if all_ > COPY_BYTES else 1.0)
 
     def _filling(self, rows: int) -> float:
         """The time of sums in tiles of joined rows, relative to others."""

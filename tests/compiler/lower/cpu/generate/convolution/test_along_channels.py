@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution import along_channels
+from heterocc.compiler.lower.cpu.generate.convolution import along_channels, copied_rows
 from heterocc.compiler.lower.cpu.generate.convolution.along_channels import generate_along_channels
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window, find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks
@@ -168,3 +168,15 @@ def test_other_forms_are_timed_beside_the_schedule_and_agree(taps: int, monkeypa
         picked = option
         assert check(AVX512, case)
     assert offered[0] == 1 + along_channels.MOST_BESIDE_SCHEDULE
+
+
+@pytest.mark.skipif(AVX512 not in runnable(), reason="narrower vectors are filled by these channels")
+@pytest.mark.parametrize(("outputs", "along"), [(20, False), (32, True)])
+def test_few_channels_of_many_inputs_have_vectors_along_pixels(
+    outputs: int, along: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inputs of one row are beyond the near cache, which each tile of channels reads again: 20 are few tiles."""
+    monkeypatch.setattr(copied_rows, "COPY_BYTES", 0)
+    monkeypatch.setattr(KINDS, (generate_along_channels,))
+    case = Case(1, 1, 90, outputs, (50, 49), (3, 3), (1, 1), (2, 2), (2, 2), (2, 2))
+    assert check(AVX512, case) == along
