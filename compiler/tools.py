@@ -6,9 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 
 _running: set[subprocess.Popen[str]] = set()
+_starting = threading.Lock()
+"""Held from before a program starts until it is in `_running`."""
 
 
 def run_tool(
@@ -26,18 +29,7 @@ def run_tool(
     full = {**(os.environ if env is None else env), "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
     if folder is not None:
         full["TMPDIR"] = os.fspath(folder)
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=full,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        process_group=0,
-    ) as process:
-        _running.add(process)
+    with _started(command, folder, full) as process:
         try:
             out, err = process.communicate(timeout=timeout)
         except BaseException:
@@ -49,9 +41,29 @@ def run_tool(
 
 
 def kill_all() -> None:
-    """End every program that is still running, before the process exits."""
-    for process in tuple(_running):
-        _kill(process)
+    """End every program that is still running, one that is just being started, too, before the process exits."""
+    with _starting:
+        for process in tuple(_running):
+            _kill(process)
+
+
+def _started(
+    command: Sequence[str], folder: str | os.PathLike[str] | None, env: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    with _starting:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            process_group=0,
+        )
+        _running.add(process)
+    return process
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

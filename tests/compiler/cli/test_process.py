@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from heterocc.artifacts.printable import printable, printable_json
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
 from heterocc.compiler.files.scratch import remove_stale, scratch_folder
-from heterocc.compiler.tools import run_tool
+from heterocc.compiler.tools import kill_all, run_tool
 from tests.compiler.small import save
 
 COMMAND = (sys.executable, "-m", "heterocc.compiler.cli")
@@ -180,6 +182,27 @@ def test_a_signal_ends_a_compile_and_nothing_is_left(
     assert "Traceback" not in messages
     assert left(temporary) == [] and not list(tmp_path.glob("*.hcb")) and not list(tmp_path.glob(".heterocc*"))
     wait_for_end(int((temporary / "linking").read_text()))
+
+
+def test_a_program_that_is_just_being_started_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            while not (tmp_path / "pid").exists():
+                time.sleep(0.01)
+            running.set()
+            time.sleep(0.2)  # it runs, and its caller does not know it yet
+
+    running = threading.Event()
+    monkeypatch.setattr(subprocess, "Popen", Slow)
+    command = ["/bin/sh", "-c", f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; sleep 60"]
+    thread = threading.Thread(target=run_tool, args=(command,))
+    thread.start()
+    assert running.wait(20)
+    kill_all()
+    thread.join(20)
+    assert not thread.is_alive()
+    wait_for_end(int((tmp_path / "pid").read_text()))
 
 
 def test_what_a_killed_compile_leaves_is_removed_by_the_next(

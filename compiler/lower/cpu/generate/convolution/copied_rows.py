@@ -45,8 +45,8 @@ SHUFFLE_CYCLES = 1.5
 """The time in cycles of a vector that is loaded and shuffled into a vector of columns by a stride above 2."""
 
 STREAM_CYCLES = 3.0
-"""The time in cycles that a cache line of weights adds if each chunk reads it from a farther cache, or one of copied rows
-if each tile does."""
+"""The time in cycles that a cache line of weights adds if each chunk reads it from a farther cache, or a line of copied
+rows if each tile does."""
 
 CHANNELS_OF_A_TILE = 8
 """The usual number of output channels of a tile."""
