@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -77,9 +77,6 @@ def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[t
             folded.append(binding)
             with np.errstate(all="ignore"):  # infinities and NaN without warnings, as in compiled code
                 known[binding.var] = _evaluate(binding.value, known)
-    if not folded:
-        bindings = [(b.var, b.value, b.var.name) for b in bindings_of(main)]
-        return _with_used(mod, main.params, bindings, outputs_of(main), arrays)
     gone = {b.var for b in folded}
     outputs = outputs_of(main)
     kept = [b for b in bindings_of(main) if b.var not in gone]
@@ -102,23 +99,12 @@ def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[t
             added[name] = array
     rebuilt = [(b.var, substitute(b.value, replace), b.var.name) for b in kept]
     results = [substitute(o, replace) for o in outputs]
-    return _with_used(mod, [*main.params, *new_params], rebuilt, results, {**arrays, **added})
-
-
-def _with_used(
-    mod: tvm.IRModule,
-    params: Sequence[relax.Var],
-    bindings: Sequence[tuple[relax.Var, relax.Expr, str]],
-    outputs: Sequence[relax.Var],
-    arrays: Mapping[str, np.ndarray],
-) -> tuple[tvm.IRModule, dict[str, np.ndarray]]:
-    """`main` with these bindings, and those of the parameters in `arrays` that they use."""
-    main = mod["main"]
-    used = {v for _, value, _ in bindings for v in vars_of(value)} | {v for o in outputs for v in vars_of(o)}
-    kept = [p for p in params if p.name not in arrays or p in used]
-    if len(kept) != len(main.params) or len(bindings) != len(bindings_of(main)):
-        mod = write_main(mod, kept, bindings, outputs)
-    return mod, {p.name: arrays[p.name] for p in kept if p.name in arrays}
+    used = {v for _, value, _ in rebuilt for v in vars_of(value)} | {v for o in results for v in vars_of(o)}
+    every = {**arrays, **added}
+    params = [p for p in (*main.params, *new_params) if p.name not in every or p in used]
+    if folded or len(params) != len(main.params):
+        mod = write_main(mod, params, rebuilt, results)
+    return mod, {p.name: every[p.name] for p in params if p.name in every}
 
 
 def _foldable(binding: relax.VarBinding, known: Mapping[relax.Var, np.ndarray | None]) -> bool:

@@ -3,8 +3,8 @@
 TVM looks up objects and operators that are not there: types of a library that it loads later, and names for printing
 what only its CUDA back end has. Each of them ends in an exception of its C++ code, and the first one in a process reads
 the symbols of all libraries for a stack trace that nobody sees: a quarter of a second. For each of some fifty
-namespaces it lists all functions, one by one. Its search for schedules and its own schedules for GPUs, of which only
-GPUs need anything, are another third. Its classes are abstract base classes, so that a test of a type takes four times
+namespaces it lists all functions, one by one. Its search for schedules, which nothing here uses, and its schedules for
+GPUs take a quarter of what is left. Its classes are abstract base classes, so that a test of a type takes four times
 as long as usual; a compile makes a million.
 """
 

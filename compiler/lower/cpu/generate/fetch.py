@@ -26,8 +26,7 @@ FETCHED_BYTES = 256 << 10
 """The size in bytes of a tensor from which on what a kernel reads of it in place next, or writes to it, is prefetched:
 a smaller one may be in the second-level cache."""
 
-
-SLOWEST = 2
+MOST_TURNS = 2
 """The most turns for which one sum fetches the same item."""
 
 
@@ -99,7 +98,8 @@ def fetching_shares(
     groups = terms // unroll
     turns = groups * sums
     each = -(-items // turns) if turns else 0
-    pace = min(_power_of_two(turns // items), SLOWEST if sums == 1 else turns) if turns > items else 1
+    slowest = MOST_TURNS if sums == 1 else turns
+    pace = min(slowest, _power_of_two(max(1, turns // items)))
 
     def ahead(term: Any, number: int) -> None:
         if number == 0:

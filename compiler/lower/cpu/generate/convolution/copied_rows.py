@@ -170,10 +170,10 @@ class CopiedRows:
         """
         found = self.found
         sums = self._computed(rows) * found.inputs * found.taps * found.outputs / 2
-        one, all_ = (4 * self._copied_lines(n) * typical(self.pitch) for n in (1, rows))
-        if one > COPY_BYTES:
-            return sums + -(-found.outputs // CHANNELS_OF_A_TILE) * all_ / (4 * LINE) * STREAM_CYCLES
-        return sums * (2.0 if all_ > COPY_BYTES else 1.0)
+        least, numbers = (self._copied_lines(n) * typical(self.pitch) for n in (1, rows))
+        if 4 * least > COPY_BYTES:
+            return sums + -(-found.outputs // CHANNELS_OF_A_TILE) * numbers / LINE * STREAM_CYCLES
+        return sums * (2.0 if 4 * numbers > COPY_BYTES else 1.0)
 
     def _filling(self, rows: int) -> float:
         """The time of sums in tiles of joined rows, relative to others."""

@@ -33,7 +33,7 @@ MOST_TAPS = 16
 FEW_TAPS = 4
 """The taps of a window up to which rows are combined in registers, again for each column that reads them."""
 
-REDUCED = 8
+MANY_TERMS = 8
 """The terms of a plane above which it is reduced: rows of 9 to 16 took two to four times as long as windows."""
 
 LINES = 8
@@ -57,10 +57,10 @@ class Pooling:
     @property
     def is_reduction(self) -> bool:
         """Whether windows are so large and apart that vectors of outputs take longer than one of terms for each: those
-        of all of a plane or row, with more than REDUCED terms.
+        of all of a plane or row, of more than MANY_TERMS.
         """
         whole = all(w.places == 1 and w.taps == w.size for w in (self.rows, self.columns))
-        return whole and self.rows.taps * self.columns.taps > REDUCED
+        return whole and self.rows.taps * self.columns.taps > MANY_TERMS
 
 
 def generate_pooling(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
