@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from heterocc.artifacts.one_line import one_line
+from heterocc.artifacts.text.one_line import one_line
 
 
 class Hint(str):

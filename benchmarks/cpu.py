@@ -33,7 +33,7 @@ import onnx
 from cpu_peak import copy_bandwidth, multiply_add_peak
 from operators import CASES
 from operators.drawn import KIND, drawn, named
-from peer_openvino import openvino_runner
+from peers.openvino import openvino_runner
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))

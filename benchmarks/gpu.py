@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peer_ncnn import Array, Run, leave_ncnn, ncnn_missing, ncnn_runner
+from peers.ncnn import Array, Run, leave_ncnn, ncnn_missing, ncnn_runner
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))

@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from peer_openvino import openvino_runner  # noqa: E402
+from peers.openvino import openvino_runner  # noqa: E402
 
 from heterocc.artifacts.reader import open_bundle  # noqa: E402
 from heterocc.compiler.driver import compile_model  # noqa: E402

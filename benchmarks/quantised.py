@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import onnx
 from cpu import ROOT, locate, onnxruntime_runner
-from peer_openvino import openvino_runner
+from peers.openvino import openvino_runner
 
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.driver import compile_model

@@ -29,8 +29,8 @@ os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", "1")
 os.environ.setdefault("LP_NUM_THREADS", "1")
 
 import numpy as np  # noqa: E402
-from overlap import Overlap, measure_overlap  # noqa: E402
-from raw_copy import ACROSS, DOWN, RAW, UP  # noqa: E402
+from transfers.overlap import Overlap, measure_overlap  # noqa: E402
+from transfers.raw_copy import ACROSS, DOWN, RAW, UP  # noqa: E402
 
 from heterocc.runtime.execute.cuda_streams import CudaStreams  # noqa: E402
 from heterocc.runtime.execute.memory import Allocations, aligned_bytes, device_tensor, host_tensor  # noqa: E402

@@ -12,7 +12,7 @@ import numpy as np
 from heterocc.artifacts.dtypes import container, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError, UnsupportedOpError
 from heterocc.artifacts.files.writing import atomic_write
-from heterocc.artifacts.names import file_name
+from heterocc.artifacts.text.names import file_name
 from heterocc.artifacts.weight_file import Draft
 from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.pack import GoldenVectors, VariantParts, half_nodes, paired_nodes

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from heterocc.artifacts.one_line import one_line
+from heterocc.artifacts.text.one_line import one_line
 
 
 class Reporter:

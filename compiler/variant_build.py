@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from heterocc.artifacts.errors import UnsupportedOpError, WrongResultError
-from heterocc.artifacts.one_line import one_line
+from heterocc.artifacts.text.one_line import one_line
 from heterocc.compiler.build.build import Builder, BuiltPlan, DoesNotLower
 from heterocc.compiler.build.pack import Piece, VariantParts
 from heterocc.compiler.checking.check import Checker

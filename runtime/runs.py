@@ -12,9 +12,9 @@ from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import DeviceError
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime import forks
-from heterocc.runtime.execute.any_size import run_of_any_size
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.execute.direct import go_home, write_to
+from heterocc.runtime.execute.dynamic.any_size import run_of_any_size
 from heterocc.runtime.execute.faults import offer
 from heterocc.runtime.execute.ort import to_python
 from heterocc.runtime.feeds import Array

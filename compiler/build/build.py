@@ -8,7 +8,7 @@ from pathlib import Path
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.artifacts.files.writing import atomic_write
-from heterocc.artifacts.names import file_name
+from heterocc.artifacts.text.names import file_name
 from heterocc.compiler.build.bisect_lowering import at_fault
 from heterocc.compiler.build.kept import lower_kept
 from heterocc.compiler.build.tuning import TunedPartition

@@ -14,8 +14,8 @@ import numpy as np
 
 from heterocc.artifacts import manifest as m
 from heterocc.artifacts.errors import InternalError, InvalidGraphError
-from heterocc.artifacts.names import file_name
 from heterocc.artifacts.signing.keys import SigningKey
+from heterocc.artifacts.text.names import file_name
 from heterocc.artifacts.version import __version__
 from heterocc.artifacts.weight_file import Draft
 from heterocc.artifacts.writer import BundleWriter

@@ -14,9 +14,9 @@ from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.dynamic import is_static
 from heterocc.artifacts.errors import FeedError, Hint, UsageError, VerifyError
 from heterocc.artifacts.manifest import Golden, Variant
-from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.signing.keys import AnyKey
+from heterocc.artifacts.text.one_line import one_line
 from heterocc.compiler.checking.bisect import Culprit, find_culprit, half_nodes
 from heterocc.compiler.checking.compare import Difference, Tolerance, blindness, compare
 from heterocc.compiler.checking.judge import Judge

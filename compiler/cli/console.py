@@ -18,8 +18,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from heterocc.artifacts.errors import HeteroccError, command_form
-from heterocc.artifacts.one_line import one_line
-from heterocc.artifacts.printable import printable
+from heterocc.artifacts.text.one_line import one_line
+from heterocc.artifacts.text.printable import printable
 from heterocc.compiler import tools
 from heterocc.compiler.cli.progress import Lines, bar
 from heterocc.compiler.collection import collecting_rarely

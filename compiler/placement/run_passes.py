@@ -21,7 +21,7 @@ from heterocc.artifacts.errors import (
     UsageError,
 )
 from heterocc.artifacts.files.writing import atomic_write
-from heterocc.artifacts.printable import printable
+from heterocc.artifacts.text.printable import printable
 from heterocc.compiler.options import CompileOptions, Stage
 from heterocc.passes.base import MEASURED, Pass, parse_pipeline, policy_pipeline
 from heterocc.passes.mincut import MinCut

@@ -10,8 +10,8 @@ from typing import Any
 
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.manifest import Device, Partition, Variant
-from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import open_bundle
+from heterocc.artifacts.text.one_line import one_line
 from heterocc.compiler.regression.data_diff import golden, weights
 from heterocc.compiler.regression.differences import (
     BundleDiff,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.bundle import Bundle
-from heterocc.artifacts.one_line import one_line
+from heterocc.artifacts.text.one_line import one_line
 from heterocc.compiler.regression.differences import Difference, changed, shortened
 from heterocc.passes.show.printer import count, human_bytes
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heterocc.artifacts.errors import UsageError
-from heterocc.artifacts.one_line import one_line
+from heterocc.artifacts.text.one_line import one_line
 
 KINDS = ("versions", "model", "plan", "kernels", "code", "weights", "golden", "other", "size", "estimate", "time")
 """The kinds of differences, in the order of the report. `other` are notes and members, `time` needs a measurement."""

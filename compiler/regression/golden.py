@@ -11,9 +11,9 @@ from typing import Any
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import FeedError, HeteroccError
 from heterocc.artifacts.files.writing import atomic_write
-from heterocc.artifacts.names import file_name
-from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import open_bundle
+from heterocc.artifacts.text.names import file_name
+from heterocc.artifacts.text.one_line import one_line
 from heterocc.compiler.checking.compare import FLOAT32, Tolerance, compare
 from heterocc.compiler.driver import compile_model
 from heterocc.runtime import load

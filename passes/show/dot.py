@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heterocc.artifacts.names import file_name
+from heterocc.artifacts.text.names import file_name
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import show_value

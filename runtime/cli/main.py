@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from heterocc.artifacts.errors import HeteroccError, UsageError
-from heterocc.artifacts.printable import printable
+from heterocc.artifacts.text.printable import printable
 from heterocc.runtime.cli.output import (
     abandon_stdout,
     flush_stdout,

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from heterocc.artifacts.errors import HeteroccError, InternalError, OutputFileError
-from heterocc.artifacts.one_line import one_line
-from heterocc.artifacts.printable import encodes_all, printable, printable_json
+from heterocc.artifacts.text.one_line import one_line
+from heterocc.artifacts.text.printable import encodes_all, printable, printable_json
 
 
 @contextmanager

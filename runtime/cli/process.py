@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from heterocc.artifacts.files import atomic
-from heterocc.artifacts.printable import ENCODING_ERRORS
+from heterocc.artifacts.text.printable import ENCODING_ERRORS
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ending = threading.Event()

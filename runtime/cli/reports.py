@@ -13,8 +13,8 @@ from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.dynamic import is_dynamic
 from heterocc.artifacts.errors import BundleError, HeteroccError, IncompatibleBundleError, command_form
 from heterocc.artifacts.manifest import Manifest, TensorSpec, Variant
-from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import open_bundle
+from heterocc.artifacts.text.one_line import one_line
 from heterocc.runtime.cli.output import print_line, print_plain
 from heterocc.runtime.cli.table import TextTable
 from heterocc.runtime.execute.executable import is_detail

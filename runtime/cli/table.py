@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heterocc.artifacts.printable import printable
+from heterocc.artifacts.text.printable import printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from heterocc.runtime import forks
 from heterocc.runtime.execute.arranging import Arranging
 from heterocc.runtime.execute.cuda_streams import CudaStreams, device_keeper, hold
 from heterocc.runtime.execute.direct import direct_values
-from heterocc.runtime.execute.dynamic import call_on_objects
-from heterocc.runtime.execute.dynamic_on_device import DynamicValues, call_on_device
+from heterocc.runtime.execute.dynamic.in_memory import call_on_objects
+from heterocc.runtime.execute.dynamic.on_device import DynamicValues, call_on_device
 from heterocc.runtime.execute.executable import (
     Executable,
     Instrument,

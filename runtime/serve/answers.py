@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heterocc.artifacts.errors import BundleError, DeviceMemoryError, FileMissingError, HeteroccError, InputError
-from heterocc.artifacts.one_line import one_line
+from heterocc.artifacts.text.one_line import one_line
 from heterocc.runtime.serve.errors import (
     DeadlineError,
     ModelNotServedError,

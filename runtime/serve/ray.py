@@ -20,8 +20,8 @@ from heterocc.runtime.feeds import nearest
 from heterocc.runtime.select.matching import match_variants
 from heterocc.runtime.serve.errors import PackageMissingError
 from heterocc.runtime.serve.options import ServeOptions
+from heterocc.runtime.serve.protocols.rest import application
 from heterocc.runtime.serve.repository import Repository
-from heterocc.runtime.serve.rest import application
 from heterocc.runtime.serve.service import Service
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import uvicorn
 from heterocc.runtime.serve.errors import ServiceError
 from heterocc.runtime.serve.logs import log_to_stderr
 from heterocc.runtime.serve.options import ServeOptions, Tls
-from heterocc.runtime.serve.rest import application
-from heterocc.runtime.serve.rpc import handlers
+from heterocc.runtime.serve.protocols.rest import application
+from heterocc.runtime.serve.protocols.rpc import handlers
 from heterocc.runtime.serve.service import Service
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from rich.console import Console
 
 from heterocc.artifacts.errors import HeteroccError, Hint, InputError
-from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import open_bundle
+from heterocc.artifacts.text.one_line import one_line
 from heterocc.compiler import QueryResult, compile_model, verify_bundle
 from heterocc.compiler.cli.tables import query_table
 from heterocc.compiler.devices.device import TargetDevice

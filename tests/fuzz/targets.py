@@ -30,7 +30,7 @@ from heterocc.compiler.placement.cost_table import load_cost_table
 from heterocc.runtime.execute.onnx_wire import unexpected_external
 from heterocc.runtime.files.inputs import read_npz
 from heterocc.runtime.select.compat import host, why_not
-from heterocc.runtime.serve.rest_bodies import Body
+from heterocc.runtime.serve.protocols.rest_bodies import Body
 from tests.artifacts.bundle_forge import contents, pack, with_manifest
 from tests.artifacts.bundle_sample import write_sample
 

@@ -10,7 +10,7 @@ import pytest
 
 from heterocc.artifacts.errors import FeedError, UsageError
 from heterocc.runtime import load
-from heterocc.runtime.execute import dynamic
+from heterocc.runtime.execute.dynamic import in_memory
 from tests.runtime.standin import CPU, Model, Op, Part, write_bundle
 
 
@@ -58,8 +58,8 @@ def test_the_state_is_not_copied(bundle: Path, monkeypatch: pytest.MonkeyPatch) 
         binding = session.bind(state={"state": "next"})
         binding.run({"x": filled(1), "state": filled(0)})
         copied: list[int] = []
-        original = dynamic.aligned_bytes
-        monkeypatch.setattr(dynamic, "aligned_bytes", lambda size: (copied.append(size), original(size))[1])
+        original = in_memory.aligned_bytes
+        monkeypatch.setattr(in_memory, "aligned_bytes", lambda size: (copied.append(size), original(size))[1])
         places = set()
         for _ in range(6):
             binding.run({"x": binding.state["state"] * 0})

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.artifacts.container import name_is_safe
-from heterocc.artifacts.names import file_name
 from heterocc.artifacts.reader import open_bundle
+from heterocc.artifacts.text.names import file_name
 from heterocc.compiler import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.runtime import load

@@ -18,8 +18,8 @@ import pytest
 from onnx import helper
 
 from heterocc.artifacts.manifest import Manifest
-from heterocc.artifacts.printable import printable, printable_json
 from heterocc.artifacts.reader import open_bundle
+from heterocc.artifacts.text.printable import printable, printable_json
 from heterocc.compiler import compile_model
 from heterocc.compiler.files.scratch import remove_stale, scratch_folder
 from heterocc.compiler.tools import kill_all, run_tool

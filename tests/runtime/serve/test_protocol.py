@@ -19,7 +19,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from heterocc.runtime.serve.rpc_messages import MESSAGES
+from heterocc.runtime.serve.protocols.rpc_messages import MESSAGES
 from tests.runtime import standin
 from tests.runtime.serve.process import ServiceProcess, X, write_models
 

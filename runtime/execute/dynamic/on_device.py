@@ -8,7 +8,7 @@ from typing import Any
 from heterocc.artifacts.errors import DeviceError, HeteroccError
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.runtime import ffi as tvm_ffi
-from heterocc.runtime.execute.dynamic import aligned_tensor
+from heterocc.runtime.execute.dynamic.in_memory import aligned_tensor
 from heterocc.runtime.execute.executable import Executable, Instrument, synchronizer
 from heterocc.runtime.execute.faults import device_fault
 from heterocc.runtime.execute.memory import Allocations, device_tensor, to_host

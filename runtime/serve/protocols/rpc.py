@@ -12,7 +12,7 @@ from heterocc.runtime.serve.answers import status_of, text_of
 from heterocc.runtime.serve.errors import ModelNotServedError, RequestError
 from heterocc.runtime.serve.inference import Decode, Input, Output, Request, check_parameters, timeout_of
 from heterocc.runtime.serve.models import Served
-from heterocc.runtime.serve.rpc_messages import MESSAGES, SERVICE
+from heterocc.runtime.serve.protocols.rpc_messages import MESSAGES, SERVICE
 from heterocc.runtime.serve.service import Service
 from heterocc.runtime.serve.tensors import from_raw, from_values, to_raw
 

@@ -21,7 +21,7 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.serve.answers import status_of, text_of
 from heterocc.runtime.serve.errors import RequestError, RequestSizeError
 from heterocc.runtime.serve.metrics import CONTENT_TYPE
-from heterocc.runtime.serve.rest_bodies import Body, Reply
+from heterocc.runtime.serve.protocols.rest_bodies import Body, Reply
 from heterocc.runtime.serve.service import ClientLeftError, Service
 
 HEADER_LENGTH = "Inference-Header-Content-Length"

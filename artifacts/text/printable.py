@@ -6,7 +6,7 @@ import codecs
 import re
 from typing import TextIO
 
-from heterocc.artifacts.one_line import UNSAFE, escape
+from heterocc.artifacts.text.one_line import UNSAFE, escape
 
 _UNSAFE = re.compile(f"[{UNSAFE}]")
 

@@ -1,0 +1,1 @@
+"""The peers that benchmarks run beside heterocc."""

@@ -1,0 +1,1 @@
+"""Calls of code whose values have sizes that are known only at run time."""

@@ -1,0 +1,1 @@
+"""The protocols of the service: REST with its page, and gRPC."""
