@@ -15,6 +15,8 @@ from tvm import tirx
 from heterocc.compiler.lower.choices import close, ranked
 from heterocc.compiler.lower.cpu.contraction import best_tile
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import COPY_BYTES
+from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
 from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter, best_writer, is_left_to_schedule
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import MOST_REGISTERS, InputBlocks
@@ -102,7 +104,7 @@ def _with_blocks(
     found: Convolution,
     isa: Isa,
 ) -> list[_Writer | None]:
-    """The options, and blocks that read far weights once if these may be faster.
+    """The options, and blocks that read far weights or long rows of many channels once if these may be faster.
 
     How much they gain is a property of the machine's farther caches, which no model here knows.
     """
@@ -111,7 +113,8 @@ def _with_blocks(
         return options
     blocks = InputBlocks(kernel, found, isa)
     cost, least = BLOCKS_TIME * blocks.cycles, min(cost for cost, _ in costs)
-    if blocks.chunks > 1 or cost > BLOCKS_GAIN * least:
+    long = DenseRows(kernel, found, isa).row_bytes > COPY_BYTES
+    if (blocks.chunks > 1 and not long) or cost > BLOCKS_GAIN * least:
         return options
     # Copied rows take more than pixels that are read side by side, and these are the likelier to gain.
     place = 0 if cost < least else 1 if blocks.pointwise else len(options)

@@ -51,10 +51,21 @@ rows if each tile does."""
 CHANNELS_OF_A_TILE = 8
 """The usual number of output channels of a tile."""
 
+NEAR_BYTES = 1 << 20
+"""What the tiles of a row of outputs may read, of inputs and weights, to find most of it in a second-level cache."""
+
+FAR_TIME = 1.25
+"""The time of tiles that read more, over the modelled one, with 32 registers (measured on a Zen 4)."""
+
 SIZED_ROWS = 8
 """The limit on rows of a chunk if the number of rows is known only at run time; maps of fewer rows are smaller."""
 
 Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tirx.Expr, int]], None]
+
+
+def far_time(row_bytes: int, weight_bytes: int, isa: Isa) -> float:
+    """The factor of the time of sums if tiles read so many bytes of inputs for a row of outputs, and of weights."""
+    return FAR_TIME if isa.registers > 16 and row_bytes + weight_bytes > NEAR_BYTES else 1.0
 
 
 def is_one_chunk(found: Convolution, rows: int) -> bool:
@@ -170,10 +181,16 @@ class CopiedRows:
         """
         found = self.found
         sums = self._computed(rows) * found.inputs * found.taps * found.outputs / 2
-        least, numbers = (self._copied_lines(n) * typical(self.pitch) for n in (1, rows))
-        if 4 * least > COPY_BYTES:
+        numbers = self._copied_lines(rows) * typical(self.pitch)
+        if self.row_bytes > COPY_BYTES:
+            sums *= far_time(self.row_bytes, 4 * CHANNELS_OF_A_TILE * found.inputs * found.taps, self.isa)
             return sums + -(-found.outputs // CHANNELS_OF_A_TILE) * numbers / LINE * STREAM_CYCLES
         return sums * (2.0 if 4 * numbers > COPY_BYTES else 1.0)
+
+    @property
+    def row_bytes(self) -> int:
+        """What is copied for one row of outputs, in bytes."""
+        return 4 * self._copied_lines(1) * typical(self.pitch)
 
     def _filling(self, rows: int) -> float:
         """The time of sums in tiles of joined rows, relative to others."""

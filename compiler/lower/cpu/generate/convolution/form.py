@@ -41,6 +41,11 @@ class Window:
         """Places of one phase that the outputs read."""
         return self.places + self.reach // self.stride
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether outputs of a known number read inputs only, and no zeros around them."""
+        return self.before == 0 and (self.places - 1) * self.stride + self.reach < self.size
+
 
 _ONE = Window(1, 0, 1, 1, 1, 1)
 """A dimension that is not there."""
@@ -100,8 +105,7 @@ class Convolution:
         above = above + tirx.floordiv(input_, index(planes.taps))
         tap = tirx.floormod(input_, index(planes.taps))
         plane = place * index(planes.stride) + tap * index(planes.dilation) - index(planes.before)
-        inside = planes.before == 0 and (planes.places - 1) * planes.stride + planes.reach < planes.size
-        exists = None if inside else tirx.all(plane >= index(0), plane < index(planes.size))
+        exists = None if planes.is_inside else tirx.all(plane >= index(0), plane < index(planes.size))
         return above * index(planes.size) + plane, exists
 
     def image_loops(self, image: tirx.Expr) -> list[tuple[int, tirx.Expr]]:

@@ -27,7 +27,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, registers_of, step_cycles
+from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, Run, registers_of, step_cycles
 
 NEAR_BYTES = 34 << 10
 """The limit on what all tiles read of a block of a small map: a first-level cache of 32 KiB holds most of it."""
@@ -39,10 +39,14 @@ LINES_BYTES = 85
 """The bytes of the cache lines with the pixels of a tile, in the mean of their places."""
 
 WEIGHT_BYTES = 18 << 10
-"""The share of the weights of several taps, whose inputs are few enough to come from a second-level cache."""
+WEIGHT_BYTES_WIDE = 40 << 10
+"""The share of the weights of several taps, whose inputs are few enough to come from a second-level cache; also with 32
+registers, for which more terms pay (measured on a Zen 4)."""
 
 SUM_BYTES = 160 << 10
-"""The limit on sums that are kept from block to block: they are to stay in a second-level cache."""
+SUM_BYTES_WIDE = 256 << 10
+"""The limit on sums that are kept from block to block: they are to stay in a second-level cache. CPUs with 32 registers
+have larger ones."""
 
 PIXELS = 224
 """The limit on pixels of a chunk of rows, if there are several rows."""
@@ -59,6 +63,10 @@ COPY_CYCLES = 1.2
 ROW_CYCLES = 6.0
 """The time of copying a row, beside that of its vectors."""
 
+FEWEST_PIXELS = 8
+"""The smallest number of pixels of a row that has tiles of its own, with 32 registers: pixels of several rows in a tile
+are at places that are looked up, one by one, and with more of them than a CPU has registers for addresses."""
+
 MOST_REGISTERS = 16
 """The registers of instruction sets for which models were fitted that compare this form with others, on a Zen 3."""
 
@@ -68,13 +76,14 @@ class InputBlocks(PixelTiles):
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         rows, columns = found.rows, found.columns
-        self.pointwise = found.taps == 1 and max(rows.before, columns.before) == 0 and not found.is_flattened
+        self.pointwise = found.taps == 1 and rows.is_inside and columns.is_inside and not found.is_flattened
         self.in_place = self.pointwise and rows.stride == columns.stride == 1 and columns.places == columns.size
         tall = max(1, min(rows.places, PIXELS // columns.places))
         self.chunks = -(-rows.places // tall)
         self.rows = -(-rows.places // self.chunks)
-        pixels = self.rows * columns.places
-        super().__init__(kernel, found, isa, (Part(0, pixels, 0, columns.taps),), 0.0)
+        self.by_row = not self.pointwise and isa.registers > MOST_REGISTERS and columns.places >= FEWEST_PIXELS
+        self.lines, width = (self.rows, columns.places) if self.by_row else (1, self.rows * columns.places)
+        super().__init__(kernel, found, isa, (Part(0, width, 0, columns.taps),), 0.0)
         self.block = self.together = self._inputs_of_block()
         self.blocks = found.inputs // self.together
         taps = (rows.taps, columns.taps)
@@ -99,7 +108,7 @@ class InputBlocks(PixelTiles):
         found = self.found
         wide = max(r.size for r in self.vector_runs)
         weights = found.taps * wide * self.isa.lanes * 4
-        most = WEIGHT_BYTES // weights
+        most = (WEIGHT_BYTES if self.isa.registers <= MOST_REGISTERS else WEIGHT_BYTES_WIDE) // weights
         if self.pointwise:
             most = NEAR_BYTES // (weights + 4 * self._pixels)
             if most < FEWEST_TERMS:
@@ -112,7 +121,7 @@ class InputBlocks(PixelTiles):
         sizes = [
             (tall, wide)
             for wide in range(1, self._vectors + 1)
-            for tall in range(1, self._pixels + 1)
+            for tall in range(1, min(MOST_ROWS, self._pixels) + 1)
             if registers_of(tall, wide, self.isa) <= self.isa.registers
         ]
         costs = sorted((self._row_cycles(*size), -size[0], size) for size in sizes)
@@ -122,12 +131,17 @@ class InputBlocks(PixelTiles):
         return step_cycles(tall, wide)
 
     @property
+    def _chunk(self) -> int:
+        """The number of pixels of a chunk."""
+        return self.lines * self._pixels
+
+    @property
     def _copy_cycles(self) -> float:
         """Modelled time of copying what a chunk reads of all input channels."""
         if self.in_place:
             return 0.0
         if self.copied is None:
-            return self.found.inputs * self._pixels * COPY_CYCLES
+            return self.found.inputs * self._chunk * COPY_CYCLES
         rows = self.found.inputs * self.copied.lines * len(self.found.rows.phases)
         return rows * (ROW_CYCLES + 2 * self.copied.pitch / self.isa.lanes)
 
@@ -135,21 +149,22 @@ class InputBlocks(PixelTiles):
     def _sum_cycles(self) -> float:
         """Modelled time of the sums of a chunk."""
         found = self.found
-        kept = self.blocks * self._pixels * self._vectors * KEPT_CYCLES
+        kept = self.blocks * self._chunk * self._vectors * KEPT_CYCLES
         # The time of a row is that of all taps side by side, for one channel and one row of taps.
-        return found.inputs * found.rows.taps * self.row_cycles + kept
+        return found.inputs * found.rows.taps * self.lines * self.row_cycles + kept
 
     def _parts(self) -> int:
         """The number of parts of the output channels, which threads share: each copies the inputs by itself."""
         found, tiles = self.found, sum(r.count for r in self.vector_runs)
         shares = emit.shares(found.work, found.batch * found.groups * self.chunks, tiles)
-        held = min(tiles, -(-4 * self._pixels * found.outputs // SUM_BYTES))
+        most = SUM_BYTES if self.isa.registers <= MOST_REGISTERS else SUM_BYTES_WIDE
+        held = min(tiles, -(-4 * self._chunk * found.outputs // most))
         return min(range(held, max(held, shares) + 1), key=self._cycles_in)
 
     def _cycles_in(self, parts: int) -> float:
         """Modelled time of the convolution in so many parts of the output channels."""
         found = self.found
-        chunk = self._sum_cycles + self._across * found.outputs * STORE_CYCLES + parts * self._copy_cycles
+        chunk = self._sum_cycles + self.lines * self._across * found.outputs * STORE_CYCLES + parts * self._copy_cycles
         chunks = found.batch * found.groups * self.chunks
         return chunks * chunk * emit.sharing(found.work, chunks * parts)
 
@@ -168,7 +183,7 @@ class InputBlocks(PixelTiles):
             image, group, chunk, part = emit.unpacked(task, extents)
             top = tirx.min(chunk * index(self.rows), index(found.rows.places - self.rows))
             where = (image, group, emit.bound(top) if self.chunks > 1 else index(0))
-            sums = emit.scratch(most * self._across)
+            sums = emit.scratch(most * self.lines * self._across)
             turned = emit.scratch(self._widest * self._across)
             copied = self._copied_block()
             first, _ = emit.share(part, self.parts, tiles) if self.parts > 1 else (index(0), None)
@@ -183,12 +198,26 @@ class InputBlocks(PixelTiles):
                 emit.either_run(
                     self.vector_runs,
                     tile,
-                    lambda run: self._store_row(arguments, (sums, self._kept(tile, first)), turned, run, tile, where),
+                    lambda run: self._store(arguments, (sums, turned), run, (tile, first), where),
                 )
+
+    def _store(
+        self,
+        arguments: Arguments,
+        buffers: tuple[tirx.Buffer, tirx.Buffer],
+        run: Run,
+        tiles: tuple[tirx.Expr, tirx.Expr],
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+    ) -> None:
+        """Store the sums of a tile of channels; `tiles` are this one and its part's first."""
+        (sums, turned), (tile, first), (image, group, top) = buffers, tiles, where
+        with emit.loop(self.lines) as line:
+            kept = self._kept(tile, first) + line * index(self._widest * self._across)
+            self._store_row(arguments, (sums, kept), turned, run, tile, (image, group, top + line))
 
     def _kept(self, tile: tirx.Expr, first: tirx.Expr) -> tirx.Expr:
         """The place of the sums of a tile of channels among those of a part, whose first one is `first`."""
-        return (tile - first) * index(self._widest * self._across)
+        return (tile - first) * index(self.lines * self._widest * self._across)
 
     def _copied_block(self) -> tirx.Buffer | None:
         """Memory for the copied inputs of a block."""
@@ -196,7 +225,7 @@ class InputBlocks(PixelTiles):
             return None
         if self.copied is not None:
             return self.copied.scratch(len(self.found.rows.phases) * self.copied.plane, self.copied.overrun)
-        return emit.scratch(self.together * self._pixels)
+        return emit.scratch(self.together * self._chunk)
 
     def _copy(
         self,
@@ -219,7 +248,7 @@ class InputBlocks(PixelTiles):
             rows, columns = found.rows, found.columns
             with emit.loop(self.rows) as row, emit.loop(columns.places) as column:
                 line = (channel + input_) * index(rows.size) + (top + row) * index(rows.stride)
-                to = input_ * index(self._pixels) + row * index(columns.places) + column
+                to = input_ * index(self._chunk) + row * index(columns.places) + column
                 build.buffer_store(copied, flat[line * index(columns.size) + column * index(columns.stride)], [to])
 
     def _block(
@@ -236,11 +265,12 @@ class InputBlocks(PixelTiles):
 
         def add(run: Run) -> None:
             width = index(run.size * self.isa.lanes)
-            kept = self._kept(tile, first)
-            source = partial(self._source, arguments, copied, where, block)
             group = where[1] * index(self.blocks) + block
-            places = (sums, lambda pixel: kept + pixel * width)
-            self._sums_of_row(arguments, places, run, tile, group, source, continued)
+            with emit.loop(self.lines) as line:
+                kept = self._kept(tile, first) + line * index(self._widest * self._across)
+                source = partial(self._source, arguments, copied, where, block, line)
+                places = (sums, lambda pixel: kept + pixel * width)
+                self._sums_of_row(arguments, places, run, tile, group, source, continued)
 
         emit.either_run(self.vector_runs, tile, add)
 
@@ -250,9 +280,10 @@ class InputBlocks(PixelTiles):
         copied: tirx.Buffer | None,
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
         block: tirx.Expr,
+        line: tirx.Expr,
         start: tirx.Expr,
     ) -> tuple[Walk, Factor]:
-        """The walk over the terms of a block, and the inputs of pixels from `start` of a chunk."""
+        """The walk over the terms of a block, and the inputs of pixels from `start` of a line of a chunk."""
         found = self.found
         rows, columns = found.rows, found.columns
         image, group, top = where
@@ -267,13 +298,15 @@ class InputBlocks(PixelTiles):
             begin = channel * index(rows.size * columns.size) + top * index(columns.size) + start
             return walk, lambda pixel, term: flat[begin + term[0] * index(rows.size * columns.size) + pixel]
         if self.copied is None:
-            return walk, lambda pixel, term: copied[term[0] * index(self._pixels) + start + pixel]
-        return walk, self._factor_of_rows(copied, start)
+            return walk, lambda pixel, term: copied[term[0] * index(self._chunk) + start + pixel]
+        return walk, self._factor_of_rows(copied, line, start)
 
-    def _factor_of_rows(self, copied: tirx.Buffer, start: tirx.Expr) -> Factor:
+    def _factor_of_rows(self, copied: tirx.Buffer, line: tirx.Expr, start: tirx.Expr) -> Factor:
         """The copied inputs of pixels from `start`, which may be in several rows."""
         rows, columns = self.copied, index(self.found.columns.places)
         assert rows is not None
+        if self.by_row:
+            return lambda pixel, term: copied[rows.pixel((index(0), index(0)), line, term) + rows.beside(start + pixel)]
         tall = max(r.size for _, r in self.tiles)
         apart = build.alloc_buffer((tall,), "int64", scope="global")
         with emit.loop(tall, "unroll") as pixel:
@@ -286,7 +319,9 @@ class InputBlocks(PixelTiles):
         return factor
 
     def _place(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
-        """The place in the output of a pixel of the chunk that starts with `row`."""
+        """The place in the output of a pixel of the chunk that starts with `row`, or of that row."""
+        if self.by_row:
+            return super()._place(image, channel, row, column)
         extents, (_, out, down, across) = self.kernel.extents, self.found.loops
         found: list[tuple[tuple[int, ...], tirx.Expr]] = [((n,), value) for n, value in self.found.image_loops(image)]
         found.append(((out,), channel))

@@ -118,7 +118,7 @@ class _Writer:
         if not (is_number(rows.size) and is_number(rows.places) and is_number(columns.places)):
             return False
         read = columns.places * 2 + columns.reach - columns.reach % 2 if columns.stride == 2 else 0
-        return rows.before == 0 and (rows.places - 1) * rows.stride + rows.reach < rows.size and read <= columns.size
+        return rows.is_inside and read <= columns.size
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""

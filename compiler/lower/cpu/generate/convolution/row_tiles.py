@@ -13,6 +13,7 @@ from itertools import product
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import far_time
 from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
 from heterocc.compiler.lower.cpu.generate.convolution.direct import MOST_UNROLLED
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
@@ -59,7 +60,15 @@ def writers(kernel: Kernel, found: Convolution, isa: Isa) -> Iterator[InPlaceWri
                 yield CopiedWriter(kernel, found, isa, rows, deep, unrolled)
 
 
-class InPlaceWriter(PixelTiles):
+class _RowTiles(PixelTiles):
+    """A generator that computes row after row."""
+
+    def _far(self, row_bytes: int) -> float:
+        """The factor of the time of sums if a row of outputs reads so many bytes of inputs."""
+        return far_time(row_bytes, 4 * self._widest * self.packing.terms, self.isa)
+
+
+class InPlaceWriter(_RowTiles):
     """A generator that reads the input in place, and only taps inside it."""
 
     together = False
@@ -76,7 +85,9 @@ class InPlaceWriter(PixelTiles):
         found = self.found
         taps = sum((p.end - p.start) * (p.last - p.first) for p in parts_of(found.rows))
         stored = found.rows.places * found.columns.places * found.outputs * STORE_CYCLES
-        return found.batch * found.groups * (taps * found.inputs * self.row_cycles + stored)
+        read = 4 * found.inputs * found.rows.taps * found.columns.size
+        sums = taps * found.inputs * self.row_cycles * self._far(read)
+        return found.batch * found.groups * (sums + stored)
 
     def _tasks(self, tiles: int) -> int:
         return self.found.batch * self.found.groups * tiles * self.found.rows.places
@@ -145,7 +156,7 @@ class InPlaceWriter(PixelTiles):
         return walk, factor
 
 
-class CopiedWriter(PixelTiles):
+class CopiedWriter(_RowTiles):
     """A generator that copies rows with padding for some rows of outputs, of which a tile covers `deep`."""
 
     def __init__(
@@ -185,6 +196,7 @@ class CopiedWriter(PixelTiles):
         stored = rows * self._pixels * found.outputs * STORE_CYCLES
         sums = self._rows.chunks * self._tap_rows * found.inputs * self.row_cycles
         shared = emit.sharing(found.work, self._tasks(tiles))
+        sums *= self._far(self._rows.row_bytes)
         return found.batch * found.groups * (sums + stored) * shared + self._rows.copying(tiles)
 
     @property

@@ -122,9 +122,11 @@ def test_a_widely_dilated_kernel_is_generated_along_channels(cpu: str, monkeypat
 
 
 @pytest.mark.skipif(AVX512 not in runnable(), reason="with 16 registers blocks_pay.py compares all forms")
-@pytest.mark.parametrize("taps", [1, 3])
-def test_blocks_of_inputs_are_timed_where_weights_are_far_and_agree(taps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A strided convolution of a small map; blocks are picked wherever they are an option."""
+@pytest.mark.parametrize(("taps", "size"), [(1, 14), (3, 14), (3, 43)])
+def test_blocks_of_inputs_are_timed_where_weights_are_far_and_agree(
+    taps: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A strided convolution; blocks are picked wherever they are an option: of a larger map, if rows are long."""
     offered: list[bool] = []
 
     def pick(name: str, options: Sequence[object]) -> object:
@@ -135,11 +137,14 @@ def test_blocks_of_inputs_are_timed_where_weights_are_far_and_agree(taps: int, m
         return blocks[0] if blocks else options[0]
 
     pad = taps // 2
-    case = Case(1, 1, 32, 64, (14, 14), (taps, taps), (2, 2), (1, 1), (pad, pad), (pad, pad))
+    case = Case(1, 1, 32, 64, (size, size), (taps, taps), (2, 2), (1, 1), (pad, pad), (pad, pad))
     monkeypatch.setattr(KINDS, (lambda kernel, isa: generate_along_channels(kernel, replace(isa, choose=pick)),))
+    monkeypatch.setattr(along_channels, "BLOCKS_GAIN", 10.0)
+    if size > 14:
+        monkeypatch.setattr(along_channels, "FAR_NUMBERS", 0)
     check(AVX512, case)  # another form, or none of vectors along channels
     monkeypatch.setattr(along_channels, "FAR_NUMBERS", 0)
-    monkeypatch.setattr(along_channels, "BLOCKS_GAIN", 10.0)
+    monkeypatch.setattr(along_channels, "COPY_BYTES", 0)
     assert check(AVX512, case)
     assert offered == [False, True]
 

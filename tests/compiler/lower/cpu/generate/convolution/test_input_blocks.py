@@ -63,8 +63,9 @@ def test_blocks_agree_for_any_attributes(cpu: str, case: Case, terms: int, pixel
         patch.setattr(KINDS, (always([]),))
         patch.setattr(input_blocks, "FEWEST_TERMS", terms)
         patch.setattr(input_blocks, "PIXELS", pixels)
-        patch.setattr(input_blocks, "SUM_BYTES", held << 10)
-        for limit in ("NEAR_BYTES", "TILE_BYTES", "WEIGHT_BYTES"):
+        for limit in ("SUM_BYTES", "SUM_BYTES_WIDE"):
+            patch.setattr(input_blocks, limit, held << 10)
+        for limit in ("NEAR_BYTES", "TILE_BYTES", "WEIGHT_BYTES", "WEIGHT_BYTES_WIDE"):
             patch.setattr(input_blocks, limit, 1 << 10)
         assert check(cpu, case)
 
@@ -76,8 +77,9 @@ def test_blocks_agree_for_any_attributes(cpu: str, case: Case, terms: int, pixel
         Case(1, 1, 256, 96, (7, 7), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
         Case(2, 1, 192, 80, (15, 14), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0)),
         Case(1, 2, 96, 48, (33, 29), (3, 3), (2, 2), (1, 1), (1, 1), (1, 0)),
+        Case(1, 1, 512, 48, (14, 14), (1, 1), (2, 2), (1, 1), (0, 0), (1, 1)),
     ],
-    ids=["in place", "copied pixels", "copied rows"],
+    ids=["in place", "copied pixels", "copied rows", "pixels and zeros after them"],
 )
 def test_sums_are_continued_from_block_to_block(cpu: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[InputBlocks] = []
