@@ -35,7 +35,7 @@ VULKAN_NAN = frozenset(["supports_nan16", "supports_nan32", "supports_nan64"])
 
 _TARGET_KIND: dict[Backend, str] = {"cpu": "llvm", "opencl": "opencl", "vulkan": "vulkan", "cuda": "cuda"}
 _TARGET_KEYS: dict[Backend, frozenset[str]] = {
-    "cpu": frozenset(["kind", "mtriple", "mcpu", "mattr", "mabi", "mfloat-abi", "num-cores", "keys"]),
+    "cpu": frozenset(["kind", "mtriple", "mcpu", "mattr", "mabi", "mfloat-abi", "num-cores", "keys", "model"]),
     "opencl": frozenset(
         [
             "kind",

@@ -45,6 +45,9 @@ _X86_EXTRA = frozenset(
 _ARM_EXTRA = frozenset(["dotprod", "fullfp16", "lse", "bf16", "i8mm"])
 """Features beyond a CPU's level that speed up numerical kernels."""
 
+ZEN4 = "znver4"
+"""LLVM's name of the CPUs with AVX-512 that compute vectors of 512 bits in two halves."""
+
 BASELINE: Mapping[str, frozenset[str]] = {
     "x86_64": frozenset(["cmov", "cx8", "fxsr", "mmx", "sse", "sse2"]),
     "aarch64": frozenset(["fp-armv8", "neon"]),
@@ -57,13 +60,17 @@ DETECTABLE = frozenset(f for flags in CPU_FLAGS.values() for f in flags.values()
 
 @dataclass(frozen=True, slots=True)
 class HostCpu:
-    """One CPU: `features` in LLVM's names, `cores` available to the process, nominal `clock` in Hz."""
+    """One CPU: `features` in LLVM's names, `cores` available to the process, nominal `clock` in Hz.
+
+    `model` is LLVM's name of the CPU if code for it differs from that for other CPUs with these features.
+    """
 
     arch: str
     name: str
     features: frozenset[str]
     cores: int
     clock: float
+    model: str | None = None
 
     @property
     def target(self) -> dict[str, TargetAttr]:
@@ -71,8 +78,11 @@ class HostCpu:
 
         The CPU is named by an x86-64 level and single features rather than by its model (`znver5`), because a
         hypervisor may hide features of the model, and because the code's requirements can then be checked one by one.
+        TVM's attribute `model` allows no other instructions; generators of kernels read it.
         """
         target: dict[str, TargetAttr] = {"kind": "llvm", "mtriple": f"{self.arch}-linux-gnu"}
+        if self.model is not None:
+            target["model"] = self.model
         if self.arch == "x86_64":
             level = x86_level(self.features)
             target["mcpu"] = level
@@ -137,7 +147,11 @@ def parse_cpuinfo(text: str, *, arch: str, cores: int, clock: float | None) -> H
     bogomips = re.fullmatch(r"\d+(\.\d+)?", fields.get("bogomips", "")) if arch == "x86_64" else None
     nominal = round(float(bogomips[0]) / 2, -2) * 1e6 if bogomips else 0.0
     name = fields.get("model name") or arch
-    return HostCpu(arch, name, cpu_features(text, arch), max(1, cores), clock or nominal or 2e9)
+    features = cpu_features(text, arch)
+    # Of AMD's family 19h, Zen 3 lacks AVX-512.
+    is_zen4 = fields.get("vendor_id") == "AuthenticAMD" and fields.get("cpu family") == "25" and "avx512f" in features
+    model = ZEN4 if is_zen4 else None
+    return HostCpu(arch, name, features, max(1, cores), clock or nominal or 2e9, model)
 
 
 def _max_clock() -> float | None:

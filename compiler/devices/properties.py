@@ -205,8 +205,9 @@ def _with(device: TargetDevice, values: Mapping[str, str]) -> TargetDevice:
         return device
     target: dict[str, TargetAttr] = dict(device.target)
     if "mtriple" in values or "mcpu" in values:
-        # The features listed so far are those of the CPU compiled for until now.
+        # The features and the model listed so far are those of the CPU compiled for until now.
         target.pop("mattr", None)
+        target.pop("model", None)
     if "mtriple" in values:
         target["mtriple"] = values["mtriple"]
         target.pop("mcpu", None)

@@ -62,6 +62,15 @@ def test_an_arm_cpu_is_generic_with_features() -> None:
     assert code_features(cpu.target) == ("dotprod", "fullfp16", "lse")
 
 
+@pytest.mark.parametrize(
+    ("family", "flags", "model"), [("25", " avx512f", "znver4"), ("25", "", None), ("26", " avx512f", None)]
+)
+def test_a_cpu_that_computes_halves_of_vectors_is_named(family: str, flags: str, model: str | None) -> None:
+    text = f"vendor_id : AuthenticAMD\ncpu family : {family}\nmodel name : AMD EPYC\nflags : avx2 fma{flags}\n"
+    cpu = parse_cpuinfo(text, arch="x86_64", cores=4, clock=None)
+    assert cpu.model == model and cpu.target.get("model") == model
+
+
 def test_without_a_cpuinfo_the_baseline_is_assumed() -> None:
     cpu = parse_cpuinfo("", arch="x86_64", cores=0, clock=None)
     assert (cpu.target["mcpu"], cpu.cores, cpu.clock) == ("x86-64", 1, 2e9)

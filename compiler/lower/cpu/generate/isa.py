@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import tvm
 
+from heterocc.compiler.devices.host import ZEN4
 from heterocc.compiler.lower.choices import Choose, best
 from heterocc.compiler.lower.cpu.sizes import typical
 from heterocc.compiler.lower.cpu.target import triple_of, vector_lanes
@@ -30,7 +31,8 @@ class Isa:
 
     `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
     factors of products of float32 are rounded to bfloat16. `masks` is whether some lanes of a vector can be read and
-    stored, where the others may be outside the memory. `fast_math` is whether faster ways with larger rounding errors
+    stored, where the others may be outside the memory. `halves` is whether the CPU computes vectors in two halves, so
+    that half as long ones take half the time. `fast_math` is whether faster ways with larger rounding errors
     may be taken. `choose` picks one of the options that the models of a kernel's time find close. `weights_of` gives
     the weights that calls of the kernel have for an argument, by its number; none if they are not known.
     """
@@ -41,6 +43,7 @@ class Isa:
     tall: int | None = None
     bfloat: bool = False
     masks: bool = False
+    halves: bool = False
     fast_math: bool = False
     choose: Choose = field(default=best, compare=False, repr=False)
     weights_of: Callable[[int], Sequence[np.ndarray]] = field(default=lambda _: (), compare=False, repr=False)
@@ -67,7 +70,9 @@ def isa_of(target: Target) -> Isa:
     """The instruction set of a CPU target: 32 registers with AVX-512 and on 64-bit ARM, else 16."""
     lanes = vector_lanes(target)
     arm = (triple_of(target) or "").startswith(("aarch64", "arm64"))
-    return Isa(lanes, 32 if arm or lanes >= 16 else 16, _dot(target, lanes, arm), masks=lanes >= 16)
+    wide = lanes >= 16
+    halves = wide and ZEN4 in (target.attrs.get("model"), target.attrs.get("mcpu"))
+    return Isa(lanes, 32 if arm or wide else 16, _dot(target, lanes, arm), masks=wide, halves=halves)
 
 
 def has_pairs(target: Target) -> bool:

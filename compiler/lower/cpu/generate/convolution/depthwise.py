@@ -39,6 +39,12 @@ MOST_UNROLLED = 3000
 """The limit on the multiply-adds of vectors that are written out for a tile."""
 
 
+VECTOR_CYCLES = 0.75
+HALF_CYCLES = 0.1
+"""The time of a vector beside that of its lanes, relative to the lanes of a longest one: it is loaded across cache
+lines, and multiplied in a cycle of any length; also of CPUs that take a cycle for each half (fitted on a Zen 4)."""
+
+
 def generate_depthwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as a depthwise convolution, None if it is not one."""
     found = find_convolution(kernel)
@@ -89,7 +95,13 @@ def narrowed(isa: Isa, places: int) -> Isa:
     if not is_number(places):
         return isa
     sizes = [isa.lanes >> shift for shift in range(3) if isa.lanes >> shift >= min(4, isa.lanes)]
-    return replace(isa, lanes=min(sizes, key=lambda n: (-(-places // n) * (n / isa.lanes + 0.75), -n)))
+
+    def cycles(lanes: int) -> float:
+        if isa.halves:
+            return -(-places // lanes) * (max(lanes / isa.lanes, 0.5) + HALF_CYCLES)
+        return -(-places // lanes) * (lanes / isa.lanes + VECTOR_CYCLES)
+
+    return replace(isa, lanes=min(sizes, key=lambda lanes: (cycles(lanes), -lanes)))
 
 
 class _Writer:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
+from heterocc.compiler.lower.cpu.generate.convolution.depthwise import narrowed
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import choose_tile, most_rows, runs
@@ -45,6 +49,14 @@ def test_a_tile_fits_the_registers_and_the_stack(rows: int, vectors: int, isa: I
 )
 def test_the_instruction_set_is_read_off_the_target(target: object, isa: Isa) -> None:
     assert isa_of(target) == isa
+
+
+def test_a_cpu_that_computes_halves_of_vectors_gets_vectors_that_fill_rows() -> None:
+    named = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": AVX512, "model": "znver4"})
+    whole, halves = isa_of(target_of(AVX512)), isa_of(named)
+    assert halves == replace(whole, halves=True)
+    assert [narrowed(whole, places).lanes for places in (7, 14, 20, 28, 40, 56)] == [8, 16, 16, 16, 16, 16]
+    assert [narrowed(halves, places).lanes for places in (7, 14, 20, 28, 40, 56)] == [8, 16, 8, 16, 8, 8]
 
 
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 70), st.sampled_from([1, 4, 8]), st.integers(1, 5))
