@@ -14,7 +14,11 @@ from heterocc.compiler.lower.cpu.generate.places import Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 
 FAR_NUMBERS = 192 << 10
-"""The number of weights above which they are prefetched; fewer stay in a second-level cache."""
+"""The number of weights above which they do not stay in a second-level cache while a kernel runs."""
+
+FETCHED_NUMBERS = 32 << 10
+"""The number of weights above which products fetch the next panel's or tile's: other kernels of a network have run
+since they were read. mobilenetv2 takes 0.975 of the time with it, others 0.98 to 1.00."""
 
 AHEAD = 1024
 """The distance in elements between a weight in use and the prefetched one."""

@@ -14,7 +14,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Part
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, Shared, fetching_next
+from heterocc.compiler.lower.cpu.generate.fetch import FETCHED_NUMBERS, Shared, fetching_next
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
@@ -288,7 +288,7 @@ class PixelTiles:
             return emit.vector(weights, base + place * index(run.size * lanes) + index(column * lanes), lanes)
 
         def fetched(_terms: int, step: Step) -> None:
-            if found.taps == 1 and self.packing.size > FAR_NUMBERS:
+            if found.taps == 1 and self.packing.size > FETCHED_NUMBERS:
                 terms, tiles = self.packing.terms, sum(r.count for _, r in self.tiles)
                 shared = Shared(weights, base, run.size * lanes * terms, terms, tiles, number)
                 step = fetching_next(step, shared, lambda term: term[0])

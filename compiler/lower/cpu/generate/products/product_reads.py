@@ -12,8 +12,8 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
 from heterocc.compiler.lower.cpu.generate.fetch import (
-    FAR_NUMBERS,
     FETCHED_BYTES,
+    FETCHED_NUMBERS,
     Shared,
     fetching,
     fetching_next,
@@ -136,7 +136,7 @@ class ProductReads:
         numbers, vectors = self.packed
         rows, tile, count = tiles
         packing = vectors or numbers
-        if packing is None or packing.size <= FAR_NUMBERS:
+        if packing is None or packing.size <= FETCHED_NUMBERS:
             return partial(emit.in_turn, unroll=self.unroll)
         if vectors is not None and is_number(count) and count == 1:
             return partial(emit.in_turn, unroll=self.unroll)

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.generate import emit, fetch
+from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution import direct, pixel_tiles, row_tiles
 from heterocc.compiler.lower.cpu.generate.convolution import pointwise as narrow_maps
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
@@ -46,8 +46,8 @@ def test_sums_that_share_weights_fetch_all_of_the_next_ones(
 @pytest.fixture
 def everything_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of all sizes are prefetched."""
-    for module in (fetch, product_reads, pixel_tiles):
-        monkeypatch.setattr(module, "FAR_NUMBERS", 0)
+    for module in (product_reads, pixel_tiles):
+        monkeypatch.setattr(module, "FETCHED_NUMBERS", 0)
 
 
 @pytest.mark.usefixtures("everything_far")
