@@ -74,8 +74,8 @@ MOST_REGISTERS = 16
 class InputBlocks(PixelTiles):
     """A generator of a convolution of fixed sizes in blocks of input channels.
 
-    A chunk of rows is `lines` lines of pixels, whose tiles have pixels of one line only: its rows if tiles are `by_row`,
-    else one line of all pixels.
+    A chunk of rows is `lines` lines of pixels, whose tiles have pixels of one line only: its rows if tiles are
+    `by_row`, else one line of all pixels.
     """
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
