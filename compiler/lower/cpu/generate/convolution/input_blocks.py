@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
 from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import STORE_CYCLES, Factor, PixelTiles, Term, Walk
-from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Part
+from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Part, loop_inside, range_inside, share_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -42,6 +42,10 @@ WEIGHT_BYTES = 18 << 10
 WEIGHT_BYTES_WIDE = 40 << 10
 """The share of the weights of several taps, whose inputs are few enough to come from a second-level cache; also with 32
 registers, for which more terms pay (measured on a Zen 4)."""
+
+UNROLLED_BYTES = 128 << 10
+"""The limit on weights of a block for which its inputs become a multiple of the terms that are unrolled: with two of
+128 taps, tiles took 1.2 times as long as with one or four."""
 
 SUM_BYTES = 160 << 10
 SUM_BYTES_WIDE = 256 << 10
@@ -67,6 +71,9 @@ FEWEST_PIXELS = 8
 """The smallest number of pixels of a row that has tiles of its own, with 32 registers: pixels of several rows in a tile
 are at places that are looked up, one by one, and with more of them than a CPU has registers for addresses."""
 
+INSIDE = 0.9
+"""The share of taps inside the input up to which those outside are left out, for tiles of a row."""
+
 MOST_REGISTERS = 16
 """The registers of instruction sets for which models were fitted that compare this form with others, on a Zen 3."""
 
@@ -85,7 +92,8 @@ class InputBlocks(PixelTiles):
         tall = max(1, min(rows.places, PIXELS // columns.places))
         self.chunks = -(-rows.places // tall)
         self.rows = -(-rows.places // self.chunks)
-        self.by_row = not self.pointwise and isa.registers > MOST_REGISTERS and columns.places >= FEWEST_PIXELS
+        wide = isa.registers > MOST_REGISTERS and columns.places >= FEWEST_PIXELS
+        self.by_row = not self.pointwise and (wide or rows.places == 1)
         self.lines, width = (self.rows, columns.places) if self.by_row else (1, self.rows * columns.places)
         super().__init__(kernel, found, isa, (Part(0, width, 0, columns.taps),), 0.0)
         self.block = self.together = self._inputs_of_block()
@@ -102,6 +110,10 @@ class InputBlocks(PixelTiles):
             self.vector_runs,
         )
         self.copied = None if self.pointwise else _Rows(kernel, found, isa, self.rows, self.together)
+        # No more taps are outside than the first and the last outputs have within their reach.
+        inside = columns.reach <= (1 - INSIDE) * columns.stride * columns.places
+        self._inside = share_inside(columns, self._tallest) if self.by_row and not inside else 1.0
+        self.leaves_out = self._inside <= INSIDE
         self.parts = self._parts()
 
     def __str__(self) -> str:
@@ -113,12 +125,15 @@ class InputBlocks(PixelTiles):
         wide = max(r.size for r in self.vector_runs)
         weights = found.taps * wide * self.isa.lanes * 4
         most = (WEIGHT_BYTES if self.isa.registers <= MOST_REGISTERS else WEIGHT_BYTES_WIDE) // weights
+        near = NEAR_BYTES // (weights + 4 * self._pixels)
         if self.pointwise:
-            most = NEAR_BYTES // (weights + 4 * self._pixels)
-            if most < FEWEST_TERMS:
-                most = TILE_BYTES // (weights + LINES_BYTES)
+            most = near if near >= FEWEST_TERMS else TILE_BYTES // (weights + LINES_BYTES)
         divisors = [n for n in range(1, found.inputs + 1) if found.inputs % n == 0 and n * found.taps >= FEWEST_TERMS]
-        return max((n for n in divisors if n <= most), default=min(divisors, default=found.inputs))
+        block = max((n for n in divisors if n <= most), default=min(divisors, default=found.inputs))
+        if self.pointwise or block % emit.UNROLL == 0:
+            return block
+        unrolled = min((n for n in divisors if n % emit.UNROLL == 0 and n > block), default=block)
+        return unrolled if unrolled * weights <= UNROLLED_BYTES else block
 
     def _choose(self) -> tuple[int, int]:
         """Pixels and vectors of a tile with the least modelled time."""
@@ -133,6 +148,11 @@ class InputBlocks(PixelTiles):
 
     def _step_cycles(self, tall: int, wide: int) -> float:
         return step_cycles(tall, wide)
+
+    @property
+    def _tallest(self) -> int:
+        """The number of pixels of the largest tile."""
+        return max(r.size for _, r in self.tiles)
 
     @property
     def _chunk(self) -> int:
@@ -155,7 +175,8 @@ class InputBlocks(PixelTiles):
         found = self.found
         kept = self.blocks * self._chunk * self._vectors * KEPT_CYCLES
         # The time of a row is that of all taps side by side, for one channel and one row of taps.
-        return found.inputs * found.rows.taps * self.lines * self.row_cycles + kept
+        computed = self._inside if self.leaves_out else 1.0
+        return computed * found.inputs * found.rows.taps * self.lines * self.row_cycles + kept
 
     def _parts(self) -> int:
         """The number of parts of the output channels, which threads share: each copies the inputs by itself."""
@@ -292,8 +313,13 @@ class InputBlocks(PixelTiles):
         rows, columns = found.rows, found.columns
         image, group, top = where
 
+        across = None
+        if self.leaves_out:
+            left = start * index(columns.stride) - index(columns.before)
+            across = range_inside(columns, left, self._tallest)
+
         def walk(step: Step) -> None:
-            with emit.loop(rows.taps) as tap_row, emit.loop(columns.taps) as tap:
+            with emit.loop(rows.taps) as tap_row, loop_inside(columns, across) as tap:
                 emit.in_turn(self.together, lambda input_, number: step((input_, tap_row, tap, index(0)), number))
 
         if copied is None:
@@ -311,7 +337,7 @@ class InputBlocks(PixelTiles):
         assert rows is not None
         if self.by_row:
             return lambda pixel, term: copied[rows.pixel((index(0), index(0)), line, term) + rows.beside(start + pixel)]
-        tall = max(r.size for _, r in self.tiles)
+        tall = self._tallest
         apart = build.alloc_buffer((tall,), "int64", scope="global")
         with emit.loop(tall, "unroll") as pixel:
             down, across = (f(start + pixel, columns) for f in (tirx.floordiv, tirx.floormod))

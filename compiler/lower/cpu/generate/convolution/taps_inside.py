@@ -12,6 +12,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.tiles import runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,16 @@ def taps_of(window: Window, place: int) -> tuple[int, int]:
     first = min(window.taps, max(0, -(begin // window.dilation)))
     last = max(0, min(window.taps, (window.size - 1 - begin) // window.dilation + 1))
     return first, max(first, last)
+
+
+def share_inside(window: Window, tall: int) -> float:
+    """The share of the taps of all outputs in `range_inside` of tiles of at most `tall` outputs."""
+    computed = 0
+    for run in runs(window.places, tall):
+        for start in range(run.start, run.start + run.count * run.size, run.size):
+            first, last = taps_of(window, start + run.size - 1)[0], taps_of(window, start)[1]
+            computed += run.size * max(0, last - first)
+    return computed / (window.places * window.taps)
 
 
 def range_inside(window: Window, begin: tirx.Expr, places: int = 1) -> tuple[tirx.Expr, tirx.Expr] | None:

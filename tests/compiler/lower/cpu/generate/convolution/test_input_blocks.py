@@ -13,11 +13,13 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution import input_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.blocks_pay import generate_input_blocks
-from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
+from heterocc.compiler.lower.cpu.generate.convolution.form import Window, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks
+from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import share_inside
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import runs
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
 from tests.compiler.lower.cpu.generate.generated import runnable
 from tests.few_examples import few
@@ -86,6 +88,56 @@ def test_sums_are_continued_from_block_to_block(cpu: str, case: Case, monkeypatc
     monkeypatch.setattr(KINDS, (always(found),))
     assert check(cpu, case)
     assert all(writer.blocks > 1 for writer in found) and found
+
+
+@few(12)
+@given(
+    cpu=CPUS,
+    kernel=st.integers(9, 40),
+    before=st.integers(0, 45),
+    after=st.integers(0, 45),
+    stride=st.integers(1, 3),
+    dilation=st.integers(1, 2),
+    size=st.integers(1, 70),
+    inputs=st.sampled_from([1, 2, 3, 8, 12]),
+)
+def test_taps_outside_the_input_are_left_out(
+    cpu: str, kernel: int, before: int, after: int, stride: int, dilation: int, size: int, inputs: int
+) -> None:
+    size = max(size, (kernel - 1) * dilation + 1 - before - after)
+    case = Case(1, 2, inputs, 25, (size,), (kernel,), (stride,), (dilation,), (before,), (after,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KINDS, (always(found := []),))
+        patch.setattr(input_blocks, "INSIDE", 1.0)
+        assert check(cpu, case)
+    assert all(writer.by_row and writer.leaves_out for writer in found)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_taps_are_left_out_where_many_are_outside(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KINDS, (always(found := []),))
+    wide = Case(1, 2, 6, 48, (100,), (64,), (1,), (1,), (32,), (31,))
+    assert check(cpu, wide)
+    assert all(writer.leaves_out for writer in found)
+    found.clear()
+    assert check(cpu, replace(wide, kernel=(9,), before=(4,), after=(4,)))
+    assert found and not any(writer.leaves_out for writer in found)
+
+
+@given(
+    window=st.builds(
+        Window, st.integers(1, 30), st.integers(0, 20), st.integers(1, 15), *[st.integers(1, 3)] * 2, st.integers(1, 30)
+    ),
+    tall=st.integers(1, 12),
+)
+def test_the_share_of_taps_inside_is_of_those_not_outside_for_a_whole_tile(window: Window, tall: int) -> None:
+    taps = 0
+    for run in runs(window.places, tall):
+        for start in range(run.start, run.start + run.count * run.size, run.size):
+            first, last = (place * window.stride - window.before for place in (start, start + run.size - 1))
+            reads = [tap * window.dilation for tap in range(window.taps)]
+            taps += run.size * sum(first + read < window.size and last + read >= 0 for read in reads)
+    assert share_inside(window, tall) == pytest.approx(taps / (window.places * window.taps))
 
 
 @pytest.mark.skipif("x86-64-v3" not in runnable(), reason="this CPU lacks AVX2")
