@@ -1,25 +1,37 @@
-"""Which kernels by element are joined to the product that reads them, to be computed panel by panel."""
+"""Which kernels by element are joined to the product that reads them.
+
+Arithmetic is computed panel by panel. Transposed matrices are read where they are: a copy of one that threads share is
+written by one thread, and the others wait for it and read it from the cache of that core.
+"""
 
 from __future__ import annotations
+
+import math
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.products.product import is_narrow
-from heterocc.compiler.lower.cpu.generate.products.product_form import find_product
+from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
-from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
+from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, is_number
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_pairs
 
+MOST_TERMS = 1024
+"""The most terms of numbers that are read down a column: each has a cache line of its own for a tile of rows."""
+
 
 def joined_products(module: KernelModule, isa: Isa) -> KernelModule:
-    """The module with arithmetic by element joined to the products that alone read its results.
+    """The module with arithmetic by element and transpositions joined to the products that alone read their results.
 
-    A normalisation and activation before a 1×1 convolution is an example, which DenseNet has before each.
+    A normalisation and activation before a 1×1 convolution is an example, which DenseNet has before each; a product of
+    two transposed matrices is another, with two kernels before it.
     """
-    return merge_pairs(module, _is_arithmetic, lambda function: _computes(function, isa))
+    joined = merge_pairs(module, _is_arithmetic, lambda function: _is_read_well(function, isa))
+    return joined if len(joined.kernels) == len(module.kernels) else joined_products(joined, isa)
 
 
 def _is_arithmetic(function: tirx.PrimFunc) -> bool:
@@ -33,13 +45,36 @@ def _is_arithmetic(function: tirx.PrimFunc) -> bool:
     return not others
 
 
-def _computes(function: tirx.PrimFunc, isa: Isa) -> bool:
-    """Whether a kernel is a product whose vectors are computed, and is written as one."""
+def _is_read_well(function: tirx.PrimFunc, isa: Isa) -> bool:
+    """Whether a kernel is a product that reads what its vectors are computed from, or transposed factors in place."""
 
-    def computes() -> bool:
+    def reads() -> bool:
         kernel = read_kernel(function, ())
         found = None if kernel is None else find_product(kernel)
-        return found is not None and found.vectors.value is not None and not is_narrow(found, isa)
+        if kernel is None or found is None or not can_store(kernel) or is_narrow(found, isa):
+            return False
+        return found.vectors.value is not None or (_reads_numbers(found) and _reads_vectors(found, isa))
 
     with assuming(dims_of(function)):
-        return bool(attempt(computes))
+        return bool(attempt(reads))
+
+
+def _reads_numbers(found: Product) -> bool:
+    """Whether tiles of rows find their numbers in a near cache: those of a term are in a row, those of a row are not.
+
+    All terms of a tile have lines that a second-level cache of 1 MiB with 16 ways holds, as for vectors in place.
+    """
+    step = found.terms.step(found.numbers.form)
+    if step is None or not (is_number(step) and is_number(found.terms.length)):
+        return False
+    if abs(step) <= 1:
+        return True
+    lines = 16 * ((1 << 16) // math.gcd(4 * abs(step), 1 << 16))
+    return found.rows.step(found.numbers.form) == 1 and found.terms.length <= min(MOST_TERMS, lines)
+
+
+def _reads_vectors(found: Product, isa: Isa) -> bool:
+    """Whether vectors are in a row, or panels of them are copied in square blocks."""
+    form = found.vectors.form
+    turned = found.terms.step(form) == 1 and is_number(found.terms.length) and found.terms.length >= isa.lanes
+    return turned or found.columns.step(form) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tvm import tirx
@@ -27,6 +27,7 @@ from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
+from heterocc.compiler.lower.cpu.generate.transposes import FEWEST_LANES, transposed
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 FEW_TILES = 3
@@ -247,17 +248,52 @@ class ProductReads:
         copied = emit.scratch(found.terms.length * width)
         row = found.columns.step(found.vectors.form) == 1
         known = is_number(self.length)
+        widths = [self.edge if self.edge and column == len(starts) - 1 else lanes for column in range(len(starts))]
+        widths = [min(used, self.length) if known else used for used in widths]
+        if not row and self._terms_in_a_row():
+            self._copy_turned(arguments, place, list(zip(starts, widths, strict=True)), copied)
+            return copied
         with emit.loop(found.terms.length) as term:
-            for column, start in enumerate(starts):
+            for column, (start, used) in enumerate(zip(starts, widths, strict=True)):
                 to = term * index(width) + index(column * lanes)
-                used = self.edge if self.edge and column == len(starts) - 1 else lanes
-                used = min(used, self.length) if known else used
                 if known and self.length < lanes:
                     emit.put(copied, emit.zeros(lanes), to, lanes)
                 with emit.loop(used, "vectorized" if row else "serial") as lane:
                     here = [*place, (found.columns, start + lane), (found.terms, term)]
                     build.buffer_store(copied, self._element(arguments, here), [to + lane])
         return copied
+
+    def _terms_in_a_row(self) -> bool:
+        """Whether the vectors' side has at least a vector of terms one after the other in memory, for each column."""
+        side, terms = self.found.vectors, self.found.terms
+        return (
+            side.value is None
+            and is_number(terms.length)
+            and terms.length >= self.isa.lanes >= FEWEST_LANES
+            and terms.step(side.form) == 1
+        )
+
+    def _copy_turned(
+        self, arguments: Arguments, place: Place, columns: Sequence[tuple[tirx.Expr, int]], copied: tirx.Buffer
+    ) -> None:
+        """Copy a panel of columns whose terms are in a row, in square blocks; `columns` are starts and used lanes.
+
+        The last block of terms may overlap the one before. Lanes that no column has get the last one's numbers.
+        """
+        found, lanes = self.found, self.isa.lanes
+        flat, width = arguments.flat(found.vectors.load.source), len(columns) * lanes
+        with emit.loop(-(-self.terms // lanes)) as block:
+            begin = emit.bound(tirx.min(block * index(lanes), index(self.terms - lanes)))
+            for column, (start, used) in enumerate(columns):
+                rows = [emit.registers(1, lanes) for _ in range(lanes)]
+                for i, register in enumerate(rows):
+                    here = [*place, (found.columns, start + index(min(i, used - 1))), (found.terms, begin)]
+                    where = at(found.vectors.form, here)
+                    assert where is not None
+                    emit.put(register, emit.vector(flat, where, lanes), index(0), lanes)
+                for i, register in enumerate(transposed(rows, lanes)):
+                    to = (begin + index(i)) * index(width) + index(column * lanes)
+                    emit.put(copied, emit.vector(register, index(0), lanes), to, lanes)
 
     def _element(self, arguments: Arguments, place: Place) -> tirx.Expr:
         """A number of the vectors' side, read or computed."""

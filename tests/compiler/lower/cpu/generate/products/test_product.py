@@ -10,7 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
+from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
+from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of
+from tests.compiler.lower.lowered import job, model
 from tests.few_examples import few
 
 node = helper.make_node
@@ -79,6 +83,45 @@ def test_a_batched_product_of_two_inputs_agrees(
         return
     a, b = wide(x, z)
     assert_near(kernel.run(), (a @ b) * s, terms)
+
+
+LARGER = st.sampled_from([16, 17, 31, 40, 65, 130])
+
+
+@given(CPUS, st.booleans(), st.booleans(), LARGER, LARGER, LARGER)
+@few(12, deadline=None)
+def test_a_product_reads_transposed_inputs_where_they_are(
+    cpu: str, left: bool, right: bool, rows: int, terms: int, columns: int
+) -> None:
+    x, z = floats(rows, terms), floats(terms, columns)
+    given = {"x": np.ascontiguousarray(x.T) if left else x, "z": np.ascontiguousarray(z.T) if right else z}
+    nodes = [node("Gemm", ["x", "z"], ["g"], transA=int(left), transB=int(right)), node("Relu", ["g"], ["y"])]
+    a, b = wide(x, z)
+    assert_near(Generated(nodes, given, {}, target_of(cpu)).run(), np.maximum(a @ b, 0), terms)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("terms", [16, 29, 64])
+def test_a_product_reads_heads_beside_one_another_where_they_are(cpu: str, terms: int) -> None:
+    x, z = floats(2, 5, 33, terms), floats(2, 50, 5, terms)
+    nodes = [node("Transpose", ["z"], ["t"], perm=[0, 2, 3, 1]), node("MatMul", ["x", "t"], ["y"])]
+    right = np.einsum("bhqd,bkhd->bhqk", *wide(x, z))
+    assert_near(Generated(nodes, {"x": x, "z": z}, {}, target_of(cpu)).run(), right, terms)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernels"), [((40, 40, 40), 1), ((40, 1025, 40), 2), ((2048, 600, 40), 2)], ids=["near", "many", "one set"]
+)
+def test_numbers_down_a_column_are_copied_if_their_lines_do_not_stay_near(
+    size: tuple[int, int, int], kernels: int
+) -> None:
+    rows, terms, columns = size
+    made = model(
+        [node("Gemm", ["x", "z"], ["y"], transA=1)], {"x": floats(terms, rows), "z": floats(terms, columns)}, ["y"], {}
+    )
+    target = target_of(runnable()[0])
+    module = joined_products(kernel_module(job(made), target), isa_of(target))
+    assert len(module.kernels) == kernels
 
 
 @given(CPUS, st.integers(1, 3), SIZES, SIZES, st.lists(SIZES, min_size=1, max_size=2))
