@@ -84,6 +84,9 @@ CHANNELS_A_PART = 64
 FEW_TASKS = 4
 """The number of tasks for the sake of which they are."""
 
+_WHOLE = Phases(1, 1, 1)
+"""The image of a convolution without dilation."""
+
 GAIN = 1.05
 """The smallest modelled speed-up for which filtering is used; transformed weights need 16/9 of the memory."""
 
@@ -94,7 +97,8 @@ class Blocks:
 
     Threads work on different blocks, or on one of `parts` of the output channels of a block, for which each transforms
     the block's inputs by itself; or, if `together`, on one block, whose transformed inputs they share. `cycles` is the
-    modelled time of all threads, in the mean over numbers of threads, `alone` that of one.
+    modelled time of all threads, in the mean over numbers of threads, `alone` that of one. `phases` are the images of
+    which a block has tiles.
     """
 
     isa: Isa
@@ -108,10 +112,12 @@ class Blocks:
     together: bool
     cycles: float
     alone: float
+    phases: Phases
 
     def __str__(self) -> str:
         shared = " together" if self.together else ""
-        return f"{self.count}x{self.tall} in {self.parts}{shared}"
+        apart = " of rows apart" if self.phases.apart else ""
+        return f"{self.count}x{self.tall}{apart} in {self.parts}{shared}"
 
 
 def best_filter(found: Convolution, isa: Isa) -> Filter:
@@ -127,7 +133,7 @@ def filtering_pays(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> boo
     if not is_fixed(found):
         return sum(filtering_pays(at_side(found, side), isa.decided) for side in SIDES) >= len(SIDES) - 1
     places = found.rows.places * found.columns.places
-    inside = 1.0 if phases_of(found).count == 1 else _inside(found.rows)
+    inside = 1.0 if _phases_of(found)[0].count == 1 else _inside(found.rows)
     tile = choose_tile(found.outputs, max(1, places // isa.lanes), _spared(isa))
     step = step_cycles(*tile) / (tile[0] * tile[1])
     sums = places / isa.lanes * found.outputs * found.inputs * found.taps * step * inside
@@ -142,20 +148,26 @@ def choose_blocks(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> Bloc
     if not is_fixed(found):
         return _sized_blocks(found, isa)
     found = replace(found, batch=found.batch if is_number(found.batch) else 1)
-    tall = -(-found.rows.places // (filter_.outputs * phases_of(found).down))
+    tall = -(-found.rows.places // (filter_.outputs * found.rows.dilation))
     heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
     forms = FORMS if found.work >= PARALLEL_WORK else ((1, False),)
-    every = [_blocks(found, isa, height, *form, filter_) for height in heights for form in forms]
+    every = [
+        _blocks(found, isa, height, *form, phases, filter_)
+        for phases in _phases_of(found)
+        for height in heights
+        for form in forms
+    ]
     distinct: dict[object, Blocks] = {}
     for b in every:
         parts = None if b.together else b.parts
-        distinct.setdefault((b.count, b.tall, b.channel_runs, b.vector_runs, b.together, parts), b)
+        distinct.setdefault((b.count, b.tall, b.channel_runs, b.vector_runs, b.together, parts, b.phases), b)
     return isa.choose("blocks", close((b.cycles, b) for b in distinct.values()))
 
 
-def phases_of(found: Convolution) -> Phases:
-    """The images without dilation that a convolution computes."""
-    return Phases(found.rows.dilation, found.columns.dilation)
+def _phases_of(found: Convolution) -> list[Phases]:
+    """The images without dilation that a block may have: those that a convolution computes, or those of some rows."""
+    down, across = found.rows.dilation, found.columns.dilation
+    return [Phases(down, across, down), *([Phases(1, across, down)] if down > 1 else [])]
 
 
 def _inside(window: Window) -> float:
@@ -185,7 +197,7 @@ def _sized_blocks(found: Convolution, isa: Isa) -> Blocks:
 
     def cost(tiles: int) -> float:
         heights = [max(1, min(side, tiles // side)) for side in (s // 2 for s in SIDES)]
-        found_ = (_blocks(s, isa, h, 1, False).alone for s, h in zip(sides, heights, strict=True))
+        found_ = (_blocks(s, isa, h, 1, False, _WHOLE).alone for s, h in zip(sides, heights, strict=True))
         return sum(time / s.work for time, s in zip(found_, sides, strict=True))
 
     most = min(TILES, key=cost)
@@ -199,11 +211,19 @@ def _sized_blocks(found: Convolution, isa: Isa) -> Blocks:
     tile = choose_tile(found.outputs, most // isa.lanes, _spared(isa))
     channels, columns = runs(found.outputs, tile[0]), vector_runs(vectors, tile[1])
     parts = larger(1, smaller(found.outputs // CHANNELS_A_PART, -(-FEW_TASKS // (found.batch * count))))
-    return Blocks(isa, count, height, wide, vectors, channels, columns, parts, False, 0.0, 0.0)
+    return Blocks(isa, count, height, wide, vectors, channels, columns, parts, False, 0.0, 0.0, _WHOLE)
 
 
-def _blocks(found: Convolution, isa: Isa, height: int, parts: int, together: bool, filter_: Filter = SMALL) -> Blocks:
-    step, planes, phases = filter_.outputs, filter_.planes, phases_of(found)
+def _blocks(
+    found: Convolution,
+    isa: Isa,
+    height: int,
+    parts: int,
+    together: bool,
+    phases: Phases,
+    filter_: Filter = SMALL,
+) -> Blocks:
+    step, planes = filter_.outputs, filter_.planes
     wide = -(-found.columns.places // (step * phases.across))
     lines = height * phases.count
     isa = isa.narrowed(lines * wide)
@@ -212,10 +232,12 @@ def _blocks(found: Convolution, isa: Isa, height: int, parts: int, together: boo
     vectors = -(-max(lines * wide, (lines - 1) * wide + narrow) // isa.lanes)
     tile = choose_tile(-(-found.outputs // parts), vectors, _spared(isa))
     channels, columns = runs(found.outputs, tile[0], parts), runs(vectors, tile[1])
-    count = -(-found.rows.places // min(step * height * phases.down, found.rows.places))
+    images = phases.pitch // phases.down  # in turn
+    rows = -(-found.rows.places // images)
+    count = images * -(-rows // min(step * height * phases.down, rows))
     steps = sum(r.count * v.count * step_cycles(r.size, v.size) for r in channels for v in columns)
     turns = lines * -(-wide // narrow)
-    apart = PHASE_CYCLES * lines * step**2 * wide if phases.count > 1 else 0.0
+    apart = PHASE_CYCLES * lines * step**2 * wide if phases.count > 1 or phases.apart else 0.0
     core = _core(isa)
     streamed = _streaming(found, vectors * isa.lanes, channels, filter_, core)
     tiles = sum(r.count for r in channels)
@@ -234,7 +256,9 @@ def _blocks(found: Convolution, isa: Isa, height: int, parts: int, together: boo
 
     counts = THREADS if found.work >= PARALLEL_WORK else ((1, 1.0),)
     cycles = sum(weight * threads * time(threads) for threads, weight in counts)
-    return Blocks(isa, count, height, wide, vectors, channels, columns, min(parts, tiles), together, cycles, time(1))
+    return Blocks(
+        isa, count, height, wide, vectors, channels, columns, min(parts, tiles), together, cycles, time(1), phases
+    )
 
 
 def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...], filter_: Filter, core: _Core) -> float:

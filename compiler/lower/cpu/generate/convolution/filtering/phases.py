@@ -18,10 +18,19 @@ from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """The images of a map: `down` times `across`, counted row by row. Rows count from the first one of a block."""
+    """The images of a map: `down` times `across`, counted row by row. Rows count from the first one of a block.
+
+    Rows of an image are `pitch` apart in the map: a block may have those of one remainder only, and `down` is 1 then.
+    """
 
     down: int
     across: int
+    pitch: int
+
+    @property
+    def apart(self) -> bool:
+        """Whether a block has rows of one remainder."""
+        return self.down != self.pitch
 
     @property
     def count(self) -> int:
@@ -60,7 +69,7 @@ class Phases:
             inside = tirx.floordiv(index(columns.size - 1) - begin, index(pitch)) + index(1)
             high = emit.bound(tirx.min(index(length), inside))
             with emit.loop(lines) as line:
-                row = emit.bound(first + top + line * index(self.down) - index(rows.before))
+                row = emit.bound(first + top + line * index(self.pitch) - index(rows.before))
                 found = tirx.all(row >= index(0), row < index(rows.size))
                 with build.If(found if exists is None else tirx.all(found, exists)), build.Then():
                     there = emit.bound(start + row * index(columns.size) + begin)

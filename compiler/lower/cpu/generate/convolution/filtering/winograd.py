@@ -13,31 +13,27 @@ The tiles of a dilated convolution are those of each of its phases (see phases.p
 from __future__ import annotations
 
 from tvm import tirx
+from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import Filter, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.block_inputs import BlockInputs
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import (
-    Blocks,
     best_filter,
-    choose_blocks,
     filtering_pays,
     is_fixed,
-    phases_of,
 )
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_inputs, transform_products
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
-from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
-from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_products
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
-from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, larger, smaller
+from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number
 
 
 def generate_winograd(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[FilteredPanels, ...]] | None:
@@ -68,37 +64,8 @@ def can_filter(found: Convolution) -> bool:
     )
 
 
-class _Writer:
+class _Writer(BlockInputs):
     """A generator of a convolution: blocks of tiles are transformed, multiplied and transformed back."""
-
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, filter_: Filter) -> None:
-        self.kernel, self.found, self.filter = kernel, found, filter_
-        self.blocks: Blocks = choose_blocks(found, isa, filter_)
-        self.isa = self.blocks.isa
-        columns = found.columns
-        self.wide = self.blocks.wide
-        self.phases = phases_of(found)
-        self.width = -(-columns.places // self.phases.across)
-        self.across = Window(columns.size, columns.before, filter_.inputs, filter_.outputs, 1, self.wide)
-        self.narrow = isa.narrowed(self.wide).lanes if is_number(self.wide) else isa.lanes
-        self.rows = smaller(filter_.outputs * self.blocks.tall * self.phases.down, found.rows.places)
-        self.pitch = self.blocks.vectors * self.isa.lanes
-        shape, order, planes = (filter_.planes, found.outputs, found.inputs), (0, 2, 1), filter_.planes
-        panels = Panels(found.weight, shape, order, planes, found.inputs, found.outputs, 1, self.blocks.channel_runs)
-        self.packing = FilteredPanels(panels, filter_)
-
-    @property
-    def steps(self) -> int:
-        """The number of vectors of a row of tiles in the transforms."""
-        return -(-self.wide // self.narrow)
-
-    @property
-    def plane(self) -> int:
-        """The distance in elements between planes of transformed inputs.
-
-        The last vector of a channel may exceed it: the next channel is written later, but the next plane is not.
-        """
-        return emit.spread(self.found.inputs * self.pitch + (0 if is_number(self.pitch) else self.narrow))
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body: threads share blocks and parts of their channels, or work on each block together."""
@@ -112,7 +79,7 @@ class _Writer:
                 number, part = emit.unpacked(task, (tasks, parts))
                 image, first = self._block(number)
                 inputs = emit.scratch(size)
-                self._transform(arguments, inputs, image, first, (index(0), 1))
+                self.transform(arguments, inputs, image, first, (index(0), 1))
                 outputs = self._outputs_scratch()
                 with emit.share_loop(part, parts, tiles) as tile:
                     self._channels(arguments, inputs, outputs, tile, image, first)
@@ -122,13 +89,19 @@ class _Writer:
         with emit.loop(tasks) as task:
             image, first = self._block(task)
             with emit.shared_loop(shares, found.work) as part:
-                self._transform(arguments, inputs, image, first, (part, shares))
+                self.transform(arguments, inputs, image, first, (part, shares))
             with emit.shared_loop(tiles, found.work) as tile:
                 self._channels(arguments, inputs, self._outputs_scratch(), tile, image, first)
 
     def _block(self, task: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        """A block's image and first row of outputs: the last block may cover rows of the one before, see `_overlap`."""
+        """A block's image and first row of outputs: the last block may cover rows of the one before, see `_overlap`.
+
+        Of blocks of rows apart, the last one may cover rows beyond the map, which it does not store.
+        """
         image, block = emit.unpacked(task, (self.found.batch, self.blocks.count))
+        if self.phases.apart:
+            number, phase = emit.unpacked(block, (self.blocks.count // self.phases.pitch, self.phases.pitch))
+            return image, emit.bound(number * index(self.rows * self.phases.pitch) + phase)
         first = block * index(self.rows)
         if exceeds(self.found.rows.places, self.rows):
             first = tirx.min(first, index(self.found.rows.places - self.rows))
@@ -141,103 +114,7 @@ class _Writer:
         The last block does not store them: its tiles may start at odd rows, which gives sums that are rounded
         differently, and threads finish blocks in any order.
         """
-        return self.blocks.count * self.rows - self.found.rows.places
-
-    def _start(self, step: tirx.Expr) -> tirx.Expr:
-        """The start of a vector of a row of tiles; a last one that would exceed the end starts earlier."""
-        if self.steps == 1:
-            return index(0)
-        start = step * index(self.narrow)
-        if not is_number(self.wide):
-            return emit.bound(tirx.max(index(0), tirx.min(start, index(self.wide - self.narrow))))
-        return tirx.min(start, index(self.wide - self.narrow)) if self.wide % self.narrow else start
-
-    def _transform(
-        self,
-        arguments: Arguments,
-        inputs: tirx.Buffer,
-        image: tirx.Expr,
-        first: tirx.Expr,
-        share: tuple[tirx.Expr, int],
-    ) -> None:
-        """Transform the inputs of a block, for a share of the channels."""
-        found, step_size = self.found, self.filter.outputs
-        lines = step_size * self.blocks.tall + 2
-        part = self.across.extent
-        copied = emit.scratch((lines * part + self.narrow) * step_size)
-        # Vectors of narrow rows of tiles read beyond the copy.
-        emit.put(copied, emit.zeros(self.narrow), index(lines * part * step_size), self.narrow)
-        flat = arguments.flat(found.data)
-        with emit.share_loop(*share, found.inputs) as channel:
-            self._clear_end(inputs, channel)
-            with emit.loop(self.phases.count) as phase:
-                plane, there = found.plane_of(image * index(found.inputs) + channel)
-                if self.phases.count > 1:
-                    plane = plane if there is None else emit.bound(plane)
-                    source = (flat, plane * index(found.rows.size * found.columns.size), there)
-                    windows, sizes = (found.rows, found.columns), (lines, step_size, part)
-                    self.phases.take(source, windows, (phase, first), copied, sizes, self.isa.lanes)
-                else:
-                    self._copy_rows(flat, (plane, there), copied, first, lines)
-                with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
-                    tile = self._start(step)
-                    number = phase * index(self.blocks.tall) + down
-                    to = channel * index(self.pitch) + number * index(self.wide) + tile
-                    self._input_tile(copied, down * index(step_size**2 * part) + tile, inputs, to)
-
-    def _clear_end(self, inputs: tirx.Buffer, channel: tirx.Expr) -> None:
-        """Clear the last vector of a channel of each plane, if the transforms leave a part of it out.
-
-        Its products are dropped, but may be slow: a denormal factor takes Intel's CPUs more than 100 cycles.
-        """
-        lines, lanes = self.phases.count * self.blocks.tall, self.isa.lanes
-        left_out = self.pitch - larger(lines * self.wide, (lines - 1) * self.wide + self.narrow)
-        if is_number(left_out) and not left_out:
-            return
-        with emit.loop(self.filter.planes) as plane:
-            end = plane * index(self.plane) + channel * index(self.pitch) + index(self.pitch - lanes)
-            emit.put(inputs, emit.zeros(lanes), end, lanes)
-
-    def _copy_rows(
-        self,
-        flat: tirx.Buffer,
-        source: tuple[tirx.Expr, tirx.Expr | None],
-        copied: tirx.Buffer,
-        first: tirx.Expr,
-        lines: int,
-    ) -> None:
-        """Copy the rows that outputs from row `first` read of a plane, or zeros if it is in the padding."""
-        found, part = self.found, self.across.extent
-        plane, there = source
-        with emit.loop(lines) as line:
-            row = first + line - index(found.rows.before)
-            start = (plane * index(found.rows.size) + row) * index(found.columns.size)
-            row = row if there is None else emit.bound(tirx.Select(there, row, index(-1)))
-            fixed = is_number(found.rows.size) and there is None
-            inside = fixed and found.rows.before == 0 and self._last_row(lines) < found.rows.size
-            to = line * index(self.filter.outputs * part)
-            if takes_masked_rows(self.across, self.isa):
-                exists = None if inside else tirx.all(row >= index(0), row < index(found.rows.size))
-                masked_row(flat, start, copied, to, (self.across, part, part), exists, self.isa.lanes)
-            else:
-                padded = (found.rows, row, inside)
-                padded_row(flat, start, copied, to, (self.across, part, part), padded, self.isa.lanes)
-
-    def _last_row(self, lines: int) -> int:
-        return self.found.rows.places - self.rows + lines - 1 - self.found.rows.before
-
-    def _input_tile(self, copied: tirx.Buffer, source: tirx.Expr, inputs: tirx.Buffer, to: tirx.Expr) -> None:
-        """Transform a vector of tiles of one channel."""
-        part, lanes, step = self.across.extent, self.narrow, self.filter.outputs
-
-        def loaded(row: int, column: int) -> tirx.Expr:
-            place = (step * row + column % step) * part + column // step
-            return emit.vector(copied, source + index(place), lanes)
-
-        def put(plane: int, value: tirx.Expr) -> None:
-            emit.put(inputs, value, to + index(plane * self.plane), lanes)
-
-        transform_inputs(self.filter, loaded, lanes, put)
+        return 0 if self.phases.apart else self.blocks.count * self.rows - self.found.rows.places
 
     def _outputs_scratch(self) -> tuple[tirx.Buffer, tirx.Buffer]:
         """Memory for the products of a tile of channels, and for the rows of outputs of one.
@@ -352,6 +229,18 @@ class _Writer:
                 size = (self.blocks.tall * tall, self.width)
                 self.phases.put(image_rows, size, whole, self.rows, width)
 
+            def store_apart() -> None:
+                rows, pitch = self.found.rows.places, index(self.phases.pitch)
+                inside = tirx.floordiv(index(rows - 1) - first, pitch) + index(1)
+                with build.serial(index(0), emit.bound(tirx.min(index(self.rows), inside))) as line:
+                    start = emit.bound((first + line * pitch) * index(width))
+
+                    def place(number: tirx.Expr) -> Place:
+                        return [*images, *zip(axes, (channel + row, start + number), strict=True)]
+
+                    begin = line * index(width)
+                    store_vectors(self.kernel, arguments, lambda n: whole[begin + n], place, width, self.isa.lanes)
+
             def store(skipped: int) -> None:
                 left_out = index(skipped * width)
 
@@ -366,7 +255,9 @@ class _Writer:
                 store_vectors(self.kernel, arguments, lambda n: whole[left_out + n], place, length, self.isa.lanes)
 
             last = first == index(self.found.rows.places - self.rows)
-            if not is_number(self._overlap):
+            if self.phases.apart:
+                store_apart()
+            elif not is_number(self._overlap):
                 skipped = tirx.Select(last, index(self._overlap), index(0))
                 store(Size(0, emit.bound(skipped)))
             elif self._overlap:

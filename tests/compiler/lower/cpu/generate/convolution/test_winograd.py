@@ -109,6 +109,28 @@ def test_filtered_images_of_a_dilated_convolution_agree(cpu: str, apart: tuple[i
     check(cpu, Case(2, 1, 24, 40, (23, 30), (3, 3), (1, 1), apart, apart, apart))
 
 
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("apart", [(2, 2), (3, 1), (6, 3), (25, 2)])
+@pytest.mark.parametrize("large_tiles", [False, True])
+def test_blocks_of_rows_apart_agree(
+    cpu: str, apart: tuple[int, int], large_tiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last blocks have rows beyond the map, or none inside: of 23 rows that are 25 apart."""
+    phases = filtering_model._phases_of
+    monkeypatch.setattr(filtering_model, "_phases_of", lambda found: [p for p in phases(found) if p.apart])
+    if large_tiles:
+        monkeypatch.setattr(winograd, "best_filter", lambda *_: LARGE)
+    for outputs in (5, 40):
+        check(cpu, Case(2, 1, 24, outputs, (23, 30), (3, 3), (1, 1), apart, apart, apart))
+
+
+def test_blocks_of_large_dilated_maps_have_rows_apart() -> None:
+    """Rows of tiles of all phases of 512 channels would not stay in a second-level cache."""
+    side = Window(113, 4, 3, 1, 4, 113)
+    found = Convolution(None, 1, 1, 1, 512, 256, side, side, (0, 1, 2, 3))  # type: ignore[arg-type]
+    assert choose_blocks(found, Isa(16, 32)).phases.apart and filtering_pays(found, Isa(16, 32))
+
+
 @pytest.mark.parametrize("form", [(1, False), (2, False), (8, False), (1, True), (4, True)])
 def test_every_way_to_share_filtered_work_agrees(form: tuple[int, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filtering_model, "FORMS", (form,))

@@ -1,0 +1,149 @@
+"""Inputs of a block of a convolution by minimal filtering: copied with padding, and transformed tile by tile."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import Filter, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import Blocks, choose_blocks
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_inputs
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
+from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
+from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
+
+
+class BlockInputs:
+    """A generator of the transformed inputs of blocks: [plane][channel][tile]."""
+
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, filter_: Filter) -> None:
+        self.kernel, self.found, self.filter = kernel, found, filter_
+        self.blocks: Blocks = choose_blocks(found, isa, filter_)
+        self.isa = self.blocks.isa
+        columns = found.columns
+        self.wide = self.blocks.wide
+        self.phases = self.blocks.phases
+        self.width = -(-columns.places // self.phases.across)
+        self.across = Window(columns.size, columns.before, filter_.inputs, filter_.outputs, 1, self.wide)
+        self.narrow = isa.narrowed(self.wide).lanes if is_number(self.wide) else isa.lanes
+        most = -(-found.rows.places // self.phases.pitch) if self.phases.apart else found.rows.places
+        self.rows = smaller(filter_.outputs * self.blocks.tall * self.phases.down, most)
+        self.pitch = self.blocks.vectors * self.isa.lanes
+        shape, order, planes = (filter_.planes, found.outputs, found.inputs), (0, 2, 1), filter_.planes
+        panels = Panels(found.weight, shape, order, planes, found.inputs, found.outputs, 1, self.blocks.channel_runs)
+        self.packing = FilteredPanels(panels, filter_)
+
+    @property
+    def steps(self) -> int:
+        """The number of vectors of a row of tiles in the transforms."""
+        return -(-self.wide // self.narrow)
+
+    @property
+    def plane(self) -> int:
+        """The distance in elements between planes of transformed inputs.
+
+        The last vector of a channel may exceed it: the next channel is written later, but the next plane is not.
+        """
+        return emit.spread(self.found.inputs * self.pitch + (0 if is_number(self.pitch) else self.narrow))
+
+    def _start(self, step: tirx.Expr) -> tirx.Expr:
+        """The start of a vector of a row of tiles; a last one that would exceed the end starts earlier."""
+        if self.steps == 1:
+            return index(0)
+        start = step * index(self.narrow)
+        if not is_number(self.wide):
+            return emit.bound(tirx.max(index(0), tirx.min(start, index(self.wide - self.narrow))))
+        return tirx.min(start, index(self.wide - self.narrow)) if self.wide % self.narrow else start
+
+    def transform(
+        self,
+        arguments: Arguments,
+        inputs: tirx.Buffer,
+        image: tirx.Expr,
+        first: tirx.Expr,
+        share: tuple[tirx.Expr, int],
+    ) -> None:
+        """Transform the inputs of a block, for a share of the channels."""
+        found, step_size = self.found, self.filter.outputs
+        lines = step_size * self.blocks.tall + 2
+        part = self.across.extent
+        copied = emit.scratch((lines * part + self.narrow) * step_size)
+        # Vectors of narrow rows of tiles read beyond the copy.
+        emit.put(copied, emit.zeros(self.narrow), index(lines * part * step_size), self.narrow)
+        flat = arguments.flat(found.data)
+        with emit.share_loop(*share, found.inputs) as channel:
+            self._clear_end(inputs, channel)
+            with emit.loop(self.phases.count) as phase:
+                plane, there = found.plane_of(image * index(found.inputs) + channel)
+                if self.phases.count > 1 or self.phases.apart:
+                    plane = plane if there is None else emit.bound(plane)
+                    source = (flat, plane * index(found.rows.size * found.columns.size), there)
+                    windows, sizes = (found.rows, found.columns), (lines, step_size, part)
+                    self.phases.take(source, windows, (phase, first), copied, sizes, self.isa.lanes)
+                else:
+                    self._copy_rows(flat, (plane, there), copied, first, lines)
+                with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
+                    tile = self._start(step)
+                    number = phase * index(self.blocks.tall) + down
+                    to = channel * index(self.pitch) + number * index(self.wide) + tile
+                    self._input_tile(copied, down * index(step_size**2 * part) + tile, inputs, to)
+
+    def _clear_end(self, inputs: tirx.Buffer, channel: tirx.Expr) -> None:
+        """Clear the last vector of a channel of each plane, if the transforms leave a part of it out.
+
+        Its products are dropped, but may be slow: a denormal factor takes Intel's CPUs more than 100 cycles.
+        """
+        lines, lanes = self.phases.count * self.blocks.tall, self.isa.lanes
+        left_out = self.pitch - larger(lines * self.wide, (lines - 1) * self.wide + self.narrow)
+        if is_number(left_out) and not left_out:
+            return
+        with emit.loop(self.filter.planes) as plane:
+            end = plane * index(self.plane) + channel * index(self.pitch) + index(self.pitch - lanes)
+            emit.put(inputs, emit.zeros(lanes), end, lanes)
+
+    def _copy_rows(
+        self,
+        flat: tirx.Buffer,
+        source: tuple[tirx.Expr, tirx.Expr | None],
+        copied: tirx.Buffer,
+        first: tirx.Expr,
+        lines: int,
+    ) -> None:
+        """Copy the rows that outputs from row `first` read of a plane, or zeros if it is in the padding."""
+        found, part = self.found, self.across.extent
+        plane, there = source
+        with emit.loop(lines) as line:
+            row = first + line - index(found.rows.before)
+            start = (plane * index(found.rows.size) + row) * index(found.columns.size)
+            row = row if there is None else emit.bound(tirx.Select(there, row, index(-1)))
+            fixed = is_number(found.rows.size) and there is None
+            inside = fixed and found.rows.before == 0 and self._last_row(lines) < found.rows.size
+            to = line * index(self.filter.outputs * part)
+            if takes_masked_rows(self.across, self.isa):
+                exists = None if inside else tirx.all(row >= index(0), row < index(found.rows.size))
+                masked_row(flat, start, copied, to, (self.across, part, part), exists, self.isa.lanes)
+            else:
+                padded = (found.rows, row, inside)
+                padded_row(flat, start, copied, to, (self.across, part, part), padded, self.isa.lanes)
+
+    def _last_row(self, lines: int) -> int:
+        return self.found.rows.places - self.rows + lines - 1 - self.found.rows.before
+
+    def _input_tile(self, copied: tirx.Buffer, source: tirx.Expr, inputs: tirx.Buffer, to: tirx.Expr) -> None:
+        """Transform a vector of tiles of one channel."""
+        part, lanes, step = self.across.extent, self.narrow, self.filter.outputs
+
+        def loaded(row: int, column: int) -> tirx.Expr:
+            place = (step * row + column % step) * part + column // step
+            return emit.vector(copied, source + index(place), lanes)
+
+        def put(plane: int, value: tirx.Expr) -> None:
+            emit.put(inputs, value, to + index(plane * self.plane), lanes)
+
+        transform_inputs(self.filter, loaded, lanes, put)
