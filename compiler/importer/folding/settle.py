@@ -10,8 +10,8 @@ import onnx
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.symbols.agree import copied_axes, needed_equal
 from heterocc.compiler.importer.symbols.given import Given
+from heterocc.compiler.importer.symbols.operators.slices import slice_axes
 from heterocc.compiler.importer.symbols.sizes import Size
-from heterocc.compiler.importer.symbols.slices import slice_axes
 from heterocc.passes.graph import Value
 
 _END = 2**63 - 1

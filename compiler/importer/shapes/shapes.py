@@ -23,7 +23,7 @@ from heterocc.compiler.importer.shapes.named import (
 from heterocc.compiler.importer.shapes.propose import propose_shapes
 from heterocc.compiler.importer.symbols.containers import elements_of
 from heterocc.compiler.importer.symbols.derivation import derive
-from heterocc.compiler.importer.symbols.ml_shapes import ML, ML_SHAPED
+from heterocc.compiler.importer.symbols.operators.ml import ML, ML_SHAPED
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Value
 from heterocc.runtime.files.shape_options import check_dims

@@ -23,9 +23,9 @@ from heterocc.compiler.importer.symbols.given import Given
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.converters.computed_shapes import from_sizes, reshaped
-from heterocc.compiler.lower.converters.narrow import carried_name
-from heterocc.compiler.lower.converters.narrow import convert as convert_narrow
-from heterocc.compiler.lower.converters.narrow import is_touched as is_narrow
+from heterocc.compiler.lower.converters.elementwise.narrow import carried_name
+from heterocc.compiler.lower.converters.elementwise.narrow import convert as convert_narrow
+from heterocc.compiler.lower.converters.elementwise.narrow import is_touched as is_narrow
 from heterocc.compiler.lower.converters.quantised.dequantised import in_integers
 from heterocc.compiler.lower.converters.registry import ML
 from heterocc.compiler.lower.progress import counted

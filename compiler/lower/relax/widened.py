@@ -18,7 +18,7 @@ from onnx import TensorProto
 from tvm import relax
 
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.lower.converters.narrow import from_bfloat16, to_bfloat16
+from heterocc.compiler.lower.converters.elementwise.narrow import from_bfloat16, to_bfloat16
 from heterocc.compiler.lower.converters.values import as_dtype
 from heterocc.passes.graph import Value
 

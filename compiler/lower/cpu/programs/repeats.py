@@ -11,7 +11,7 @@ from heterocc.compiler.importer.symbols.given import Contents
 from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, repeat_of
 from heterocc.compiler.importer.symbols.sizes import Size
 from heterocc.compiler.lower.converters import RESULTS
-from heterocc.compiler.lower.converters.narrow import carried_name
+from heterocc.compiler.lower.converters.elementwise.narrow import carried_name
 from heterocc.compiler.lower.cpu.programs.functions import CHECK, INSERT, STACK, TUPLE, fixed_sizes
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder, Dims
 from heterocc.compiler.lower.cpu.programs.steps import Again, Invoke, Step, Store, Text

@@ -7,8 +7,8 @@ from functools import partial, reduce
 
 from heterocc.compiler.importer.symbols.comparisons import broadcast
 from heterocc.compiler.importer.symbols.given import Given, Shape
+from heterocc.compiler.importer.symbols.operators.windows import window_shapes
 from heterocc.compiler.importer.symbols.sizes import Size, number
-from heterocc.compiler.importer.symbols.windows import window_shapes
 
 MICROSOFT = "com.microsoft"
 

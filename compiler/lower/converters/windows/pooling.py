@@ -15,7 +15,7 @@ from tvm import relax, te, tirx
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import Windows, has_fixed_sizes, overlap_add
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of, shape_of
-from heterocc.compiler.lower.converters.windows import keeps_size, padded_by_size
+from heterocc.compiler.lower.converters.windows.sized import keeps_size, padded_by_size
 
 op = relax.op
 
