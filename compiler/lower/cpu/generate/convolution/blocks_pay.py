@@ -33,6 +33,10 @@ FEWEST_LANES = 8
 FEWEST_PRODUCTS = 1 << 18
 """The smallest number of multiply-adds for which the sums are kept in memory."""
 
+CHUNKS = (PIXELS, 128, 64)
+"""Limits on the pixels of a chunk: with many output channels the sums of fewer pixels need fewer parts, each of which
+copies the inputs again. With 16 registers only the first was measured."""
+
 DIRECT_TIME = 1.07
 STRIDED_TIME = 1.2
 POINT_TIME = 1.1
@@ -68,10 +72,12 @@ def generate_input_blocks(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tupl
         return None
     if is_filtered(found, isa) or not _is_modelled(kernel, found, isa):
         return None
-    costs = [(_other_cycles(kernel, found, isa.decided), False), (InputBlocks(kernel, found, isa.decided).cycles, True)]
+    every = CHUNKS if isa.registers > MOST_REGISTERS else CHUNKS[:1]
+    cycles, pixels = min((InputBlocks(kernel, found, isa.decided, pixels).cycles, pixels) for pixels in every)
+    costs = [(_other_cycles(kernel, found, isa.decided), False), (cycles, True)]
     if not isa.choose("blocks of inputs", close(costs)):
         return None
-    writer = InputBlocks(kernel, found, isa)
+    writer = InputBlocks(kernel, found, isa, pixels)
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
 

@@ -85,11 +85,12 @@ class InputBlocks(PixelTiles):
     `by_row`, else one line of all pixels.
     """
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, pixels: int | None = None) -> None:
+        """A chunk has at most so many `pixels`, by default PIXELS, or is a row."""
         rows, columns = found.rows, found.columns
         self.pointwise = found.taps == 1 and rows.is_inside and columns.is_inside and not found.is_flattened
         self.in_place = self.pointwise and rows.stride == columns.stride == 1 and columns.places == columns.size
-        tall = max(1, min(rows.places, PIXELS // columns.places))
+        tall = max(1, min(rows.places, (pixels or PIXELS) // columns.places))
         self.chunks = -(-rows.places // tall)
         self.rows = -(-rows.places // self.chunks)
         wide = isa.registers > MOST_REGISTERS and columns.places >= FEWEST_PIXELS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution import input_blocks
+from heterocc.compiler.lower.cpu.generate.convolution import blocks_pay, input_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.blocks_pay import generate_input_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks
@@ -159,3 +159,19 @@ def test_with_wide_vectors_blocks_are_beside_products_that_copy_pixels_only(monk
     assert check("x86-64-v4", strided)
     for other in (replace(strided, stride=(1, 1), outputs=196), replace(strided, outputs=192)):
         assert not check("x86-64-v4", other)
+
+
+@pytest.mark.skipif("x86-64-v4" not in runnable(), reason="this CPU lacks AVX-512")
+def test_chunks_of_many_output_channels_have_fewer_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 224 pixels and 896 channels the sums would be in four parts, each of which copies the inputs again."""
+    found: list[InputBlocks] = []
+
+    class Kept(InputBlocks):
+        def write(self, arguments: emit.Arguments) -> None:
+            found.append(self)
+            super().write(arguments)
+
+    monkeypatch.setattr(blocks_pay, "InputBlocks", Kept)
+    monkeypatch.setattr(KINDS, (generate_input_blocks,))
+    assert check("x86-64-v4", Case(1, 1, 64, 900, (64, 64), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0)))
+    assert found and all(writer.rows * 32 <= 128 for writer in found)
