@@ -148,6 +148,11 @@ def most_rows(pitch: int) -> int:
     return min(MOST_ROWS, SAME_SET * (4096 // math.gcd(pitch, 4096)))
 
 
+def most_lines(pitch: int) -> int:
+    """The most cache lines `pitch` bytes apart that stay in a second-level cache of 1 MiB with 16 ways."""
+    return 16 * ((1 << 16) // math.gcd(pitch, 1 << 16))
+
+
 def tile_cycles(rows: int, vectors: int, isa: Isa) -> float:
     """Modelled cycles of a step of all tiles that cover `rows` × `vectors`, for each of these products."""
     tall, wide = choose_tile(rows, vectors, isa)

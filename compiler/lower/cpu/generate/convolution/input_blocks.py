@@ -126,8 +126,8 @@ class InputBlocks(PixelTiles):
         wide = max(r.size for r in self.vector_runs)
         weights = found.taps * wide * self.isa.lanes * 4
         most = (WEIGHT_BYTES if self.isa.registers <= MOST_REGISTERS else WEIGHT_BYTES_WIDE) // weights
-        near = NEAR_BYTES // (weights + 4 * self._pixels)
         if self.pointwise:
+            near = NEAR_BYTES // (weights + 4 * self._pixels)
             most = near if near >= FEWEST_TERMS else TILE_BYTES // (weights + LINES_BYTES)
         divisors = [n for n in range(1, found.inputs + 1) if found.inputs % n == 0 and n * found.taps >= FEWEST_TERMS]
         block = max((n for n in divisors if n <= most), default=min(divisors, default=found.inputs))

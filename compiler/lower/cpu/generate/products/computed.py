@@ -6,8 +6,6 @@ written by one thread, and the others wait for it and read it from the cache of 
 
 from __future__ import annotations
 
-import math
-
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
@@ -16,6 +14,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.products.product import is_narrow
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
+from heterocc.compiler.lower.cpu.generate.tiles import most_lines
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, is_number
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_pairs
@@ -60,17 +59,14 @@ def _is_read_well(function: tirx.PrimFunc, isa: Isa) -> bool:
 
 
 def _reads_numbers(found: Product) -> bool:
-    """Whether tiles of rows find their numbers in a near cache: those of a term are in a row, those of a row are not.
-
-    All terms of a tile have lines that a second-level cache of 1 MiB with 16 ways holds, as for vectors in place.
-    """
+    """Whether numbers of a row are side by side, or those of a term are and the lines of all terms stay in a cache."""
     step = found.terms.step(found.numbers.form)
     if step is None or not (is_number(step) and is_number(found.terms.length)):
         return False
     if abs(step) <= 1:
         return True
-    lines = 16 * ((1 << 16) // math.gcd(4 * abs(step), 1 << 16))
-    return found.rows.step(found.numbers.form) == 1 and found.terms.length <= min(MOST_TERMS, lines)
+    near = found.terms.length <= min(MOST_TERMS, most_lines(4 * abs(step)))
+    return near and found.rows.step(found.numbers.form) == 1
 
 
 def _reads_vectors(found: Product, isa: Isa) -> bool:

@@ -37,6 +37,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     column_runs,
     edge_lanes,
     edged_rows,
+    most_lines,
     most_rows,
     pick_tile,
     runs,
@@ -160,8 +161,8 @@ class ProductWriter(ProductReads):
     def must_copy(self) -> bool:
         """Whether panels of the vectors are copied before use.
 
-        Rows whose distance is a multiple of a large power of two map to few sets of a second-level cache of 1 MiB with
-        16 ways; more rows than these sets hold evict each other.
+        Rows whose distance is a multiple of a large power of two map to few sets of a second-level cache; more rows than
+        these sets hold evict each other.
         """
         side, terms = self.found.vectors, self.found.terms
         if side.value is not None:
@@ -171,7 +172,7 @@ class ProductWriter(ProductReads):
         if (is_number(self.length) or not self.any_length) and self.length < self.isa.lanes:
             return True
         pitch = 4 * abs(typical(terms.step(side.form) or 0))
-        return pitch > 0 and typical(terms.length) > 16 * ((1 << 16) // math.gcd(pitch, 1 << 16))
+        return pitch > 0 and typical(terms.length) > most_lines(pitch)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""

@@ -133,7 +133,8 @@ def filtering_pays(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> boo
     if not is_fixed(found):
         return sum(filtering_pays(at_side(found, side), isa.decided) for side in SIDES) >= len(SIDES) - 1
     places = found.rows.places * found.columns.places
-    inside = 1.0 if _phases_of(found)[0].count == 1 else _inside(found.rows)
+    dilated = max(found.rows.dilation, found.columns.dilation) > 1
+    inside = _inside(found.rows) if dilated else 1.0
     tile = choose_tile(found.outputs, max(1, places // isa.lanes), _spared(isa))
     step = step_cycles(*tile) / (tile[0] * tile[1])
     sums = places / isa.lanes * found.outputs * found.inputs * found.taps * step * inside
