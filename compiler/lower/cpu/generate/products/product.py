@@ -161,8 +161,8 @@ class ProductWriter(ProductReads):
     def must_copy(self) -> bool:
         """Whether panels of the vectors are copied before use.
 
-        Rows whose distance is a multiple of a large power of two map to few sets of a second-level cache; more rows than
-        these sets hold evict each other.
+        Rows whose distance is a multiple of a large power of two map to few sets of a second-level cache; more rows
+        than these sets hold evict each other.
         """
         side, terms = self.found.vectors, self.found.terms
         if side.value is not None:
