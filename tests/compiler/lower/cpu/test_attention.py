@@ -15,8 +15,11 @@ from onnx import NodeProto, helper
 
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition
+from heterocc.compiler.lower.cpu.generate.attention.attention import write_attention
+from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand, pitches
+from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
-from tests.compiler.lower.cpu.generate.generated import runnable
+from tests.compiler.lower.cpu.generate.generated import runnable, target_of
 from tests.compiler.lower.lowered import CPU, Model, assert_same, execute, job, model, run_ort
 from tests.few_examples import few
 
@@ -135,6 +138,41 @@ def test_transposes_of_heads_are_part_of_the_kernel(
     wanted = attended(scores, v.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
     atol = 1e-6 * max(4.0, terms**0.5) * max(1.0, float(np.abs(scores).max())) * float(np.abs(v).max())
     check(nodes, {"q": q, "k": k, "v": v}, {}, wanted, atol, cpu)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(("keys", "columns"), [(32, 784), (19, 131), (9, 17), (3, 40), (40, 5)])
+def test_values_whose_rows_are_columns_agree(cpu: str, keys: int, columns: int) -> None:
+    # As channels attend to channels: the tokens are the terms of the scores, and the columns of the values.
+    q, k, v = floats(2, columns, keys), floats(2, columns, keys), floats(2, columns, keys)
+    nodes = [
+        node("Transpose", ["q"], ["qt"], perm=[0, 2, 1]),
+        node("MatMul", ["qt", "k"], ["s"]),
+        node("Softmax", ["s"], ["p"], axis=-1),
+        node("Transpose", ["v"], ["vt"], perm=[0, 2, 1]),
+        node("MatMul", ["p", "vt"], ["y"]),
+    ]
+    q *= np.float32(columns**-0.5)
+    scores = np.swapaxes(q, 1, 2).astype(np.float64) @ k
+    atol = 1e-6 * max(4.0, columns**0.5) * max(1.0, float(np.abs(scores).max())) * float(np.abs(v).max())
+    check(nodes, {"q": q, "k": k, "v": v}, {}, attended(scores, np.swapaxes(v, 1, 2)), atol, cpu)
+
+
+def test_the_code_of_attention_does_not_grow_with_the_columns() -> None:
+    # Unrolled, the copy of values of 3136 columns took LLVM 17 seconds.
+    sizes = []
+    for columns in (1024, 4096):
+        stored = pitches((32, columns))
+        turned = Operand((columns, 32), "float32", (), 1, 32)
+        form = Attention(
+            (), 32, 32, 16, columns,
+            Operand((32, 16), "float32", (), 16, 1), Operand((32, 16), "float32", (), 16, 1),
+            turned, Operand((32, columns), "float32", (), *stored), (),
+        )  # fmt: skip
+        made = write_attention(form, isa_of(target_of("x86-64-v4")))
+        assert made is not None
+        sizes.append(len(made.script().splitlines()))
+    assert sizes[0] == sizes[1]
 
 
 SIMPLE = [

@@ -110,16 +110,15 @@ class PairedAttentionWriter(AttentionWriter):
         count = -(-form.columns // lanes)
         base = self.base(form.v, outer)
         packed = emit.scratch(self.keys * count * lanes, "int32")
-        with emit.loop(self.keys) as pair:
-            for column in range(count):
-                start = self.start(index(column), lanes, form.columns)
+        with emit.loop(self.keys) as pair, emit.loop(count) as column:
+            start = self.start(column, lanes, form.columns)
 
-                def at(key: tirx.Expr, lane: tirx.Expr, start: tirx.Expr = start) -> tirx.Expr:
-                    return base + key * index(form.v.row) + (start + lane) * index(form.v.column)
+            def at(key: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
+                return base + key * index(form.v.row) + (start + lane) * index(form.v.column)
 
-                filled = (min(lanes, form.columns), form.v.column == 1)
-                pairs = self._pair(self.arguments[2], at, pair, form.keys, lanes, filled)
-                emit.put(packed, pairs, pair * index(count * lanes) + index(column * lanes), lanes)
+            filled = (min(lanes, form.columns), form.v.column == 1)
+            pairs = self._pair(self.arguments[2], at, pair, form.keys, lanes, filled)
+            emit.put(packed, pairs, pair * index(count * lanes) + column * index(lanes), lanes)
         return packed
 
     @staticmethod

@@ -136,7 +136,8 @@ class AttentionWriter:
                     start = self.start(first + column, lanes, form.keys)
                     to = first * index(lanes * form.terms) + column * index(lanes)
                     if turned:
-                        self._turn(packed, to, run.size * lanes, source, base + start * index(form.k.row))
+                        rows = (base + start * index(form.k.row), form.k.row, form.terms)
+                        self._turn(packed, to, run.size * lanes, source, rows, lanes)
                         continue
                     with emit.loop(form.terms) as term:
                         there = to + term * index(run.size * lanes)
@@ -147,16 +148,24 @@ class AttentionWriter:
                             build.buffer_store(packed, source[at], [there + lane])
         return packed
 
-    def _turn(self, packed: tirx.Buffer, to: tirx.Expr, pitch: int, source: tirx.Buffer, first: tirx.Expr) -> None:
-        """Pack a vector of keys from rows of terms, a square block at a time."""
-        form, lanes = self.form, self.for_keys.lanes
-        with emit.loop(-(-form.terms // lanes)) as block:
-            term = self.start(block, lanes, form.terms)
-            rows = [emit.registers(1, lanes) for _ in range(lanes)]
-            for number, row in enumerate(rows):
-                emit.put(row, emit.vector(source, first + index(number * form.k.row) + term, lanes), index(0), lanes)
-            for number, row in enumerate(transposed(rows, lanes)):
-                place = to + (term + index(number)) * index(pitch)
+    def _turn(
+        self,
+        packed: tirx.Buffer,
+        to: tirx.Expr,
+        pitch: int,
+        source: tirx.Buffer,
+        rows: tuple[tirx.Expr, int, int],
+        lanes: int,
+    ) -> None:
+        """Pack as many rows as a vector has lanes, a square block at a time: their start, distance, and length."""
+        first, step, length = rows
+        with emit.loop(-(-length // lanes)) as block:
+            begin = self.start(block, lanes, length)
+            block_rows = [emit.registers(1, lanes) for _ in range(lanes)]
+            for number, row in enumerate(block_rows):
+                emit.put(row, emit.vector(source, first + index(number * step) + begin, lanes), index(0), lanes)
+            for number, row in enumerate(transposed(block_rows, lanes)):
+                place = to + (begin + index(number)) * index(pitch)
                 emit.put(packed, emit.vector(row, index(0), lanes), place, lanes)
 
     def copies_values(self) -> bool:
@@ -172,15 +181,20 @@ class AttentionWriter:
         base = self.base(form.v, outer)
         packed = emit.scratch(form.keys * count * lanes)
         width = min(lanes, form.columns)
-        with emit.loop(form.keys) as key:
-            for column in range(count):
-                to = key * index(count * lanes) + index(column * lanes)
-                start = self.start(index(column), lanes, form.columns)
-                if width < lanes:
-                    emit.put(packed, emit.zeros(lanes), to, lanes)
-                with emit.loop(width, "vectorized" if form.v.column == 1 else "serial") as lane:
-                    at = base + key * index(form.v.row) + (start + lane) * index(form.v.column)
-                    build.buffer_store(packed, self.arguments[2][at], [to + lane])
+        if form.v.row == 1 and form.v.column != 1 and form.columns >= lanes > 1 and form.keys >= lanes:
+            with emit.loop(count) as column:
+                start = self.start(column, lanes, form.columns)
+                rows = (base + start * index(form.v.column), form.v.column, form.keys)
+                self._turn(packed, column * index(lanes), count * lanes, self.arguments[2], rows, lanes)
+            return packed
+        with emit.loop(form.keys) as key, emit.loop(count) as column:
+            to = key * index(count * lanes) + column * index(lanes)
+            start = self.start(column, lanes, form.columns)
+            if width < lanes:
+                emit.put(packed, emit.zeros(lanes), to, lanes)
+            with emit.loop(width, "vectorized" if form.v.column == 1 else "serial") as lane:
+                at = base + key * index(form.v.row) + (start + lane) * index(form.v.column)
+                build.buffer_store(packed, self.arguments[2][at], [to + lane])
         return packed
 
     def _tile(

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -17,7 +18,7 @@ from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
-from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row, takes_vectors
+from heterocc.compiler.lower.cpu.generate.convolution.padded import MANY_PHASES, padded_row, takes_vectors
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -276,15 +277,24 @@ class CopiedRows:
         if self.turned:
             self._copy_columns(flat, channel, to, top, exists)
             return
-        for number, phase in enumerate(rows.phases):
+
+        def copy_phase(number: tirx.Expr, phase: tirx.Expr, inside: bool) -> None:
             with emit.loop(self.lines) as line:
-                row = (top + line) * index(rows.stride) + index(phase - rows.before)
+                row = (top + line) * index(rows.stride) + phase - index(rows.before)
                 source = (channel * index(rows.size) + row) * index(columns.size)
-                inside = exists is None and self._always_inside(rows, phase)
                 row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
-                planes = (there * index(len(rows.phases)) + index(number)) * index(len(columns.phases))
+                planes = (there * index(len(rows.phases)) + number) * index(len(columns.phases))
                 begin = planes * index(self.plane) + line * index(self.pitch)
-                self._copy_row((flat, source, copied, begin), (rows, row, inside))
+                self._copy_row((flat, source, copied, begin), (rows, row, exists is None and inside))
+
+        if len(rows.phases) <= MANY_PHASES:
+            for number, phase in enumerate(rows.phases):
+                copy_phase(index(number), index(phase), self._always_inside(rows, phase))
+            return
+        for first, phases in rows.phases_alike(partial(self._always_inside, rows)):
+            with emit.loop(len(phases)) as number:
+                phase = index(phases[0]) + number * index(phases.step)
+                copy_phase(index(first) + number, phase, self._always_inside(rows, phases[0]))
 
     def _copy_row(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -35,6 +36,18 @@ class Window:
     def phases(self) -> tuple[int, ...]:
         """The remainders of the taps' places by the stride; inputs with other remainders are not read."""
         return tuple(sorted({tap * self.dilation % self.stride for tap in range(self.taps)}))
+
+    def phases_alike(self, of: Callable[[int], Hashable]) -> Iterator[tuple[int, range]]:
+        """Runs of neighbouring phases at equal distances for which `of` gives the same, with the number of the first."""
+        place, phases = 0, self.phases
+        for _, group in groupby(phases, of):
+            run = list(group)
+            step = run[1] - run[0] if len(run) > 1 else 1
+            together = range(run[0], run[-1] + 1, step)
+            parts = [together] if list(together) == run else [range(phase, phase + 1) for phase in run]
+            for part in parts:
+                yield place, part
+                place += len(part)
 
     @property
     def extent(self) -> int:

@@ -16,6 +16,10 @@ from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 
 
+MANY_PHASES = 4
+"""The number of phases from which on they are copied in a loop: LLVM takes seconds for the code of a hundred."""
+
+
 def padded_row(
     flat: tirx.Buffer,
     source: tirx.Expr,
@@ -34,6 +38,10 @@ def padded_row(
     window, pitch, plane = columns
 
     def take() -> None:
+        many = len(window.phases) > MANY_PHASES and not takes_vectors(window.stride, lanes)
+        if many and is_number(window.size) and is_number(pitch):
+            _take_numbers(flat, source, copied, to, columns, cleared)
+            return
         for place, phase in enumerate(window.phases):
             here = to + index(place * plane)
             if not cleared:
@@ -49,8 +57,8 @@ def padded_row(
                 emit.either(before_last, partial(_take_narrow, *whole[:5], narrow), partial(_take, *whole))
 
     def clear() -> None:
-        for place in range(len(window.phases)):
-            _clear(copied, to + index(place * plane), pitch)
+        with emit.loop(len(window.phases)) as place:
+            _clear(copied, to + place * index(plane), pitch)
 
     if rows[2]:
         take()
@@ -191,6 +199,30 @@ def _take(
         return
     with emit.loop(count) as place:
         build.buffer_store(copied, flat[source + place * index(window.stride)], [to + place])
+
+
+def _take_numbers(
+    flat: tirx.Buffer,
+    source: tirx.Expr,
+    copied: tirx.Buffer,
+    to: tirx.Expr,
+    columns: tuple[Window, int, int],
+    cleared: bool,
+) -> None:
+    """Copy all phases of a row, number by number."""
+    window, pitch, plane = columns
+    for place, phases in window.phases_alike(lambda phase: _inside(window, pitch, phase)):
+        first, end = _inside(window, pitch, phases[0])
+        begin = first * window.stride + phases[0] - window.before
+        with emit.loop(len(phases)) as number:
+            here = to + (index(place) + number) * index(plane)
+            if not cleared:
+                _clear(copied, here, first)
+                _clear(copied, here + index(end), pitch - end)
+            there = source + index(begin) + number * index(phases.step)
+            with emit.loop(end - first) as column:
+                number_there = flat[there + column * index(window.stride)]
+                build.buffer_store(copied, number_there, [here + index(first) + column])
 
 
 def takes_vectors(stride: int, lanes: int) -> bool:
