@@ -30,7 +30,9 @@ def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) 
 
 def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.Expr) -> tirx.Expr:
     """Consecutive elements of a flat buffer where `kept` holds, else zeros. The others may be outside the memory."""
-    return tirx.op.masked_load(f"float32x{lanes}", buffer, build.ramp(start, index(1), lanes), kept)
+    # TVM's own operator leaves the others undefined, of which LLVM makes use.
+    where = tirx.address_of(buffer[start])
+    return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", where, kept, emit.zeros(lanes))
 
 
 def can_mask(kernel: Kernel, row: Axis) -> bool:

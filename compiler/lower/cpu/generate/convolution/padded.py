@@ -90,13 +90,11 @@ def whole_row(
             if begin >= 0 and begin + lanes <= window.size:
                 emit.put(copied, emit.vector(flat, source + index(begin), lanes), there, lanes)
                 continue
-            emit.put(copied, emit.zeros(lanes), there, lanes)
+            value = emit.zeros(lanes)
             if begin + lanes > 0 and begin < window.size:
-                # Lanes of a constant mask that are not loaded are undefined, so they are not stored either.
                 kept = mask(index(begin), lanes, window.size)
-                loaded = masked_vector(flat, source + index(begin), lanes, kept)
-                ramp = build.ramp(there, index(1), lanes)
-                build.evaluate(tirx.op.masked_store(copied, loaded, ramp, kept))
+                value = masked_vector(flat, source + index(begin), lanes, kept)
+            emit.put(copied, value, there, lanes)
 
     def clear() -> None:
         for start in range(0, pitch, lanes):

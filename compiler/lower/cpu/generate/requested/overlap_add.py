@@ -19,45 +19,18 @@ from heterocc.compiler.lower.cpu.generate.convolution.shifted import Plane, Row
 from heterocc.compiler.lower.cpu.generate.maps.interleaves import interleaved
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.overlap_form import ELEMENT, Overlap, overlap_of
+from heterocc.compiler.lower.cpu.generate.requested.overlap_loops import write_loops
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
-
-ELEMENT = 4
-"""The work of an element of the columns, in multiply-adds."""
 
 MOST_SHUFFLED = 4
 """The limit on vectors that are put together by shuffles; of more, every element is stored on its own."""
 
+MOST_TAPS = 400
+"""The limit on taps that have code of their own: LLVM takes a second for that of 700, and a minute for that of 4096."""
+
 Start: TypeAlias = "tirx.Expr | int"
 """A first group of places: an int if code is written for this one only."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """One axis of an image: where the elements of `count` windows are added.
-
-    A window has `taps` elements `dilation` apart, and begins `stride` after the one before; the first one begins
-    `before` the first of `places`.
-    """
-
-    count: int
-    taps: int
-    stride: int
-    dilation: int
-    before: int
-    places: int
-
-    @property
-    def groups(self) -> int:
-        """The groups of `stride` places, the last of which may have fewer."""
-        return -(-self.places // self.stride)
-
-    def meeting(self, phase: int) -> list[tuple[int, int]]:
-        """The taps that meet the place `phase` of group 0, each with the window that has it there.
-
-        Group n meets the windows n further.
-        """
-        reached = [(tap, phase + self.before - tap * self.dilation) for tap in range(self.taps)]
-        return [(tap, start // self.stride) for tap, start in reached if start % self.stride == 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,33 +50,26 @@ def write_overlap_add(request: Request, arguments: Sequence[tirx.Buffer]) -> Non
     The options `stride0`, `dilation0`, `before0` … are those of the axes. The bias has a number for each channel, and
     the function is otherwise that of ONNX's Col2Im.
     """
-    _Writer(request, arguments).write()
+    found = overlap_of(request)
+    if found.rows.taps * found.across.taps > MOST_TAPS:
+        write_loops(found, request.isa, arguments)
+    else:
+        _Writer(found, arguments).write()
 
 
 class _Writer:
-    def __init__(self, request: Request, arguments: Sequence[tirx.Buffer]) -> None:
+    def __init__(self, found: Overlap, arguments: Sequence[tirx.Buffer]) -> None:
         self.columns, *bias, self.image = arguments
         self.bias = bias[0] if bias else None
-        self.batch, self.channels, *inner = request.shapes[0]
-        rank = len(inner) // 2
-        taps, counts, places = inner[:rank], inner[rank:], request.shapes[-1][2:]
-
-        def axis(n: int) -> _Axis:
-            stride, dilation, before = (request.number(f"{name}{n}") for name in ("stride", "dilation", "before"))
-            return _Axis(counts[n], taps[n], stride, dilation, before, places[n])
-
-        axes = list(map(axis, range(rank)))
-        self.rows, self.across = axes if rank == 2 else (_Axis(1, 1, 1, 1, 0, 1), axes[0])
-        self.lanes = request.lanes(self.across.count)
+        self.found = found
+        self.rows, self.across, self.lanes = found.rows, found.across, found.lanes
         self.step = self.lanes * self.across.stride
 
     def write(self) -> None:
         """Write the kernel's body."""
-        rows, across = self.rows, self.across
-        planes = self.batch * self.channels
-        elements = rows.taps * across.taps * rows.count * across.count
-        with emit.shared_loop(planes, planes * elements * ELEMENT) as plane:
-            channel = tirx.floormod(plane, index(self.channels))
+        rows, across, planes = self.rows, self.across, self.found.planes
+        with emit.shared_loop(planes, planes * self.found.elements * ELEMENT) as plane:
+            channel = tirx.floormod(plane, index(self.found.channels))
             bias = None if self.bias is None else build.bind(self.bias[channel])
             with emit.loop(rows.groups) as group:
                 for phase in range(rows.stride):

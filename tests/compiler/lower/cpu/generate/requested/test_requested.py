@@ -17,6 +17,7 @@ from onnx import helper
 
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.generate.requested import overlap_add
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.schedule import kernel_code
 from heterocc.compiler.lower.pipeline import kernel_module
@@ -241,6 +242,11 @@ OVERLAPS: Sequence[tuple[tuple[int, ...], tuple[int, ...], dict[str, list[int]]]
     ((1, 1), (3, 2), {"strides": [2, 2], "pads": [1, 0, 0, 0]}),
 )
 
+MANY_TAPS: Sequence[tuple[tuple[int, ...], tuple[int, ...], dict[str, list[int]]]] = (
+    ((5, 18), (33, 32), {"strides": [16, 16], "pads": [9, 8, 8, 8]}),
+    ((9,), (40,), {"dilations": [6], "strides": [9]}),
+)
+
 
 def added(columns: np.ndarray, counts: Sequence[int], taps: Sequence[int], **attributes: list[int]) -> np.ndarray:
     """The sums of the columns' elements at each place of an image, in float64."""
@@ -260,10 +266,13 @@ def added(columns: np.ndarray, counts: Sequence[int], taps: Sequence[int], **att
 
 
 @pytest.mark.parametrize("cpu", runnable())
-def test_columns_that_overlap_are_added(cpu: str) -> None:
+@pytest.mark.parametrize("loops", [False, True])
+def test_columns_that_overlap_are_added(cpu: str, loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if loops:
+        monkeypatch.setattr(overlap_add, "MOST_TAPS", 0)
     rng = np.random.default_rng(0)
     made = Operators()
-    for counts, taps, attributes in OVERLAPS:
+    for counts, taps, attributes in (*OVERLAPS, *(MANY_TAPS if loops else ())):
         columns = rng.standard_normal((2, 3 * int(np.prod(taps)), int(np.prod(counts)))).astype(np.float32)
         image = added(columns, counts, taps, **attributes)
         made.add("Col2Im", [columns], [image.astype(np.float32)], image.shape[2:], taps, error=1e-5, **attributes)
