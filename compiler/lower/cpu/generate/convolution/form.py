@@ -38,7 +38,7 @@ class Window:
         return tuple(sorted({tap * self.dilation % self.stride for tap in range(self.taps)}))
 
     def phases_alike(self, of: Callable[[int], Hashable]) -> Iterator[tuple[int, range]]:
-        """Runs of neighbouring phases at equal distances for which `of` gives the same, with the number of the first."""
+        """Runs of phases at equal distances for which `of` gives the same, each with the number of its first one."""
         place, phases = 0, self.phases
         for _, group in groupby(phases, of):
             run = list(group)

@@ -15,7 +15,6 @@ from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 
-
 MANY_PHASES = 4
 """The number of phases from which on they are copied in a loop: LLVM takes seconds for the code of a hundred."""
 
