@@ -16,7 +16,7 @@ from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 
 MANY_PHASES = 4
-"""The number of phases from which on they are copied in a loop: LLVM takes seconds for the code of a hundred."""
+"""The limit on phases whose copies have code of their own: LLVM takes seconds for that of a hundred."""
 
 
 def padded_row(
