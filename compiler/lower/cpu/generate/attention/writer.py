@@ -157,7 +157,7 @@ class AttentionWriter:
         rows: tuple[tirx.Expr, int, int],
         lanes: int,
     ) -> None:
-        """Pack as many rows as a vector has lanes, a square block at a time; `rows` is their start, distance and length."""
+        """Pack as many rows as a vector has lanes, in square blocks; `rows` is their start, distance and length."""
         first, step, length = rows
         with emit.loop(-(-length // lanes)) as block:
             begin = self.start(block, lanes, length)

@@ -27,7 +27,7 @@ MOST_SHUFFLED = 4
 """The limit on vectors that are put together by shuffles; of more, every element is stored on its own."""
 
 MOST_TAPS = 400
-"""The limit on taps that have code of their own: LLVM takes a quarter of a second for that of 256, and a minute for 4096."""
+"""The limit on taps that have code of their own: LLVM takes a quarter of a second for 256, and a minute for 4096."""
 
 Start: TypeAlias = "tirx.Expr | int"
 """A first group of places: an int if code is written for this one only."""
