@@ -28,6 +28,7 @@ from heterocc.compiler.lower.gpu.contraction.axes import (
 from heterocc.compiler.lower.gpu.contraction.one_sided import schedule_one_sided
 from heterocc.compiler.lower.gpu.contraction.padding import padded
 from heterocc.compiler.lower.gpu.contraction.tile import GPU_GROUP, Tile, choose_tile
+from heterocc.compiler.lower.gpu.contraction.rotation import with_rotation
 from heterocc.compiler.lower.gpu.groups import MOST_IDLE, LostGuardError, bind_items, move_to, needs_guard
 from heterocc.compiler.lower.gpu.inlining import broadens, inlined, store_of
 from heterocc.compiler.lower.gpu.limits import GRID_DEPTH, Limits
@@ -89,7 +90,10 @@ def schedule_contraction(function: tirx.PrimFunc, limits: Limits, packable: Coll
     nest, tile, layouts = fitted
     if not _scheduled(nest, axes, tile, limits):
         return None
-    scheduled = flat_pixels(nest.schedule.mod["main"])
+    scheduled = nest.schedule.mod["main"]
+    if limits.side_by_side:
+        scheduled = with_rotation(scheduled, str(nest.schedule.get(nest.store).name_hint))
+    scheduled = flat_pixels(scheduled)
     return Packed(scheduled.with_attrs(dict(function.attrs.items())), layouts)
 
 
@@ -201,7 +205,7 @@ def _scheduled(nest: _Nest, axes: Axes, tile: Tile, limits: Limits) -> bool:
         schedule.unroll(row)
     schedule.vectorize(lane)
     whole = int(schedule.get(store).iter_vars[-1].dom.extent) % tile.lanes == 0
-    _bind_store(schedule, store, item, tile.lanes if written == rank - 1 and whole else 0)
+    _bind_store(schedule, store, item, tile.lanes if written == rank - 1 and whole else 0, limits)
     for copy, kinds in zip(nest.others, nest.kinds, strict=True):
         bind_block(schedule, copy, kinds, limits)
     return True
@@ -222,7 +226,7 @@ def _bind_tiles(schedule: s_tir.Schedule, lane_groups: LoopRV, others: list[Loop
     return bind_items(schedule, schedule.fuse(*others), most, limits)
 
 
-def _bind_store(schedule: s_tir.Schedule, store: SBlockRV, item: LoopRV, contiguous: int) -> None:
+def _bind_store(schedule: s_tir.Schedule, store: SBlockRV, item: LoopRV, contiguous: int, limits: Limits) -> None:
     """Unroll the stores of a tile, and vectorise the last loop if it has `contiguous` lanes (0 for none)."""
     contiguous = contiguous if _takes_vectors(schedule.get(store)) else 0
     loops = list(schedule.get_loops(store))
@@ -230,7 +234,7 @@ def _bind_store(schedule: s_tir.Schedule, store: SBlockRV, item: LoopRV, contigu
     for index, loop in enumerate(inner):
         if index == len(inner) - 1 and contiguous > 1 and int(schedule.get(loop).extent) == contiguous:
             schedule.vectorize(loop)
-        else:
+        elif not limits.vectors:
             schedule.unroll(loop)
 
 
