@@ -16,6 +16,10 @@ Size = Any
 """A number (int), or an expression (tirx.Expr) of sizes that are known only at run time."""
 
 
+ROLLED = "heterocc.rolled"
+"""The annotation of a loop that the driver is asked not to unroll."""
+
+
 def index(value: Size) -> tirx.Expr:
     """A size as an index."""
     return tirx.const(value, "int64") if isinstance(value, int) else value.astype("int64")
@@ -29,13 +33,19 @@ def divided_up(size: Size, step: int) -> Size:
 
 
 def loop(
-    name: str, extent: Size, body: Callable[[tirx.Expr], tirx.Stmt], kind: tirx.ForKind = tirx.ForKind.SERIAL
+    name: str,
+    extent: Size,
+    body: Callable[[tirx.Expr], tirx.Stmt],
+    kind: tirx.ForKind = tirx.ForKind.SERIAL,
+    *,
+    rolled: bool = False,
 ) -> tirx.Stmt:
-    """`body(i)` for i below `extent`, without a loop if `extent` is 1."""
+    """`body(i)` for i below `extent`, without a loop if `extent` is 1; `rolled` is for a loop to stay one."""
     if isinstance(extent, int) and extent == 1:
         return body(index(0))
     var = tirx.Var(name, "int64")
-    return tirx.For(var, index(0), index(extent), kind, body(var))
+    annotations = {ROLLED: tirx.const(1, "int64")} if rolled else None
+    return tirx.For(var, index(0), index(extent), kind, body(var), annotations=annotations)
 
 
 def launch(tag: str, extent: Size, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:

@@ -11,6 +11,9 @@ from heterocc.compiler.lower.vulkan.spirv import Decoration, Module, Op, Storage
 UNROLL = 1
 """The loop control that asks the driver to unroll the loop."""
 
+DONT_UNROLL = 2
+"""The loop control that asks the driver not to unroll the loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from heterocc.compiler.lower.vulkan.body import UNROLL
+from heterocc.compiler.lower.gpu.nest import ROLLED
+from heterocc.compiler.lower.vulkan.body import DONT_UNROLL, UNROLL
 from heterocc.compiler.lower.vulkan.dtypes import UnsupportedError, parse
 from heterocc.compiler.lower.vulkan.expressions import Context, loads
 from heterocc.compiler.lower.vulkan.launch import Launch
@@ -124,7 +125,7 @@ class Writer:
             dtype.compute(self._body.module),
             lambda index: (Scalar(self._body, dtype, index) < end).id,
             body,
-            UNROLL if kind == _UNROLLED else 0,
+            UNROLL if kind == _UNROLLED else DONT_UNROLL if ROLLED in node.annotations else 0,
         )
 
     def _while(self, node: tirx.While) -> None:

@@ -65,7 +65,7 @@ class _Stores:
     def written(self) -> tirx.Stmt:
         """The loop over turns."""
         turns = int(self.outer.extent) // self.step
-        return nest.loop("turn", turns, lambda turn: nest.sequence([self._stores(turn), self._moves()]))
+        return nest.loop("turn", turns, lambda turn: nest.sequence([self._stores(turn), self._moves()]), rolled=True)
 
     def _stores(self, turn: tirx.Expr) -> tirx.Stmt:
         """Store the sums that come first as the outputs of this turn."""

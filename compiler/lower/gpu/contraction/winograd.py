@@ -26,6 +26,7 @@ from heterocc.compiler.lower.gpu.contraction.tile import multiple
 from heterocc.compiler.lower.gpu.contraction.tiled import all_of, schedule_tiled
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.gpu.turns import Element, Store, loaded_in_turns, stored_in_turns
 
 CHANNELS = 16
 """The least input and output channels for which filtering saves more than the transforms cost."""
@@ -186,6 +187,7 @@ class _Kernels:
         inputs, products = _shapes(window, filtering, limits)
         self._inputs = _buffer("inputs", inputs)
         self._products = _buffer("products", products)
+        self._parts: list[tirx.Buffer] = []
 
     def written(self, function: tirx.PrimFunc, parameter: int, multiplied: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with three kernels, and its weights in the shape for the products."""
@@ -202,7 +204,7 @@ class _Kernels:
             self._launched(outer, self._output, self._limits.vectors),
         )
         body = nest.sequence([transforms[0], product.body, transforms[1]])
-        buffers = [self._inputs, self._products, *product.alloc_buffers]
+        buffers = [self._inputs, self._products, *self._parts, *product.alloc_buffers]
         root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body, None, buffers))
         return tirx.PrimFunc(params, root, attrs=function.attrs)
 
@@ -235,24 +237,20 @@ class _Kernels:
         images, high, wide = self._window.tiles(self._filtering)
         image, row, column = nest.split_index(tile, [images, high, wide])
         _, height, width = self._window.shape
-        names = _Names()
 
-        def element(i: int, j: int) -> tirx.Expr:
+        def element(i: int | tirx.Expr, j: int) -> tirx.Expr:
             down, across = row * m + i, column * m + j
             inside = all_of(
-                down < nest.index(height + 2) if high * m > height and i >= 2 else None,
-                across < nest.index(width + 2) if wide * m > width and j >= 2 else None,
+                down < nest.index(height + 2) if high * m > height and not _within(i, 2) else None,
+                across < nest.index(width + 2) if wide * m > width and not _within(j, 2) else None,
             )
             value = self._window.input(image, down, across, channel)
             return value if inside is None else tirx.if_then_else(inside, value, tirx.const(0, "float32"))
 
-        loaded = [[names.bind(element(i, j)) for j in range(side)] for i in range(side)]
-        planes = names.transformed(self._filtering.inputs, loaded)
-        stores = [
-            tirx.BufferStore(self._inputs, planes[k // side][k % side], [nest.index(k), channel, tile])
-            for k in range(side * side)
-        ]
-        return nest.sequence([*names.binds, *stores])
+        def store(i: int | tirx.Expr, j: int, value: tirx.Expr) -> tirx.Stmt:
+            return tirx.BufferStore(self._inputs, value, [i * nest.index(side) + j, channel, tile])
+
+        return self._transformed(self._filtering.inputs, element, store)
 
     def _output(self, channel: tirx.Expr, tile: tirx.Expr) -> tirx.Stmt:
         """Load the products of a tile, one element from each plane, and store the transformed outputs."""
@@ -261,27 +259,47 @@ class _Kernels:
         image, row, column = nest.split_index(tile, [images, high, wide])
         _, height, width = self._window.shape
 
-        def place(plane: int) -> list[tirx.Expr]:
-            number = nest.index(plane)
-            return [tile, number, channel] if self._limits.vectors else [number, channel, tile]
+        def element(i: int | tirx.Expr, j: int) -> tirx.Expr:
+            plane = i * nest.index(side) + j
+            place = [tile, plane, channel] if self._limits.vectors else [plane, channel, tile]
+            return tirx.BufferLoad(self._products, place)
 
+        def store(i: int | tirx.Expr, j: int, value: tirx.Expr) -> tirx.Stmt:
+            down, across = row * m + i, column * m + j
+            inside = all_of(
+                down < nest.index(height) if high * m > height and not _within(i, 1) else None,
+                across < nest.index(width) if wide * m > width and not _within(j, 1) else None,
+            )
+            values = [*((v, image) for v in self._window.images), (self._window.outputs, channel)]
+            values += zip(self._window.pixels, (down, across), strict=True)
+            return nest.when(inside, self._window.product.output(values, value))
+
+        return self._transformed(self._filtering.outputs, element, store)
+
+    def _transformed(self, matrix: Matrix, element: Element, store: Store) -> tirx.Stmt:
+        """Load a tile, multiply it by the matrix from both sides, and store the result."""
+        side, rows = self._filtering.side, len(matrix)
         names = _Names()
-        loaded = [
-            [names.bind(tirx.BufferLoad(self._products, place(i * side + j))) for j in range(side)] for i in range(side)
-        ]
-        outputs = names.transformed(self._filtering.outputs, loaded)
-        stores = []
-        for i in range(m):
-            for j in range(m):
-                down, across = row * m + i, column * m + j
-                inside = all_of(
-                    down < nest.index(height) if high * m > height and i else None,
-                    across < nest.index(width) if wide * m > width and j else None,
-                )
-                values = [*((v, image) for v in self._window.images), (self._window.outputs, channel)]
-                values += zip(self._window.pixels, (down, across), strict=True)
-                stores.append(nest.when(inside, self._window.product.output(values, outputs[i][j])))
-        return nest.sequence([*names.binds, *stores])
+        if not self._limits.side_by_side:
+            loaded = [[names.bind(element(i, j)) for j in range(side)] for i in range(side)]
+            found = names.transformed(matrix, loaded)
+            stores = [store(i, j, found[i][j]) for i in range(rows) for j in range(rows)]
+            return nest.sequence([*names.binds, *stores])
+        values, results = (nest.add_part(self._parts, n * n, "float32") for n in (side, rows))
+        load = loaded_in_turns(values, side, element)
+        loaded = [[names.bind(_at(values, i * side + j)) for j in range(side)] for i in range(side)]
+        found = [value for row in names.transformed(matrix, loaded) for value in row]
+        keep = [tirx.BufferStore(results, value, [nest.index(k)]) for k, value in enumerate(found)]
+        return nest.sequence([load, *names.binds, *keep, stored_in_turns(results, rows, store)])
+
+
+def _within(place: int | tirx.Expr, inside: int) -> bool:
+    """Whether a place of a tile is one of the first, which are never beyond the border."""
+    return isinstance(place, int) and place < inside
+
+
+def _at(buffer: tirx.Buffer, place: int) -> tirx.Expr:
+    return tirx.BufferLoad(buffer, [nest.index(place)])
 
 
 class _Names:
