@@ -35,6 +35,7 @@ from heterocc.compiler.lower.half.products import product_nodes
 from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, import_partition, kernel_module
 from heterocc.compiler.lower.relax.separable import is_separable
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job, whole_job
+from heterocc.compiler.lower.tried import Tried
 from heterocc.compiler.lower.variables import Variables
 
 if TYPE_CHECKING:
@@ -78,11 +79,7 @@ class CpuLowering:
         job = whole_job(model, device)
         if needs_program(job):
             return False
-        try:
-            _tried.keep(job, _form(job, cpu_target(device)))
-        except Exception:  # as in `refusal`: trials of single nodes give the reasons
-            return False
-        return True
+        return _tried.keep(job, lambda whole: _form(whole, cpu_target(device)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +91,7 @@ class _Form:
     batch: tirx.Var | None = None
 
 
-class _Tried:
-    """The kernels of the last model that was tried as a whole, until a partition takes them."""
-
-    def __init__(self) -> None:
-        self._kept: tuple[PartitionJob, _Form] | None = None
-
-    def keep(self, job: PartitionJob, form: _Form) -> None:
-        self._kept = (job, form)
-
-    def take(self, job: PartitionJob) -> _Form | None:
-        """The kernels of this job if they are kept; those of another are dropped, because they hold a model."""
-        kept, self._kept = self._kept, None
-        if kept is None or kept[0].model is not job.model:
-            return None
-        same = dataclasses.replace(kept[0], name=job.name, tuning=job.tuning) == job
-        return kept[1] if same else None
-
-
-_tried = _Tried()
+_tried: Tried[_Form] = Tried()
 
 
 def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:

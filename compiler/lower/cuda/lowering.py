@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import tvm
 from tvm import tirx
 
 from heterocc.artifacts.errors import LoweringError
@@ -23,8 +23,8 @@ from heterocc.compiler.lower.cuda.target import arch_of, cuda_target, limits_of
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, KernelRefusedError, find_compiler
 from heterocc.compiler.lower.gpu.constants import CUDA, with_exact_constants
 from heterocc.compiler.lower.gpu.stages import GpuStages
-from heterocc.compiler.lower.pipeline import KernelModule
-from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job
+from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job, whole_job
+from heterocc.compiler.lower.tried import Tried
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -38,23 +38,41 @@ class CudaLowering:
 
         Raises LoweringError (HC203), LinkerMissingError (HC406), CudaCompilerMissingError (HC408), DeviceError.
         """
-        target = cuda_target(job.device)
         compiler = find_compiler(arch_of(job.device))  # first, as it fails early without a compiler
         with lowering(job):
-            stages = _stages(job, target)
-            executable, sources = _built(stages.entry, target)
-            code = _exported(executable, sources, compiler, job, stages.scheduled)
-        return stages.lowered(code, ((f"kernels{i or ''}.cu", text.strip() + "\n") for i, text in enumerate(sources)))
+            source = _tried.take(job, tuned=True) or _source(job)
+            code = _exported(source, compiler, job)
+        texts = enumerate(source.texts)
+        return source.stages.lowered(code, ((f"kernels{i or ''}.cu", text.strip() + "\n") for i, text in texts))
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Import, legalise and schedule the node alone, and generate its source; return the reason if that fails."""
-        job = trial_job(model, node, device)
+        return refusal(lambda: _source(trial_job(model, node, device)))
 
-        def attempt() -> None:
-            target = cuda_target(device)
-            _built(_stages(job, target).entry, target)
+    def trial_whole(self, model: ImportedModel, device: TargetDevice) -> bool:
+        """Generate the source of all nodes, which is kept for the lowering that most likely follows."""
+        return _tried.keep(whole_job(model, device), _source)
 
-        return refusal(attempt)
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The code of a partition: its kernels, the executable that launches them, and the CUDA source of its modules, one
+    or none for a partition without kernels."""
+
+    stages: Stages
+    executable: Executable
+    texts: tuple[str, ...]
+
+
+_tried: Tried[_Source] = Tried()
+
+
+def _source(job: PartitionJob) -> _Source:
+    target = cuda_target(job.device)
+    stages = _stages(job, target)
+    with captured_sources() as sources:
+        executable = build_executable(stages.entry, target)
+    return _Source(stages, executable, tuple(sources))
 
 
 def _stages(job: PartitionJob, target: Target) -> Stages:
@@ -75,27 +93,15 @@ def _alone(functions: Mapping[str, tirx.PrimFunc], target: Target, arch: str) ->
         return shared_object(executable, None)
 
 
-def _built(entry: tvm.IRModule, target: Target) -> tuple[Executable, tuple[str, ...]]:
-    """The executable, and the CUDA source of its modules: one, or none for a partition without kernels."""
-    with captured_sources() as sources:
-        return build_executable(entry, target), tuple(sources)
-
-
-def _exported(
-    executable: Executable,
-    sources: tuple[str, ...],
-    compiler: CudaCompiler,
-    job: PartitionJob,
-    module: KernelModule,
-) -> bytes:
+def _exported(source: _Source, compiler: CudaCompiler, job: PartitionJob) -> bytes:
     try:
-        cubins = {source: compiler.cubin(source, arch_of(job.device)) for source in sources}
+        cubins = {text: compiler.cubin(text, arch_of(job.device)) for text in source.texts}
     except KernelRefusedError as error:
-        node = node_of(error.kernel or "", module.kernels)
+        node = node_of(error.kernel or "", source.stages.scheduled.kernels)
         raise LoweringError(
             f"a kernel for {job.device.name} cannot be compiled: {error}",
             where=f"node '{node}'" if node else f"partition {job.name}",
             hint="list another device after this one",
         ) from error
     with packed_cubins(cubins):
-        return shared_object(executable, None)
+        return shared_object(source.executable, None)

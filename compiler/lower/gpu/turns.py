@@ -1,8 +1,8 @@
 """Loops that load or store the values of an item a row at a time, with the values in registers.
 
-Values are in registers as long as their indices are constant, so that a loop cannot address them by its variable. It can
-move them: each turn loads or stores the row at one end, and moves all others by a row. See contraction/rotation.py for
-what this saves.
+Values are in registers as long as their indices are constant, so that a loop cannot address them by its variable. It
+can move them: each turn loads or stores the row at one end, and moves all others by a row. See contraction/rotation.py
+for what this saves.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from heterocc.compiler.lower.opencl.error_function import erf_as_arithmetic
 from heterocc.compiler.lower.opencl.source import completed_source
 from heterocc.compiler.lower.opencl.target import limits_of, opencl_target
 from heterocc.compiler.lower.pipeline import KernelModule
-from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job
+from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job, whole_job
+from heterocc.compiler.lower.tried import Tried
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -35,7 +36,7 @@ class OpenclLowering:
         """
         target = opencl_target(job.device)
         with lowering(job):
-            stages = _stages(job, target)
+            stages = _tried.take(job, tuned=True) or _stages(job, target)
             with completed_source() as sources:
                 executable = build_executable(stages.entry, target)
         return stages.lowered(
@@ -48,6 +49,13 @@ class OpenclLowering:
         """Import, legalise and schedule the node alone, without generating code; return the reason if that fails."""
         job = trial_job(model, node, device)
         return refusal(lambda: _stages(job, opencl_target(device)))
+
+    def trial_whole(self, model: ImportedModel, device: TargetDevice) -> bool:
+        """Import, legalise and schedule all nodes; the kernels are kept for the lowering that most likely follows."""
+        return _tried.keep(whole_job(model, device), lambda job: _stages(job, opencl_target(device)))
+
+
+_tried: Tried[Stages] = Tried()
 
 
 def _stages(job: PartitionJob, target: Target) -> Stages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import tvm
@@ -22,7 +23,8 @@ from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.stages import GpuStages
 from heterocc.compiler.lower.gpu.tensor_limit import within_tensor_limit
 from heterocc.compiler.lower.pipeline import KernelModule
-from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job
+from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job, whole_job
+from heterocc.compiler.lower.tried import Tried
 from heterocc.compiler.lower.vulkan.codegen import device_kernels, generating
 from heterocc.compiler.lower.vulkan.disassembly import disassemble
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
@@ -60,20 +62,34 @@ class VulkanLowering:
 
         Raises LoweringError (HC203), LinkerMissingError (HC406), NativePluginError (HC407).
         """
-        target, limits = vulkan_target(job.device), limits_of(job.device)
         with lowering(job):
-            stages = _stages(job, target, limits)
-            executable, kernels = _built(stages, target, limits)
-        return stages.lowered(
-            shared_object(executable, None),
-            ((f"{kernel.name}.spvasm", disassemble(kernel.code)) for kernel in kernels),
-            requires=_requires(kernels),
+            code = _tried.take(job, tuned=True) or _code(job)
+        return code.stages.lowered(
+            shared_object(code.executable, None),
+            ((f"{kernel.name}.spvasm", disassemble(kernel.code)) for kernel in code.kernels),
+            requires=_requires(code.kernels),
         )
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Import, legalise and schedule the node alone, and generate its SPIR-V; return the reason if that fails."""
         job, target = trial_job(model, node, device), vulkan_target(device)
         return refusal(lambda: kernels_of(job, target, limits_of(device)))
+
+    def trial_whole(self, model: ImportedModel, device: TargetDevice) -> bool:
+        """Generate the code of all nodes, which is kept for the lowering that most likely follows."""
+        return _tried.keep(whole_job(model, device), _code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """The code of a partition: its kernels, and the executable that launches them."""
+
+    stages: Stages
+    executable: Executable
+    kernels: tuple[Kernel, ...]
+
+
+_tried: Tried[_Code] = Tried()
 
 
 def kernels_of(job: PartitionJob, target: Target, limits: VulkanLimits) -> list[Kernel]:
@@ -109,7 +125,9 @@ def _gpu_limits(device: TargetDevice, limits: VulkanLimits) -> Limits:
     )
 
 
-def _built(stages: Stages, target: Target, limits: VulkanLimits) -> tuple[Executable, tuple[Kernel, ...]]:
+def _code(job: PartitionJob) -> _Code:
+    target, limits = vulkan_target(job.device), limits_of(job.device)
+    stages = _stages(job, target, limits)
     with generating(limits) as generation:
         try:
             executable = build_executable(stages.entry, target)
@@ -117,7 +135,7 @@ def _built(stages: Stages, target: Target, limits: VulkanLimits) -> tuple[Execut
             if generation.problem is None:
                 raise
             raise _placed(generation.problem, stages.scheduled) from None
-    return executable, tuple(generation.kernels)
+    return _Code(stages, executable, tuple(generation.kernels))
 
 
 def _placed(error: LoweringError, module: KernelModule) -> LoweringError:

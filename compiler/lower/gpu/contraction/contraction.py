@@ -27,8 +27,8 @@ from heterocc.compiler.lower.gpu.contraction.axes import (
 )
 from heterocc.compiler.lower.gpu.contraction.one_sided import schedule_one_sided
 from heterocc.compiler.lower.gpu.contraction.padding import padded
-from heterocc.compiler.lower.gpu.contraction.tile import GPU_GROUP, Tile, choose_tile
 from heterocc.compiler.lower.gpu.contraction.rotation import with_rotation
+from heterocc.compiler.lower.gpu.contraction.tile import GPU_GROUP, Tile, choose_tile
 from heterocc.compiler.lower.gpu.groups import MOST_IDLE, LostGuardError, bind_items, move_to, needs_guard
 from heterocc.compiler.lower.gpu.inlining import broadens, inlined, store_of
 from heterocc.compiler.lower.gpu.limits import GRID_DEPTH, Limits

@@ -1,0 +1,38 @@
+"""What was made of the last model that was tried as a whole, for the lowering that most likely follows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from heterocc.compiler.lower.backend import PartitionJob
+
+Form = TypeVar("Form")
+
+
+class Tried(Generic[Form]):
+    """One form of a job, kept until a partition takes it."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[PartitionJob, Form] | None = None
+
+    def keep(self, job: PartitionJob, make: Callable[[PartitionJob], Form]) -> bool:
+        """Make the form of a job and keep it in place of the one before; False if it cannot be made."""
+        self._kept = None
+        try:
+            self._kept = (job, make(job))
+        except Exception:  # as in `refusal`: trials of single nodes give the reasons
+            return False
+        return True
+
+    def take(self, job: PartitionJob, *, tuned: bool = False) -> Form | None:
+        """The form of this job if it is kept; that of another is dropped, because it holds a model.
+
+        `tuned` says that forms depend on the timing of kernels, which trials do without.
+        """
+        kept, self._kept = self._kept, None
+        if kept is None or kept[0].model is not job.model or (tuned and job.tuning is not None):
+            return None
+        same = dataclasses.replace(kept[0], name=job.name, tuning=job.tuning) == job
+        return kept[1] if same else None
