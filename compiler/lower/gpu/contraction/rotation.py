@@ -139,8 +139,8 @@ def _is_row(indices: Sequence[tirx.Expr], var: tirx.Var) -> bool:
     """Whether a variable moves one of the indices by 1 and no other."""
     analyzer = sym.Analyzer()
     steps = [analyzer.simplify(nest.substituted(i, [(var, var + 1)]) - i) for i in indices]
-    numbers = [int(s) if isinstance(s, tirx.IntImm) else None for s in steps]
-    return None not in numbers and sorted(numbers) == [0] * (len(numbers) - 1) + [1]
+    numbers = [int(s) for s in steps if isinstance(s, tirx.IntImm)]
+    return len(numbers) == len(steps) and sorted(numbers) == [0] * (len(numbers) - 1) + [1]
 
 
 def _region(buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> tirx.BufferRegion:
