@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import make_folder
 from heterocc.artifacts.signing.keys import SigningKey, read_signing_key
 from heterocc.artifacts.weight_file import Draft
+from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
 from heterocc.compiler.checking.ahead import VectorsAhead
@@ -68,7 +70,12 @@ def compile_model(
     packs = options.stop_after is None or options.stop_after == "pack"
     if isinstance(options.sign, Path):
         options = replace(options, sign=read_signing_key(options.sign))
-    with reading(files_of(source, options)), VectorsAhead() as vectors, Draft(target) as draft:
+    with (
+        reading(files_of(source, options)),
+        VectorsAhead() as vectors,
+        LoweringAhead() as lowering,
+        Draft(target) as draft,
+    ):
         show = reporter or Reporter()
         measures = options.stop_after in (None, "lower", "pack")
         ahead = vectors if measures else None
@@ -78,6 +85,7 @@ def compile_model(
             with _leaving_out(request, show):
                 further = number > 0
                 job = prepare(source, options, show, place, request, further=further, measures=measures, ahead=ahead)
+                job.lowering_ahead = lowering
                 jobs.append(job)
         jobs = [job for job in jobs if not job.is_idle]
         require_different([(job.request, job.model) for job in jobs])
@@ -174,7 +182,9 @@ def _compile(jobs: Sequence[Job], draft: Draft) -> CompileReport:
             require_placed(variant.plan)
         job.inputs = given if job in taking else None
     jobs = [job for job in jobs if _can(job, job.prepare_check)]
-    jobs = [job for job in jobs if _can(job, job.build)]
+    measured = jobs[0].policy == MEASURED
+    expected = [[] for _ in jobs] if measured else _cpu(jobs, lambda job: job.placed)
+    jobs = [job for job, specs in zip(jobs, expected, strict=True) if _can(job, partial(job.build, specs))]
     for job, specs in zip(jobs, _cpu(jobs, lambda job: [built.report for built in job.built]), strict=True):
         job.build_cpu(specs)
         job.add_larger()

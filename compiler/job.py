@@ -14,6 +14,7 @@ from heterocc.artifacts.errors import Hint, InputError, ModelRunError, Unsupport
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.text.names import file_name
 from heterocc.artifacts.weight_file import Draft
+from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.pack import GoldenVectors, VariantParts, half_nodes, paired_nodes
 from heterocc.compiler.build.tuning import remembered
@@ -81,9 +82,11 @@ class Job:
     builder: Builder | None = None
     checker: Checker | None = None
     ahead: VectorsAhead = field(default_factory=VectorsAhead)
+    lowering_ahead: LoweringAhead | None = None
     draft: Draft | None = None
     memory: Memory | None = None
     inputs: Path | None = None
+    _placed_cpu: tuple[object, list[tuple[VariantSpec, Plan]]] | None = None
 
     def options_for(self, devices: tuple[str, ...]) -> CompileOptions:
         """The options for another model on some of the devices."""
@@ -160,13 +163,22 @@ class Job:
         arrays = read_npz(path)
         return all(name in arrays and arrays[name].shape == shape for name, shape in self.shapes.items())
 
-    def build(self) -> None:
-        """Lower and check the placed variants."""
+    def build(self, expected: Sequence[tuple[VariantSpec, Plan]] = ()) -> None:
+        """Lower and check the placed variants; the CPU-only variants that are `expected` are lowered beside a check."""
         devices = all_devices(spec.devices for spec in self.specs)
-        self.builder = Builder(self.model, devices, self.reporter, measure=self.options.measure)
+        self.builder = Builder(
+            self.model, devices, self.reporter, measure=self.options.measure, ahead=self.lowering_ahead
+        )
+        self.builder.expect((plan, spec.devices) for spec, plan in expected)
         if self.feed is not None and self.options.check:
             self.checker = Checker(
-                self.model, self.feed, self.reporter, known=self.known, memory=self.memory, draft=self.draft
+                self.model,
+                self.feed,
+                self.reporter,
+                known=self.known,
+                memory=self.memory,
+                draft=self.draft,
+                before_lowering=self.builder.finish,
             )
         for spec, variant in zip(self.specs, self.placed, strict=True):
             with self.request.naming():
@@ -230,6 +242,12 @@ class Job:
 
         `used` are the devices of each requested variant, for all shapes.
         """
+        state = tuple(map(frozenset, used)), {device: set(nodes) for device, nodes in self.variants.wrong.items()}
+        if self._placed_cpu is None or self._placed_cpu[0] != state:
+            self._placed_cpu = state, self._place_cpu(used)
+        return self._placed_cpu[1]
+
+    def _place_cpu(self, used: Sequence[Collection[str]]) -> list[tuple[VariantSpec, Plan]]:
         if not self.options.cpu_variant:
             return []
         specs, why = cpu_specs(tuple(replace(spec, name=spec.choice or spec.name) for spec in self.requested), used)

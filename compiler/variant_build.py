@@ -147,7 +147,7 @@ class VariantBuilder:
                 continue
             if checker is None:
                 return BuiltVariant(spec, built, None, tuple(moved))
-            with timed(self.seconds, "check"):
+            with timed(self.seconds, "check"), builder.beside(built):
                 checks = checker.check(built)
             faults = checks.faults
             if not faults:

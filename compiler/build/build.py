@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.text.names import file_name
+from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.build.bisect_lowering import at_fault
 from heterocc.compiler.build.kept import lower_kept
 from heterocc.compiler.build.tuning import TunedPartition
@@ -19,12 +22,13 @@ from heterocc.compiler.files.records import open_records
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import with_names
 from heterocc.compiler.lower import lowering_for
-from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Tuning
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Timer, Tuning
 from heterocc.compiler.lower.progress import watched
 from heterocc.compiler.lower.tuning.timing import brief, interleaved
 from heterocc.compiler.progress import Progress, Reporter
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import count
+from heterocc.runtime.select.ranking import GPU_BACKENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +78,21 @@ class Builder:
     """Lowers partitions and caches them by device, target, nodes and interface."""
 
     def __init__(
-        self, model: ImportedModel, devices: Iterable[TargetDevice], reporter: Reporter, *, measure: bool = True
+        self,
+        model: ImportedModel,
+        devices: Iterable[TargetDevice],
+        reporter: Reporter,
+        *,
+        measure: bool = True,
+        ahead: LoweringAhead | None = None,
     ) -> None:
-        """`measure` decides close choices of this CPU's kernels by timing, if a cache keeps the results."""
+        """`measure` decides close choices of this CPU's kernels by timing, if a cache keeps the results.
+
+        `ahead` lowers partitions that are likely to be built, see `beside`.
+        """
         self._measure = measure
+        self._ahead = ahead
+        self._likely: tuple[tuple[Plan, tuple[TargetDevice, ...]], ...] = ()
         self._model = model
         self._devices = tuple(devices)
         self._reporter = reporter
@@ -96,15 +111,48 @@ class Builder:
                 part = f" {number}/{len(todo)}" if len(todo) > 1 else ""
                 progress.begin(f"{job.name}{part} for {job.device.name} ({count(len(job.nodes), 'node')})")
                 with watched(progress):
-                    self._done[self._key(job)] = self._lower(self._tuned(job, progress))
+                    self._done[self._key(job)] = self._begun(job) or self._lower(self._tuned(job, brief, progress))
         if self._records is not None and self._records.failure is not None:
             self._reporter.note(self._records.failure)
         return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
 
-    def _tuned(self, job: PartitionJob, progress: Progress) -> PartitionJob:
-        """The job, with tuning of its kernels: for GPUs if the device requests it and is present."""
+    def expect(self, plans: Iterable[tuple[Plan, Iterable[TargetDevice]]]) -> None:
+        """Set the plans, with their devices, that are likely to be built after the next check."""
+        self._likely = tuple((plan, tuple(devices)) for plan, devices in plans)
+
+    @contextmanager
+    def beside(self, built: BuiltPlan) -> Iterator[None]:
+        """Lower the CPU partitions of expected plans beside the block, if a GPU's driver is busy in it."""
+        if self._ahead is None or not any(job.device.backend in GPU_BACKENDS for job in built.jobs):
+            yield
+            return
+        for plan, devices in self._likely:
+            for job in jobs_of(plan, self._model, devices):
+                if job.device.backend == "cpu" and self._key(job) not in self._done:
+                    self._ahead.begin(self._key(job), partial(self._quietly, job), brief)
+        with self._ahead.beside():
+            yield
+
+    def finish(self) -> None:
+        """Wait until nothing is being lowered."""
+        if self._ahead is not None:
+            self._ahead.finish()
+
+    def _begun(self, job: PartitionJob) -> LoweredPartition | None:
+        return None if self._ahead is None else self._ahead.take(self._key(job), self._reporter.note)
+
+    def _quietly(self, job: PartitionJob, timer: Timer, note: Callable[[str], None]) -> LoweredPartition:
+        return self._lower(self._tuned(job, timer, Progress(), note))
+
+    def _tuned(
+        self, job: PartitionJob, timer: Timer, progress: Progress, note: Callable[[str], None] | None = None
+    ) -> PartitionJob:
+        """The job, with tuning of its kernels: for GPUs if the device requests it and is present.
+
+        `timer` times kernels of a CPU, and `note` gets the notes about this.
+        """
         if self._measure and self._records is not None and is_this_cpu(job.device):
-            return replace(job, tuning=Tuning(brief, self._records, progress.item, self._reporter.note))
+            return replace(job, tuning=Tuning(timer, self._records, progress.item, note or self._reporter.note))
         if not (job.device.tunes and job.device.present):
             return job
         if self._records is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,7 +59,7 @@ class Checker:
 
     `feed` holds the graph's inputs by internal name, `known` values that ONNX Runtime computed from them in one run.
     Code that was checked before is not run again; `memory` has the verdicts of earlier compiles for the same inputs.
-    `draft` gets the bundle of the first partition that runs.
+    `draft` gets the bundle of the first partition that runs. `before_lowering` is called before a node is lowered alone.
     """
 
     def __init__(
@@ -71,8 +71,10 @@ class Checker:
         known: Mapping[str, Any] | None = None,
         memory: Memory | None = None,
         draft: Draft | None = None,
+        before_lowering: Callable[[], None] = lambda: None,
     ) -> None:
         self._model = model
+        self._before_lowering = before_lowering
         self._feed = dict(feed)
         self._known = dict(known or {})
         self._reporter = reporter
@@ -258,6 +260,7 @@ class Checker:
         values = {**self._feed, **Reference(self._model, [*inputs, *node.outputs]).run(self._feed)}
         if self._cannot_check(job, values) is not None:
             return None
+        self._before_lowering()
         try:
             lowered = lowering_for(device).lower(job)
         except LoweringError:
