@@ -22,6 +22,7 @@ from heterocc.compiler.checking.ahead import VectorsAhead
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.checking.memory import Memory
+from heterocc.compiler.checking.second_process import SecondProcess
 from heterocc.compiler.checking.vectors import Vectors, golden_vectors
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
@@ -83,6 +84,7 @@ class Job:
     checker: Checker | None = None
     ahead: VectorsAhead = field(default_factory=VectorsAhead)
     lowering_ahead: LoweringAhead | None = None
+    second: SecondProcess | None = None
     draft: Draft | None = None
     memory: Memory | None = None
     inputs: Path | None = None
@@ -179,6 +181,7 @@ class Job:
                 memory=self.memory,
                 draft=self.draft,
                 before_lowering=self.builder.finish,
+                second=self.second,
             )
         for spec, variant in zip(self.specs, self.placed, strict=True):
             with self.request.naming():
