@@ -13,10 +13,12 @@ from io import FileIO
 import numpy as np
 
 from heterocc.runtime import load
+from heterocc.runtime.execute import executable
 
 
 def main() -> None:
     """Rehearse each bundle that standard input names, until the next line."""
+    executable.builds = False  # the last kernels first, so that the other process finds the code that it comes to last
     lines = FileIO(0)  # unbuffered, so that `select` knows of each line
 
     def stop() -> bool:
