@@ -147,8 +147,9 @@ class VariantBuilder:
                 continue
             if checker is None:
                 return BuiltVariant(spec, built, None, tuple(moved))
-            with timed(self.seconds, "check"), builder.beside(built):
+            with timed(self.seconds, "check"):
                 checks = checker.check(built)
+            builder.quiet()
             faults = checks.faults
             if not faults:
                 return BuiltVariant(spec, built, checks, tuple(moved))

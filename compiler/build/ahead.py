@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from contextvars import copy_context
 from threading import Event
 from types import TracebackType
@@ -39,7 +38,8 @@ class LoweringAhead:
             self._pool.shutdown(cancel_futures=True)
 
     def begin(self, key: object, lower: Lower, timer: Timer) -> None:
-        """Lower a partition, unless it was begun before."""
+        """Lower a partition, unless it was begun before; kernels are timed after `quiet`, or when it is taken."""
+        self._quiet.clear()
         if key in self._begun:
             return
 
@@ -53,14 +53,9 @@ class LoweringAhead:
         # The files that must not be overwritten belong to the context.
         self._begun[key] = self._pool.submit(copy_context().run, lower, quietly, notes.append), notes
 
-    @contextmanager
-    def beside(self) -> Iterator[None]:
-        """Hold back the timing of kernels within the block."""
-        self._quiet.clear()
-        try:
-            yield
-        finally:
-            self._quiet.set()
+    def quiet(self) -> None:
+        """Let kernels be timed: nothing else is running."""
+        self._quiet.set()
 
     def finish(self) -> None:
         """Wait until nothing is being lowered."""
@@ -73,6 +68,7 @@ class LoweringAhead:
         future, notes = self._begun.pop(key, (None, []))
         if future is None:
             return None
+        self._quiet.set()
         try:
             return future.result()
         finally:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -106,6 +105,8 @@ class Builder:
         """
         jobs = jobs_of(plan, self._model, self._devices if devices is None else devices)
         todo = [job for job in jobs if self._key(job) not in self._done]
+        if any(job.device.backend in GPU_BACKENDS for job in todo):
+            self._begin_expected()
         with self._reporter.stage("lowering") as progress:
             for number, job in enumerate(todo, start=1):
                 part = f" {number}/{len(todo)}" if len(todo) > 1 else ""
@@ -120,18 +121,18 @@ class Builder:
         """Set the plans, with their devices, that are likely to be built after the next check."""
         self._likely = tuple((plan, tuple(devices)) for plan, devices in plans)
 
-    @contextmanager
-    def beside(self, built: BuiltPlan) -> Iterator[None]:
-        """Lower the CPU partitions of expected plans beside the block, if a GPU's driver is busy in it."""
-        if self._ahead is None or not any(job.device.backend in GPU_BACKENDS for job in built.jobs):
-            yield
-            return
-        for plan, devices in self._likely:
-            for job in jobs_of(plan, self._model, devices):
-                if job.device.backend == "cpu" and self._key(job) not in self._done:
-                    self._ahead.begin(self._key(job), partial(self._quietly, job), brief)
-        with self._ahead.beside():
-            yield
+    def _begin_expected(self) -> None:
+        """Lower the CPU partitions of expected plans in a thread."""
+        if self._ahead is not None:
+            for plan, devices in self._likely:
+                for job in jobs_of(plan, self._model, devices):
+                    if job.device.backend == "cpu" and self._key(job) not in self._done:
+                        self._ahead.begin(self._key(job), partial(self._quietly, job), brief)
+
+    def quiet(self) -> None:
+        """Let the kernels of expected plans be timed, as nothing else is running."""
+        if self._ahead is not None:
+            self._ahead.quiet()
 
     def finish(self) -> None:
         """Wait until nothing is being lowered."""
