@@ -43,7 +43,7 @@ class LoweringAhead:
         if key in self._begun:
             return
 
-        def quietly(candidates: Sequence[Candidate], wait: Run) -> list[float]:
+        def quietly(candidates: Sequence[Candidate], wait: Run) -> Sequence[float]:
             self._quiet.wait()
             return timer(candidates, wait)
 

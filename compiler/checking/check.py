@@ -60,8 +60,8 @@ class Checker:
 
     `feed` holds the graph's inputs by internal name, `known` values that ONNX Runtime computed from them in one run.
     Code that was checked before is not run again; `memory` has the verdicts of earlier compiles for the same inputs.
-    `draft` gets the bundle of the first partition that runs. `before_lowering` is called before a node is lowered alone.
-    `second` compiles kernels beside the check.
+    `draft` gets the bundle of the first partition that runs. `before_lowering` is called before a node is
+    lowered alone. `second` compiles kernels beside the check.
     """
 
     def __init__(

@@ -21,6 +21,7 @@ from heterocc.compiler.lower.codegen.shared_object import (
 from heterocc.compiler.lower.cuda.codegen import captured_sources, packed_cubins
 from heterocc.compiler.lower.cuda.target import arch_of, cuda_target, limits_of
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, KernelRefusedError, find_compiler
+from heterocc.compiler.lower.gpu.code_passes import PIPELINE
 from heterocc.compiler.lower.gpu.constants import CUDA, with_exact_constants
 from heterocc.compiler.lower.gpu.stages import GpuStages
 from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job, whole_job
@@ -71,7 +72,7 @@ def _source(job: PartitionJob) -> _Source:
     target = cuda_target(job.device)
     stages = _stages(job, target)
     with captured_sources() as sources:
-        executable = build_executable(stages.entry, target)
+        executable = build_executable(stages.entry, target, pipeline=PIPELINE)
     return _Source(stages, executable, tuple(sources))
 
 

@@ -11,6 +11,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import build_executable, kernels_executable, shared_object
+from heterocc.compiler.lower.gpu.code_passes import PIPELINE
 from heterocc.compiler.lower.gpu.constants import OPENCL, with_exact_constants
 from heterocc.compiler.lower.gpu.schedule import tensor_dtypes
 from heterocc.compiler.lower.gpu.stages import GpuStages
@@ -38,7 +39,7 @@ class OpenclLowering:
         with lowering(job):
             stages = _tried.take(job, tuned=True) or _stages(job, target)
             with completed_source() as sources:
-                executable = build_executable(stages.entry, target)
+                executable = build_executable(stages.entry, target, pipeline=PIPELINE)
         return stages.lowered(
             shared_object(executable, None),
             ((f"{name}.cl", text) for name, text in sorted(sources.items())),

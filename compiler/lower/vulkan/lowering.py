@@ -19,6 +19,7 @@ from heterocc.compiler.lower.codegen.shared_object import (
     kernels_executable,
     shared_object,
 )
+from heterocc.compiler.lower.gpu.code_passes import PIPELINE
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.stages import GpuStages
 from heterocc.compiler.lower.gpu.tensor_limit import within_tensor_limit
@@ -130,7 +131,7 @@ def _code(job: PartitionJob) -> _Code:
     stages = _stages(job, target, limits)
     with generating(limits) as generation:
         try:
-            executable = build_executable(stages.entry, target)
+            executable = build_executable(stages.entry, target, pipeline=PIPELINE)
         except Exception:
             if generation.problem is None:
                 raise
