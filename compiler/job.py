@@ -180,9 +180,12 @@ class Job:
                 known=self.known,
                 memory=self.memory,
                 draft=self.draft,
+                before_running=self.builder.begin_expected,
                 before_lowering=self.builder.finish,
                 second=self.second,
             )
+        if self.second is not None and self.checker is not None:
+            self.second.start(devices, len(self.model.graph.nodes))
         for spec, variant in zip(self.specs, self.placed, strict=True):
             with self.request.naming():
                 if self.policy == MEASURED:

@@ -105,14 +105,12 @@ class Builder:
         """
         jobs = jobs_of(plan, self._model, self._devices if devices is None else devices)
         todo = [job for job in jobs if self._key(job) not in self._done]
-        if any(job.device.backend in GPU_BACKENDS for job in todo):
-            self._begin_expected()
         with self._reporter.stage("lowering") as progress:
             for number, job in enumerate(todo, start=1):
                 part = f" {number}/{len(todo)}" if len(todo) > 1 else ""
                 progress.begin(f"{job.name}{part} for {job.device.name} ({count(len(job.nodes), 'node')})")
                 with watched(progress):
-                    self._done[self._key(job)] = self._begun(job) or self._lower(self._tuned(job, brief, progress))
+                    self._done[self._key(job)] = self._begun(job) or self._next(self._tuned(job, brief, progress))
         if self._records is not None and self._records.failure is not None:
             self._reporter.note(self._records.failure)
         return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
@@ -121,9 +119,12 @@ class Builder:
         """Set the plans, with their devices, that are likely to be built after the next check."""
         self._likely = tuple((plan, tuple(devices)) for plan, devices in plans)
 
-    def _begin_expected(self) -> None:
-        """Lower the CPU partitions of expected plans in a thread."""
-        if self._ahead is not None:
+    def begin_expected(self, running: PartitionJob) -> None:
+        """Lower the CPU partitions of expected plans in a thread, if a GPU's driver is about to compile a partition.
+
+        Nothing else may be lowered until `finish`: TVM's scopes of tags and of builders belong to the process.
+        """
+        if self._ahead is not None and running.device.backend in GPU_BACKENDS:
             for plan, devices in self._likely:
                 for job in jobs_of(plan, self._model, devices):
                     if job.device.backend == "cpu" and self._key(job) not in self._done:
@@ -141,6 +142,10 @@ class Builder:
 
     def _begun(self, job: PartitionJob) -> LoweredPartition | None:
         return None if self._ahead is None else self._ahead.take(self._key(job), self._reporter.note)
+
+    def _next(self, job: PartitionJob) -> LoweredPartition:
+        self.finish()
+        return self._lower(job)
 
     def _quietly(self, job: PartitionJob, timer: Timer, note: Callable[[str], None]) -> LoweredPartition:
         return self._lower(self._tuned(job, timer, Progress(), note))

@@ -33,7 +33,7 @@ from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.half.policy import LARGEST
 from heterocc.compiler.progress import Reporter
 from heterocc.passes.show.printer import count
-from heterocc.runtime import load
+from heterocc.runtime import Session, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Checker:
 
     `feed` holds the graph's inputs by internal name, `known` values that ONNX Runtime computed from them in one run.
     Code that was checked before is not run again; `memory` has the verdicts of earlier compiles for the same inputs.
-    `draft` gets the bundle of the first partition that runs. `before_lowering` is called before a node is
-    lowered alone. `second` compiles kernels beside the check.
+    `draft` gets the bundle of the first partition that runs. `before_running` is called with each
+    partition before it runs, `before_lowering` before a node is lowered alone. `second` compiles kernels beside the check.
     """
 
     def __init__(
@@ -73,11 +73,13 @@ class Checker:
         known: Mapping[str, Any] | None = None,
         memory: Memory | None = None,
         draft: Draft | None = None,
+        before_running: Callable[[PartitionJob], None] = lambda job: None,
         before_lowering: Callable[[], None] = lambda: None,
         second: SecondProcess | None = None,
     ) -> None:
         self._second = second or SecondProcess()
         self._model = model
+        self._before_running = before_running
         self._before_lowering = before_lowering
         self._feed = dict(feed)
         self._known = dict(known or {})
@@ -169,12 +171,8 @@ class Checker:
         """Run a partition and compare its outputs; returns the error if the run raises one."""
         binaries = b""
         try:
-            self._second.prepare(job, lowered)
-            with (
-                self._bundle(job, lowered) as bundle,
-                self._second.beside(job, lowered, bundle),
-                load(bundle) as session,
-            ):
+            bundle = self._second.beside(job, lowered, self._bundle(job, lowered))
+            with bundle as path, self._running(job, path) as session:
                 results = session.run({name: values[name] for name in job.inputs})
                 if job.device.keeps_binaries:  # after the run: PoCL compiles for the sizes of launches
                     binaries = session.kernel_binaries().get(job.name, b"")
@@ -187,6 +185,10 @@ class Checker:
         short = job.device.half or job.device.rounds_products
         cost = cost_of((job.device.name,), job.name, found, values, _precision([job])) if short else None
         return _Run(found, cost, binaries)
+
+    def _running(self, job: PartitionJob, path: Path) -> Session:
+        self._before_running(job)
+        return load(path)
 
     def _costs(self, built: BuiltPlan, found: CheckResult) -> tuple[PrecisionCost, ...]:
         """The cost of half precision for each partition and, if all of them were compared, for the model's outputs."""

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 _BOUND = "heterocc.bound"
 
-builds = True
-"""Whether drivers compile kernels when their code is loaded; if not, when each first runs. A process sets it once."""
-
 Instrument = Callable[..., int]
 """TVM's per-call hook: `(function, symbol, before, result, *arguments) -> 0`; 1 before a call skips it."""
 
@@ -138,9 +135,9 @@ def load_library(path: str, name: str, space: Space, binaries: bytes = b"", thre
             vulkan_api.load_vulkan()
         library = api.load_module(path, "so")
         cpu_api.launch_on(path, threads)
-        if space.backend == "vulkan" and builds:
+        if space.backend == "vulkan":
             vulkan_api.build_kernels(library, space.index)
-        elif space.backend == "opencl" and builds:
+        elif space.backend == "opencl":
             from heterocc.runtime.native import opencl_api
 
             opencl_api.build_kernels(library, space.index, binaries)
