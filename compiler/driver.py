@@ -20,7 +20,6 @@ from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
 from heterocc.compiler.checking.ahead import VectorsAhead
-from heterocc.compiler.checking.second_process import SecondProcess
 from heterocc.compiler.collection import collecting_rarely
 from heterocc.compiler.importer.as_written import graph_as_written
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
@@ -75,7 +74,6 @@ def compile_model(
         reading(files_of(source, options)),
         VectorsAhead() as vectors,
         LoweringAhead() as lowering,
-        SecondProcess() as second,
         Draft(target) as draft,
     ):
         show = reporter or Reporter()
@@ -87,7 +85,7 @@ def compile_model(
             with _leaving_out(request, show):
                 further = number > 0
                 job = prepare(source, options, show, place, request, further=further, measures=measures, ahead=ahead)
-                job.lowering_ahead, job.second = lowering, second
+                job.lowering_ahead = lowering
                 jobs.append(job)
         jobs = [job for job in jobs if not job.is_idle]
         require_different([(job.request, job.model) for job in jobs])

@@ -22,7 +22,6 @@ from heterocc.compiler.checking.ahead import VectorsAhead
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.checking.memory import Memory
-from heterocc.compiler.checking.second_process import SecondProcess
 from heterocc.compiler.checking.vectors import Vectors, golden_vectors
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
@@ -84,7 +83,6 @@ class Job:
     checker: Checker | None = None
     ahead: VectorsAhead = field(default_factory=VectorsAhead)
     lowering_ahead: LoweringAhead | None = None
-    second: SecondProcess | None = None
     draft: Draft | None = None
     memory: Memory | None = None
     inputs: Path | None = None
@@ -182,10 +180,7 @@ class Job:
                 draft=self.draft,
                 before_running=self.builder.begin_expected,
                 before_lowering=self.builder.finish,
-                second=self.second,
             )
-        if self.second is not None and self.checker is not None:
-            self.second.start(devices, len(self.model.graph.nodes))
         for spec, variant in zip(self.specs, self.placed, strict=True):
             with self.request.naming():
                 if self.policy == MEASURED:

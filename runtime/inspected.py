@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from heterocc.artifacts.errors import HeteroccError, UsageError
@@ -73,20 +72,6 @@ class Inspected(Running):
             if tap.error is not None:
                 raise tap.error from None
             raise
-
-    def rehearse(self, feed: Feed, stop: Callable[[], bool]) -> None:
-        """Run the kernels of one run in the opposite order, until `stop` is true; what they compute is thrown away.
-
-        For caches that drivers keep on disk: another process that runs the bundle meanwhile finds compiled code of the
-        kernels that it needs last.
-        """
-        ready, arrays = self._using(lambda loaded: loaded.fitting(feed))
-        chain = ready.pool.chain
-        from heterocc.runtime.profile.rehearsal import Rehearsal
-
-        rehearsal = Rehearsal(chain.schedule)
-        ready.runs.run_on(Context(chain, observer=rehearsal), arrays)
-        rehearsal.run(stop)
 
     def kernel_binaries(self) -> dict[str, bytes]:
         """The drivers' binaries of the kernels, by partition, which a bundle may hold beside the code (OpenCL only).

@@ -21,7 +21,6 @@ from heterocc.compiler.checking.judge import Judge
 from heterocc.compiler.checking.memory import Memory
 from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_of
 from heterocc.compiler.checking.reference import Reference
-from heterocc.compiler.checking.second_process import SecondProcess
 from heterocc.compiler.checking.verdict import CheckResult, Fault, Right, Unchecked, Verdict, Wrong, joined
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.scratch import scratch_folder
@@ -61,7 +60,7 @@ class Checker:
     `feed` holds the graph's inputs by internal name, `known` values that ONNX Runtime computed from them in one run.
     Code that was checked before is not run again; `memory` has the verdicts of earlier compiles for the same inputs.
     `draft` gets the bundle of the first partition that runs. `before_running` is called with each
-    partition before it runs, `before_lowering` before a node is lowered alone. `second` compiles kernels beside the check.
+    partition before it runs, `before_lowering` before a node is lowered alone.
     """
 
     def __init__(
@@ -75,9 +74,7 @@ class Checker:
         draft: Draft | None = None,
         before_running: Callable[[PartitionJob], None] = lambda job: None,
         before_lowering: Callable[[], None] = lambda: None,
-        second: SecondProcess | None = None,
     ) -> None:
-        self._second = second or SecondProcess()
         self._model = model
         self._before_running = before_running
         self._before_lowering = before_lowering
@@ -171,8 +168,7 @@ class Checker:
         """Run a partition and compare its outputs; returns the error if the run raises one."""
         binaries = b""
         try:
-            bundle = self._second.beside(job, lowered, self._bundle(job, lowered))
-            with bundle as path, self._running(job, path) as session:
+            with self._bundle(job, lowered) as bundle, self._running(job, bundle) as session:
                 results = session.run({name: values[name] for name in job.inputs})
                 if job.device.keeps_binaries:  # after the run: PoCL compiles for the sizes of launches
                     binaries = session.kernel_binaries().get(job.name, b"")
