@@ -22,6 +22,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import with_names
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Timer, Tuning
+from heterocc.compiler.lower.codegen.kernel_objects import beside_busy_cores
 from heterocc.compiler.lower.progress import watched
 from heterocc.compiler.lower.tuning.timing import brief, interleaved
 from heterocc.compiler.progress import Progress, Reporter
@@ -148,7 +149,8 @@ class Builder:
         return self._lower(job)
 
     def _quietly(self, job: PartitionJob, timer: Timer, note: Callable[[str], None]) -> LoweredPartition:
-        return self._lower(self._tuned(job, timer, Progress(), note))
+        with beside_busy_cores(1):
+            return self._lower(self._tuned(job, timer, Progress(), note))
 
     def _tuned(
         self, job: PartitionJob, timer: Timer, progress: Progress, note: Callable[[str], None] | None = None

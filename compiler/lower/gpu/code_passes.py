@@ -1,10 +1,11 @@
-"""TVM's passes from scheduled kernels to code for GPUs, without what costs time and changes nothing."""
+"""TVM's passes from scheduled kernels to code for GPUs: its default ones, with fewer checks and shorter kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import tvm
+from tvm import tirx
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
@@ -13,26 +14,23 @@ from heterocc.compiler.lower.codegen.argument_checks import with_few_checks
 PIPELINE = "heterocc_gpu"
 """The name by which `tvm.tirx.build` and `relax.build` find these passes."""
 
-LEFT_TO_DRIVERS = ["tirx.CommonSubexprElim"]
-"""Passes that drivers' compilers have too. TVM's simplification undoes this one, and leaves variables without use."""
-
 
 def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Callable[[], tvm.transform.Pass]]:
-    kernels, host, device = get_tir_pipeline("default")
+    kernels, host, _ = get_tir_pipeline("default")
 
-    def lowered(mod: tvm.IRModule) -> tvm.IRModule:
-        context = tvm.transform.PassContext.current()
-        with tvm.transform.PassContext(context.opt_level, disabled_pass=LEFT_TO_DRIVERS, config=dict(context.config)):
-            return kernels(mod)
+    def few_checks(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        return with_few_checks(mod)
 
     def host_code() -> tvm.transform.Pass:
-        return tvm.transform.Sequential([_pass(with_few_checks), host()])
+        checks = tvm.transform.module_pass(few_checks, opt_level=0, name="heterocc_few_checks")
+        return tvm.transform.Sequential([checks, host()])
 
-    return _pass(lowered), host_code, device
+    return kernels, host_code, _device_code
 
 
-def _pass(step: Callable[[tvm.IRModule], tvm.IRModule]) -> tvm.transform.Pass:
-    return tvm.transform.module_pass(lambda mod, _context: step(mod), opt_level=0, name=step.__name__)
+def _device_code() -> tvm.transform.Pass:
+    """TVM's last passes over kernels, without the simplification that puts common subexpressions back in all places."""
+    return tvm.transform.Sequential([tirx.transform.LowerWarpMemory(), tirx.transform.LowerIntrin()])
 
 
 register_tir_pipeline(PIPELINE, _passes)

@@ -14,6 +14,7 @@ from tvm import runtime, tirx
 from tvm.tirx.build import split_host_device_mods
 
 from heterocc.artifacts.errors import LoweringError, NativePluginError
+from heterocc.compiler.lower.gpu.code_passes import PIPELINE
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.vulkan.dtypes import UnsupportedError
 from heterocc.compiler.lower.vulkan.kernel import Kernel, compile_kernel
@@ -77,7 +78,7 @@ def generating(limits: VulkanLimits) -> Iterator[Generation]:
 def device_kernels(functions: tvm.IRModule, target: Target, limits: VulkanLimits) -> list[Kernel]:
     """The kernels of scheduled functions, without host code. Raises LoweringError if one exceeds the limits."""
     with target:
-        pipeline, _, finalize = tirx.get_default_tir_pipeline(target)
+        pipeline, _, finalize = tirx.get_tir_pipeline(PIPELINE)
         _, devices = split_host_device_mods(pipeline(tirx.transform.BindTarget(target)(functions)))
         return [k for mod in devices.values() for k in _kernels(finalize()(mod), limits)]
 
