@@ -1,11 +1,10 @@
-"""TVM's passes from scheduled kernels to code for GPUs: its default ones, with fewer checks and shorter kernels."""
+"""TVM's passes from scheduled kernels to code for GPUs: its default ones, without what costs time and changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import tvm
-from tvm import tirx
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
@@ -14,23 +13,27 @@ from heterocc.compiler.lower.codegen.argument_checks import with_few_checks
 PIPELINE = "heterocc_gpu"
 """The name by which `tvm.tirx.build` and `relax.build` find these passes."""
 
+UNDONE = ["tirx.CommonSubexprElim"]
+"""A pass whose names of expressions TVM's last simplification replaces by the expressions, so that vector loads are
+seen to be aligned. It leaves variables without use."""
+
 
 def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Callable[[], tvm.transform.Pass]]:
-    kernels, host, _ = get_tir_pipeline("default")
+    kernels, host, device = get_tir_pipeline("default")
 
-    def few_checks(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return with_few_checks(mod)
+    def lowered(mod: tvm.IRModule) -> tvm.IRModule:
+        context = tvm.transform.PassContext.current()
+        with tvm.transform.PassContext(context.opt_level, disabled_pass=UNDONE, config=dict(context.config)):
+            return kernels(mod)
 
     def host_code() -> tvm.transform.Pass:
-        checks = tvm.transform.module_pass(few_checks, opt_level=0, name="heterocc_few_checks")
-        return tvm.transform.Sequential([checks, host()])
+        return tvm.transform.Sequential([_pass(with_few_checks), host()])
 
-    return kernels, host_code, _device_code
+    return _pass(lowered), host_code, device
 
 
-def _device_code() -> tvm.transform.Pass:
-    """TVM's last passes over kernels, without the simplification that puts common subexpressions back in all places."""
-    return tvm.transform.Sequential([tirx.transform.LowerWarpMemory(), tirx.transform.LowerIntrin()])
+def _pass(step: Callable[[tvm.IRModule], tvm.IRModule]) -> tvm.transform.Pass:
+    return tvm.transform.module_pass(lambda mod, _context: step(mod), opt_level=0, name=step.__name__)
 
 
 register_tir_pipeline(PIPELINE, _passes)
