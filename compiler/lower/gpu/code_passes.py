@@ -1,4 +1,4 @@
-"""TVM's passes from scheduled kernels to code for GPUs: its default ones, without what costs time and changes nothing."""
+"""TVM's default passes from scheduled kernels to code for GPUs, without what costs time and changes nothing."""
 
 from __future__ import annotations
 
