@@ -14,6 +14,7 @@ from heterocc.compiler.files.blobs import DiskBlobs
 from heterocc.compiler.lower.arranged import elements
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from heterocc.runtime import fault_variables
 from heterocc.runtime.fault_variables import WRONG_KERNEL
 from tests.compiler.lower.lowered import job, model
 
@@ -127,6 +128,7 @@ def test_a_wrong_kernel_is_neither_kept_nor_hidden_by_a_kept_partition(
 ) -> None:
     lower = Lowering()
     lower_kept(product(), cache, lower)
+    monkeypatch.setattr(fault_variables, "_honoured", set())  # as in a process that has not warned yet
     monkeypatch.setenv(WRONG_KERNEL, "another node")
     with pytest.warns(RuntimeWarning):
         lower_kept(product(), cache, lower)
