@@ -88,7 +88,7 @@ class Builder:
     ) -> None:
         """`measure` decides close choices of this CPU's kernels by timing, if a cache keeps the results.
 
-        `ahead` lowers partitions that are likely to be built, see `beside`.
+        `ahead` lowers partitions that are likely to be built: see `begin_expected`.
         """
         self._measure = measure
         self._ahead = ahead
@@ -129,7 +129,8 @@ class Builder:
             for plan, devices in self._likely:
                 for job in jobs_of(plan, self._model, devices):
                     if job.device.backend == "cpu" and self._key(job) not in self._done:
-                        self._ahead.begin(self._key(job), partial(self._quietly, job), brief)
+                        # Keys do not tell the shapes, which differ between builders.
+                        self._ahead.begin((self, self._key(job)), partial(self._quietly, job), brief)
 
     def quiet(self) -> None:
         """Let the kernels of expected plans be timed, as nothing else is running."""
@@ -142,7 +143,7 @@ class Builder:
             self._ahead.finish()
 
     def _begun(self, job: PartitionJob) -> LoweredPartition | None:
-        return None if self._ahead is None else self._ahead.take(self._key(job), self._reporter.note)
+        return None if self._ahead is None else self._ahead.take((self, self._key(job)), self._reporter.note)
 
     def _next(self, job: PartitionJob) -> LoweredPartition:
         self.finish()

@@ -59,8 +59,8 @@ class Checker:
 
     `feed` holds the graph's inputs by internal name, `known` values that ONNX Runtime computed from them in one run.
     Code that was checked before is not run again; `memory` has the verdicts of earlier compiles for the same inputs.
-    `draft` gets the bundle of the first partition that runs. `before_running` is called with each
-    partition before it runs, `before_lowering` before a node is lowered alone.
+    `draft` gets the bundle of the first partition that runs. `before_running` is called with each partition before it
+    runs, `before_lowering` before a node is lowered alone.
     """
 
     def __init__(

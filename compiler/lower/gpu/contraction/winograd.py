@@ -21,6 +21,7 @@ from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.contraction.contraction import schedule_contraction
 from heterocc.compiler.lower.gpu.contraction.filtering import F2, F4, Filtering, Matrix, Transformed
+from heterocc.compiler.lower.gpu.contraction.names import Names
 from heterocc.compiler.lower.gpu.contraction.product import Product, product_of
 from heterocc.compiler.lower.gpu.contraction.tile import multiple
 from heterocc.compiler.lower.gpu.contraction.tiled import all_of, schedule_tiled
@@ -279,7 +280,7 @@ class _Kernels:
     def _transformed(self, matrix: Matrix, element: Element, store: Store) -> tirx.Stmt:
         """Load a tile, multiply it by the matrix from both sides, and store the result."""
         side, rows = self._filtering.side, len(matrix)
-        names = _Names()
+        names = Names()
         if not self._limits.side_by_side:
             loaded = [[names.bind(element(i, j)) for j in range(side)] for i in range(side)]
             found = names.transformed(matrix, loaded)
@@ -300,36 +301,6 @@ def _within(place: int | tirx.Expr, inside: int) -> bool:
 
 def _at(buffer: tirx.Buffer, place: int) -> tirx.Expr:
     return tirx.BufferLoad(buffer, [nest.index(place)])
-
-
-class _Names:
-    """Variables for values that are used more than once."""
-
-    def __init__(self) -> None:
-        self.binds: list[tirx.Bind] = []
-
-    def bind(self, value: tirx.Expr) -> tirx.Var:
-        """Bind a value to a new variable."""
-        name = tirx.Var(f"value{len(self.binds)}", "float32")
-        self.binds.append(tirx.Bind(name, value))
-        return name
-
-    def transformed(self, matrix: Matrix, values: list[list[tirx.Var]]) -> list[list[tirx.Var]]:
-        """The product matrix · values · matrixᵀ."""
-        columns = [list(column) for column in zip(*values, strict=True)]
-        half = [[self._sum(row, column) for column in columns] for row in matrix]
-        return [[self._sum(row, line) for row in matrix] for line in half]
-
-    def _sum(self, factors: Sequence[float], values: Sequence[tirx.Var]) -> tirx.Var:
-        used = [(f, v) for f, v in zip(factors, values, strict=True) if f]
-        terms = [(f, v if abs(f) == 1 else v * tirx.const(abs(f), "float32")) for f, v in used]
-        terms.sort(key=lambda term: term[0] < 0)  # positive terms first; the sort is stable
-        (first, total), *rest = terms
-        if first < 0:
-            total = tirx.const(0, "float32") - total
-        for factor, term in rest:
-            total = total + term if factor > 0 else total - term
-        return self.bind(total)
 
 
 def _buffer(name: str, shape: Sequence[int]) -> tirx.Buffer:
