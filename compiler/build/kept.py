@@ -1,4 +1,4 @@
-"""Lowered partitions for CPUs, kept on disk by all that their code depends on.
+"""Lowered partitions, kept on disk by all that their code depends on.
 
 A file holds the code, and for each of its weights the constant of the model that it is made from: packed weights would
 fill the cache. docs/decisions/0033-partitions-are-kept-without-weights.md has the reasons.
@@ -40,6 +40,9 @@ MOST_BYTES = 1 << 20
 
 MOST_AXES = 4
 """Constants with more axes are not searched for transposed weights."""
+
+_KEPT = ("cpu", "opencl", "vulkan")
+"""Back ends whose code follows from the job and this installation alone."""
 
 _Array = np.ndarray[Any, Any]
 
@@ -96,9 +99,10 @@ def lower_kept(
 ) -> LoweredPartition:
     """Lower a partition, or read its code from the cache and make its weights.
 
-    Code that is wrong on purpose, not for a CPU, or that reads strings is not kept.
+    Code that is wrong on purpose, that reads strings, whose kernels are chosen by timing on a GPU, or which another
+    compiler has a part in (nvcc's for CUDA, ONNX Runtime) is not kept.
     """
-    if cache is None or job.device.backend != "cpu" or os.environ.get(WRONG_KERNEL):
+    if cache is None or job.device.backend not in _KEPT or job.device.tunes or os.environ.get(WRONG_KERNEL):
         return lower(job)
     try:
         weights = _Weights(job)
@@ -125,6 +129,7 @@ def _key(job: PartitionJob, digests: Mapping[str, str]) -> str:
         "linker": find_linker(str(target.get("mtriple") or "") or None).command,
         "target": {name: str(value) for name, value in sorted(target.items())},
         "device": (device.name, sorted(device.dtypes), sorted(device.properties.items())),
+        "kind": (device.backend, device.target_json(), device.software, device.unit, device.static_shapes_only),
         "job": (job.name, job.nodes, job.inputs, job.outputs, job.sizes),
         "planned": sorted((name, *bounds) for name, bounds in model.planned.items()),
         "values": _values(job),

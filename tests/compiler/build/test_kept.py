@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 from onnx import helper
 
 from heterocc.compiler.build.kept import lower_kept
+from heterocc.compiler.devices.present import accelerators
 from heterocc.compiler.files.blobs import DiskBlobs
+from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.arranged import elements
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.lower.backend import Lowering as BackEnd
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.runtime import fault_variables
 from heterocc.runtime.fault_variables import WRONG_KERNEL
@@ -38,15 +42,31 @@ def filtered() -> PartitionJob:
     return job(model(nodes, {"x": IMAGE}, ["y"], {"w": weight}))
 
 
-class Lowering:
-    """CPU lowering that counts its calls."""
+def wide() -> PartitionJob:
+    """A 3 x 3 convolution of many channels, which GPUs compute by minimal filtering."""
+    weight = np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float32)
+    image = np.linspace(-2, 2, 64 * 12 * 12, dtype=np.float32).reshape(1, 64, 12, 12)
+    nodes = [node("Conv", ["x", "w"], ["y"], name="conv", pads=[1, 1, 1, 1])]
+    return job(model(nodes, {"x": image}, ["y"], {"w": weight}))
 
-    def __init__(self) -> None:
+
+class Counted:
+    """A lowering that counts its calls."""
+
+    def __init__(self, lowering: BackEnd) -> None:
+        self._lowering = lowering
         self.calls = 0
 
     def __call__(self, wanted: PartitionJob) -> LoweredPartition:
         self.calls += 1
-        return CpuLowering().lower(wanted)
+        return self._lowering.lower(wanted)
+
+
+class Lowering(Counted):
+    """CPU lowering that counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__(CpuLowering())
 
 
 @pytest.fixture
@@ -133,3 +153,25 @@ def test_a_wrong_kernel_is_neither_kept_nor_hidden_by_a_kept_partition(
     with pytest.warns(RuntimeWarning):
         lower_kept(product(), cache, lower)
     assert lower.calls == 2
+
+
+@pytest.mark.parametrize("backend", ["opencl", "vulkan"])
+@pytest.mark.parametrize("make", [product, filtered, wide], ids=["product", "filtered", "wide"])
+def test_a_partition_for_a_gpu_is_read_with_the_same_code_and_weights(
+    cache: DiskBlobs, backend: str, make: Callable[[], PartitionJob]
+) -> None:
+    device = next((d for d in accelerators().devices if d.backend == backend), None)
+    if device is None:
+        pytest.skip(f"no {backend} device here")
+    lower = Counted(lowering_for(device))
+    wanted = dataclasses.replace(make(), device=device)
+    first, second = lower_kept(wanted, cache, lower), lower_kept(wanted, cache, lower)
+    assert lower.calls == 1
+    assert same(first, second)
+    assert first.requires == second.requires
+    smaller = dataclasses.replace(device, target={**device.target, "max_num_threads": 64})
+    lower_kept(dataclasses.replace(wanted, device=smaller), cache, lower)
+    assert lower.calls == 2
+    tuned = dataclasses.replace(device, properties={**device.properties, "tune": "on"})
+    lower_kept(dataclasses.replace(wanted, device=tuned), cache, lower)
+    assert lower.calls == 3
