@@ -183,7 +183,7 @@ def _compile(jobs: Sequence[Job], draft: Draft) -> CompileReport:
         job.inputs = given if job in taking else None
     jobs = [job for job in jobs if _can(job, job.prepare_check)]
     measured = jobs[0].policy == MEASURED
-    expected = [[] for _ in jobs] if measured else _cpu(jobs, lambda job: job.placed)
+    expected = [[] for _ in jobs] if measured else _cpu(jobs, lambda job: job.placed, expected=True)
     jobs = [job for job, specs in zip(jobs, expected, strict=True) if _can(job, partial(job.build, specs))]
     for job, specs in zip(jobs, _cpu(jobs, lambda job: [built.report for built in job.built]), strict=True):
         job.build_cpu(specs)
@@ -240,14 +240,16 @@ def _parts(job: Job, variant: BuiltVariant) -> VariantParts:
     return replace(variant.parts(job.model, job.unseen), record=record)
 
 
-def _cpu(jobs: Sequence[Job], reports: Callable[[Job], list[VariantReport]]) -> list[list[tuple[VariantSpec, Plan]]]:
+def _cpu(
+    jobs: Sequence[Job], reports: Callable[[Job], list[VariantReport]], *, expected: bool = False
+) -> list[list[tuple[VariantSpec, Plan]]]:
     """The placed CPU-only variants of each job beside these; all jobs have them if one needs them."""
     found = [reports(job) for job in jobs]
     used = [
         frozenset(device for report in same for device in report.plan.device_of.values())
         for same in zip(*found, strict=True)
     ]
-    return [job.place_cpu(used) for job in jobs]
+    return [job.place_cpu(used, expected=expected) for job in jobs]
 
 
 def _placed_cpu(jobs: Sequence[Job]) -> list[list[VariantReport]]:

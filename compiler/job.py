@@ -86,7 +86,7 @@ class Job:
     draft: Draft | None = None
     memory: Memory | None = None
     inputs: Path | None = None
-    _placed_cpu: tuple[object, list[tuple[VariantSpec, Plan]]] | None = None
+    _placed_cpu: tuple[object, list[tuple[VariantSpec, Plan]], list[str]] | None = None
 
     def options_for(self, devices: tuple[str, ...]) -> CompileOptions:
         """The options for another model on some of the devices."""
@@ -238,27 +238,30 @@ class Job:
             self.built.append(replace(cpu, spec=larger))
             self.reporter.note(f"sizes beyond these bounds run on the CPU in variant {spec.name}")
 
-    def place_cpu(self, used: Sequence[Collection[str]]) -> list[tuple[VariantSpec, Plan]]:
+    def place_cpu(self, used: Sequence[Collection[str]], *, expected: bool = False) -> list[tuple[VariantSpec, Plan]]:
         """The placed CPU-only variants; none if disabled or, with a note, if they cannot be placed.
 
-        `used` are the devices of each requested variant, for all shapes.
+        `used` are the devices of each requested variant, for all shapes. Of variants that are only `expected` nothing
+        is noted.
         """
-        state = tuple(map(frozenset, used)), {device: set(nodes) for device, nodes in self.variants.wrong.items()}
-        if self._placed_cpu is None or self._placed_cpu[0] != state:
-            self._placed_cpu = state, self._place_cpu(used)
-        return self._placed_cpu[1]
-
-    def _place_cpu(self, used: Sequence[Collection[str]]) -> list[tuple[VariantSpec, Plan]]:
         if not self.options.cpu_variant:
             return []
+        state = tuple(map(frozenset, used)), {device: set(nodes) for device, nodes in self.variants.wrong.items()}
+        if self._placed_cpu is None or self._placed_cpu[0] != state:
+            self._placed_cpu = state, *self._place_cpu(used)
+        _, found, notes = self._placed_cpu
+        for note in () if expected else notes:
+            self.reporter.note(note)
+        return found
+
+    def _place_cpu(self, used: Sequence[Collection[str]]) -> tuple[list[tuple[VariantSpec, Plan]], list[str]]:
+        """The placed CPU-only variants, and notes on them."""
         specs, why = cpu_specs(tuple(replace(spec, name=spec.choice or spec.name) for spec in self.requested), used)
-        if why is not None:
-            self.reporter.note(why)
+        notes = [] if why is None else [why]
         try:
-            return [(spec, self.variants.place(spec)) for spec in map(self.at_shapes, specs)]
+            return [(spec, self.variants.place(spec)) for spec in map(self.at_shapes, specs)], notes
         except UnsupportedOpError as error:
-            self.reporter.note(f"no CPU variant{self.request.at}: {error.message}")
-            return []
+            return [], [*notes, f"no CPU variant{self.request.at}: {error.message}"]
 
     def at_shapes(self, spec: VariantSpec) -> VariantSpec:
         """A spec at the job's shapes, with a name of its own if they are not the bundle's first."""
