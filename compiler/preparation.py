@@ -9,6 +9,7 @@ from heterocc.artifacts.errors import Hint, ShapeOptionError
 from heterocc.artifacts.files.writing import require_writable
 from heterocc.compiler.build.tuning import left_out
 from heterocc.compiler.checking.ahead import VectorsAhead
+from heterocc.compiler.checking.warm_up import warm_up
 from heterocc.compiler.devices.config import config_texts
 from heterocc.compiler.devices.cpu_targets import with_cpu_targets, with_possible_products
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
@@ -117,6 +118,8 @@ def prepare(
     model, assumed = with_planned_sizes(model, request.bounds, all_devices(lists))
     if ahead is not None:
         ahead.begin(model, options.inputs, options.seed, reads=not options.recheck)
+        if options.check:
+            warm_up(all_devices(lists))
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
     for note in (*model.notes, *notes, *untargeted, *unpaired, *passed_over):
         if note != ORT_IS_LAST:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.native.plugin import Plugin
 
 PLUGIN = Plugin(
@@ -108,6 +110,29 @@ def build_kernels(library: Any, device: int, binaries: bytes = b"") -> int:
         for module in PLUGIN.modules(library):
             module.get_function("heterocc_offer")(binaries)
     return PLUGIN.build_kernels(library, device)
+
+
+def warm_up(device: int) -> None:
+    """Have the driver compile a kernel that does nothing, for what its compiler loads once per process.
+
+    PoCL takes 0.4 s for its library of functions. Raises as `load_opencl` does, and what the driver raises.
+    """
+    load_opencl()
+    tvm_ffi.get_global_func("ffi.Module.load_from_bytes.opencl")(_NOTHING).get_function("heterocc_build")(device)
+
+
+def _text(text: str) -> bytes:
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+_NOTHING = b"".join(
+    [
+        _text("cl") + struct.pack("<Q", 1) + 2 * _text("nothing"),
+        struct.pack("<QQQ", 0, 0, 0),  # no arguments, launch tags or others
+        _text("// Function: nothing\n__kernel void nothing() {}\n"),
+    ]
+)
+"""A module of one kernel, in the form of `opencl/module_format.cc`."""
 
 
 def origins(library: Any, device: int) -> Origins:
