@@ -227,7 +227,11 @@ def _bind_tiles(schedule: s_tir.Schedule, lane_groups: LoopRV, others: list[Loop
 
 
 def _bind_store(schedule: s_tir.Schedule, store: SBlockRV, item: LoopRV, contiguous: int, limits: Limits) -> None:
-    """Unroll the stores of a tile, and vectorise the last loop if it has `contiguous` lanes (0 for none)."""
+    """Unroll the stores of a tile, and vectorise the last loop if it has `contiguous` lanes (0 for none).
+
+    On a CPU that runs items one after another the loops stay: its compiler keeps the sums in registers all the same,
+    and takes ten times as long for a few hundred stores.
+    """
     contiguous = contiguous if _takes_vectors(schedule.get(store)) else 0
     loops = list(schedule.get_loops(store))
     inner = loops[next(i for i, loop in enumerate(loops) if schedule.get(loop).same_as(schedule.get(item))) + 1 :]
