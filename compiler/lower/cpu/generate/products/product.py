@@ -37,7 +37,6 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     column_runs,
     edge_lanes,
     edged_rows,
-    most_lines,
     most_rows,
     pick_tile,
     runs,
@@ -100,9 +99,6 @@ class ProductWriter(ProductReads):
     masked, or they are copied to a panel of one vector.
     """
 
-    any_length = True
-    """Whether rows may be shorter than a vector if their length is known only at run time."""
-
     def __init__(self, kernel: Kernel, found: Product, isa: Isa) -> None:
         self.kernel, self.found, self.isa = kernel, found, isa
         self.length = found.columns.length
@@ -157,22 +153,6 @@ class ProductWriter(ProductReads):
         shape = shape_of(side.load.source)
         assert shape is not None
         return Panels(side.weight, shape, order, size, self.found.terms.length, places.length, lanes, tiles)
-
-    def must_copy(self) -> bool:
-        """Whether panels of the vectors are copied before use.
-
-        Rows whose distance is a multiple of a large power of two map to few sets of a second-level cache; more rows
-        than these sets hold evict each other.
-        """
-        side, terms = self.found.vectors, self.found.terms
-        if side.value is not None:
-            return True
-        if self.found.columns.step(side.form) != 1:
-            return True
-        if (is_number(self.length) or not self.any_length) and self.length < self.isa.lanes:
-            return True
-        pitch = 4 * abs(typical(terms.step(side.form) or 0))
-        return pitch > 0 and typical(terms.length) > most_lines(pitch)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""

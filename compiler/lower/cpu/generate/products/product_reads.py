@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from tvm import tirx
-from tvm.ir import TensorLoad
-from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
@@ -19,15 +17,12 @@ from heterocc.compiler.lower.cpu.generate.fetch import (
     fetching_next,
     fetching_shares,
 )
-from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset, substituted
-from heterocc.compiler.lower.cpu.generate.products.product_form import Product
-from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.places import Place, at, index
+from heterocc.compiler.lower.cpu.generate.products.panel_copies import PanelCopies
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.generate.transposes import FEWEST_LANES, transposed
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 FEW_TILES = 3
@@ -36,6 +31,10 @@ FEW_TILES = 3
 MANY_TERMS = 64
 """The smallest number of terms that they read so."""
 
+FAR_MAP = 2 << 20
+"""The size in bytes from which on what panels are copied from is fetched before: a smaller one may be in a second-level
+cache, and fetching takes 1.05 times as long (measured on an Intel CPU)."""
+
 LARGE_TILE = 12
 """The smallest number of vectors of sums of such tiles: the loop takes too much of the time of others."""
 
@@ -43,19 +42,14 @@ _Panel = tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None]
 """The run of a group of columns, its first vector, the starts of all, and the copy of what they read, if any."""
 
 
-class ProductReads:
+class ProductReads(PanelCopies):
     """Reads of a product's two sides: of numbers, each shared by a row, and of vectors along the columns.
 
-    `length` is the number of columns, `edge` the lanes of a last vector that they fill in part, or 0. `strip` is the
-    number of panels of columns that a tile of rows computes in turn. `packed` are the packings of the sides that are
-    weights, `copies` says whether panels of others are copied. The runs are those of tiles of rows and of panels.
+    `strip` is the number of panels of columns that a tile of rows computes in turn. `packed` are the packings of the
+    sides that are weights, `copies` says whether panels of others are copied. The runs are those of tiles of rows and
+    of panels.
     """
 
-    kernel: Kernel
-    found: Product
-    isa: Isa
-    length: int
-    edge: int
     strip: int
     copies: bool
     row_runs: tuple[Run, ...]
@@ -65,11 +59,6 @@ class ProductReads:
     def _filled(self) -> tirx.Expr:
         """Which lanes of a vector all columns fill."""
         return mask(index(0), self.isa.lanes, self.length, may_precede=False)
-
-    @property
-    def terms(self) -> int:
-        """The number of steps of the reduction."""
-        return self.found.terms.length
 
     def numbers(
         self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr
@@ -178,13 +167,20 @@ class ProductReads:
         return next(n for n in range(emit.UNROLL, 0, -1) if self.terms % n <= 1)
 
     def _reads_far(self, panel: _Panel) -> bool:
-        """Whether panels are read in place, panel after panel, from rows that a second-level cache may not hold."""
+        """Whether panels are read or copied, one after the other, from rows that a second-level cache may not hold.
+
+        On CPUs that compute vectors in halves, neither strips nor copies were measured with prefetches.
+        """
         run, _, _, copied = panel
         side, columns = self.found.vectors, self.found.columns
-        in_place = self.packed[1] is None and copied is None and self.strip == 1 and not run.short
-        if not in_place or columns.step(side.form) != 1 or not (is_number(self.terms) and is_number(self.length)):
+        if self.packed[1] is not None or run.short or columns.step(side.form) != 1 or side.value is not None:
             return False
-        return self.terms >= 4 * emit.UNROLL and 4 * self.terms * self.length >= FETCHED_BYTES
+        if not (is_number(self.terms) and is_number(self.length)):
+            return False
+        if (self.isa.halves and (copied is not None or self.strip > 1)) or self.evicts:
+            return False
+        far = FETCHED_BYTES if copied is None else FAR_MAP
+        return self.terms >= 4 * emit.UNROLL and 4 * self.terms * self.length >= far
 
     def _fetched_in_place(
         self,
@@ -197,13 +193,14 @@ class ProductReads:
         """The walk of a tile, of which the number and the number of all are given, that fetches the next panel.
 
         The rows of a map are so far apart that hardware takes none of the next panel's lines for the next of a stream.
+        Of a strip of panels, each fetches that of the next strip.
         """
         found, (run, _, starts, _) = self.found, panel
         flat = arguments.flat(found.vectors.load.source)
 
         def fetch(term: tirx.Expr) -> None:
             for start in starts:
-                next_ = (found.columns, start + index(run.size * self.isa.lanes))
+                next_ = (found.columns, start + index(self.strip * run.size * self.isa.lanes))
                 where = at(found.vectors.form, [*place, next_, (found.terms, term)])
                 if where is not None:
                     emit.prefetch(flat, where)
@@ -211,7 +208,7 @@ class ProductReads:
         sum_ = (tile[0], typical(tile[1]))
         unroll = self.unroll
         return lambda count, step: walk(
-            count, fetching_shares(step, self.terms, self.terms, fetch, sum_=sum_, unroll=unroll)
+            count, fetching_shares(step, self.terms, found.terms.length, fetch, sum_=sum_, unroll=unroll)
         )
 
     def _packed_base(self, packing: Panels | PairPanels, place: Place) -> tirx.Expr:
@@ -222,95 +219,3 @@ class ProductReads:
             if side.form.steps[axis.loops[0]]:
                 total = total * index(axis.length) + value
         return total * index(packing.block)
-
-    def copy_short(self, arguments: Arguments, place: Place, start: tirx.Expr) -> tirx.Buffer:
-        """Copy a panel of one vector, which columns may not fill, term by term; zeros follow them."""
-        found, lanes = self.found, self.isa.lanes
-        copied = emit.scratch(found.terms.length * lanes)
-        row = found.columns.step(found.vectors.form) == 1
-
-        def take(length: int, kind: str) -> None:
-            with emit.loop(found.terms.length) as term:
-                if not is_number(length):
-                    emit.put(copied, emit.zeros(lanes), term * index(lanes), lanes)
-                with emit.loop(length, kind) as lane:
-                    here = [*place, (found.columns, start + lane), (found.terms, term)]
-                    build.buffer_store(copied, self._element(arguments, here), [term * index(lanes) + lane])
-
-        fits = index(self.length) >= index(lanes)
-        emit.either(fits, lambda: take(lanes, "vectorized" if row else "serial"), lambda: take(self.length, "serial"))
-        return copied
-
-    def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
-        """Copy a panel of the vectors, term by term."""
-        found, lanes = self.found, self.isa.lanes
-        width = len(starts) * lanes
-        copied = emit.scratch(found.terms.length * width)
-        row = found.columns.step(found.vectors.form) == 1
-        known = is_number(self.length)
-        widths = [self.edge if self.edge and column == len(starts) - 1 else lanes for column in range(len(starts))]
-        widths = [min(used, self.length) if known else used for used in widths]
-        if not row and self._terms_in_a_row():
-            self._copy_turned(arguments, place, list(zip(starts, widths, strict=True)), copied)
-            return copied
-        with emit.loop(found.terms.length) as term:
-            for column, (start, used) in enumerate(zip(starts, widths, strict=True)):
-                to = term * index(width) + index(column * lanes)
-                if known and self.length < lanes:
-                    emit.put(copied, emit.zeros(lanes), to, lanes)
-                with emit.loop(used, "vectorized" if row else "serial") as lane:
-                    here = [*place, (found.columns, start + lane), (found.terms, term)]
-                    build.buffer_store(copied, self._element(arguments, here), [to + lane])
-        return copied
-
-    def _terms_in_a_row(self) -> bool:
-        """Whether the vectors' side has at least a vector of terms one after the other in memory, for each column."""
-        side, terms = self.found.vectors, self.found.terms
-        return (
-            side.value is None
-            and is_number(terms.length)
-            and terms.length >= self.isa.lanes >= FEWEST_LANES
-            and terms.step(side.form) == 1
-        )
-
-    def _copy_turned(
-        self, arguments: Arguments, place: Place, columns: Sequence[tuple[tirx.Expr, int]], copied: tirx.Buffer
-    ) -> None:
-        """Copy a panel of columns whose terms are in a row, in square blocks; `columns` are starts and used lanes.
-
-        The last block of terms may overlap the one before. Lanes that no column has get the last one's numbers.
-        """
-        found, lanes = self.found, self.isa.lanes
-        flat, width = arguments.flat(found.vectors.load.source), len(columns) * lanes
-        with emit.loop(-(-self.terms // lanes)) as block:
-            begin = emit.bound(tirx.min(block * index(lanes), index(self.terms - lanes)))
-            for column, (start, used) in enumerate(columns):
-                rows = [emit.registers(1, lanes) for _ in range(lanes)]
-                for i, register in enumerate(rows):
-                    here = [*place, (found.columns, start + index(min(i, used - 1))), (found.terms, begin)]
-                    where = at(found.vectors.form, here)
-                    assert where is not None
-                    emit.put(register, emit.vector(flat, where, lanes), index(0), lanes)
-                for i, register in enumerate(transposed(rows, lanes)):
-                    to = (begin + index(i)) * index(width) + index(column * lanes)
-                    emit.put(copied, emit.vector(register, index(0), lanes), to, lanes)
-
-    def _element(self, arguments: Arguments, place: Place) -> tirx.Expr:
-        """A number of the vectors' side, read or computed."""
-        side = self.found.vectors
-        if side.value is not None:
-            return self.value(arguments, side.value, place)
-        where = at(side.form, place)
-        assert where is not None
-        return arguments.flat(side.load.source)[where]
-
-    def value(self, arguments: Arguments, value: tirx.Expr, place: Place) -> tirx.Expr:
-        """A computed number of the vectors' side."""
-
-        def load(read: TensorLoad) -> tirx.Expr:
-            form = offset(read.indices, read.source, self.kernel.loops)
-            where = None if form is None else at(form, place)
-            assert where is not None
-            return arguments.flat(read.source)[where]
-
-        return substituted(value, [], load)

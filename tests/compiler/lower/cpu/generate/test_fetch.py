@@ -113,6 +113,21 @@ def test_maps_read_in_place_fetch_the_next_panel_and_agree(
 
 
 @pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(("inputs", "outputs"), [(21, 40), (96, 130)], ids=["a strip", "copies"])
+def test_maps_read_in_strips_or_copied_fetch_the_next_ones_and_agree(
+    cpu: str, inputs: int, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last strip may have fewer panels. Outputs are fetched, too, which are as large in both cases."""
+    case = pointwise(20, 21, inputs=inputs, outputs=outputs)
+    fetched = []
+    for bytes_ in (1 << 30, 0):
+        monkeypatch.setattr(product_reads, "FETCHED_BYTES", bytes_)
+        monkeypatch.setattr(product_reads, "FAR_MAP", bytes_)
+        fetched.append(fetched_in(lambda: check(cpu, case), monkeypatch))
+    assert fetched[0] < fetched[1]
+
+
+@pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize("size", [(14, 14), (23,)], ids=["rows of pixels", "one row"])
 def test_narrow_maps_fetch_the_next_pixels_and_agree(
     cpu: str, size: tuple[int, ...], monkeypatch: pytest.MonkeyPatch

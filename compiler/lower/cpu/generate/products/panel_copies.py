@@ -1,0 +1,178 @@
+"""Copies of panels of a product's vectors: whether they pay, and how they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset, substituted
+from heterocc.compiler.lower.cpu.generate.products.product_form import Product
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import most_lines
+from heterocc.compiler.lower.cpu.generate.transposes import FEWEST_LANES, transposed
+from heterocc.compiler.lower.cpu.sizes import is_number, typical
+
+COPIED_ROWS = 128
+"""The smallest number of rows for which panels are copied because loads from rows at uneven places are slow; if the
+places are even, of twice as many."""
+
+EVEN = 64
+"""The bytes of a cache line: rows at multiples of it are at even places."""
+
+CROSSING_LANES = 8
+"""Vectors of fewer lanes cross a line of the cache less often: their rows are read in place."""
+
+
+class PanelCopies:
+    """Copies of panels of the vectors' side of a product, of `length` columns.
+
+    `edge` are the lanes of a last vector that they fill in part, or 0.
+    """
+
+    any_length = True
+    """Whether rows may be shorter than a vector if their length is known only at run time."""
+
+    kernel: Kernel
+    found: Product
+    isa: Isa
+    length: int
+    edge: int
+
+    @property
+    def terms(self) -> int:
+        """The number of steps of the reduction."""
+        return self.found.terms.length
+
+    @property
+    def distance(self) -> int:
+        """The distance in bytes between the rows of the vectors, one for each term; 0 if there is one only."""
+        return 4 * abs(typical(self.found.terms.step(self.found.vectors.form) or 0))
+
+    @property
+    def evicts(self) -> bool:
+        """Whether the rows that a panel reads evict each other from a second-level cache.
+
+        Rows whose distance is a multiple of a large power of two map to few of its sets.
+        """
+        return self.distance > 0 and typical(self.found.terms.length) > most_lines(self.distance)
+
+    def must_copy(self) -> bool:
+        """Whether panels of the vectors are copied before use."""
+        side = self.found.vectors
+        if side.value is not None:
+            return True
+        if self.found.columns.step(side.form) != 1:
+            return True
+        if (is_number(self.length) or not self.any_length) and self.length < self.isa.lanes:
+            return True
+        return self.evicts or self._slow_in_place()
+
+    def _slow_in_place(self) -> bool:
+        """Whether a copy, shared by many rows, is read so much faster than rows in place that it pays.
+
+        Most vectors of rows at uneven places cross a line of the cache, and each row is in a page of its own: 1x1
+        convolutions of 256 channels at 50x38 take 0.9 of the time with a copy (measured on an Intel CPU). Where vectors
+        are computed in halves, multiply-adds take long enough to hide the loads.
+        """
+        fixed = is_number(self.length) and is_number(self.terms)
+        if not fixed or self.isa.lanes < CROSSING_LANES or self.isa.halves:
+            return False
+        return typical(self.found.rows.length) >= (COPIED_ROWS if self.distance % EVEN else 2 * COPIED_ROWS)
+
+    def copy_short(self, arguments: Arguments, place: Place, start: tirx.Expr) -> tirx.Buffer:
+        """Copy a panel of one vector, which columns may not fill, term by term; zeros follow them."""
+        found, lanes = self.found, self.isa.lanes
+        copied = emit.scratch(found.terms.length * lanes)
+        row = found.columns.step(found.vectors.form) == 1
+
+        def take(length: int, kind: str) -> None:
+            with emit.loop(found.terms.length) as term:
+                if not is_number(length):
+                    emit.put(copied, emit.zeros(lanes), term * index(lanes), lanes)
+                with emit.loop(length, kind) as lane:
+                    here = [*place, (found.columns, start + lane), (found.terms, term)]
+                    build.buffer_store(copied, self._element(arguments, here), [term * index(lanes) + lane])
+
+        fits = index(self.length) >= index(lanes)
+        emit.either(fits, lambda: take(lanes, "vectorized" if row else "serial"), lambda: take(self.length, "serial"))
+        return copied
+
+    def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
+        """Copy a panel of the vectors, term by term."""
+        found, lanes = self.found, self.isa.lanes
+        width = len(starts) * lanes
+        copied = emit.scratch(found.terms.length * width)
+        row = found.columns.step(found.vectors.form) == 1
+        known = is_number(self.length)
+        widths = [self.edge if self.edge and column == len(starts) - 1 else lanes for column in range(len(starts))]
+        widths = [min(used, self.length) if known else used for used in widths]
+        if not row and self._terms_in_a_row():
+            self._copy_turned(arguments, place, list(zip(starts, widths, strict=True)), copied)
+            return copied
+        with emit.loop(found.terms.length) as term:
+            for column, (start, used) in enumerate(zip(starts, widths, strict=True)):
+                to = term * index(width) + index(column * lanes)
+                if known and self.length < lanes:
+                    emit.put(copied, emit.zeros(lanes), to, lanes)
+                with emit.loop(used, "vectorized" if row else "serial") as lane:
+                    here = [*place, (found.columns, start + lane), (found.terms, term)]
+                    build.buffer_store(copied, self._element(arguments, here), [to + lane])
+        return copied
+
+    def _terms_in_a_row(self) -> bool:
+        """Whether the vectors' side has at least a vector of terms one after the other in memory, for each column."""
+        side, terms = self.found.vectors, self.found.terms
+        return (
+            side.value is None
+            and is_number(terms.length)
+            and terms.length >= self.isa.lanes >= FEWEST_LANES
+            and terms.step(side.form) == 1
+        )
+
+    def _copy_turned(
+        self, arguments: Arguments, place: Place, columns: Sequence[tuple[tirx.Expr, int]], copied: tirx.Buffer
+    ) -> None:
+        """Copy a panel of columns whose terms are in a row, in square blocks; `columns` are starts and used lanes.
+
+        The last block of terms may overlap the one before. Lanes that no column has get the last one's numbers.
+        """
+        found, lanes = self.found, self.isa.lanes
+        flat, width = arguments.flat(found.vectors.load.source), len(columns) * lanes
+        with emit.loop(-(-self.terms // lanes)) as block:
+            begin = emit.bound(tirx.min(block * index(lanes), index(self.terms - lanes)))
+            for column, (start, used) in enumerate(columns):
+                rows = [emit.registers(1, lanes) for _ in range(lanes)]
+                for i, register in enumerate(rows):
+                    here = [*place, (found.columns, start + index(min(i, used - 1))), (found.terms, begin)]
+                    where = at(found.vectors.form, here)
+                    assert where is not None
+                    emit.put(register, emit.vector(flat, where, lanes), index(0), lanes)
+                for i, register in enumerate(transposed(rows, lanes)):
+                    to = (begin + index(i)) * index(width) + index(column * lanes)
+                    emit.put(copied, emit.vector(register, index(0), lanes), to, lanes)
+
+    def _element(self, arguments: Arguments, place: Place) -> tirx.Expr:
+        """A number of the vectors' side, read or computed."""
+        side = self.found.vectors
+        if side.value is not None:
+            return self.value(arguments, side.value, place)
+        where = at(side.form, place)
+        assert where is not None
+        return arguments.flat(side.load.source)[where]
+
+    def value(self, arguments: Arguments, value: tirx.Expr, place: Place) -> tirx.Expr:
+        """A computed number of the vectors' side."""
+
+        def load(read: TensorLoad) -> tirx.Expr:
+            form = offset(read.indices, read.source, self.kernel.loops)
+            where = None if form is None else at(form, place)
+            assert where is not None
+            return arguments.flat(read.source)[where]
+
+        return substituted(value, [], load)
