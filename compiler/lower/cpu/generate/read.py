@@ -108,7 +108,7 @@ Combine = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
 class Fold(Nest):
     """out[places] = after(value combined over all terms), in float32.
 
-    `combine(so far, value)` is a sum, maximum or minimum, and `start` its neutral element. `loops` are the
+    `combine(so far, value)` is a sum, product, maximum or minimum, and `start` its neutral element. `loops` are the
     reduction's. Stages `before` do not depend on the result, those `after` do.
     """
 
@@ -192,7 +192,7 @@ def read_gated(function: tirx.PrimFunc, weights: Collection[int]) -> tuple[Kerne
 
 
 def read_fold(function: tirx.PrimFunc) -> Fold | None:
-    """Read a kernel; None unless it is one sum, maximum or minimum with padding before and an elementwise epilogue."""
+    """Read a kernel; None unless it is one combination of all terms with padding before, elementwise epilogue after."""
     parts = _parts(function)
     if parts is None:
         return None
@@ -212,7 +212,7 @@ class Combination:
 
 
 def combination(block: BlockView) -> Combination | None:
-    """Read a block as a sum, maximum or minimum of float32; None if it is none of these."""
+    """Read a block as a sum, product, maximum or minimum of float32; None if it is none of these."""
     total, start = block.store.value, getattr(block.block.init, "value", None)
     combine = next((c for kind, (c, _) in _COMBINE.items() if isinstance(total, kind)), None)
     if combine is None or not isinstance(start, tirx.FloatImm) or dtype_of(total) != "float32":
@@ -227,6 +227,7 @@ def combination(block: BlockView) -> Combination | None:
 
 _COMBINE: dict[type, tuple[Combine, float]] = {
     tirx.Add: (lambda a, b: a + b, 0.0),
+    tirx.Mul: (lambda a, b: a * b, 1.0),
     tirx.Max: (tirx.max, -math.inf),
     tirx.Min: (tirx.min, math.inf),
 }

@@ -1,4 +1,4 @@
-"""Generation of sums, maxima and minima over any axes, in vectors along a row of outputs, of terms, or of both.
+"""Generation of sums, products, maxima and minima over any axes, in vectors along a row of outputs, terms, or both.
 
 A row of terms is combined in several vector accumulators, which are then combined by halves; its last terms use shorter
 vectors. Few outputs that follow the terms in memory (sums of the columns of a narrow table) do not fill vectors: these

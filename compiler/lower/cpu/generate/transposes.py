@@ -1,9 +1,9 @@
 """Generation of maps with transposed inputs: square blocks are transposed in registers.
 
 A block of as many rows as a vector has lanes is loaded row by row, transposed by log2(lanes) stages of shuffles of two
-vectors, and stored row by row. Blocks follow the output's rows, so that these are written in order. What is read under
-a condition, as padding is, may lie outside an array: a block that reaches beyond its memory is copied at first, element
-by element.
+vectors, and stored row by row. Blocks follow the output's rows, so that these are written in order. If they leave few
+rows, these are read element by element, more by a block that overlaps another. What is read under a condition, as
+padding is, may lie outside an array: a block that reaches beyond its memory is copied at first, element by element.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest
-from heterocc.compiler.lower.cpu.sizes import exceeds, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
 
 FEWEST_LANES = 4
 MOST_LANES = 16
 """The limit on rows of a block: vectors of bytes have more lanes than there are registers."""
+
+MOST_LEFT = 3
+"""The limit on rows of the output that are read element by element: a row takes about a quarter of a block's time."""
 
 MOST_TURNED = 2
 """The limit on transposed arrays of a map: each needs as many registers as a vector has lanes."""
@@ -45,6 +48,14 @@ class Turned:
     reads: tuple[tuple[TensorLoad, Linear], ...]
     lanes: int
     conditional: bool
+
+    @property
+    def left(self) -> int:
+        """The rows of the output that whole blocks leave, if they are so few that they are read element by element."""
+        length = self.across.length
+        if self.conditional or not is_number(length) or length % self.lanes > MOST_LEFT:
+            return 0
+        return length % self.lanes
 
 
 def find_turned(nest: Nest, along: Axis, lanes: int) -> Turned | None:
@@ -111,7 +122,20 @@ def write_turned(nest: Nest, arguments: Arguments, found: Turned, kind: str) -> 
         def band(number: tirx.Expr, part: tirx.Expr) -> None:
             row = _start(number, found.across.length, lanes)
             with emit.share_loop(part, parts, blocks) as block:
-                _write_block(nest, arguments, found, place, row, _start(block, found.along.length, lanes))
+                column = _start(block, found.along.length, lanes)
+
+                def turn() -> None:
+                    _write_block(nest, arguments, found, place, row, column)
+
+                def read() -> None:
+                    for i in range(found.left):
+                        left = index(found.across.length - found.left + i)
+                        _store_row(nest, arguments, found, (place, left, column))
+
+                if found.left:
+                    emit.either(number < index(bands - 1), turn, read)
+                else:
+                    turn()
 
         if few:
             with emit.loop(bands) as number:
@@ -202,11 +226,24 @@ def _turn_block(
             emit.put(register, vector(number, i), index(0), lanes)
         turned.append((form, load, transposed(rows, lanes, dtype_of(load))))
     for i in range(lanes):
-        kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
-        with emit.loop(lanes, "vectorized") as lane:
-            here = _with_registers(nest, [(form, load, rows[i][lane]) for form, load, rows in turned])
-            at_lane = [*place, (found.along, column + lane), (found.across, row + index(i))]
-            Element(here, arguments, None, kept, at_lane, lane).store()
+        rows_at = [(form, load, rows[i]) for form, load, rows in turned]
+        _store_row(nest, arguments, found, (place, row + index(i), column), rows_at)
+
+
+def _store_row(
+    nest: Nest,
+    arguments: Arguments,
+    found: Turned,
+    where: tuple[Place, tirx.Expr, tirx.Expr],
+    turned: Sequence[tuple[Linear, TensorLoad, tirx.Buffer]] = (),
+) -> None:
+    """Store a vector of a row of the output, of which `turned` are the transposed loads that are in registers."""
+    place, row, column = where
+    kept = {n: emit.registers(1, found.lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
+    with emit.loop(found.lanes, "vectorized") as lane:
+        here = _with_registers(nest, [(form, load, register[lane]) for form, load, register in turned])
+        at_lane = [*place, (found.along, column + lane), (found.across, row)]
+        Element(here, arguments, None, kept, at_lane, lane).store()
 
 
 def _with_registers(nest: Nest, values: Sequence[tuple[Linear, TensorLoad, tirx.Expr]]) -> Nest:

@@ -35,7 +35,7 @@ from heterocc.compiler.lower.cpu.generate.maps.interleaves import find_interleav
 from heterocc.compiler.lower.cpu.generate.maps.linear_reads import with_linear_reads
 from heterocc.compiler.lower.cpu.generate.maps.pieces import bare, cuts_along, with_value
 from heterocc.compiler.lower.cpu.generate.maps.repeats import find_repeated, write_repeated
-from heterocc.compiler.lower.cpu.generate.maps.seconds import every_second
+from heterocc.compiler.lower.cpu.generate.maps.spaced import spaced
 from heterocc.compiler.lower.cpu.generate.maps.tables import find_table, write_table
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset, substituted
@@ -45,9 +45,11 @@ from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_t
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
 
 PARALLEL_ELEMENTS = 1 << 16
-"""The smallest number of elements that is divided among threads; one with a function counts as `FUNCTION`."""
+"""The smallest number of elements that is divided among threads. A function of an element counts as `FUNCTION` more, a
+number that is read at a place from a table, as resizing does, as `GATHERED`."""
 
 FUNCTION = 8
+GATHERED = 4
 TASKS = 16
 """The smallest number of pieces of a long axis, if there are no other loops to divide among threads."""
 
@@ -237,8 +239,17 @@ class _Writer:
             nest.axis(range(len(nest.loops) - 1)), nest.axis([len(nest.loops) - 1]), (0, nest.extents[-1])
         )
         functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
-        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions)
+        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + GATHERED * self._gathered())
         self.heavy = functions > 0
+
+    def _gathered(self) -> int:
+        """How many numbers of an element are read at places along the axis that are read from memory themselves."""
+        count = 0
+        for stage in self.nest.after:
+            along = [stage.iters[n] for n in self.shape.axis.loops]
+            places = [i for load in loads(stage.value) for i in load.indices if loads(i)]
+            count += sum(any(uses(place, v) for v in along) for place in places)
+        return count
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -304,10 +315,10 @@ class _Writer:
     ) -> None:
         nest = nest or self.nest
         kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
-        seconds = every_second(nest, arguments, self.shape.axis, [*fixed, (self.shape.axis, start)], lanes)
+        apart = spaced(nest, arguments, self.shape.axis, [*fixed, (self.shape.axis, start)], lanes)
         with emit.loop(lanes, "vectorized") as lane:
             place = [*fixed, (self.shape.axis, start + lane)]
-            Element(seconds(lane), arguments, None, kept, place, lane).store()
+            Element(apart(lane), arguments, None, kept, place, lane).store()
 
     def _walk(
         self,

@@ -189,14 +189,14 @@ def test_nearest_pixels_of_a_map_enlarged_by_a_whole_factor_agree(cpu: str, time
 
 
 @pytest.mark.parametrize("cpu", runnable())
-@pytest.mark.parametrize("width", [8, 33, 70])
-def test_every_second_number_is_shuffled_and_agrees(cpu: str, width: int) -> None:
-    x, y = floats(3, width), floats(3, (width + 1) // 2)
+@pytest.mark.parametrize(("width", "step"), [(8, 2), (33, 2), (70, 2), (64, 3), (131, 3), (64, 4), (70, 4)])
+def test_numbers_a_step_apart_are_shuffled_and_agree(cpu: str, width: int, step: int) -> None:
+    x, y = floats(3, width), floats(3, -(-width // step))
     nodes = [node("Slice", ["x", "from", "to", "axes", "step"], ["s"]), node("Sub", ["s", "y"], ["z"])]
-    weights = {"from": np.array([0]), "to": np.array([width]), "axes": np.array([1]), "step": np.array([2])}
+    weights = {"from": np.array([0]), "to": np.array([width]), "axes": np.array([1]), "step": np.array([step])}
     kernel = Generated(nodes, {"x": x, "y": y}, weights, target_of(cpu))
     assert kernel.done is not None and "Shuffle" in kernel.done[0].script()
-    check(kernel, x[:, ::2] - y)
+    check(kernel, x[:, ::step] - y)
 
 
 @pytest.mark.parametrize("cpu", runnable())
@@ -207,6 +207,15 @@ def test_a_map_reduced_by_a_whole_factor_is_one_kernel_that_agrees(cpu: str, mod
     kernel = Generated(nodes, {"x": x}, {"f": np.array([1, 1, 0.5, 0.5], np.float32)}, target_of(cpu))
     means = x.astype(np.float64).reshape(1, 3, 10, 2, 25, 2).mean((3, 5))
     check(kernel, means if mode == "linear" else x[:, :, ::2, ::2])
+
+
+@pytest.mark.parametrize(("channels", "shared"), [(3, False), (12, True)])
+def test_threads_share_what_is_read_at_places_from_a_table_before_other_maps(channels: int, shared: bool) -> None:
+    x = floats(1, channels, 20, 31)
+    nodes = [node("Resize", ["x", "", "f"], ["y"], mode="linear")]
+    kernel = Generated(nodes, {"x": x}, {"f": np.array([1, 1, 1, 2], np.float32)}, target_of(runnable()[0]))
+    assert kernel.done is not None
+    assert ("parallel" in kernel.done[0].script()) == shared
 
 
 def test_rows_chosen_by_number_are_read_in_vectors() -> None:

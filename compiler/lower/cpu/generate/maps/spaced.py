@@ -1,4 +1,7 @@
-"""Loads of every second number, as in slices with step 2, from two vectors and a shuffle instead of one by one."""
+"""Loads of every second, third or fourth number, as in slices with a step and images with channels last.
+
+They are shuffled from as many vectors instead of loaded one by one.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,17 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
+from heterocc.compiler.lower.cpu.sizes import is_number
 
 FEWEST_LANES = 4
 """The shortest vectors for which this pays."""
 
+MOST_APART = 4
+"""The largest distance of numbers: of so many vectors one is made."""
 
-def every_second(nest: Nest, arguments: Arguments, axis: Axis, place: Place, lanes: int) -> Callable[[tirx.Expr], Nest]:
-    """Load every second number for the vector that begins at `place`; the result reads those of a lane.
+
+def spaced(nest: Nest, arguments: Arguments, axis: Axis, place: Place, lanes: int) -> Callable[[tirx.Expr], Nest]:
+    """Load the numbers of the vector that begins at `place` that are apart in memory; the result reads those of a lane.
 
     Stages with a condition stay as they are: they may not read at all places.
     """
@@ -30,12 +37,13 @@ def every_second(nest: Nest, arguments: Arguments, axis: Axis, place: Place, lan
         for load in loads(stage.value):
             known = nest.argument(load.source) is not None and dtype_of(load) == "float32"
             form = offset(load.indices, load.source, stage.iters) if known else None
-            if form is None or axis.step(form) != 2:
+            apart = axis.step(form) if form is not None else None
+            if form is None or apart is None or not is_number(apart) or not 2 <= apart <= MOST_APART:
                 continue
             where = at(form, place)
             assert where is not None
             register = emit.registers(1, lanes)
-            emit.put(register, _seconds(arguments.flat(load.source), where, lanes), index(0), lanes)
+            emit.put(register, _every(apart, arguments.flat(load.source), where, lanes), index(0), lanes)
             held.append((load, register))
 
     def at_lane(lane: tirx.Expr) -> Nest:
@@ -50,7 +58,9 @@ def every_second(nest: Nest, arguments: Arguments, axis: Axis, place: Place, lan
     return at_lane
 
 
-def _seconds(flat: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:
-    """Every second number from `start`. The second vector ends with the last one, so that no number beyond is read."""
-    halves = [emit.vector(flat, start + index(begin), lanes) for begin in (0, lanes - 1)]
-    return tirx.Shuffle(halves, [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)])
+def _every(apart: int, flat: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:
+    """Numbers from `start`, each `apart` from the next. The last vector that is read ends with the last of them."""
+    begins = [*(n * lanes for n in range(apart - 1)), (apart - 1) * (lanes - 1)]
+    wanted = (lane * apart for lane in range(lanes))
+    numbers = [place if place < begins[-1] else place - begins[-1] + (apart - 1) * lanes for place in wanted]
+    return tirx.Shuffle([emit.vector(flat, start + index(begin), lanes) for begin in begins], numbers)
