@@ -48,6 +48,9 @@ _ARM_EXTRA = frozenset(["dotprod", "fullfp16", "lse", "bf16", "i8mm"])
 ZEN4 = "znver4"
 """LLVM's name of the CPUs with AVX-512 that compute vectors of 512 bits in two halves."""
 
+ZEN5 = "znver5"
+"""LLVM's name of CPUs whose third-level cache is as near as that of Zen 4."""
+
 BASELINE: Mapping[str, frozenset[str]] = {
     "x86_64": frozenset(["cmov", "cx8", "fxsr", "mmx", "sse", "sse2"]),
     "aarch64": frozenset(["fp-armv8", "neon"]),
@@ -149,8 +152,8 @@ def parse_cpuinfo(text: str, *, arch: str, cores: int, clock: float | None) -> H
     name = fields.get("model name") or arch
     features = cpu_features(text, arch)
     # Of AMD's family 19h, Zen 3 lacks AVX-512.
-    is_zen4 = fields.get("vendor_id") == "AuthenticAMD" and fields.get("cpu family") == "25" and "avx512f" in features
-    model = ZEN4 if is_zen4 else None
+    is_known = fields.get("vendor_id") == "AuthenticAMD" and "avx512f" in features
+    model = {"25": ZEN4, "26": ZEN5}.get(fields.get("cpu family", "")) if is_known else None
     return HostCpu(arch, name, features, max(1, cores), clock or nominal or 2e9, model)
 
 

@@ -63,9 +63,12 @@ def test_an_arm_cpu_is_generic_with_features() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "flags", "model"), [("25", " avx512f", "znver4"), ("25", "", None), ("26", " avx512f", None)]
+    ("family", "flags", "model"),
+    [("25", " avx512f", "znver4"), ("25", "", None), ("26", " avx512f", "znver5"), ("23", " avx512f", None)],
 )
-def test_a_cpu_that_computes_halves_of_vectors_is_named(family: str, flags: str, model: str | None) -> None:
+def test_a_cpu_whose_code_differs_from_that_for_others_with_its_features_is_named(
+    family: str, flags: str, model: str | None
+) -> None:
     text = f"vendor_id : AuthenticAMD\ncpu family : {family}\nmodel name : AMD EPYC\nflags : avx2 fma{flags}\n"
     cpu = parse_cpuinfo(text, arch="x86_64", cores=4, clock=None)
     assert cpu.model == model and cpu.target.get("model") == model

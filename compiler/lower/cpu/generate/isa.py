@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import tvm
 
-from heterocc.compiler.devices.host import ZEN4
+from heterocc.compiler.devices.host import ZEN4, ZEN5
 from heterocc.compiler.lower.choices import Choose, best
 from heterocc.compiler.lower.cpu.sizes import typical
 from heterocc.compiler.lower.cpu.target import triple_of, vector_lanes
@@ -32,9 +32,10 @@ class Isa:
     `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
     factors of products of float32 are rounded to bfloat16. `masks` is whether some lanes of a vector can be read and
     stored, where the others may be outside the memory. `halves` is whether the CPU computes vectors in two halves, so
-    that half as long ones take half the time. `fast_math` is whether faster ways with larger rounding errors
-    may be taken. `choose` picks one of the options that the models of a kernel's time find close. `weights_of` gives
-    the weights that calls of the kernel have for an argument, by its number; none if they are not known.
+    that half as long ones take half the time. `near_cache` is whether it reads its third-level cache about as fast as
+    its second-level one. `fast_math` is whether faster ways with larger rounding errors may be taken. `choose` picks
+    one of the options that the models of a kernel's time find close. `weights_of` gives the weights that calls of the
+    kernel have for an argument, by its number; none if they are not known.
     """
 
     lanes: int
@@ -44,6 +45,7 @@ class Isa:
     bfloat: bool = False
     masks: bool = False
     halves: bool = False
+    near_cache: bool = False
     fast_math: bool = False
     choose: Choose = field(default=best, compare=False, repr=False)
     weights_of: Callable[[int], Sequence[np.ndarray]] = field(default=lambda _: (), compare=False, repr=False)
@@ -71,8 +73,9 @@ def isa_of(target: Target) -> Isa:
     lanes = vector_lanes(target)
     arm = (triple_of(target) or "").startswith(("aarch64", "arm64"))
     wide = lanes >= 16
-    halves = wide and ZEN4 in (target.attrs.get("model"), target.attrs.get("mcpu"))
-    return Isa(lanes, 32 if arm or wide else 16, _dot(target, lanes, arm), masks=wide, halves=halves)
+    names = {target.attrs.get("model"), target.attrs.get("mcpu")}
+    halves, near = wide and ZEN4 in names, wide and not names.isdisjoint((ZEN4, ZEN5))
+    return Isa(lanes, 32 if arm or wide else 16, _dot(target, lanes, arm), masks=wide, halves=halves, near_cache=near)
 
 
 def has_pairs(target: Target) -> bool:
