@@ -46,7 +46,7 @@ from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typic
 
 PARALLEL_ELEMENTS = 1 << 16
 """The smallest number of elements that is divided among threads. A function of an element counts as `FUNCTION` more, a
-number that is read at a place from a table, as resizing does, as `GATHERED`."""
+number that is read at a place from a table, as resizing does, as `GATHERED`, or as one where a vector has one place."""
 
 FUNCTION = 8
 GATHERED = 4
@@ -239,16 +239,16 @@ class _Writer:
             nest.axis(range(len(nest.loops) - 1)), nest.axis([len(nest.loops) - 1]), (0, nest.extents[-1])
         )
         functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
-        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + GATHERED * self._gathered())
+        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + self._looked_up())
         self.heavy = functions > 0
 
-    def _gathered(self) -> int:
-        """How many numbers of an element are read at places along the axis that are read from memory themselves."""
+    def _looked_up(self) -> int:
+        """What numbers count that are read at places that are read from memory themselves."""
         count = 0
         for stage in self.nest.after:
             along = [stage.iters[n] for n in self.shape.axis.loops]
             places = [i for load in loads(stage.value) for i in load.indices if loads(i)]
-            count += sum(any(uses(place, v) for v in along) for place in places)
+            count += sum(GATHERED if any(uses(place, v) for v in along) else 1 for place in places)
         return count
 
     def write(self, arguments: Arguments) -> None:
