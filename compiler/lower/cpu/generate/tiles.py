@@ -213,8 +213,8 @@ def edge_lanes(rows: int, length: int, isa: Isa) -> int:
 
 
 EDGE_SPARE = 2
-"""Registers that a tile with a narrower last vector leaves free: with fewer LLVM stores sums in each turn of a loop of less
-than four unrolled terms. Products of 46 terms took up to 2.4 times as long."""
+"""Registers that a tile with a narrower last vector leaves free: with fewer LLVM stores sums in each turn of a loop of
+less than four unrolled terms. Products of 46 terms took up to 2.4 times as long."""
 
 
 def edged_rows(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> int:
