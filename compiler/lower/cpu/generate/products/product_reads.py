@@ -153,7 +153,8 @@ class ProductReads(PanelCopies):
 
         It is one where few tiles read each number of a large map: if other threads wrote it, loads of one row after the
         other take half the time of those of UNROLL rows in turn (measured on an Intel CPU). Large tiles have as many as
-        leave no more than one term after the loop: with more, LLVM stores some of their sums in each turn.
+        leave no more than one term after the loop: with more, LLVM stores some of their sums in each turn. It does so
+        in loops over two or three terms if the last vector is narrower: these tiles have UNROLL or one.
         """
         side, columns = self.found.vectors, self.found.columns
         if not all(map(is_number, (self.terms, self.length, self.found.rows.length))):
@@ -164,7 +165,8 @@ class ProductReads(PanelCopies):
         few = self.terms >= MANY_TERMS and sum(r.count for r in self.row_runs) <= FEW_TILES
         if in_place and few and 4 * self.terms * self.length >= FETCHED_BYTES:
             return 1
-        return next(n for n in range(emit.UNROLL, 0, -1) if self.terms % n <= 1)
+        numbers = (emit.UNROLL, 1) if self.edge else range(emit.UNROLL, 0, -1)
+        return next(n for n in numbers if self.terms % n <= 1)
 
     def _reads_far(self, panel: _Panel) -> bool:
         """Whether panels are read or copied, one after the other, from rows that a second-level cache may not hold.
