@@ -85,8 +85,7 @@ def generate_along_channels(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
     costs: Costs = [(limit, None), *((writer.cycles, writer) for writer in writers(kernel, found, isa.decided))]
     options = _beside_schedule(costs) if left else close(costs)
     name = "the schedule or vectors along channels" if left else "vectors along channels"
-    long = DenseRows(kernel, found, isa.decided).row_bytes > COPY_BYTES
-    options = _with_in_place(options, costs) if long else options
+    options = _with_in_place(options, costs) if _is_long(kernel, found, isa.decided) else options
     writer = isa.choose(name, _with_blocks(options, costs, kernel, found, isa.decided))
     if writer is None:
         return None
@@ -101,6 +100,11 @@ def _beside_schedule(costs: Costs) -> list[_Writer | None]:
         others = [writer for cost, writer in ordered if writer is not None and cost <= SCHEDULED_GAIN * ordered[0][0]]
         options = ranked(None, [*options, *others[:MOST_BESIDE_SCHEDULE]])
     return options
+
+
+def _is_long(kernel: Kernel, found: Convolution, isa: Isa) -> bool:
+    """Whether what is copied for one row of outputs does not stay in a near cache."""
+    return DenseRows(kernel, found, isa).row_bytes > COPY_BYTES
 
 
 def _with_in_place(options: list[_Writer | None], costs: Costs) -> list[_Writer | None]:
@@ -127,8 +131,7 @@ def _with_blocks(
         return options
     blocks = InputBlocks(kernel, found, isa)
     cost, least = BLOCKS_TIME * blocks.cycles, min(cost for cost, _ in costs)
-    long = DenseRows(kernel, found, isa).row_bytes > COPY_BYTES
-    if (blocks.chunks > 1 and not long) or cost > BLOCKS_GAIN * least:
+    if (blocks.chunks > 1 and not _is_long(kernel, found, isa)) or cost > BLOCKS_GAIN * least:
         return options
     # Copied rows take more than pixels that are read side by side, and these are the likelier to gain.
     place = 0 if cost < least else 1 if blocks.pointwise else len(options)

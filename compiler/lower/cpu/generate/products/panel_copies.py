@@ -10,6 +10,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.fetch import LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset, substituted
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
@@ -20,10 +21,7 @@ from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 COPIED_ROWS = 128
 """The smallest number of rows for which panels are copied because loads from rows at uneven places are slow; if the
-places are even, of twice as many."""
-
-EVEN = 64
-"""The bytes of a cache line: rows at multiples of it are at even places."""
+places are even, multiples of a cache line, of twice as many."""
 
 CROSSING_LANES = 8
 """Vectors of fewer lanes cross a line of the cache less often: their rows are read in place."""
@@ -83,7 +81,7 @@ class PanelCopies:
         fixed = is_number(self.length) and is_number(self.terms)
         if not fixed or self.isa.lanes < CROSSING_LANES or self.isa.halves:
             return False
-        return typical(self.found.rows.length) >= (COPIED_ROWS if self.distance % EVEN else 2 * COPIED_ROWS)
+        return typical(self.found.rows.length) >= (COPIED_ROWS if self.distance % (4 * LINE) else 2 * COPIED_ROWS)
 
     def copy_short(self, arguments: Arguments, place: Place, start: tirx.Expr) -> tirx.Buffer:
         """Copy a panel of one vector, which columns may not fill, term by term; zeros follow them."""

@@ -118,7 +118,7 @@ class ProductReads(PanelCopies):
         Numbers are read once in a panel.
         """
         walk = self._fetched_weights(arguments, place, panel[:2], tiles)
-        return self._fetched_in_place(arguments, place, panel, tiles[1:], walk) if self._reads_far(panel) else walk
+        return self._fetched_next_panel(arguments, place, panel, tiles[1:], walk) if self._reads_far(panel) else walk
 
     def _fetched_weights(
         self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], tiles: tuple[Run, tirx.Expr, int]
@@ -165,8 +165,8 @@ class ProductReads(PanelCopies):
         few = self.terms >= MANY_TERMS and sum(r.count for r in self.row_runs) <= FEW_TILES
         if in_place and few and 4 * self.terms * self.length >= FETCHED_BYTES:
             return 1
-        numbers = (emit.UNROLL, 1) if self.edge else range(emit.UNROLL, 0, -1)
-        return next(n for n in numbers if self.terms % n <= 1)
+        counts = (emit.UNROLL, 1) if self.edge else range(emit.UNROLL, 0, -1)
+        return next(n for n in counts if self.terms % n <= 1)
 
     def _reads_far(self, panel: _Panel) -> bool:
         """Whether panels are read or copied, one after the other, from rows that a second-level cache may not hold.
@@ -184,7 +184,7 @@ class ProductReads(PanelCopies):
         far = FETCHED_BYTES if copied is None else FAR_MAP
         return self.terms >= 4 * emit.UNROLL and 4 * self.terms * self.length >= far
 
-    def _fetched_in_place(
+    def _fetched_next_panel(
         self,
         arguments: Arguments,
         place: Place,
