@@ -11,11 +11,12 @@ import platform
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.runtime.select.compat import CPU_FLAGS, cpu_features, plain_arch
+from heterocc.runtime.select.matrix_permission import permitted
 
 _V2 = frozenset(["crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"])
 _V3 = _V2 | frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"])
@@ -30,6 +31,8 @@ X86_LEVELS: Mapping[str, frozenset[str]] = {
 
 _X86_EXTRA = frozenset(
     [
+        "amx-int8",
+        "amx-tile",
         "avx512bf16",
         "avx512bitalg",
         "avx512fp16",
@@ -128,11 +131,15 @@ def x86_level(features: frozenset[str]) -> str:
 
 @functools.cache
 def host_cpu() -> HostCpu:
-    """The CPU of this machine, from /proc/cpuinfo; if that is missing, the baseline of its architecture."""
+    """The CPU of this machine, from /proc/cpuinfo; if that is missing, the baseline of its architecture.
+
+    It has no features that the system does not permit this process to use.
+    """
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return parse_cpuinfo(text, arch=platform.machine(), cores=affinity, clock=_max_clock())
+    cpu = parse_cpuinfo(text, arch=platform.machine(), cores=affinity, clock=_max_clock())
+    return replace(cpu, features=permitted(cpu.features))
 
 
 def parse_cpuinfo(text: str, *, arch: str, cores: int, clock: float | None) -> HostCpu:

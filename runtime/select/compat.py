@@ -14,6 +14,7 @@ from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Device, Producer, Variant
 from heterocc.runtime.execute.ort import OLDEST_TEXT, too_old
 from heterocc.runtime.native.tvm_libraries import tvm_version
+from heterocc.runtime.select.matrix_permission import permitted
 
 DriverReason = Callable[[Device], str | None]
 """The reason why a device cannot be used here (no driver, no such index, a capability missing), or None if it can.
@@ -120,11 +121,11 @@ class HostInfo:
 
 @functools.cache
 def host() -> HostInfo:
-    """The features of this machine; imports neither TVM nor ONNX Runtime."""
+    """The features of this machine that this process may use; imports neither TVM nor ONNX Runtime."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     arch = plain_arch(platform.machine())
-    return HostInfo(arch, cpu_features(text, arch), tvm_version())
+    return HostInfo(arch, permitted(cpu_features(text, arch)), tvm_version())
 
 
 @functools.cache

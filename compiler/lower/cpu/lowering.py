@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ from heterocc.compiler.lower.relax.separable import is_separable
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job, whole_job
 from heterocc.compiler.lower.tried import Tried
 from heterocc.compiler.lower.variables import Variables
+from heterocc.runtime.select.matrix_permission import is_matrix_feature
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -58,7 +60,7 @@ class CpuLowering:
             executable = build_executable(stages.entry, target, pipeline=PIPELINE, objects=objects)
         lowered = stages.lowered(
             shared_object(executable, triple_of(target)),
-            cpu_features=code_features(job.device.target or host_cpu().target),
+            cpu_features=_features(job.device, stages.scheduled.arrays.values()),
             alignment=1,
         )
         return with_narrow_weights(lowered, job)
@@ -118,12 +120,23 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
         param_names=tuple(name for name, _ in built.arrays),
         arranged=tuple(part.scheduled.arranged.get(name) for part in built.parts for name in part.scheduled.arrays),
         kernels=built.kernels,
-        cpu_features=code_features(job.device.target or host_cpu().target),
+        cpu_features=_features(job.device, (array for _, array in built.arrays)),
         alignment=1,
         sequences=built.bytecode.program.has_containers,
         dumps=Dumps(lambda: ((f"{name}.py", f"{mod.script(show_meta=False)}\n") for name, mod in forms.items())),
     )
     return with_narrow_weights(lowered, job)
+
+
+def _features(device: TargetDevice, weights: Iterable[np.ndarray]) -> tuple[str, ...]:
+    """The CPU features that code needs: those for matrices only with weights of bytes, as others are not multiplied so.
+
+    A system may refuse a process the registers for them on a CPU that has them.
+    """
+    features = code_features(device.target or host_cpu().target)
+    if any(array.dtype == np.int8 for array in weights):
+        return features
+    return tuple(f for f in features if not is_matrix_feature(f))
 
 
 def _kernels(job: PartitionJob, target: Target, *, in_place: bool = False) -> KernelModule:

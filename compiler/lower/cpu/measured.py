@@ -187,6 +187,8 @@ class CloseChoices:
         """The symbols and forms of kernels of which another form is faster, each recorded before the next is timed."""
         every = [(race, _Forms.of(race, self.objects)) for race in races]
         written = [(race, forms) for race, forms in every if len(forms.names) > 1]
+        if not written:
+            return
         objects = self.objects.made(name for _, forms in written for name in forms.names)
         with scratch_folder("tune") as folder:
             path = folder / "forms.so"

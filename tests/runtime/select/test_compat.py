@@ -9,6 +9,7 @@ import pytest
 from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.manifest import Device, Partition, Producer, TensorSpec, Variant
 from heterocc.runtime.native import tvm_libraries
+from heterocc.runtime.select import matrix_permission
 from heterocc.runtime.select.compat import (
     HostInfo,
     cpu_features,
@@ -194,3 +195,15 @@ def test_without_a_copy_of_its_libraries_and_without_the_package_there_is_no_tvm
     assert tvm_libraries.tvm_libraries().owner == "heterocc-runtime"
     monkeypatch.setattr(tvm_libraries, "_own_folders", lambda: iter(()))
     assert tvm_libraries.tvm_version() is None
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_registers_for_matrices_count_only_with_the_permission_of_the_system(
+    monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    monkeypatch.setattr(matrix_permission, "may_use_matrices", lambda: given)
+    features = cpu_features(ZEN5.replace(" avx2 ", " avx2 amx_tile amx_int8 "), "x86_64")
+    assert {"amx-tile", "amx-int8"} <= features
+    others = features - {"amx-tile", "amx-int8"}
+    assert matrix_permission.permitted(features) == (features if given else others)
+    assert matrix_permission.permitted(others) == others

@@ -47,24 +47,28 @@ def store_tile(
     place: Callable[[tirx.Expr, int, tirx.Expr], Place],
     width: Callable[[int], int],
     edge: int = 0,
+    *,
+    in_memory: bool = False,
 ) -> None:
     """Store a tile: `sums` has one buffer per column of vectors, with `rows` vectors of `lanes` numbers.
 
     `place(row, column, lane)` is where a number belongs, `width(column)` how many lanes of a column's vectors do. The
-    last column has vectors of `edge` lanes if that is not zero.
+    last column has vectors of `edge` lanes if that is not zero. `in_memory` is whether the sums are in memory, not in
+    registers.
     """
     heavy = is_heavy(kernel)
+    in_turn = heavy or in_memory
     for column, buffer in enumerate(sums):
         if edge and column == len(sums) - 1:
             lanes = edge
         kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
         held = buffer
-        if heavy and rows > 1:
+        if heavy and rows > 1 and not in_memory:
             # Indexed by a loop, the accumulators themselves would have to live in memory.
             held = registers(rows, lanes, dtype_of(buffer))
             with loop(rows, "unroll") as row:
                 put(held, vector(buffer, row * index(lanes), lanes), row * index(lanes), lanes)
-        with loop(rows, "serial" if heavy else "unroll") as row, loop(width(column), "vectorized") as lane:
+        with loop(rows, "serial" if in_turn else "unroll") as row, loop(width(column), "vectorized") as lane:
             Element(kernel, arguments, held[row * index(lanes) + lane], kept, place(row, column, lane), lane).store()
 
 

@@ -24,6 +24,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import genera
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.integers.limited_product import generate_limited_product
+from heterocc.compiler.lower.cpu.generate.integers.matrix_product import generate_matrix_product
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.integers.product import generate_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -54,6 +55,9 @@ KINDS = (
 PAIRED = (generate_paired_product, generate_planes, generate_sized_planes, generate_depthwise, generate_paired_direct)
 """Those that precede them if factors are rounded to bfloat16."""
 
+INTEGERS = (generate_matrix_product, generate_limited_product, generate_integer_product, generate_integer_depthwise)
+"""Those for products of integers."""
+
 Packings = tuple[Panels | FilteredPanels | IntegerPanels | LimitedPanels | PairPanels, ...]
 _Done = tuple[tirx.PrimFunc, Packings]
 
@@ -77,7 +81,7 @@ def generate(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> _Do
         return of(*(PAIRED if isa.bfloat else ()), *kinds, read=kernel)
     integers = attempt(lambda: read_integer_kernel(function, weights))
     if integers is not None:
-        return of(generate_limited_product, generate_integer_product, generate_integer_depthwise, read=integers)
+        return of(*INTEGERS, read=integers)
     gated = attempt(lambda: generate_gated(function, weights, isa))
     if gated is not None:
         return gated

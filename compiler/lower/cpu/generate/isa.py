@@ -30,7 +30,8 @@ class Isa:
     """An instruction set: `registers` vector registers, each of `lanes` float32, and its products of integers.
 
     `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
-    factors of products of float32 are rounded to bfloat16. `masks` is whether some lanes of a vector can be read and
+    factors of products of float32 are rounded to bfloat16. `matrices` is whether the CPU multiplies matrices of bytes
+    (AMX). `masks` is whether some lanes of a vector can be read and
     stored, where the others may be outside the memory. `halves` is whether the CPU computes vectors in two halves, so
     that half as long ones take half the time. `near_cache` is whether it reads its third-level cache about as fast as
     its second-level one. `fast_math` is whether faster ways with larger rounding errors may be taken. `choose` picks
@@ -43,6 +44,7 @@ class Isa:
     dot: Dot = "single"
     tall: int | None = None
     bfloat: bool = False
+    matrices: bool = False
     masks: bool = False
     halves: bool = False
     near_cache: bool = False
@@ -75,16 +77,22 @@ def isa_of(target: Target) -> Isa:
     wide = lanes >= 16
     names = {target.attrs.get("model"), target.attrs.get("mcpu")}
     halves, near = wide and ZEN4 in names, wide and not names.isdisjoint((ZEN4, ZEN5))
-    return Isa(lanes, 32 if arm or wide else 16, _dot(target, lanes, arm), masks=wide, halves=halves, near_cache=near)
+    dot, matrices = _dot(target, lanes, arm), wide and "amx-int8" in _features(target)
+    registers = 32 if arm or wide else 16
+    return Isa(lanes, registers, dot, matrices=matrices, masks=wide, halves=halves, near_cache=near)
 
 
 def has_pairs(target: Target) -> bool:
     """Whether a CPU multiplies pairs of bfloat16 (AVX512-BF16)."""
-    return "avx512bf16" in frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+    return "avx512bf16" in _features(target)
+
+
+def _features(target: Target) -> frozenset[str]:
+    return frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
 
 
 def _dot(target: Target, lanes: int, arm: bool) -> Dot:
-    features = frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+    features = _features(target)
     if arm:
         return "bytes" if "i8mm" in features else "single"
     if lanes >= 16:

@@ -15,6 +15,7 @@ from heterocc.compiler.build import build
 from heterocc.compiler.devices.host import host_cpu, is_this_cpu
 from heterocc.compiler.lower.backend import Candidate, LoweredPartition, PartitionJob, Run, Tuning
 from heterocc.compiler.lower.choices import close
+from heterocc.compiler.lower.cpu import measured
 from heterocc.compiler.lower.cpu.generate import tiles
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.measured import fastest
@@ -109,6 +110,14 @@ def test_a_failure_leaves_the_models_choice_and_is_reported() -> None:
     notes: list[str] = []
     assert lowered(failing, Memory(), notes).code == CpuLowering().lower(product()).code
     assert notes == ["timing failed, and the models' choices stay for 1 kernel: no clock"]
+
+
+def test_forms_of_equal_code_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "_code", lambda _: 0)
+    notes: list[str] = []
+    timer = LastIsFastest()
+    assert not lowered(timer, Memory(), notes).tuned
+    assert timer.calls == 0 and notes == []
 
 
 def test_a_gain_must_show_again() -> None:

@@ -17,6 +17,8 @@ class IntegerPanels:
     columns …). The terms of a segment lie in a row on the other side of the product; zeros fill the last of their
     groups of `group`. Columns come in vectors of `lanes`, in tiles of `runs`, which count vectors. A last vector that
     would reach beyond the end starts earlier and overlaps the one before; if there is no other, zeros follow.
+    With `chunk`, terms come in chunks of so many, of which the last one does likewise; terms that two have are zeros
+    in the second.
     """
 
     argument: int
@@ -28,17 +30,28 @@ class IntegerPanels:
     group: int
     lanes: int
     runs: tuple[Run, ...]
+    chunk: int = 0
 
     @property
     def key(self) -> str:
         """A name for the layout."""
         sizes = (*self.order, self.segments, self.terms, self.group, self.lanes, *(r.size for r in self.runs))
-        return "integers_" + "_".join(map(str, sizes))
+        chunks = f"_chunks_{self.chunk}" if self.chunk else ""
+        return "integers_" + "_".join(map(str, sizes)) + chunks
 
     @property
     def groups(self) -> int:
         """Groups of terms in a segment."""
-        return -(-self.terms // self.group)
+        return -(-len(self._terms) // self.group)
+
+    @property
+    def _terms(self) -> np.ndarray:
+        """The terms of a segment in the order of their groups, -1 for those whose weights are zeros."""
+        if not self.chunk:
+            return np.arange(self.terms)
+        starts = np.arange(0, self.terms, self.chunk)
+        terms = np.minimum(starts, self.terms - self.chunk)[:, None] + np.arange(self.chunk)
+        return np.where(terms >= starts[:, None], terms, -1).ravel()
 
     @property
     def pitch(self) -> int:
@@ -64,8 +77,10 @@ class IntegerPanels:
         matrix = array.reshape(self.shape).transpose(self.order).reshape(self.segments, self.terms, self.columns)
         starts = np.minimum(np.arange(self.vectors) * self.lanes, max(self.columns - self.lanes, 0))
         columns = (starts[:, None] + np.arange(self.lanes)).ravel()
-        more = (self.groups * self.group - self.terms, max(self.lanes - self.columns, 0))
-        spread = np.pad(matrix, ((0, 0), (0, more[0]), (0, more[1])))[:, :, columns]
+        terms = self._terms
+        ordered = matrix if len(terms) == self.terms else matrix[:, terms] * (terms >= 0)[:, None].astype(matrix.dtype)
+        more = (self.groups * self.group - len(terms), max(self.lanes - self.columns, 0))
+        spread = np.pad(ordered, ((0, 0), (0, more[0]), (0, more[1])))[:, :, columns]
         return spread.reshape(self.segments, self.groups, self.group, self.vectors * self.lanes)
 
     def in_tiles(self, spread: np.ndarray) -> np.ndarray:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 import tvm
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from onnx import helper
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
+from heterocc.compiler.lower.cpu.generate.integers.matrix_product import terms_of
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.tiles import runs
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
@@ -20,17 +24,22 @@ from tests.compiler.lower.lowered import execute, job, model
 from tests.few_examples import few
 
 node = helper.make_node
-SIZES = st.one_of(st.integers(2, 9), st.sampled_from([15, 16, 17, 31, 33, 64, 100]))
-LEVELS: dict[str, tuple[str, ...]] = {"znver4": ("-prefer-256-bit",), AVX512: ("-prefer-256-bit",)}
-"""CPUs with attributes of their own: with products of four bytes, and with vectors as wide."""
+SIZES = st.one_of(st.integers(2, 9), st.sampled_from([15, 16, 17, 31, 33, 64, 100, 130]))
+AMX = "sapphirerapids"
+LEVELS: dict[str, tuple[str, ...]] = dict.fromkeys((AMX, "znver4", AVX512), ("-prefer-256-bit",))
+"""CPUs with attributes of their own: with products of matrices, of four bytes, and with vectors as wide."""
 
 
 def devices() -> list[dict[str, TargetAttr]]:
     """Attributes of a target for each form of the products that this machine runs, the portable one last."""
-    wide = ["znver4"] if "avx512vnni" in host_cpu().features else []
+    wide = [n for n, f in ((AMX, "amx-int8"), ("znver4", "avx512vnni")) if f in host_cpu().features]
+    return [attributes(n) for n in dict.fromkeys([*wide, *runnable(), "x86-64"])]
+
+
+def attributes(name: str) -> dict[str, TargetAttr]:
+    """Attributes of a target for a CPU."""
     triple = {"mtriple": "x86_64-linux-gnu"}
-    names = dict.fromkeys([*wide, *runnable(), "x86-64"])
-    return [{**triple, "mcpu": n, **({"mattr": LEVELS[n]} if n in LEVELS else {})} for n in names]
+    return {**triple, "mcpu": name, **({"mattr": LEVELS[name]} if name in LEVELS else {})}
 
 
 DEVICES = st.sampled_from(devices())
@@ -58,7 +67,7 @@ def exact(x: np.ndarray, w: np.ndarray, x_zero: np.ndarray, w_zero: np.ndarray) 
 @given(
     TARGETS,
     st.lists(st.integers(1, 3), max_size=1),
-    st.integers(1, 20),
+    st.one_of(st.integers(1, 20), st.sampled_from([33, 50])),
     SIZES,
     SIZES,
     st.integers(0, 255),
@@ -116,6 +125,88 @@ def test_convolutions_by_limited_weights_are_exact(
     wide = np.pad(x.astype(np.int64) - int(ZERO), ((0, 0), (0, 0), (1, 1), (0, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(wide, taps, axis=(2, 3))[:, :, ::stride, ::stride]
     np.testing.assert_array_equal(found, np.einsum("nchwyx,ocyx->nohw", windows, w.astype(np.int64)))
+
+
+def of_matrices(x: np.ndarray, w: np.ndarray) -> Generated:
+    """A product for a CPU that multiplies matrices."""
+    target = cpu_target(TargetDevice("CPU", "cpu", target=attributes(AMX)))
+    nodes = [node("MatMulInteger", ["x", "w", "z"], ["y"])]
+    return Generated(nodes, {"x": x, "z": np.array(7, np.uint8)}, {"w": w}, target)
+
+
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns", "chunk"),
+    [(64, 256, 512, 64), (5, 72, 40, 36), (33, 130, 17, 44), (3, 256, 64, 0), (64, 60, 64, 0), (64, 64, 15, 0)],
+)
+def test_a_large_product_is_one_of_matrices(rows: int, terms: int, columns: int, chunk: int) -> None:
+    kernel = of_matrices(drawn(1, "uint8", rows, terms), drawn(2, "int8", terms, columns))
+    assert kernel.done is not None
+    (panels,) = kernel.done[1]
+    assert isinstance(panels, IntegerPanels) and panels.chunk == chunk
+    assert ("llvm.x86.tdpbusd" in kernel.done[0].script()) == bool(chunk)
+    kernel.code()
+
+
+@pytest.mark.skipif("amx-int8" not in host_cpu().features, reason="this machine does not multiply matrices (AMX)")
+@given(
+    st.sampled_from([4, 7, 15, 16, 17, 32, 33, 47, 100]),
+    st.one_of(st.integers(64, 200), st.sampled_from([256, 1000])),
+    st.integers(16, 100),
+    st.integers(0, 99),
+)
+@few(25, deadline=None)
+def test_products_of_matrices_are_exact(rows: int, terms: int, columns: int, seed: int) -> None:
+    x, w = drawn(seed, "uint8", rows, terms), drawn(seed + 1, "int8", terms, columns)
+    found = of_matrices(x, w).run("int32")
+    np.testing.assert_array_equal(found, exact(x, w, np.array(7), np.array(0)))
+
+
+@pytest.mark.skipif("amx-int8" not in host_cpu().features, reason="this machine does not multiply matrices (AMX)")
+@given(
+    st.tuples(st.integers(16, 70), st.integers(16, 40)),
+    st.tuples(st.integers(5, 9), st.sampled_from([7, 16, 19, 36])),
+    st.tuples(st.integers(1, 3), st.integers(2, 3)),
+    st.integers(1, 2),
+    st.integers(0, 99),
+)
+@few(12, deadline=None)
+def test_convolutions_by_matrices_are_exact(
+    channels: tuple[int, int], sizes: tuple[int, int], taps: tuple[int, int], stride: int, seed: int
+) -> None:
+    x, w = drawn(seed, "uint8", 2, channels[0], *sizes), drawn(seed + 1, "int8", channels[1], channels[0], *taps)
+    given = node("ConvInteger", ["x", "w", "z"], ["y"], pads=[1, 0, 1, 1], strides=[stride] * 2)
+    made = model([given], {"x": x}, ["y"], {"w": w, "z": ZERO})
+    work = job(made, TargetDevice("CPU", "cpu", target=attributes(AMX)))
+    lowered = CpuLowering().lower(work)
+    assert "amx-int8" in lowered.cpu_features
+    found = execute(work, lowered, {"x": x})["y"]
+    wide = np.pad(x.astype(np.int64) - int(ZERO), ((0, 0), (0, 0), (1, 1), (0, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, taps, axis=(2, 3))[:, :, ::stride, ::stride]
+    np.testing.assert_array_equal(found, np.einsum("nchwyx,ocyx->nohw", windows, w.astype(np.int64)))
+
+
+def test_code_without_weights_of_bytes_does_not_need_matrices() -> None:
+    x, w = np.ones((8, 64), np.float32), np.ones((64, 32), np.float32)
+    made = model([node("MatMul", ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": w})
+    features = CpuLowering().lower(job(made, TargetDevice("CPU", "cpu", target=attributes(AMX)))).cpu_features
+    assert "avx512vnni" in features and not any(f.startswith("amx") for f in features)
+
+
+@given(st.integers(1, 3), st.integers(64, 200), st.integers(16, 70), st.integers(0, 99))
+@few(20)
+def test_chunks_of_terms_hold_each_weight_once(segments: int, terms: int, columns: int, seed: int) -> None:
+    w, chunk = drawn(seed, "int8", segments, terms, columns), terms_of(terms)
+    tiles = runs(-(-columns // 16), 2)
+    panels = IntegerPanels(0, w.shape, (0, 1, 2), segments, terms, columns, 4, 16, tiles, chunk)
+    assert chunk <= min(terms, 64) and chunk % 4 == 0
+    assert len(panels.apply(w)) == panels.size
+    spread = panels.spread(w).reshape(segments, -1, chunk, panels.vectors * 16)
+    found = np.zeros((segments, terms, panels.vectors * 16), np.int64)
+    for number in range(spread.shape[1]):
+        start = min(number * chunk, terms - chunk)
+        found[:, start : start + chunk] += spread[:, number]
+    plain = replace(panels, chunk=0).spread(w).reshape(segments, -1, panels.vectors * 16)[:, :terms]
+    np.testing.assert_array_equal(found, plain)
 
 
 @given(
