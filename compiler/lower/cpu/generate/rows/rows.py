@@ -7,7 +7,7 @@ sums exclude repeated elements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -38,6 +38,9 @@ FEWEST_FOLDED = 2
 
 CACHED = 1 << 13
 """The preferred limit on float32 values stored for neighbouring rows."""
+
+SHORT = 8
+"""The most vectors of a row that is kept in registers."""
 
 SMALLEST, LARGEST = 2.0**-100, 2.0**100
 """Divisors for which multiplication by the reciprocal differs from division by at most one rounding."""
@@ -86,15 +89,23 @@ def _is_axis(rows: Rows, loops: Sequence[int], forms: Sequence[Linear]) -> bool:
 
 
 class _Across(RowWriter):
-    """A generator with vectors along a row: one row at a time."""
+    """A generator with vectors along a row: one row at a time.
+
+    Vectors of short rows are written one by one, so that what is stored of a row for later passes is in registers.
+    """
+
+    def __init__(self, rows: Rows, lanes: int, axis: Axis) -> None:
+        super().__init__(rows, lanes, axis)
+        self.short = not self.terms and is_number(axis.length) and axis.length <= SHORT * self.lanes
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         length = self.axis.length
         for number in self.terms:
             length *= self.rows.extents[number]
-        self.homes = self._homes()
-        self.share_rows(self.outer.length, length, lambda row: self._row(arguments, row))
+        self.homes = {} if self.short else self._homes()
+        size = 0 if self.short else length
+        self.share_rows(self.outer.length, size, lambda row: self._row(arguments, row))
 
     def _homes(self) -> dict[int, int]:
         """A stage stored for later passes and the output whose memory holds it until it has the output itself.
@@ -102,7 +113,7 @@ class _Across(RowWriter):
         The row is then in the cache once, and the memory of the output is fetched while functions are computed.
         """
         rows, outputs = self.rows, self.plan.passes[-1].outputs
-        stored = [n for n in self.plan.stored if rows.argument(rows.stages[n].buffer) is None]
+        stored = self.kept_rows
         for output in outputs:
             stage = rows.stages[output]
             form = offset(stage.indices, stage.buffer, rows.loops)
@@ -114,6 +125,9 @@ class _Across(RowWriter):
     def _row(self, arguments: Arguments, row: tirx.Expr) -> None:
         self.held, self.ready = {}, set()
         outer = [self.single(n, value) for n, value in self.outer.split(row)]
+        if self.short:
+            vectors = -(-self.axis.length // self.lanes)
+            self.scratch = {number: emit.registers(vectors, self.lanes) for number in self.kept_rows}
         for step in self.plan.passes:
             self._hold(arguments, step.before, outer)
             self._pass(arguments, step, outer)
@@ -139,7 +153,7 @@ class _Across(RowWriter):
         together = self.calls_function(step)
         few = self.heavy and not step.reductions
         chains = max(1, min(emit.TOGETHER if together else 2 if few else CHAINS, typical(whole)))
-        wide = chains if together else 1
+        wide = chains if together and not self.short else 1
         totals = {n: emit.registers(chains, self.lanes) for n in step.reductions}
         for number, total in totals.items():
             for chain in range(chains):
@@ -159,14 +173,18 @@ class _Across(RowWriter):
 
                 def write(start: tirx.Expr, chain: int, wide: int, repeated: int, kept: dict[int, tirx.Buffer]) -> None:
                     rooms = self.rooms(wide)
+                    # A last vector that overlaps another one has registers of its own.
+                    home = index(whole * self.lanes) if repeated and self.short else base + start
                     with emit.loop(wide * self.lanes, "vectorized") as lane:
                         every = [*outer, *place, (self.axis, start + lane)]
-                        spot = Spot(every, lane, 0, base + start + lane, rooms, reciprocals, kept)
+                        spot = Spot(every, lane, 0, home + lane, rooms, reciprocals, kept)
                         self.write_vector(arguments, step, spot, totals, chain * self.lanes, repeated)
 
-                with emit.loop(whole // chains) as number:
+                def group(number: tirx.Expr) -> None:
                     for chain in range(0, chains, wide):
                         vector(number * index(chains * self.lanes) + index(chain * self.lanes), chain, wide)
+
+                self._in_turn(whole // chains, group)
                 if not is_number(whole):
                     with emit.loop(whole % chains) as rest:
                         vector((index(whole - whole % chains) + rest) * index(self.lanes), 0)
@@ -192,6 +210,15 @@ class _Across(RowWriter):
             self.held[number] = [self._merged(number, total, chains)]
             if self.rows.argument(self.rows.stages[number].buffer) is not None:
                 self.give(arguments, number, self.held[number][0][index(0)], outer)
+
+    def _in_turn(self, count: int, body: Callable[[tirx.Expr], None]) -> None:
+        """A loop over `count`, written out for a short row."""
+        if self.short:
+            for number in range(count):
+                body(index(number))
+        else:
+            with emit.loop(count) as number_:
+                body(number_)
 
     def _raw(
         self, arguments: Arguments, step: Pass, place: list[tuple[Axis, tirx.Expr]], start: tirx.Expr

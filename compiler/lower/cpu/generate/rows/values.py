@@ -78,19 +78,26 @@ class RowWriter:
         return any(isinstance(n, Call | tirx.Div) for n in outside_loads(self.rows.stages[number].value))
 
     def share_rows(self, count: int, size: int, body: Callable[[tirx.Expr], None]) -> None:
-        """Write `body(row)` for `count` rows, divided among threads, with memory for `size` elements a stored stage."""
+        """Write `body(row)` for `count` rows, divided among threads.
+
+        Each thread has memory for `size` elements of each stored stage, none if `size` is 0.
+        """
         parallel = typical(self.work) >= PARALLEL_ELEMENTS
         tasks = smaller(count, TASKS) if parallel else 1
         with emit.loop(tasks, "parallel" if parallel else "serial") as task:
-            for number in self.plan.stored:
-                if self.rows.argument(self.rows.stages[number].buffer) is None and number not in self.homes:
-                    self.scratch[number] = emit.scratch(size)
+            if not is_number(size) or size:
+                self.scratch = {number: emit.scratch(size) for number in self.kept_rows if number not in self.homes}
             first, end = emit.share(task, tasks, count)
             if is_number(count) and tasks == count:
                 body(task)
             else:
                 with build.serial(first, end) as row:
                     body(row)
+
+    @property
+    def kept_rows(self) -> list[int]:
+        """Stages that are stored for later passes and are no outputs."""
+        return [n for n in self.plan.stored if self.rows.argument(self.rows.stages[n].buffer) is None]
 
     def single(self, number: int, value: tirx.Expr) -> tuple[Axis, tirx.Expr]:
         """A single loop as an axis."""
