@@ -271,9 +271,15 @@ def _indexed() -> Iterator[Case]:
 
 
 def _quantised() -> Iterator[Case]:
-    for rows, depth, columns in ((64, 256, 512), (1, 768, 768), (33, 77, 91)):
+    for rows, depth, columns in (
+        (64, 256, 512), (1, 768, 768), (33, 77, 91), (197, 768, 3072), (1024, 1024, 1024), (49, 2048, 512), (7, 130, 65),
+        (256, 96, 256), (2, 1024, 1024), (3136, 16, 32), (100, 70, 17),
+    ):  # fmt: skip
         yield Case("quantised", f"MatMulInteger {rows}x{depth}x{columns}", integer_product(rows, depth, columns))
-    for channels, size, out, kernel in ((32, 28, 64, 3), (64, 28, 128, 1), (19, 21, 23, 3)):
+    for channels, size, out, kernel in (
+        (32, 28, 64, 3), (64, 28, 128, 1), (19, 21, 23, 3), (64, 56, 256, 1), (128, 28, 128, 3), (512, 7, 512, 3), (3, 224, 64, 7),
+        (48, 14, 96, 5), (1024, 14, 256, 1), (24, 56, 144, 1),
+    ):  # fmt: skip
         yield Case(
             "quantised",
             f"QLinearConv {kernel}x{kernel} {channels}->{out}@{size}",
