@@ -22,7 +22,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import with_names
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Timer, Tuning
-from heterocc.compiler.lower.codegen.kernel_objects import beside_busy_cores
+from heterocc.compiler.lower.codegen.busy_cores import beside_busy_cores
 from heterocc.compiler.lower.progress import watched
 from heterocc.compiler.lower.tuning.timing import brief, interleaved
 from heterocc.compiler.progress import Progress, Reporter

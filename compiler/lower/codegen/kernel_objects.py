@@ -8,10 +8,8 @@ that is scheduled, while the calling thread schedules the others; hardly any of 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Self
 
 import tvm
@@ -24,6 +22,7 @@ from heterocc.compiler.files.blobs import open_blobs
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.lower.codegen.argument_checks import with_few_checks
+from heterocc.compiler.lower.codegen.busy_cores import busy_cores
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.written import SOURCE
 from heterocc.runtime.execute.tvm_api import available_cores
@@ -35,19 +34,6 @@ _ENTRY = "tirx.is_entry_func"
 """TVM's mark of a module's only function, which would be exported once more, as the module's main function."""
 
 
-_busy: ContextVar[int] = ContextVar("heterocc_busy_cores", default=0)
-
-
-@contextmanager
-def beside_busy_cores(count: int) -> Iterator[None]:
-    """Compile kernels in fewer threads within the block, because something else keeps cores busy."""
-    token = _busy.set(count)
-    try:
-        yield
-    finally:
-        _busy.reset(token)
-
-
 class KernelObjects:
     """The object files of scheduled kernels, compiled in threads, or from the cache on disk if they were before.
 
@@ -57,7 +43,7 @@ class KernelObjects:
     def __init__(self, target: Target, pipeline: str) -> None:
         self._target = target
         self._pipeline = pipeline
-        self._pool = ThreadPoolExecutor(max(1, available_cores() - _busy.get()))
+        self._pool = ThreadPoolExecutor(max(1, available_cores() - busy_cores()))
         self._cache = open_blobs()
         self._origin = f"kernel\n{toolchain_digest()}\n{target}\n{pipeline}"
         self._found: dict[str, bytes] = {}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.runtime import fault_variables
 from heterocc.runtime.fault_variables import WRONG_KERNEL
 from tests.compiler.lower.lowered import job, model
+from tests.compiler.small import save
 
 node = helper.make_node
 X = np.linspace(-2, 2, 60, dtype=np.float32).reshape(3, 20)
@@ -175,3 +179,17 @@ def test_a_partition_for_a_gpu_is_read_with_the_same_code_and_weights(
     tuned = dataclasses.replace(device, properties={**device.properties, "tune": "on"})
     lower_kept(dataclasses.replace(wanted, device=tuned), cache, lower)
     assert lower.calls == 3
+
+
+def test_a_compile_that_finds_everything_kept_does_not_import_tvm(tmp_path: Path) -> None:
+    nodes, weights = [node("MatMul", ["x", "w"], ["y"])], {"w": np.ones((20, 40), np.float32)}
+    save(tmp_path / "m.onnx", nodes, {"x": X.shape}, {"y": (3, 40)}, weights)
+    code = (
+        "import sys; from heterocc.compiler import compile_model;"
+        "compile_model(sys.argv[1], sys.argv[2], devices='CPU');"
+        "print([m for m in ('tvm', 'tvm.s_tir.dlight.gpu') if m in sys.modules])"
+    )
+    run = [sys.executable, "-c", code, str(tmp_path / "m.onnx"), str(tmp_path / "m.hcb")]
+    here = {**os.environ, "HETEROCC_CACHE": str(tmp_path / "cache")}
+    found = [subprocess.run(run, capture_output=True, text=True, check=True, env=here).stdout for _ in range(2)]
+    assert found == ["['tvm']\n", "[]\n"]
