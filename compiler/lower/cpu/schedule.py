@@ -91,7 +91,9 @@ def schedule_kernels(
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
     module = joined_products(joined_rows(module), isa)
     module = joined_in_place(read_in_place(module)) if in_place else module
-    weights = always_among(module, {p for p in module.mod["main"].params if p.name in module.arrays})
+    params = module.mod["main"].params
+    weights = always_among(module, {p for p in params if p.name in module.arrays})
+    inputs = always_among(module, {p for p in params if p.name not in module.arrays})
     parts = parts_among(module)
     paired = _paired(module, rounded)
     every = {gvar.name_hint: f for gvar, f in module.mod.functions_items() if gvar.name_hint != "main"}
@@ -107,7 +109,10 @@ def schedule_kernels(
             choices: list[Choice] = []
             for _, symbol, function in family:
                 here = dataclasses.replace(
-                    isa, bfloat=symbol in paired, weights_of=partial(_weights_of, module, symbol)
+                    isa,
+                    bfloat=symbol in paired,
+                    unaligned=inputs.get(symbol, frozenset()),
+                    weights_of=partial(_weights_of, module, symbol),
                 )
                 constant, inside = weights.get(symbol, frozenset()), parts.get(symbol, ())
                 write = partial(_written, function, constant, inside, here)

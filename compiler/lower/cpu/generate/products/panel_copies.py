@@ -21,7 +21,11 @@ from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 COPIED_ROWS = 128
 """The smallest number of rows for which panels are copied because loads from rows at uneven places are slow; if the
-places are even, multiples of a cache line, of twice as many."""
+places are even, multiples of a cache line, of twice as many; of half as many if all of them may be inside a line, and
+the rows are `FAR_ROWS` apart."""
+
+FAR_ROWS = 4096
+"""The distance in bytes from which on each row is in a page of its own."""
 
 CROSSING_LANES = 8
 """Vectors of fewer lanes cross a line of the cache less often: their rows are read in place."""
@@ -75,13 +79,19 @@ class PanelCopies:
         """Whether a copy, shared by many rows, is read so much faster than rows in place that it pays.
 
         Most vectors of rows at uneven places cross a line of the cache, and each row is in a page of its own: 1x1
-        convolutions of 256 channels at 50x38 take 0.9 of the time with a copy (measured on an Intel CPU). Where vectors
-        are computed in halves, multiply-adds take long enough to hide the loads.
+        convolutions of 256 channels at 50x38 take 0.9 of the time with a copy (measured on an Intel CPU), those of 64 to
+        128 at 56x56 that read an input of the model, all of whose vectors may cross a line, 0.7 to 0.9. Where vectors are computed
+        in halves, multiply-adds take long enough to hide the loads.
         """
         fixed = is_number(self.length) and is_number(self.terms)
         if not fixed or self.isa.lanes < CROSSING_LANES or self.isa.halves:
             return False
-        return typical(self.found.rows.length) >= (COPIED_ROWS if self.distance % (4 * LINE) else 2 * COPIED_ROWS)
+        argument = self.kernel.argument(self.found.vectors.load.source)
+        if argument in self.isa.unaligned and self.distance >= FAR_ROWS:
+            least = COPIED_ROWS // 2
+        else:
+            least = COPIED_ROWS if self.distance % (4 * LINE) else 2 * COPIED_ROWS
+        return typical(self.found.rows.length) >= least
 
     def copy_short(self, arguments: Arguments, place: Place, start: tirx.Expr) -> tirx.Buffer:
         """Copy a panel of one vector, which columns may not fill, term by term; zeros follow them."""

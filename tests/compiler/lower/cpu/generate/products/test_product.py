@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.products.panel_copies import PanelCopies
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.generate.generated import ARM, AVX512, Generated, assert_near, runnable, target_of
 from tests.compiler.lower.lowered import job, model
@@ -224,6 +226,25 @@ def test_rows_at_uneven_places_are_copied_for_many_rows(
         kernel = Generated([node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, zen4)
         assert_near(kernel.run(), right, 20)
         assert not copies
+
+
+@pytest.mark.parametrize(
+    ("rows", "places", "model_input", "copied"),
+    [(64, 1072, True, True), (63, 1072, True, False), (64, 1008, True, False), (64, 1072, False, False)],
+)
+def test_far_rows_of_an_input_of_the_model_are_copied_for_fewer_rows(
+    rows: int, places: int, model_input: bool, copied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numpy's memory begins inside a line of the cache. 1024 numbers fill a page; both lengths are whole lines."""
+    x, w = floats(1, 20, places), floats(rows, 20, 1)
+    copies: list[bool] = []
+    copy = PanelCopies.copy
+    monkeypatch.setattr(PanelCopies, "copy", lambda *given: copies.append(True) or copy(*given))
+    before = [] if model_input else [node("Relu", ["x"], ["r"])]
+    made = model([*before, node("Conv", ["x" if model_input else "r", "w"], ["y"])], {"x": x}, ["y"], {"w": w})
+    target = {"mtriple": "x86_64-linux-gnu", "mcpu": runnable()[0]}
+    CpuLowering().lower(job(made, TargetDevice("CPU", "cpu", target=target)))
+    assert bool(copies) == copied
 
 
 @pytest.mark.skipif(AVX512 not in runnable(), reason="vectors of 16 lanes are needed")
