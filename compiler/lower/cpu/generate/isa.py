@@ -31,13 +31,13 @@ class Isa:
 
     `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
     factors of products of float32 are rounded to bfloat16. `matrices` is whether the CPU multiplies matrices of bytes
-    (AMX). `masks` is whether some lanes of a vector can be read and
-    stored, where the others may be outside the memory. `halves` is whether the CPU computes vectors in two halves, so
-    that half as long ones take half the time. `near_cache` is whether it reads its third-level cache about as fast as
-    its second-level one. `unaligned` are the kernel's arguments that may begin inside a line of the cache, as inputs of
-    the model do: memory of numpy does in general. `fast_math` is whether faster ways with larger rounding errors may be taken. `choose` picks
-    one of the options that the models of a kernel's time find close. `weights_of` gives the weights that calls of the
-    kernel have for an argument, by its number; none if they are not known.
+    (AMX). `masks` is whether some lanes of a vector can be read and stored, where the others may be outside the memory.
+    `halves` is whether the CPU computes vectors in two halves, so that half as long ones take half the time.
+    `near_cache` is whether it reads its third-level cache about as fast as its second-level one. `unaligned` are the
+    kernel's arguments that may begin inside a line of the cache, as inputs of the model do: memory of numpy does in
+    general. `fast_math` is whether faster ways with larger rounding errors may be taken. `choose` picks one of the
+    options that the models of a kernel's time find close. `weights_of` gives the weights that calls of the kernel have
+    for an argument, by its number; none if they are not known.
     """
 
     lanes: int

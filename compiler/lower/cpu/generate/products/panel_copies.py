@@ -79,9 +79,9 @@ class PanelCopies:
         """Whether a copy, shared by many rows, is read so much faster than rows in place that it pays.
 
         Most vectors of rows at uneven places cross a line of the cache, and each row is in a page of its own: 1x1
-        convolutions of 256 channels at 50x38 take 0.9 of the time with a copy (measured on an Intel CPU), those of 64 to
-        128 at 56x56 that read an input of the model, all of whose vectors may cross a line, 0.7 to 0.9. Where vectors are computed
-        in halves, multiply-adds take long enough to hide the loads.
+        convolutions of 256 channels at 50x38 take 0.9 of the time with a copy (measured on an Intel CPU), those of 64
+        to 128 at 56x56 that read an input of the model, all of whose vectors may cross a line, 0.7 to 0.9. Where
+        vectors are computed in halves, multiply-adds take long enough to hide the loads.
         """
         fixed = is_number(self.length) and is_number(self.terms)
         if not fixed or self.isa.lanes < CROSSING_LANES or self.isa.halves:

@@ -240,7 +240,7 @@ def test_far_rows_of_an_input_of_the_model_are_copied_for_fewer_rows(
     copies: list[bool] = []
     copy = PanelCopies.copy
     monkeypatch.setattr(PanelCopies, "copy", lambda *given: copies.append(True) or copy(*given))
-    before = [] if model_input else [node("Relu", ["x"], ["r"])]
+    before = [] if model_input else [node("Softmax", ["x"], ["r"])]
     made = model([*before, node("Conv", ["x" if model_input else "r", "w"], ["y"])], {"x": x}, ["y"], {"w": w})
     target = {"mtriple": "x86_64-linux-gnu", "mcpu": runnable()[0]}
     CpuLowering().lower(job(made, TargetDevice("CPU", "cpu", target=target)))
