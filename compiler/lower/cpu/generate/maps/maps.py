@@ -53,6 +53,9 @@ GATHERED = 4
 TASKS = 16
 """The smallest number of pieces of a long axis, if there are no other loops to divide among threads."""
 
+FEWEST_GATHERED = 4
+"""The fewest lanes of a last vector whose numbers are looked up."""
+
 MOST_PIECES = 8
 """The limit on pieces of an axis, because each has separate code."""
 
@@ -239,7 +242,9 @@ class _Writer:
             nest.axis(range(len(nest.loops) - 1)), nest.axis([len(nest.loops) - 1]), (0, nest.extents[-1])
         )
         functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
-        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + self._looked_up())
+        looked_up = self._looked_up()
+        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + looked_up)
+        self.gathers = looked_up >= GATHERED
         self.heavy = functions > 0
 
     def _looked_up(self) -> int:
@@ -344,4 +349,7 @@ class _Writer:
         with emit.loop((size - done) // lanes) as number:
             self._vector(arguments, fixed, start + index(done) + number * index(lanes), lanes, nest)
         if exceeds(size, lanes):
+            # Numbers that are looked up are read one by one: an end that fits in half a vector takes half as long.
+            while self.gathers and is_number(size) and lanes >= 2 * max(FEWEST_GATHERED, size % lanes):
+                lanes //= 2
             self._vector(arguments, fixed, start + index(size - lanes), lanes, nest)
