@@ -18,10 +18,14 @@ _KEPT = ("float32", "int32")
 """Types of values that are kept in a vector register; others are computed again for each use."""
 
 
-def can_store(kernel: Kernel | Fold) -> bool:
-    """Whether `store_tile` supports the kernel's epilogue."""
+FLOATS_AND_BYTES = ("float32", "int8", "uint8")
+"""Types of outputs of kernels that compute in float32 and may quantise what they store."""
+
+
+def can_store(kernel: Kernel | Fold, types: Sequence[str] = ("float32",)) -> bool:
+    """Whether `store_tile` supports the kernel's epilogue: it has outputs, all of these types."""
     given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
-    return len(given) >= 1 and all(dtype_of(b) == "float32" for b in given)
+    return len(given) >= 1 and all(dtype_of(b) in types for b in given)
 
 
 def reads_in_epilogue(kernel: Kernel, buffer: tirx.Buffer) -> bool:
@@ -39,7 +43,7 @@ def _is_heavy(kernel: Nest) -> bool:
 
 
 def store_tile(
-    kernel: Kernel,
+    kernel: Kernel | Fold,
     arguments: Arguments,
     sums: Sequence[tirx.Buffer],
     rows: int,

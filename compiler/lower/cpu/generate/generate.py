@@ -20,6 +20,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import is_strided_of_
 from heterocc.compiler.lower.cpu.generate.convolution.planes import generate_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pointwise import generate_pointwise
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
+from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
 from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import generate_sized_planes
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
@@ -58,6 +59,9 @@ PAIRED = (generate_paired_product, generate_planes, generate_sized_planes, gener
 INTEGERS = (generate_matrix_product, generate_limited_product, generate_integer_product, generate_integer_depthwise)
 """Those for products of integers."""
 
+FOLDS = (generate_pooling, generate_pooling_last, generate_reduction)
+"""Those for values that are combined."""
+
 Packings = tuple[Panels | FilteredPanels | IntegerPanels | LimitedPanels | PairPanels, ...]
 _Done = tuple[tirx.PrimFunc, Packings]
 
@@ -86,7 +90,7 @@ def generate(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> _Do
     if gated is not None:
         return gated
     fold = attempt(lambda: read_fold(function))
-    if fold is not None and (done := of(generate_pooling, generate_reduction, read=fold)) is not None:
+    if fold is not None and (done := of(*FOLDS, read=fold)) is not None:
         return done
     rows = attempt(lambda: read_rows(function))
     return attempt(lambda: generate_map(function, isa)) if rows is None else of(generate_rows, read=rows)

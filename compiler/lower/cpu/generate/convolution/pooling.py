@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.divisors import with_tables
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window, padding, read_window
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, kept_stages
+from heterocc.compiler.lower.cpu.generate.epilogue import FLOATS_AND_BYTES, Element, can_store, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
@@ -66,7 +66,7 @@ class Pooling:
 def generate_pooling(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as pooling, None if it is not a sum, maximum or minimum over windows."""
     found = find_pooling(kernel)
-    if found is None or not can_store(kernel):
+    if found is None or not can_store(kernel, FLOATS_AND_BYTES):
         return None
     if found.is_reduction and find_reduction(kernel, isa.lanes) is not None:
         return None

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import helper
 
+from heterocc.compiler.devices.device import TargetAttr, TargetDevice
+from heterocc.compiler.lower.cpu.generate import generate
+from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.read import Fold
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, runnable, target_of
+from tests.compiler.lower.lowered import execute, job, model
 from tests.few_examples import few
 
+Kind = Callable[[Fold, Isa], object]
 RNG = np.random.default_rng(9)
 CPUS = st.sampled_from(runnable())
 SIZES = st.one_of(st.integers(1, 9), st.sampled_from([15, 16, 17, 31, 33, 40]))
@@ -105,3 +115,90 @@ def test_code_for_arm_is_built() -> None:
     x = RNG.standard_normal((1, 3, 20, 20)).astype(np.float32)
     node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
     assert Generated([node], {"x": x}, {}, ARM).code() is not None
+
+
+def noting(kind: Kind, found: list[bool]) -> Kind:
+    """A generator that notes whether it wrote a kernel."""
+
+    def generated(kernel: Fold, isa: Isa) -> object:
+        done = kind(kernel, isa)
+        found.append(done is not None)
+        return done
+
+    return generated
+
+
+def quantised(numbers: np.ndarray, scale: float, zero: int) -> np.ndarray:
+    return np.clip(np.round(numbers / scale) + zero, 0, 255).astype(np.uint8)
+
+
+@given(CPUS, st.sampled_from(["MaxPool", "AveragePool"]), st.integers(1, 3), st.integers(1, 2), st.integers(0, 1))
+@few(10, deadline=None)
+def test_pooling_of_planes_stores_bytes(cpu: str, kind: str, taps: int, stride: int, pad: int) -> None:
+    assume(taps > 1)
+    x = RNG.standard_normal((2, 3, 17, 35)).astype(np.float32).round(2)
+    attributes = {"kernel_shape": [taps] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+    nodes = [
+        helper.make_node(kind, ["x"], ["p"], **attributes),
+        helper.make_node("QuantizeLinear", ["p", "s", "z"], ["y"]),
+    ]
+    constants = {"s": np.array(0.03, np.float32), "z": np.array(100, np.uint8)}
+    kernel = Generated(nodes, {"x": x}, constants, target_of(cpu))
+    found = kernel.run("uint8").astype(np.int64)
+    right = pooled(x, kind, [taps] * 2, [stride] * 2, [pad] * 4, [1, 1], counted=False)
+    # Numbers half-way between two are rounded in float32.
+    assert np.abs(found - (right / 0.03 + 100)).max() <= 0.501
+
+
+@given(
+    st.sampled_from([{}, *({"mtriple": "x86_64-linux-gnu", "mcpu": cpu} for cpu in runnable())]),
+    st.sampled_from(["MaxPool", "AveragePool"]),
+    st.sampled_from([4, 7, 16, 33, 160]),
+    st.tuples(st.integers(1, 4), st.integers(2, 5)),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(st.integers(0, 1), st.integers(0, 1)),
+    st.booleans(),
+)
+@few(20, deadline=None)
+def test_pooling_of_quantised_maps_is_exact_and_that_of_maxima_has_the_channels_last(
+    target: dict[str, TargetAttr],
+    kind: str,
+    channels: int,
+    taps: tuple[int, int],
+    strides: tuple[int, int],
+    pads: tuple[int, int],
+    counted: bool,
+) -> None:
+    """After a convolution of integers. Scales are powers of two, so that all numbers are exact."""
+    pads = (min(pads[0], taps[0] - 1), pads[1])
+    x = RNG.integers(0, 256, (2, 5, 12, 13)).astype(np.uint8)
+    w = RNG.integers(-128, 128, (channels, 5, 1, 1)).astype(np.int8)
+    constants = {
+        "one": np.array(1, np.float32),
+        "zero": np.array(0, np.uint8),
+        "none": np.array(0, np.int8),
+        "w": w,
+        "by": np.array(256, np.float32),
+        "middle": np.array(128, np.uint8),
+        "half": np.array(0.5, np.float32),
+        "last": np.array(7, np.uint8),
+    }
+    extra = {"count_include_pad": int(counted)} if kind == "AveragePool" else {}
+    attributes = {"kernel_shape": taps, "strides": strides, "pads": [*pads, *pads], **extra}
+    nodes = [
+        helper.make_node("QLinearConv", ["x", "one", "zero", "w", "one", "none", "by", "middle"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "one", "middle"], ["f"]),
+        helper.make_node(kind, ["f"], ["p"], **attributes),
+        helper.make_node("QuantizeLinear", ["p", "half", "last"], ["y"]),
+    ]
+    work = job(model(nodes, {"x": x}, ["y"], constants), TargetDevice("CPU", "cpu", target=target))
+    found: list[bool] = []
+    with pytest.MonkeyPatch.context() as patch:
+        kinds = tuple(noting(kind, found) if kind is generate_pooling_last else kind for kind in generate.FOLDS)
+        patch.setattr(generate, "FOLDS", kinds)
+        lowered = CpuLowering().lower(work)
+    assert any(found) == (kind == "MaxPool")
+    sums = np.einsum("nchw,ocyx->nohw", x.astype(np.int64), w.astype(np.int64))
+    numbers = quantised(sums, 256.0, 128).astype(np.float64) - 128
+    right = pooled(numbers, kind, list(taps), list(strides), [*pads, *pads], [1, 1], counted)
+    np.testing.assert_array_equal(execute(work, lowered, {"x": x})["y"], quantised(right, 0.5, 7))

@@ -1,0 +1,187 @@
+"""Generation of pooling with the channels last: a window at a time, in vectors of neighbouring channels.
+
+Taps outside the image are left out. The order of additions is the sequential one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.form import Window, padding, read_window
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import FLOATS_AND_BYTES, can_store, store_tile
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
+from heterocc.compiler.lower.cpu.generate.read import Fold
+from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+_MOST_TAPS = 36
+"""The most taps of a window; larger ones are scheduled."""
+
+_UNROLLED = 9
+"""The most taps that are written one by one."""
+
+_CHANNELS = 4
+"""The fewest channels that make vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastPooling:
+    """out[outer…, row, column, channel]: `data` is the argument's buffer."""
+
+    data: tirx.Buffer
+    outer: Axis
+    row: Axis
+    column: Axis
+    channels: Axis
+    rows: Window
+    columns: Window
+
+
+def generate_pooling_last(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """The kernel written as pooling with the channels last, None if it is not that of a sum, maximum or minimum."""
+    found = find_pooling_last(kernel)
+    if found is None:
+        return None
+    return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
+
+
+def find_pooling_last(kernel: Fold) -> LastPooling | None:
+    """Read a kernel as pooling of two dimensions, before the last one."""
+    data, places, terms = kernel.value, kernel.places, kernel.terms
+    if not can_store(kernel, FLOATS_AND_BYTES):
+        return None
+    if not isinstance(data, TensorLoad) or len(terms) != 2 or len(places) < 3 or len(data.indices) != len(places):
+        return None
+    padded = padding(kernel, data, kernel.start)
+    if padded is None:
+        return None
+    source, before = padded
+    shape, outer = shape_of(source), len(places) - 3
+    if shape is None or any(before[:outer]) or before[-1]:
+        return None
+    alike = [*range(outer), len(places) - 1]
+    if any(not data.indices[d].same_as(kernel.loops[places[d]]) for d in alike):
+        return None
+    windows = []
+    for d, term in enumerate(terms, outer):
+        window = read_window(kernel, data.indices[d], (places[d], term), (shape[d], before[d]))
+        if window is None or window.before > window.reach or not _is_known(window):
+            return None
+        windows.append(window)
+    rows, columns = windows
+    *others, row, column, channels = (Axis((n,), (kernel.extents[n],)) for n in places)
+    if not is_number(channels.length) or channels.length < _CHANNELS or rows.taps * columns.taps > _MOST_TAPS:
+        return None
+    planes = Axis(tuple(n for a in others for n in a.loops), tuple(kernel.extents[n] for n in places[:outer]))
+    return LastPooling(source, planes, row, column, channels, rows, columns)
+
+
+def _is_known(window: Window) -> bool:
+    return is_number(window.size) and is_number(window.places)
+
+
+class _Writer:
+    """A generator of pooling with the channels last: rows of outputs are divided among threads."""
+
+    def __init__(self, kernel: Fold, found: LastPooling, isa: Isa) -> None:
+        self.kernel, self.found = kernel, found
+        self.lanes = isa.narrowed(found.channels.length).lanes
+        vectors = -(-found.channels.length // self.lanes)
+        self.runs = runs(vectors, isa.registers // 4)
+        self.work = (found.outer.length * found.row.length * found.column.length * found.channels.length) * (
+            found.rows.taps * found.columns.taps
+        )
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        found = self.found
+        with emit.shared_loop(found.outer.length * found.row.length, self.work) as task:
+            plane, line = emit.unpacked(task, (found.outer.length, found.row.length))
+            outer = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in found.outer.split(plane)]
+            with emit.loop(found.column.length) as column, emit.loop(sum(r.count for r in self.runs)) as number:
+                place = [*outer, (found.row, line), (found.column, column)]
+                emit.either_run(
+                    self.runs,
+                    number,
+                    lambda run: self._outputs(arguments, place, (plane, line, column), run, emit.start_of(run, number)),
+                )
+
+    def _outputs(
+        self,
+        arguments: Arguments,
+        place: Place,
+        spot: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        run: Run,
+        first: tirx.Expr,
+    ) -> None:
+        """The outputs of neighbouring vectors of channels at a place, of which `first` is the number of the first."""
+        found, lanes, length = self.found, self.lanes, self.found.channels.length
+        starts = [(first + index(v)) * index(lanes) for v in range(run.size)]
+        if length % lanes:
+            starts = [tirx.min(start, index(length - lanes)) for start in starts]
+        totals = [emit.registers(1, lanes) for _ in starts]
+        for total in totals:
+            emit.put(total, build.broadcast(tirx.const(self.kernel.start, "float32"), lanes), index(0), lanes)
+        flat = arguments.flat(found.data)
+
+        def combine(at_row: tirx.Expr, at_column: tirx.Expr) -> None:
+            pixel = (spot[0] * index(found.rows.size) + at_row) * index(found.columns.size) + at_column
+            for total, start in zip(totals, starts, strict=True):
+                value = emit.vector(flat, pixel * index(length) + start, lanes)
+                emit.put(total, self.kernel.combine(emit.vector(total, index(0), lanes), value), index(0), lanes)
+
+        self._over_taps(spot[1], spot[2], combine)
+        store_tile(
+            self.kernel,
+            arguments,
+            totals,
+            1,
+            lanes,
+            lambda _, column, lane: [*place, (found.channels, starts[column] + lane)],
+            lambda _: lanes,
+        )
+
+    def _over_taps(self, line: tirx.Expr, column: tirx.Expr, combine: Callable[[tirx.Expr, tirx.Expr], None]) -> None:
+        """Call `combine` for the places of the taps in the image, of the output in a row and a column."""
+        rows, columns = self.found.rows, self.found.columns
+        corner = [emit.bound(_corner(w, n)) for w, n in ((rows, line), (columns, column))]
+
+        def at(tap: tirx.Expr, other: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+            return corner[0] + tap * index(rows.dilation), corner[1] + other * index(columns.dilation)
+
+        def every() -> None:
+            if rows.taps * columns.taps <= _UNROLLED:
+                for tap in range(rows.taps):
+                    for other in range(columns.taps):
+                        combine(*at(index(tap), index(other)))
+            else:
+                with emit.loop(rows.taps) as tap, emit.loop(columns.taps) as other:
+                    combine(*at(tap, other))
+
+        def some() -> None:
+            with emit.loop(rows.taps) as tap, emit.loop(columns.taps) as other:
+                where = at(tap, other)
+                inside = [c for w, n in zip((rows, columns), where, strict=True) for c in (n >= 0, n < index(w.size))]
+                with build.If(tirx.all(*inside)), build.Then():
+                    combine(*where)
+
+        checked = [(w, n) for w, n in zip((rows, columns), corner, strict=True) if not w.is_inside]
+        conditions = [c for w, n in checked for c in (n >= 0, n + index(w.reach) < index(w.size))]
+        if conditions:
+            emit.either(tirx.all(*conditions), every, some)
+        else:
+            every()
+
+
+def _corner(window: Window, place: tirx.Expr) -> tirx.Expr:
+    """The place of the first tap of an output, which may be before the image."""
+    return place * index(window.stride) - index(window.before)
