@@ -94,7 +94,9 @@ class _Writer:
 
     def __init__(self, kernel: Fold, found: LastPooling, isa: Isa) -> None:
         self.kernel, self.found = kernel, found
-        self.lanes = isa.narrowed(found.channels.length).lanes
+        self.lanes = isa.lanes
+        while self.lanes > found.channels.length:
+            self.lanes //= 2
         vectors = -(-found.channels.length // self.lanes)
         self.runs = runs(vectors, isa.registers // 4)
         self.work = (found.outer.length * found.row.length * found.column.length * found.channels.length) * (

@@ -58,7 +58,7 @@ def generate_matrix_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
     if not isa.matrices:
         return None
     found = find_integer_product(kernel)
-    if found is None or not all(map(is_number, (found.rows.length, found.columns.length, found.terms.length))):
+    if found is None or not is_number(found.work):
         return None
     run = found.terms.length if found.terms.step(found.data) == 1 else 1
     terms = run * math.prod(a.length for a in found.segments)
@@ -86,10 +86,9 @@ class MatrixWriter(ProductWriter):
     def __init__(self, kernel: Kernel, found: IntegerProduct, isa: Isa) -> None:
         super().__init__(kernel, found, isa.decided)
         rows = found.rows.length
-        self.matrices = -(-rows // _ROWS)
-        """Matrices of `height` rows that cover the rows of a place of the outer axes."""
-        self.height = -(-rows // self.matrices)
-        self.outer = (*(a.length for a in found.outer), self.matrices)
+        matrices = -(-rows // _ROWS)
+        self.height = -(-rows // matrices)  # of each matrix of the rows at a place of the outer axes
+        self.outer = (*(a.length for a in found.outer), matrices)
         self.row_runs, self.column_runs = runs(math.prod(self.outer), 2), runs(-(-found.columns.length // isa.lanes), 2)
         self.panels = replace(self.panels, runs=self.column_runs, chunk=terms_of(found.terms.length))
 
@@ -98,8 +97,7 @@ class MatrixWriter(ProductWriter):
         self.data = arguments.flat(self.found.buffer)
         work = self.found.work
         tiles, columns = (sum(r.count for r in some) for some in (self.row_runs, self.column_runs))
-        blocks = max(-(-self.panels.size // _BLOCK), emit.shares(work, tiles, columns))
-        blocks = min(blocks, columns)
+        blocks = min(columns, max(-(-self.panels.size // _BLOCK), emit.shares(work, tiles, columns)))
         parts = emit.shares(work, blocks, tiles)
         with emit.shared_loop(blocks * parts, work) as task, self._tile_registers():
             self.sums = [emit.scratch(self.height * self.isa.lanes, "int32") for _ in _SUMS]

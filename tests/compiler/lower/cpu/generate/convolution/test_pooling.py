@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -159,6 +159,9 @@ def test_pooling_of_planes_stores_bytes(cpu: str, kind: str, taps: int, stride: 
     st.tuples(st.integers(0, 1), st.integers(0, 1)),
     st.booleans(),
 )
+@example({}, "MaxPool", 7, (3, 3), (2, 2), (1, 1), False)  # fewer channels than half a vector of 16
+@example({}, "MaxPool", 33, (3, 3), (1, 1), (1, 1), False)  # vectors that overlap
+@example({}, "MaxPool", 160, (4, 4), (2, 1), (0, 0), False)  # several runs of vectors, and taps in loops
 @few(20, deadline=None)
 def test_pooling_of_quantised_maps_is_exact_and_that_of_maxima_has_the_channels_last(
     target: dict[str, TargetAttr],
