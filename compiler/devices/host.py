@@ -16,7 +16,7 @@ from pathlib import Path
 
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.runtime.select.compat import CPU_FLAGS, cpu_features, plain_arch
-from heterocc.runtime.select.matrix_permission import permitted
+from heterocc.runtime.select.matrix_permission import is_matrix_feature, may_use_matrices
 
 _V2 = frozenset(["crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"])
 _V3 = _V2 | frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"])
@@ -139,7 +139,8 @@ def host_cpu() -> HostCpu:
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cpu = parse_cpuinfo(text, arch=platform.machine(), cores=affinity, clock=_max_clock())
-    return replace(cpu, features=permitted(cpu.features))
+    matrices = frozenset(filter(is_matrix_feature, cpu.features))
+    return replace(cpu, features=cpu.features - matrices) if matrices and not may_use_matrices() else cpu
 
 
 def parse_cpuinfo(text: str, *, arch: str, cores: int, clock: float | None) -> HostCpu:

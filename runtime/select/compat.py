@@ -14,7 +14,7 @@ from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Device, Producer, Variant
 from heterocc.runtime.execute.ort import OLDEST_TEXT, too_old
 from heterocc.runtime.native.tvm_libraries import tvm_version
-from heterocc.runtime.select.matrix_permission import permitted
+from heterocc.runtime.select.matrix_permission import is_matrix_feature, may_use_matrices
 
 DriverReason = Callable[[Device], str | None]
 """The reason why a device cannot be used here (no driver, no such index, a capability missing), or None if it can.
@@ -121,11 +121,11 @@ class HostInfo:
 
 @functools.cache
 def host() -> HostInfo:
-    """The features of this machine that this process may use; imports neither TVM nor ONNX Runtime."""
+    """The features of this machine; imports neither TVM nor ONNX Runtime."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     arch = plain_arch(platform.machine())
-    return HostInfo(arch, permitted(cpu_features(text, arch)), tvm_version())
+    return HostInfo(arch, cpu_features(text, arch), tvm_version())
 
 
 @functools.cache
@@ -192,9 +192,16 @@ def _cpu_reasons(device: Device, machine: HostInfo) -> list[str]:
     # LLVM's lists mix features with scheduling hints ("fast-gather"), which are not properties of a machine.
     wanted = [f for f in device.cpu_features if f in known or f.startswith(_VECTOR)]
     missing = [f for f in wanted if f not in machine.cpu_features]
-    if not missing:
-        return []
-    return [f"the code for {device.name} needs CPU features that this machine lacks: {', '.join(missing)}"]
+    if missing:
+        return [f"the code for {device.name} needs CPU features that this machine lacks: {', '.join(missing)}"]
+    # Asked only for code that needs it: the permission changes what the process may do, such as small signal stacks.
+    refused = [f for f in wanted if is_matrix_feature(f)]
+    if refused and not may_use_matrices():
+        return [
+            f"the code for {device.name} needs CPU features that the system does not permit this process to use: "
+            f"{', '.join(refused)}"
+        ]
+    return []
 
 
 def _tvm_reason(wanted: str | None, found: str | None) -> str | None:

@@ -20,12 +20,6 @@ _TILE_DATA = 18
 """XFEATURE_XTILEDATA, the contents of the registers."""
 
 
-def permitted(features: frozenset[str]) -> frozenset[str]:
-    """The features (LLVM's names) without those of the registers for matrices, if the system does not permit them."""
-    matrices = frozenset(filter(is_matrix_feature, features))
-    return features - matrices if matrices and not may_use_matrices() else features
-
-
 def is_matrix_feature(feature: str) -> bool:
     """Whether a CPU feature (LLVM's name) is one of the registers for matrices."""
     return feature.startswith("amx-")

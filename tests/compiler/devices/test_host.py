@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 
+from heterocc.compiler.devices import host
 from heterocc.compiler.devices.host import (
     BASELINE,
     DETECTABLE,
@@ -99,3 +100,16 @@ def test_llvm_is_asked_about_a_cpu_that_is_no_level(cpu: str, has: str, has_not:
     found = code_features({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": cpu})
     assert has in found
     assert has_not not in found
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_registers_for_matrices_count_only_with_the_permission_of_the_system(
+    monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    flags = f"{FLAGS} avx512f avx512bw avx512cd avx512dq avx512vl amx_tile amx_int8"
+    cpu = parse_cpuinfo(f"flags : {flags}\n", arch="x86_64", cores=1, clock=1e9)
+    monkeypatch.setattr(host, "parse_cpuinfo", lambda *_, **__: cpu)
+    monkeypatch.setattr(host, "may_use_matrices", lambda: given)
+    found = host.host_cpu.__wrapped__()
+    assert {"amx-tile", "amx-int8"} & found.features == ({"amx-tile", "amx-int8"} if given else set())
+    assert "avx512f" in found.features and ("+amx-int8" in found.target["mattr"]) == given

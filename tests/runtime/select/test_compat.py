@@ -9,7 +9,7 @@ import pytest
 from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.manifest import Device, Partition, Producer, TensorSpec, Variant
 from heterocc.runtime.native import tvm_libraries
-from heterocc.runtime.select import matrix_permission
+from heterocc.runtime.select import compat
 from heterocc.runtime.select.compat import (
     HostInfo,
     cpu_features,
@@ -198,12 +198,13 @@ def test_without_a_copy_of_its_libraries_and_without_the_package_there_is_no_tvm
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_registers_for_matrices_count_only_with_the_permission_of_the_system(
+def test_code_that_multiplies_matrices_needs_the_permission_of_the_system_which_other_code_does_not_ask_for(
     monkeypatch: pytest.MonkeyPatch, given: bool
 ) -> None:
-    monkeypatch.setattr(matrix_permission, "may_use_matrices", lambda: given)
-    features = cpu_features(ZEN5.replace(" avx2 ", " avx2 amx_tile amx_int8 "), "x86_64")
-    assert {"amx-tile", "amx-int8"} <= features
-    others = features - {"amx-tile", "amx-int8"}
-    assert matrix_permission.permitted(features) == (features if given else others)
-    assert matrix_permission.permitted(others) == others
+    asked = []
+    monkeypatch.setattr(compat, "may_use_matrices", lambda: asked.append(True) or given)
+    here = replaced(HERE, cpu_features=cpu_features(ZEN5.replace(" avx2 ", " avx2 amx_tile amx_int8 "), "x86_64"))
+    assert why_not(variant(cpu("avx2")), TVM, here, no_question) == () and not asked
+    reasons = why_not(variant(cpu("avx2", "amx-int8", "amx-tile")), TVM, here, no_question)
+    refused = "the code for CPU needs CPU features that the system does not permit this process to use: "
+    assert reasons == (() if given else (f"{refused}amx-int8, amx-tile",))
