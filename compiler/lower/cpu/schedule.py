@@ -35,7 +35,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import 
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
-from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
+from heterocc.compiler.lower.cpu.generate.isa import Isa, Unaligned, isa_of
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
@@ -111,7 +111,7 @@ def schedule_kernels(
                 here = dataclasses.replace(
                     isa,
                     bfloat=symbol in paired,
-                    unaligned=inputs.get(symbol, frozenset()),
+                    unaligned=Unaligned(inputs.get(symbol, frozenset())),
                     weights_of=partial(_weights_of, module, symbol),
                 )
                 constant, inside = weights.get(symbol, frozenset()), parts.get(symbol, ())
@@ -138,6 +138,7 @@ def _written(
     made = without_scopes(at_any_address(scheduled, parts))
     others: list[object] = [trail.taken] if any(trail.taken) else []
     others += [packing.key for packing in wanted if isinstance(packing, LimitedPanels)]  # they depend on the weights
+    others += ["unaligned"] if isa.unaligned.matters else []
     return made.with_attr(SOURCE, source(function, sorted(weights), sorted(parts), isa, *others)), wanted
 
 

@@ -25,6 +25,22 @@ Dot = Literal["bytes", "limited", "pairs", "single"]
 """
 
 
+@dataclass(slots=True)
+class Unaligned:
+    """Arguments of a kernel that may begin inside a line of the cache, as inputs of the model do: memory of numpy does.
+
+    `matters` is whether code has been written that depends on one of them.
+    """
+
+    arguments: frozenset[int]
+    matters: bool = False
+
+    def __contains__(self, argument: int | None) -> bool:
+        found = argument in self.arguments
+        self.matters = self.matters or found
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Isa:
     """An instruction set: `registers` vector registers, each of `lanes` float32, and its products of integers.
@@ -33,11 +49,10 @@ class Isa:
     factors of products of float32 are rounded to bfloat16. `matrices` is whether the CPU multiplies matrices of bytes
     (AMX). `masks` is whether some lanes of a vector can be read and stored, where the others may be outside the memory.
     `halves` is whether the CPU computes vectors in two halves, so that half as long ones take half the time.
-    `near_cache` is whether it reads its third-level cache about as fast as its second-level one. `unaligned` are the
-    kernel's arguments that may begin inside a line of the cache, as inputs of the model do: memory of numpy does in
-    general. `fast_math` is whether faster ways with larger rounding errors may be taken. `choose` picks one of the
-    options that the models of a kernel's time find close. `weights_of` gives the weights that calls of the kernel have
-    for an argument, by its number; none if they are not known.
+    `near_cache` is whether it reads its third-level cache about as fast as its second-level one. `fast_math` is whether
+    faster ways with larger rounding errors may be taken. `choose` picks one of the options that the models of a
+    kernel's time find close. `weights_of` gives the weights that calls of the kernel have for an argument, by its
+    number; none if they are not known. `unaligned` are arguments that may begin inside a line of the cache.
     """
 
     lanes: int
@@ -49,10 +64,10 @@ class Isa:
     masks: bool = False
     halves: bool = False
     near_cache: bool = False
-    unaligned: frozenset[int] = frozenset()
     fast_math: bool = False
     choose: Choose = field(default=best, compare=False, repr=False)
     weights_of: Callable[[int], Sequence[np.ndarray]] = field(default=lambda _: (), compare=False, repr=False)
+    unaligned: Unaligned = field(default_factory=lambda: Unaligned(frozenset()), compare=False, repr=False)
 
     @property
     def decided(self) -> Isa:

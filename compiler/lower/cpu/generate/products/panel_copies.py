@@ -86,12 +86,11 @@ class PanelCopies:
         fixed = is_number(self.length) and is_number(self.terms)
         if not fixed or self.isa.lanes < CROSSING_LANES or self.isa.halves:
             return False
-        argument = self.kernel.argument(self.found.vectors.load.source)
-        if argument in self.isa.unaligned and self.distance >= FAR_ROWS:
-            least = COPIED_ROWS // 2
-        else:
-            least = COPIED_ROWS if self.distance % (4 * LINE) else 2 * COPIED_ROWS
-        return typical(self.found.rows.length) >= least
+        rows = typical(self.found.rows.length)
+        least = COPIED_ROWS if self.distance % (4 * LINE) else 2 * COPIED_ROWS
+        if rows >= least or rows < COPIED_ROWS // 2 or self.distance < FAR_ROWS:
+            return rows >= least
+        return self.kernel.argument(self.found.vectors.load.source) in self.isa.unaligned
 
     def copy_short(self, arguments: Arguments, place: Place, start: tirx.Expr) -> tirx.Buffer:
         """Copy a panel of one vector, which columns may not fill, term by term; zeros follow them."""
