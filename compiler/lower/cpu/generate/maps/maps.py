@@ -350,6 +350,7 @@ class _Writer:
             self._vector(arguments, fixed, start + index(done) + number * index(lanes), lanes, nest)
         if exceeds(size, lanes):
             # Numbers that are looked up are read one by one: an end that fits in half a vector takes half as long.
-            while self.gathers and is_number(size) and lanes >= 2 * max(FEWEST_GATHERED, size % lanes):
+            left = size % lanes
+            while self.gathers and is_number(size) and lanes >= 2 * max(FEWEST_GATHERED, left):
                 lanes //= 2
             self._vector(arguments, fixed, start + index(size - lanes), lanes, nest)

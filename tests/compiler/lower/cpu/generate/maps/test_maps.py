@@ -218,6 +218,20 @@ def test_threads_share_what_is_read_at_places_from_a_table_before_other_maps(cha
     assert ("parallel" in kernel.done[0].script()) == shared
 
 
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("length", [17, 20, 21, 24, 28, 31, 56])
+def test_rows_of_numbers_from_a_table_end_in_any_part_of_a_vector(cpu: str, length: int) -> None:
+    x = floats(1, 2, 3, 29)
+    nodes = [node("Resize", ["x", "", "", "n"], ["y"], mode="linear")]
+    kernel = Generated(nodes, {"x": x}, {"n": np.array([1, 2, 3, length])}, target_of(cpu))
+    places = np.clip((np.arange(length) + 0.5) * 29 / length - 0.5, 0, 28)
+    first = np.minimum(places.astype(int), 27)
+    part = places - first
+    assert kernel.done is not None
+    right = x[..., first] * (1 - part) + x[..., first + 1] * part  # places have 24 bits in the kernel
+    np.testing.assert_allclose(kernel.run(), right, rtol=0, atol=2e-5)
+
+
 def test_rows_chosen_by_number_are_read_in_vectors() -> None:
     table, rows = floats(50, 37), RNG.integers(0, 50, (3, 5))
     kernel = Generated([node("Gather", ["x", "i"], ["y"])], {"x": table}, {"i": rows}, target_of(runnable()[0]))
