@@ -42,7 +42,8 @@ class IntegerPanels:
     @property
     def groups(self) -> int:
         """Groups of terms in a segment."""
-        return -(-len(self._terms) // self.group)
+        terms = -(-self.terms // self.chunk) * self.chunk if self.chunk else self.terms
+        return -(-terms // self.group)
 
     @property
     def _terms(self) -> np.ndarray:

@@ -96,7 +96,7 @@ class RowWriter:
 
     @property
     def kept_rows(self) -> list[int]:
-        """Stages that are stored for later passes and are no outputs."""
+        """The stages that are stored for later passes, without outputs."""
         return [n for n in self.plan.stored if self.rows.argument(self.rows.stages[n].buffer) is None]
 
     def single(self, number: int, value: tirx.Expr) -> tuple[Axis, tirx.Expr]:
