@@ -55,7 +55,11 @@ class _Deferred(ModuleType):
         self.__dict__.update(given, _name=spec.name)
 
     def import_now(self) -> ModuleType:
-        """The module itself, imported unless it has been; the package that it is in comes first, as always."""
+        """The module itself, imported unless it has been; the package that it is in comes first, as always.
+
+        Its submodules become its attributes, also those that were imported while this stood for it: the import that
+        runs the code of a package finds these loaded, and leaves them out.
+        """
         name = self.__dict__["_name"]
         if parent := name.rpartition(".")[0]:
             run(parent)
@@ -65,7 +69,7 @@ class _Deferred(ModuleType):
         module = importlib.import_module(name)
         for imported, submodule in list(sys.modules.items()):
             package, _, child = imported.rpartition(".")
-            if package == name and isinstance(submodule, _Deferred):
+            if package == name:
                 vars(module).setdefault(child, submodule)
         return module
 

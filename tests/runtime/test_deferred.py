@@ -60,6 +60,22 @@ print(*before, late.field(), late.alone.value, sys.modules["late"].alone.value)
     assert fresh(program).strip() == "given False False function 3 3"
 
 
+def test_a_package_has_the_submodules_that_were_imported_before_it(package: Path) -> None:
+    inner = package / "late" / "inner"
+    inner.mkdir()
+    (inner / "__init__.py").write_text("from late.inner.part import value\n")
+    (inner / "part.py").write_text("value = 4\n")
+    (package / "late" / "__init__.py").write_text("from late.inner import value\n")
+    program = _program(
+        package,
+        """
+from late.inner import part
+print(*before, late.value, late.inner.part.value, sys.modules["late"].inner is sys.modules["late.inner"])
+""",
+    )
+    assert fresh(program).strip() == "given False False 4 4 True"
+
+
 def test_a_submodule_is_imported_after_its_package_by_any_thread(package: Path) -> None:
     program = _program(
         package,

@@ -48,3 +48,21 @@ def test_only_the_back_end_in_use_is_loaded(backend: str, automatic: str | None,
     env = {**os.environ, **({} if automatic is None else {"TVM_DEVICE_BACKEND_AUTOLOAD": automatic})}
     done = subprocess.run([sys.executable, "-c", SCRIPT, backend], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"{loaded}True", "True True", "True True True True False", *PARTS], done.stderr
+
+
+ANY_ORDER = """
+import sys
+from heterocc.compiler.lower.tvm_fixes.start import import_tvm
+import_tvm("opencl")
+from tvm.s_tir.dlight.analysis import normalize_prim_func  # as our own modules do, before anything uses the package
+from tvm.s_tir import dlight, meta_schedule
+rule, database = dlight.gpu.Fallback, meta_schedule.database.Database
+loaded = [tuple(name.rpartition(".")[::2]) for name in sys.modules if name.startswith("tvm.")]
+print([f"{package}.{child}" for package, child in loaded if not hasattr(sys.modules[package], child)])
+print(len(loaded) > 150, callable(dlight.base.transform._apply_rules))
+"""
+
+
+def test_every_module_of_tvm_is_an_attribute_of_its_package_in_any_order_of_imports() -> None:
+    done = subprocess.run([sys.executable, "-c", ANY_ORDER], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "True True"], done.stderr
