@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from heterocc.artifacts.errors import UnsupportedOpError, WrongResultError
 from heterocc.artifacts.text.one_line import one_line
@@ -17,9 +17,11 @@ from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, run_pipeline
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import Moved, TimedPlan, VariantReport
+from heterocc.compiler.support.cache import open_cache
 from heterocc.compiler.support.calibration import Measured
 from heterocc.compiler.support.query import QueryResult
-from heterocc.compiler.support.remedy import add_device
+from heterocc.compiler.support.remedy import add_device, asked_again, refused_by_all
+from heterocc.compiler.support.trial import Support
 from heterocc.compiler.variants import VariantSpec
 from heterocc.passes.base import Pass
 from heterocc.passes.plan import Plan
@@ -113,15 +115,30 @@ class VariantBuilder:
         with self.reporter.stage("placing"), timed(self.seconds, "partition"), _naming(spec):
             known = self.measured
             typical = self.model.typical
-            seen = build_machine(typical, spec.devices, self.query.reasons(), known.seconds, known.links)
-            refusals = {d.name: {**seen.refusals.get(d.name, {}), **self.wrong.get(d.name, {})} for d in spec.devices}
-            initial = Plan.initial(typical.graph, replace(seen, refusals=refusals), spec.affinity)
+            refusals = self._refusals(spec)
+            seen = build_machine(typical, spec.devices, refusals, known.seconds, known.links)
+            initial = Plan.initial(typical.graph, seen, spec.affinity)
             try:
                 return run_pipeline(initial, passes or self.passes, self.trace, variant=spec.prefix)
             except UnsupportedOpError as error:
                 if type(error) is UnsupportedOpError:  # no device can run the node; subclasses concern one device
                     error.hint = add_device(self.model, spec.devices, refusals) or error.hint
                 raise
+
+    def _refusals(self, spec: VariantSpec) -> dict[str, dict[str, str]]:
+        """The reasons why the variant's devices do not run nodes: those of the query, and of failures since then.
+
+        Nodes that failed on the last resort go to devices that had left them to it.
+        """
+        found = self.query.reasons()
+        refusals = {d.name: {**found[d.name], **self.wrong.get(d.name, {})} for d in spec.devices}
+        failed = {name for d in spec.devices if d.last_resort for name in self.wrong.get(d.name, {})}
+        nodes = [node for node in self.model.graph.nodes if node.name in failed]
+        alone = Support(self.model, cache=open_cache())
+        for node, device, refusal in asked_again(alone, refused_by_all(nodes, spec.devices, refusals), spec.devices):
+            if refusal is None and node.name not in self.wrong.get(device.name, {}):
+                del refusals[device.name][node.name]
+        return refusals
 
     def build(
         self,

@@ -23,6 +23,7 @@ from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.planned_sizes import with_planned_sizes
 from heterocc.compiler.shape_requests import only_numbers, takes_dynamic
 from heterocc.compiler.support.cache import Answers, open_cache
+from heterocc.compiler.support.remedy import asked_again, refused_by_all
 from heterocc.compiler.support.report import as_json, as_text
 from heterocc.compiler.support.traits import traits_of
 from heterocc.compiler.support.trial import (
@@ -223,6 +224,12 @@ def query_model(
                 refusals[device.name][node.name] = refusal
         if on_node is not None:
             on_node(node.label)
+    alone = Support(model, lowering, known_wrong, store)
+    for node, device, refusal in asked_again(alone, refused_by_all(model.graph.nodes, resolved, refusals), resolved):
+        if refusal is None:
+            del refusals[device.name][node.name]
+        else:
+            refusals[device.name][node.name] = refusal
     failure = getattr(store, "failure", None)
     return QueryResult(model.graph, resolved, refusals, [*notes, *([failure] if failure else [])])
 

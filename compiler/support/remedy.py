@@ -1,18 +1,40 @@
-"""Hints for nodes that no listed device can run: devices of this machine that were queried and can."""
+"""Remedies for nodes that no listed device runs: one that left them to the last resort, or a device to add."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from heterocc.artifacts.errors import Hint
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import host_device, ort_device
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.support.cache import open_cache
-from heterocc.compiler.support.trial import Support
+from heterocc.compiler.support.trial import Refusal, Support
+from heterocc.passes.graph import Node
 
 _MAX_ASKED = 20
 """Maximum number of refused nodes to query; a trial takes about 10 ms."""
+
+
+def refused_by_all(
+    nodes: Iterable[Node], devices: Sequence[TargetDevice], refusals: Mapping[str, Mapping[str, object]]
+) -> list[Node]:
+    """The nodes that each of the devices refuses, by `refusals[device][node]`."""
+    return [node for node in nodes if all(node.name in refusals.get(d.name, {}) for d in devices)]
+
+
+def asked_again(
+    alone: Support, nodes: Iterable[Node], devices: Sequence[TargetDevice]
+) -> Iterator[tuple[Node, TargetDevice, Refusal | None]]:
+    """What devices say of nodes that the last resort among them refuses, where the others may have left it these.
+
+    `alone` is for the devices without the last resort. Yields nothing if none is listed.
+    """
+    if any(device.last_resort for device in devices):
+        for node in nodes:
+            for device in devices:
+                if not device.last_resort:
+                    yield node, device, alone.refusal(node, device)
 
 
 def add_device(
@@ -22,7 +44,7 @@ def add_device(
 
     `refusals[device][node]` is the reason why a device cannot run a node.
     """
-    refused = [n for n in model.graph.nodes if all(n.name in refusals.get(d.name, {}) for d in devices)]
+    refused = refused_by_all(model.graph.nodes, devices, refusals)
     if not refused:
         return None
     support = Support(model, cache=open_cache())

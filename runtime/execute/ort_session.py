@@ -7,11 +7,18 @@ exceptions too, which become errors or notes of heterocc. To see its log, give t
 
 from __future__ import annotations
 
+import functools
 import os
+import platform
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 Optimise = Literal["all", "basic", "none"]
+
+_EXACT = "session.x64quantprecision"
+"""ONNX Runtime's option for exact products of 8-bit integers: it changes constant weights of int8 to uint8."""
 
 _SEVERITIES = ((50, 4), (40, 3), (30, 2), (20, 1))
 """Levels of Python's logging from CRITICAL to INFO, and what ONNX Runtime calls them."""
@@ -44,8 +51,8 @@ def _level() -> int:
 def session_options(*, threads: int | None = None, optimise: Optimise = "all", exact: bool = True) -> Any:
     """Fresh options of a session: quiet, with `threads` workers (None: as many as cores).
 
-    `exact` keeps the sums of integer products of constant weights from saturating in 16 bits, as they do by ONNX
-    Runtime's default on x86 without VNNI; it works if the session optimises "all".
+    `exact` keeps the sums of integer products of constant weights from saturating in 16 bits, where they do by ONNX
+    Runtime's default; it works if the session optimises "all".
 
     Where the process is the command line's own, ONNX Runtime's default logger is quiet from then on too; in others it
     is the application's.
@@ -56,8 +63,8 @@ def session_options(*, threads: int | None = None, optimise: Optimise = "all", e
     levels = onnxruntime.GraphOptimizationLevel
     options = onnxruntime.SessionOptions()
     options.log_severity_level = severity()
-    if exact:
-        options.add_session_config_entry("session.x64quantprecision", "1")
+    if exact and optimise == "all" and products_saturate():
+        options.add_session_config_entry(_EXACT, "1")
     if threads is not None:
         options.intra_op_num_threads = threads
     if optimise != "all":
@@ -65,13 +72,44 @@ def session_options(*, threads: int | None = None, optimise: Optimise = "all", e
     return options
 
 
+@functools.cache
+def products_saturate() -> bool:
+    """Whether ONNX Runtime's products of 8-bit integers may saturate on this machine: on x86 without VNNI.
+
+    Elsewhere the option for exact ones only takes time, and keeps weights of int8 from kernels that need them.
+    """
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return re.search(r"\bavx(512)?_vnni\b", flags) is None
+
+
 def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = ()) -> Any:
     """A session on the CPU for a model's bytes, or for its path, `without` the optimisers of these names.
+
+    Its option for exact products makes ONNX Runtime refuse some models, which then run without it.
 
     Raises the errors of ONNX Runtime.
     """
     left_out = {"disabled_optimizers": list(without)} if without else {}
-    return onnxruntime_package().InferenceSession(model, options, providers=["CPUExecutionProvider"], **left_out)
+    create = functools.partial(onnxruntime_package().InferenceSession, providers=["CPUExecutionProvider"], **left_out)
+    if not _is_exact(options):
+        return create(model, options)
+    try:
+        return create(model, options)
+    except Exception:  # ONNX Runtime's exception classes have no public base
+        options.add_session_config_entry(_EXACT, "0")
+        return create(model, options)
+
+
+def _is_exact(options: Any) -> bool:
+    try:
+        return bool(options.get_session_config_entry(_EXACT) == "1")
+    except RuntimeError:  # it has no value
+        return False
 
 
 def load_only(model: bytes, options: Any) -> Any:

@@ -17,6 +17,7 @@ from heterocc.artifacts.errors import DynamicShapeError, FeedError, HeteroccErro
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import Reporter, compile_model, verify_bundle
 from heterocc.compiler.cli.main import app
+from heterocc.compiler.lower.ort import lowering
 from heterocc.compiler.support.query import query_model
 from heterocc.runtime import load
 from tests.compiler.onnx_build import I64, model, node, noise
@@ -108,6 +109,26 @@ def test_a_model_without_generated_code_for_its_sizes_stays_in_onnx_runtime_with
     assert set(query.affinity.values()) == {"ORT"}
     reason = query.reason(query.graph.nodes[0].name, "CPU")
     assert reason == "code for the dynamic dimensions of this model is expected to be slower than ONNX Runtime"
+
+
+@pytest.mark.parametrize("when", ["queried", "lowered"])
+def test_nodes_left_to_onnx_runtime_run_on_the_cpu_where_it_refuses_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    def refuse(*_: object, optimise: bool = False) -> str | None:
+        return "no kernel is found" if optimise == (when == "lowered") else None
+
+    monkeypatch.setattr(lowering, "_refusal", refuse)
+    monkeypatch.setenv("HETEROCC_CACHE", "off")
+    path = tmp_path / "m.onnx"
+    nodes = [helper.make_node("CumSum", ["x", "axis"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    save(path, nodes, {"x": ["n", "m"]}, {"y": ["n", "m"]}, {"axis": np.array(0, np.int64)})
+    report = compile_model(path, tmp_path / "m.hcb")
+    assert set(report.plan.device_of.values()) == {"CPU"}
+    assert {m.target for m in report.moved} == ({"CPU"} if when == "lowered" else set())
+    with load(tmp_path / "m.hcb") as session:
+        x = noise(3, 5)
+        np.testing.assert_allclose(session.run({"x": x})["y"], np.maximum(np.cumsum(x, 0), 0), rtol=1e-5)
 
 
 def test_nodes_of_known_shape_stay_on_the_cpu_and_a_note_names_the_dimension(tmp_path: Path) -> None:

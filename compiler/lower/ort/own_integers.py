@@ -1,8 +1,8 @@
 """8-bit signed constants of a model, one for each use.
 
-ONNX Runtime makes such weights and their zero points unsigned where it is asked for exact products (`session_options`):
-it adds a constant that is named after the signed one, and fails where two nodes share that. It also repeats a
-DequantizeLinear for each of its readers, which then share its weight.
+ONNX Runtime makes such weights and their zero points unsigned where it is asked for exact products, on x86 without VNNI
+(`session_options`): it adds a constant that is named after the signed one, and fails where two nodes share that. It
+also repeats a DequantizeLinear for each of its readers, which then share its weight.
 """
 
 from __future__ import annotations
