@@ -194,6 +194,17 @@ class MissingPackageError(InputError):
     code = "HC116"
 
 
+class InputValueError(InputError):
+    """A run ended because a node cannot compute with the values of its inputs: an index out of range, an integer
+    division by 0, a step of 0, sizes that do not fit together, a result that exceeds the memory. The session can go
+    on with other inputs."""
+
+    code = "HC117"
+
+    MARK: ClassVar[str] = "heterocc.input: "
+    """Precedes the message in the text of what compiled and native code throw for such an error."""
+
+
 class UsageError(InputError):
     """Options that contradict each other or have a malformed value."""
 

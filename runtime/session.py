@@ -262,8 +262,9 @@ class Session(Asynchronous, Inspected):
         the arrays must not be changed during a run.
 
         Raises FeedError before anything runs, BundleHashError if weights are damaged, BundleChangedError if the file
-        was changed in place, and DeviceError or DeviceMemoryError that names the partition and the device; for shapes
-        that were not used before, the errors of `load`.
+        was changed in place, InputValueError that names a node that cannot compute with the values of the inputs, and
+        DeviceError or DeviceMemoryError that names the partition and the device; for shapes that were not used before,
+        the errors of `load`.
         """
         if second is not None:
             return self._runner.run_list(first, second)

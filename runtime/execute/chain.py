@@ -255,7 +255,10 @@ class Context:
         self._chain.arranging.wait()
 
     def execute(self) -> None:
-        """Run the chain on what the input arrays hold. Raises DeviceError naming the partition and the device."""
+        """Run the chain on what the input arrays hold.
+
+        Raises DeviceError naming the partition and the device, and InputValueError naming the node.
+        """
         if self._device_kept is nullcontext:
             self._execute()
             return

@@ -8,7 +8,14 @@ import re
 import threading
 from collections.abc import Sequence
 
-from heterocc.artifacts.errors import DeviceError, DeviceLostError, DeviceMemoryError, HeteroccError, Hint
+from heterocc.artifacts.errors import (
+    DeviceError,
+    DeviceLostError,
+    DeviceMemoryError,
+    HeteroccError,
+    Hint,
+    InputValueError,
+)
 from heterocc.artifacts.files.sealed import MORE_FILES
 from heterocc.runtime.native import typed_error
 
@@ -29,6 +36,17 @@ _CUDA_FATAL = (
 )
 """Errors that a CUDA context does not recover from, by the driver's and the runtime's names. Source: CUDA Driver API,
 "CUresult": "the process must be terminated and relaunched"."""
+
+
+_ORT_NODE = (
+    r"Non-zero status code returned while running (?P<operator>\w+) node\. "
+    r"Name:'(?P<node>.*?)' Status Message: (?P<reason>.*)"
+)
+_ORT_PLACE = r"^/\S+:\d+ .*? was false\.\s*"
+"""What ONNX Runtime puts before a reason: its source, its function, and the condition that does not hold."""
+
+
+_OTHER_INPUTS = "change the inputs; the session and its devices can go on"
 
 
 _loss_lock = threading.Lock()
@@ -67,10 +85,29 @@ def first_line(error: BaseException) -> str:
     return type(error).__name__
 
 
+def _input_fault(error: BaseException) -> InputValueError | None:
+    """The error of a node that cannot compute with its inputs; None for other failures.
+
+    Code for CPUs marks its own. ONNX Runtime names the node in the errors of its kernels; those that lack memory or an
+    implementation are not the input's.
+    """
+    _, mark, marked = str(error).partition(InputValueError.MARK)
+    if mark:
+        return InputValueError(marked.splitlines()[0].rstrip("."), hint=_OTHER_INPUTS)
+    found = re.search(_ORT_NODE, str(error), re.DOTALL)
+    if found is None or any(word in str(error) for word in ("NOT_IMPLEMENTED", *_MEMORY_WORDS)):
+        return None
+    reason = " ".join(re.sub(_ORT_PLACE, "", found["reason"], flags=re.DOTALL).split()).rstrip(".")
+    return InputValueError(f"{found['operator']} '{found['node']}': {reason}", hint=_OTHER_INPUTS)
+
+
 def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError:
     """The typed error for a failure of `device` while `doing` ("running partition 'p1'"); typed errors pass through."""
     if isinstance(error, HeteroccError):
         return error
+    caused = _input_fault(error)
+    if caused is not None:
+        return caused
     lost = any(word in str(error) for word in _LOST_WORDS)
     if lost:
         _note_device_loss()

@@ -6,7 +6,9 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
-_DISAGREE = "the sizes of a kernel's arguments do not agree"
+from heterocc.artifacts.errors import InputValueError
+
+_DISAGREE = f"{InputValueError.MARK}the sizes of a kernel's arguments do not agree"
 
 
 def with_few_checks(mod: tvm.IRModule) -> tvm.IRModule:

@@ -3,7 +3,6 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/dtype.h>
-#include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 #include <tvm/runtime/memory/memory_manager.h>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "allocator.h"
+#include "input_error.h"
 
 namespace heterocc::cpu {
 namespace {
@@ -28,7 +28,7 @@ using tvm::runtime::memory::MemoryManager;
 using Sequence = ffi::Array<Tensor>;
 
 [[noreturn]] void Fail(const ffi::String& node, const std::string& message) {
-  throw ffi::Error("ValueError", std::string(node) + ": " + message, "");
+  ThrowInputError(std::string(node) + ": " + message);
 }
 
 Tensor NewTensor(const std::vector<int64_t>& shape, DLDataType dtype) {
