@@ -105,6 +105,9 @@ PROPERTIES: tuple[Property, ...] = (
         _switch,
     ),
     Property(
+        "denormals", frozenset({"cpu", "ort"}), "compute with denormal numbers, in place of zeros: on, off", _switch
+    ),
+    Property(
         "tune",
         frozenset({"opencl", "vulkan", "cuda"}),
         "choose the schedule of each kernel by timing it on the device, once, while compiling: on, off",

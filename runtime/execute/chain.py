@@ -122,7 +122,11 @@ class Chain:
         if library is None:
             library = self._load_library(part, space)
             self._libraries[part.code] = library
-        return Executable(library.module, part.name, part.entry, space, params)
+        keeps = self._keeps_denormals(part)
+        return Executable(library.module, part.name, part.entry, space, params, keeps_denormals=keeps)
+
+    def _keeps_denormals(self, part: Partition) -> bool:
+        return self.variant.devices[part.device].properties.get("denormals") == "on"
 
     def _kept_layouts(self) -> dict[tuple[int, Layout], None]:
         """The weights in other layouts that code reads in host memory."""
@@ -172,6 +176,7 @@ class Chain:
             weights,
             threads=self.options.threads,
             spin=all(p.kind == "onnx" for p in self.variant.partitions),
+            keeps_denormals=self._keeps_denormals(part),
         )
 
     def describe(self, step: Step) -> tuple[str, str]:

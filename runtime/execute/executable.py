@@ -26,13 +26,26 @@ Instrument = Callable[..., int]
 class Executable:
     """A partition's shared object. Shared by all contexts; a VM instance runs on one thread at a time."""
 
-    def __init__(self, library: Any, name: str, entry: str, space: Space, params: Sequence[Any]) -> None:
-        """`library` comes from `load_library`; `params` are the weights, in the order of the entry's tuple."""
+    def __init__(
+        self,
+        library: Any,
+        name: str,
+        entry: str,
+        space: Space,
+        params: Sequence[Any],
+        *,
+        keeps_denormals: bool = False,
+    ) -> None:
+        """`library` comes from `load_library`; `params` are the weights, in the order of the entry's tuple.
+
+        Code for a CPU takes denormal numbers for zeros unless it `keeps_denormals`.
+        """
         self.name = name
         self.space = space
         self._entry = entry
         self.params = tvm_ffi.Array(list(params))
         self._module = library
+        self._flushes_denormals = space == HOST and not keeps_denormals
 
     def function(self, instrument: Instrument | None = None) -> tuple[Callable[..., Any], frozenset[int]]:
         """The entry, for calls with arguments that are known only then, of which the last are `params`.
@@ -42,21 +55,22 @@ class Executable:
         """
         found: Callable[..., Any] = self._new_machine(instrument)[self._entry]
         if instrument is not None or self.space != HOST:
-            return found, frozenset()
-        return cpu_api.straight(self._module, self._entry, self.params, found)
+            return self._in_its_mode(found), frozenset()
+        function, lengthened = cpu_api.straight(self._module, self._entry, self.params, found)
+        return self._in_its_mode(function), lengthened
 
     def function_without_machine(self) -> Callable[..., Any] | None:
         """The entry as `function` returns it, for a caller of its own; None if it needs a VM or lengthens arguments."""
         machine = self._new_machine(None)[self._entry]
         found, lengthened = cpu_api.straight(self._module, self._entry, self.params, machine)
-        return None if found is machine or lengthened else found
+        return None if found is machine or lengthened else self._in_its_mode(found)
 
     def bind(self, arguments: Sequence[Any], instrument: Instrument | None = None) -> Callable[[], Any]:
         """A function without arguments that runs the partition in a new VM instance with the arguments bound."""
         try:
             vm = self._new_machine(instrument)
             vm["save_function"](self._entry, _BOUND, 0, *arguments, self.params)
-            return vm[_BOUND]  # type: ignore[no-any-return]
+            return self._in_its_mode(vm[_BOUND])
         except HeteroccError:
             raise
         except Exception as error:
@@ -70,8 +84,12 @@ class Executable:
             devices = (kind, self.space.index, POOLED, *devices)  # type: ignore[assignment]
         vm["vm_initialization"](*devices)
         if instrument is not None:
-            vm["set_instrument"](tvm_ffi.convert(instrument))
+            observer = tvm_ffi.convert(instrument)
+            vm["set_instrument"](cpu_api.with_denormals(observer, kept=True) if self._flushes_denormals else observer)
         return vm
+
+    def _in_its_mode(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return cpu_api.with_denormals(function, kept=False) if self._flushes_denormals else function
 
     def binaries(self) -> bytes:
         """The driver's binaries of its kernels, as a bundle holds them beside the code; empty if they are of no use.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from heterocc.runtime.execute.narrow import from_ort, ort_value, to_ort
 from heterocc.runtime.execute.onnx_wire import unexpected_external
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 from heterocc.runtime.feeds import Array
+from heterocc.runtime.native import cpu_api
 
 _OLDEST = (1, 31)
 """The first onnxruntime of which it is known that it follows neither absolute paths nor links in a model's bytes."""
@@ -69,8 +69,11 @@ class OrtPartition:
         *,
         threads: int,
         spin: bool,
+        keeps_denormals: bool = False,
     ) -> None:
         """`weights` are the external initializers by name, with their manifest dtype; `spin` lets idle workers spin.
+
+        Denormal numbers are taken for zeros unless it `keeps_denormals`.
 
         Raises BundleError for a model that names files, DriverMissingError, DeviceError.
         """
@@ -87,13 +90,16 @@ class OrtPartition:
         options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
         options.add_session_config_entry("session.load_model_format", "ONNX")  # ORT's own format is not looked through
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
+        options.add_session_config_entry("session.set_denormal_as_zero", "0" if keeps_denormals else "1")
         self.name = part.name
+        self._keeps_denormals = keeps_denormals
         self._value = ort.OrtValue
         self._held = [self._ort_weight(array, dtype) for array, dtype in weights.values()]
         if weights:
             options.add_external_initializers(list(weights), self._held)
         try:
-            self._session = open_session(model, options)
+            with cpu_api.denormals(kept=keeps_denormals):  # of a process's first session ONNX Runtime leaves it set
+                self._session = open_session(model, options)
         except Exception as error:
             raise DeviceError(
                 f"ONNX Runtime {ort.__version__} cannot load partition '{part.name}': {first_line(error)}",
@@ -115,7 +121,13 @@ class OrtPartition:
             binding.bind_ortvalue_input(name, self._value.ortvalue_from_numpy(array))
         for name, array in zip(self.outputs, outputs, strict=True):
             binding.bind_ortvalue_output(name, self._value.ortvalue_from_numpy(array))
-        return partial(self._session.run_with_iobinding, binding)
+        run = self._session.run_with_iobinding
+
+        def run_bound() -> None:
+            with cpu_api.denormals(kept=self._keeps_denormals):
+                run(binding)
+
+        return run_bound
 
     def call_on_objects(
         self,
@@ -139,7 +151,9 @@ class OrtPartition:
         def run() -> None:
             feed = {name: given(value) for name, value in zip(self.inputs, inputs, strict=True)}
             method = self._session.run if as_python else self._session.run_with_ort_values
-            for value, result in zip(outputs, method(self.outputs, feed), strict=True):
+            with cpu_api.denormals(kept=self._keeps_denormals):
+                results = method(self.outputs, feed)
+            for value, result in zip(outputs, results, strict=True):
                 static = arrays.get(value)
                 if static is None:
                     objects[value] = result

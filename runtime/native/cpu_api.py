@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -134,6 +136,35 @@ def straight(executable: Any, name: str, weights: Any, machine: Any) -> tuple[An
     return (machine, frozenset()) if found is None else (found[0], frozenset(found[1]))
 
 
+def with_denormals(function: Callable[..., Any], *, kept: bool) -> Callable[..., Any]:
+    """The function with a mode of the processor for its calls: denormal numbers are kept, or taken for zeros.
+
+    The caller's mode is the same before and after a call, also if it fails. `function` is one of tvm_ffi, or one that
+    it converts. Without the plug-in the function itself.
+    """
+    if _library() is None:
+        return function
+    found: Callable[..., Any] = _function("with_denormals")(function, kept)
+    return found
+
+
+@contextmanager
+def denormals(*, kept: bool) -> Iterator[None]:
+    """A block in which this thread keeps denormal numbers or takes them for zeros; its mode is the same afterwards.
+
+    Without the plug-in the mode does not change.
+    """
+    found = _library()
+    if found is None:
+        yield
+        return
+    before = found.heterocc_cpu_keep_denormals(kept)
+    try:
+        yield
+    finally:
+        found.heterocc_cpu_set_mode(before)
+
+
 def appendable(array: Array) -> Array | None:
     """A view of an array such that code that appends rows to it makes memory with room for further ones.
 
@@ -194,6 +225,10 @@ def _load() -> ctypes.CDLL:
         ctypes.c_int32,
         ctypes.c_int32,
     ]
+    library.heterocc_cpu_keep_denormals.restype = ctypes.c_uint64
+    library.heterocc_cpu_keep_denormals.argtypes = [ctypes.c_int32]
+    library.heterocc_cpu_set_mode.restype = None
+    library.heterocc_cpu_set_mode.argtypes = [ctypes.c_uint64]
     library.heterocc_cpu_heap_bytes.restype = ctypes.c_uint64
     library.heterocc_cpu_arrange.restype = ctypes.c_int32
     library.heterocc_cpu_arrange.argtypes = [

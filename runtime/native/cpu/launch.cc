@@ -8,6 +8,7 @@
 
 #include "allocator.h"
 #include "arrange.h"
+#include "denormals.h"
 #include "fast_path.h"
 #include "fast_sizes.h"
 #include "heap.h"
@@ -64,6 +65,17 @@ __attribute__((visibility("default"))) void heterocc_cpu_widen(const uint16_t* s
 
 __attribute__((visibility("default"))) int32_t heterocc_cpu_workers() {
   return heterocc::cpu::Workers();
+}
+
+// The mode of the calling thread, see denormals.h, which then keeps denormal numbers or takes them for zeros.
+__attribute__((visibility("default"))) uint64_t heterocc_cpu_keep_denormals(int32_t kept) {
+  const heterocc::cpu::FloatMode before = heterocc::cpu::CurrentMode();
+  heterocc::cpu::SetMode(heterocc::cpu::WithDenormals(before, kept != 0));
+  return before;
+}
+
+__attribute__((visibility("default"))) void heterocc_cpu_set_mode(uint64_t mode) {
+  heterocc::cpu::SetMode(mode);
 }
 
 // See AddAllocator in allocator.h.

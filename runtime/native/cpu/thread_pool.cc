@@ -12,6 +12,8 @@
 #include <atomic>
 #include <chrono>
 
+#include "denormals.h"
+
 namespace heterocc::cpu {
 namespace {
 
@@ -86,6 +88,7 @@ struct alignas(64) Region {
   Task task = nullptr;
   void* closure = nullptr;
   RegionSize size{nullptr, 0};
+  FloatMode mode = 0;           // the caller's: its kernels compute alike in each thread
   std::atomic<int> threads{0};  // that share the tasks: the caller has the first share
 
   alignas(64) std::atomic<bool> awaited{false};  // the caller sleeps until all workers have left
@@ -171,6 +174,7 @@ bool Help(Region* region, int worker) {
     // have opened it, with fewer threads.
     const bool entered = region->open.load() && number < region->threads.load(std::memory_order_relaxed);
     if (entered) {
+      SetMode(region->mode);  // of a thread that runs nothing but tasks
       Work(region, number);
       region->open.store(false);  // nobody else finds tasks
     }
@@ -333,6 +337,7 @@ int RunShared(Task task, void* closure, int tasks, int threads) {
   threads = std::min(threads, kMostThreads);
   region->task = task;
   region->closure = closure;
+  region->mode = CurrentMode();
   // Generated code deals a loop out in equal parts of whole iterations and leaves the last tasks without any: the more
   // tasks, the finer the parts, at some ten nanoseconds a task.
   region->size.tasks = tasks != 0 ? tasks : 24 + 4 * threads;
