@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <iterator>
 
 namespace heterocc::cpu {
@@ -13,6 +15,12 @@ namespace {
 constexpr size_t kLeastRegion = size_t{1} << 20;
 constexpr size_t kPage = 4096;
 
+// A pattern that stands out in a result, as a number of any type and as an index, and how many bytes of a block get it.
+constexpr int kPattern = 0xCB;
+constexpr size_t kFilled = size_t{1} << 24;
+
+const bool guarded = std::getenv("HETEROCC_GUARD_PAGES") != nullptr;
+
 size_t RoundedUp(size_t size, size_t step) {
   return (size + step - 1) / step * step;
 }
@@ -20,6 +28,25 @@ size_t RoundedUp(size_t size, size_t step) {
 char* Map(size_t size) {
   void* found = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return found == MAP_FAILED ? nullptr : static_cast<char*>(found);
+}
+
+// A block with a page without access before and behind it.
+char* MapGuarded(size_t size) {
+  const size_t inside = RoundedUp(size, kPage);
+  char* const start = Map(inside + 2 * kPage);
+  if (start == nullptr) return nullptr;
+  char* const end = start + kPage + inside;
+  if (mprotect(start, kPage, PROT_NONE) != 0 || mprotect(end, kPage, PROT_NONE) != 0) {
+    munmap(start, inside + 2 * kPage);
+    return nullptr;
+  }
+  std::memset(end - size, kPattern, std::min(size, kFilled));
+  return end - size;
+}
+
+void UnmapGuarded(char* block, size_t size) {
+  const size_t inside = RoundedUp(size, kPage);
+  munmap(block + size - inside - kPage, inside + 2 * kPage);
 }
 
 }  // namespace
@@ -38,8 +65,8 @@ void* Heap::Take(size_t size) {
   if (size > SIZE_MAX / 4) return nullptr;
   size = RoundedUp(std::max<size_t>(size, 1), kAlignment);
   const std::lock_guard<std::mutex> lock(mutex_);
-  char* found = FirstFit(size);
-  if (found == nullptr && Grow(size)) found = FirstFit(size);
+  char* found = guarded ? MapGuarded(size) : FirstFit(size);
+  if (found == nullptr && !guarded && Grow(size)) found = FirstFit(size);
   if (found == nullptr) return nullptr;
   blocks_.emplace(found, size);
   used_ += size;
@@ -53,7 +80,11 @@ void Heap::Give(void* block) {
   const auto [start, size] = *found;
   blocks_.erase(found);
   used_ -= size;
-  AddGap(start, size);
+  if (guarded) {
+    UnmapGuarded(start, size);
+  } else {
+    AddGap(start, size);
+  }
 }
 
 void Heap::Trim() {

@@ -1,0 +1,122 @@
+"""Search for requests that end a run in any way but a typed error or ONNX Runtime's result.
+
+    python -m tests.hostile --requests 100000 --devices CPU --output build/hostile.json
+
+Small models of every operator, whose sizes are symbolic, get requests that do not fit: sizes off by one, zero, huge or
+exchanged, and values out of range. Inputs, and tensors of a run, end at pages without access, and new memory is filled,
+so that a read outside of an array ends the process or changes the result. heterocc and ONNX Runtime run in processes of
+their own. `--operator` searches only some operators, `--part 2/4` a part of the models; `--seed` gives other requests.
+The file is written after each model, and a search continues where its file ends. The status is 1 if there are defects
+that `known.py` does not name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from heterocc.artifacts.files.writing import atomic_write
+from tests.hostile.cases import NAMINGS, HostileModel, hostile_models
+from tests.hostile.known import explained
+from tests.hostile.search import DEFECTS, Finding, Search, Totals
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=100_000, help="how many, spread over the models (100000)")
+    parser.add_argument("--devices", default="CPU", help="a list of devices, as in `heterocc compile --devices`")
+    parser.add_argument("--operator", action="append", default=[], help="only this operator, such as Pad or com.microsoft::QGemm")
+    parser.add_argument("--naming", action="append", default=[], choices=NAMINGS, help="only models of this naming")
+    parser.add_argument("--models", type=int, default=4, help="at most so many of an operator, each with every naming (4)")
+    parser.add_argument("--part", default="1/1", help="the part of the models, such as 2/4")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so many")
+    parser.add_argument("--output", type=Path, help="the file to write, and to continue")
+    asked = parser.parse_args(arguments)
+    models = hostile_models(asked.models, asked.operator, asked.naming or NAMINGS)
+    if not models:
+        parser.error("no model is of these operators")
+    share = max(1, -(-asked.requests // len(models)))
+    number, parts = map(int, asked.part.split("/"))
+    models = models[number - 1 :: parts]
+    totals, done = _continued(asked.output)
+    end = time.monotonic() + asked.seconds
+    with Search(asked.devices, asked.seed) as search:
+        for index, model in enumerate(models, 1):
+            if time.monotonic() > end:
+                break
+            if model.name in done:
+                continue
+            search_model(search, model, share, totals)
+            done.append(model.name)
+            if asked.output is not None:
+                text = json.dumps({"devices": asked.devices, "seed": asked.seed, **totals.to_json(), "done": done}, indent=1)
+                atomic_write(asked.output, text + "\n")
+            if index % 50 == 0:
+                print(f"{index}/{len(models)} models: {_counts(totals.verdicts)}", flush=True)
+    print(table(totals))
+    return 1 if any(f.verdict in DEFECTS and not explained(f) for f in totals.findings) else 0
+
+
+def search_model(search: Search, model: HostileModel, share: int, totals: Totals) -> None:
+    """All requests of one model."""
+    totals.models += 1
+    seen: Counter[str] = Counter()
+    for finding, code in search.run(model, range(share)):
+        totals.add(finding, code)
+        if finding.verdict in ("crash", "timeout"):
+            seen[finding.verdict] += 1
+            # Each costs a compile: enough is known of this model.
+            if seen.total() == 5:
+                break
+
+
+def _continued(path: Path | None) -> tuple[Totals, list[str]]:
+    """The totals and models of a file of an earlier search."""
+    if path is None or not path.exists():
+        return Totals(), []
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    totals = Totals(
+        found["requests"],
+        found["models"],
+        Counter(found["verdicts"]),
+        {name: Counter(count) for name, count in found["operators"].items()},
+        Counter(found["codes"]),
+        [Finding(**f) for f in found["findings"]],
+    )
+    return totals, found["done"]
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
+
+
+def table(totals: Totals) -> str:
+    """The outcome in words: verdicts, codes of errors, and the first of the defects of each operator and verdict."""
+    lines = [f"{totals.requests} requests of {totals.models} models", ""]
+    lines += [f"{count:8d}  {name}" for name, count in totals.verdicts.most_common()]
+    lines += ["", "errors: " + _counts(totals.codes)]
+    first: dict[tuple[str, str], list[Finding]] = {}
+    for finding in totals.findings:
+        if finding.verdict in DEFECTS:
+            first.setdefault((finding.operator, finding.verdict), []).append(finding)
+    for (operator, verdict), found in sorted(first.items()):
+        one = found[0]
+        reason = explained(one)
+        lines += [
+            f"{operator}: {len(found)} {verdict}" + (f" (known: {reason})" if reason else ""),
+            f"    {one.model} request {one.number}: {one.what}",
+            f"    ours: {one.ours}",
+            f"    ONNX Runtime: {one.reference}",
+        ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

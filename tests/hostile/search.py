@@ -1,0 +1,171 @@
+"""The search: each request in heterocc and in ONNX Runtime, and what the two answers say."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, Tolerance, compare
+from tests.hostile.cases import HostileModel
+from tests.hostile.requests import Request, request
+from tests.hostile.workers import COMPILE_SECONDS, PATIENCE, Answer, Opened, Worker, serve_heterocc, serve_onnx_runtime
+
+Verdict = Literal[
+    "equal", "both refuse", "we refuse", "no reference", "not compiled", "both took long",
+    "we accept", "different", "crash", "timeout", "untyped",
+]  # fmt: skip
+
+DEFECTS: frozenset[Verdict] = frozenset({"we accept", "different", "crash", "timeout", "untyped"})
+"""The verdicts that no request may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A request's verdict, with what is needed to see it again."""
+
+    model: str
+    operator: str
+    number: int
+    kind: str
+    what: str
+    verdict: Verdict
+    ours: str
+    reference: str
+
+
+@dataclass
+class Totals:
+    """Requests by verdict, in all and by operator, and findings: all defects, and some of the other refusals."""
+
+    requests: int = 0
+    models: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    operators: dict[str, Counter[str]] = field(default_factory=dict)
+    codes: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, finding: Finding, code: str) -> None:
+        """Count a request."""
+        self.requests += 1
+        self.verdicts[finding.verdict] += 1
+        self.operators.setdefault(finding.operator, Counter())[finding.verdict] += 1
+        if code:
+            self.codes[code] += 1
+        if finding.verdict in DEFECTS or finding.verdict in ("we refuse", "not compiled"):
+            self.findings.append(finding)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for a file."""
+        return {
+            "requests": self.requests,
+            "models": self.models,
+            "verdicts": dict(self.verdicts.most_common()),
+            "codes": dict(self.codes.most_common()),
+            "operators": {name: dict(count) for name, count in sorted(self.operators.items())},
+            "findings": [asdict(f) for f in self.findings],
+        }
+
+
+class Search:
+    """Two processes that get the same requests."""
+
+    def __init__(self, devices: str, seed: int) -> None:
+        self.devices = devices
+        self.seed = seed
+        self._folder = tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name)
+        # New memory is filled, so that a result which depends on it differs.
+        self.ours = Worker(serve_heterocc, folder, HETEROCC_GUARD_PAGES="1", MALLOC_PERTURB_="165")
+        self.reference = Worker(serve_onnx_runtime, folder)
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ours.close()
+        self.reference.close()
+        self._folder.cleanup()
+
+    def run(self, model: HostileModel, numbers: Sequence[int]) -> Iterator[tuple[Finding, str]]:
+        """The finding of each request of a model, with the code of our error. One finding if it does not compile."""
+        valid = replace(model.valid, seed=self.seed)
+        opened = Opened(model.model, valid, self.devices)
+        self.ours.open(opened)
+        self.reference.open(opened)
+        ours, reference = self.ours.receive(COMPILE_SECONDS + PATIENCE), self.reference.receive()
+        if ours.kind != "numbers":
+            verdict: Verdict = "not compiled" if ours.kind == "typed" else _UNANSWERED[ours.kind]
+            yield _finding(model, -1, Request({}, "compile", "the compile"), verdict, ours, reference), ours.code
+            return
+        for number in numbers:
+            self.ours.send(number)
+            if reference.kind == "numbers":
+                self.reference.send(number)
+            mine = self.ours.receive()
+            theirs = self.reference.receive() if reference.kind == "numbers" else reference
+            verdict, why = judge(model, mine, theirs if reference.kind == "numbers" else None)
+            told = Answer(mine.kind, code=mine.code, text=why or mine.text)
+            yield _finding(model, number, request(valid, number), verdict, told, theirs), mine.code
+
+
+_UNANSWERED: dict[str, Verdict] = {"crash": "crash", "timeout": "timeout", "untyped": "untyped"}
+
+
+def _finding(
+    model: HostileModel, number: int, asked: Request, verdict: Verdict, ours: Answer, reference: Answer
+) -> Finding:
+    texts = [f"{a.kind} {a.code} {a.text}".strip() for a in (ours, reference)]
+    return Finding(model.name, model.operator, number, asked.kind, asked.what, verdict, *texts)
+
+
+def judge(model: HostileModel, ours: Answer, reference: Answer | None) -> tuple[Verdict, str]:
+    """The verdict on an answer, and what is different. `reference` is None if ONNX Runtime cannot run the model."""
+    if ours.kind == "timeout" and reference is not None and reference.kind == "timeout":
+        return "both took long", ""
+    if ours.kind in _UNANSWERED:
+        return _UNANSWERED[ours.kind], ""
+    if reference is None or reference.kind in ("crash", "timeout"):
+        return "no reference", ""
+    if ours.kind == "typed":
+        return ("we refuse" if reference.kind == "numbers" else "both refuse"), ""
+    if reference.kind != "numbers":
+        return "we accept", ""
+    reason = difference(model, ours.values, reference.values)
+    return ("different", reason) if reason else ("equal", "")
+
+
+def difference(model: HostileModel, ours: Sequence[Any], reference: Sequence[Any]) -> str:
+    """The first difference of results; empty if there is none."""
+    if len(ours) != len(reference):
+        return f"{len(ours)} outputs instead of {len(reference)}"
+    types = {str(getattr(v, "dtype", "")) for v in model.valid.feed.values()}
+    for index, (mine, theirs) in enumerate(zip(ours, reference, strict=True)):
+        parts = zip(mine, theirs, strict=True) if isinstance(mine, list) and isinstance(theirs, list) else [(mine, theirs)]
+        for one, other in parts:
+            if model.operator in RANDOM:
+                if np.shape(one) != np.shape(other):
+                    return f"output {index}: shape {np.shape(one)} instead of {np.shape(other)}"
+                continue
+            with np.errstate(all="ignore"):
+                found = compare(f"output {index}", one, other, _tolerance(model.operator, types, other))
+            if not found.ok:
+                return f"output {index}: {found.reason}"
+    return ""
+
+
+RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
+"""Operators whose results are compared by their shapes."""
+
+
+def _tolerance(operator: str, types: set[str], value: Any) -> Tolerance:
+    if types & {"float16", "bfloat16"} or str(getattr(value, "dtype", "")) in ("float16", "bfloat16"):
+        return FLOAT16
+    if "QLinear" in operator or "Quantize" in operator or "QGemm" in operator:
+        return Tolerance(steps=1)
+    return FLOAT32
