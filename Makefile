@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
 REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
 
-.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz operators operators-again bench wheels wheel-aarch64 container-check site clean
+.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz hostile operators operators-again bench wheels wheel-aarch64 container-check site clean
 
 help:
 	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
@@ -17,6 +17,7 @@ help:
 	@echo 'make test-search  every hypothesis test with fresh seeds for an hour (MINUTES=60); prints what to pin'
 	@echo 'make test-native  the native plug-ins under AddressSanitizer, valgrind and the Vulkan layer; kernels on Oclgrind'
 	@echo 'make fuzz         coverage-guided fuzzing of every reader of files, a minute each (SECONDS=60)'
+	@echo 'make hostile      requests that do not fit, to every operator: each must end in an error or in ONNX Runtime'"'"'s result (REQUESTS=100000, hours)'
 	@echo 'make operators    all of onnx'"'"'s node tests on each device; writes docs/operators.md (an hour; goes on where it was stopped)'
 	@echo 'make operators-again  only the cases that docs/operators.md lists as refused, on each device (minutes)'
 	@echo 'make wheels       build heterocc and heterocc-runtime, install each in a fresh environment, run a bundle there'
@@ -57,6 +58,12 @@ test-native: setup
 SECONDS ?= 60
 fuzz: setup
 	@scripts/fuzz.sh $(SECONDS)
+
+REQUESTS ?= 100000
+DEVICES ?= CPU
+hostile: setup
+	mkdir -p build
+	$(VENV)/python -m tests.hostile --requests $(REQUESTS) --devices $(DEVICES) --output build/hostile.json
 
 site: setup
 	$(VENV)/mkdocs build --quiet --strict

@@ -6,6 +6,7 @@ Small models of every operator, whose sizes are symbolic, get requests that do n
 exchanged, and values out of range. Inputs, and tensors of a run, end at pages without access, and new memory is filled,
 so that a read outside of an array ends the process or changes the result. heterocc and ONNX Runtime run in processes of
 their own. `--operator` searches only some operators, `--part 2/4` a part of the models; `--seed` gives other requests.
+`--save FOLDER --name MODEL --number 12` writes a model and a request, as a report names them, to files.
 The file is written after each model, and a search continues where its file ends. The status is 1 if there are defects
 that `known.py` does not name.
 """
@@ -17,28 +18,40 @@ import json
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from heterocc.artifacts.files.writing import atomic_write
-from tests.hostile.cases import NAMINGS, HostileModel, hostile_models
+from tests.hostile.cases import NAMINGS, HostileModel, bases, hostile_models, namings
 from tests.hostile.known import explained
+from tests.hostile.requests import request
 from tests.hostile.search import DEFECTS, Finding, Search, Totals
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=100_000, help="how many, spread over the models (100000)")
-    parser.add_argument("--devices", default="CPU", help="a list of devices, as in `heterocc compile --devices`")
-    parser.add_argument("--operator", action="append", default=[], help="only this operator, such as Pad or com.microsoft::QGemm")
-    parser.add_argument("--naming", action="append", default=[], choices=NAMINGS, help="only models of this naming")
-    parser.add_argument("--models", type=int, default=4, help="at most so many of an operator, each with every naming (4)")
-    parser.add_argument("--part", default="1/1", help="the part of the models, such as 2/4")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so many")
-    parser.add_argument("--output", type=Path, help="the file to write, and to continue")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.hostile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    option = parser.add_argument
+    option("--requests", type=int, default=100_000, help="how many, spread over the models (100000)")
+    option("--devices", default="CPU", help="a list of devices, as in `heterocc compile --devices`")
+    option("--operator", action="append", default=[], help="only this one, such as Pad or com.microsoft::QGemm")
+    option("--naming", action="append", default=[], choices=NAMINGS, help="only models of this naming")
+    option("--models", type=int, default=4, help="at most so many of an operator, each with every naming (4)")
+    option("--part", default="1/1", help="the part of the models, such as 2/4")
+    option("--seed", type=int, default=0)
+    option("--seconds", type=float, default=float("inf"), help="end after so many")
+    option("--output", type=Path, help="the file to write, and to continue")
+    option("--save", type=Path, help="only write model.onnx and request.npz to this folder")
+    option("--name", help="the model to save")
+    option("--number", type=int, default=0, help="the request to save")
     asked = parser.parse_args(arguments)
+    if asked.save is not None:
+        return save(asked.save, asked.name, asked.number, asked.seed)
     models = hostile_models(asked.models, asked.operator, asked.naming or NAMINGS)
     if not models:
         parser.error("no model is of these operators")
@@ -56,12 +69,25 @@ def main(arguments: list[str] | None = None) -> int:
             search_model(search, model, share, totals)
             done.append(model.name)
             if asked.output is not None:
-                text = json.dumps({"devices": asked.devices, "seed": asked.seed, **totals.to_json(), "done": done}, indent=1)
+                text = json.dumps(
+                    {"devices": asked.devices, "seed": asked.seed, **totals.to_json(), "done": done}, indent=1
+                )
                 atomic_write(asked.output, text + "\n")
             if index % 50 == 0:
                 print(f"{index}/{len(models)} models: {_counts(totals.verdicts)}", flush=True)
     print(table(totals))
     return 1 if any(f.verdict in DEFECTS and not explained(f) for f in totals.findings) else 0
+
+
+def save(folder: Path, name: str, number: int, seed: int) -> int:
+    """Write a model and a request of it."""
+    model = next(m for of_it in bases().values() for base in of_it for m in namings(base) if m.name == name)
+    asked = request(replace(model.valid, seed=seed), number)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.onnx").write_bytes(model.model)
+    np.savez(folder / "request.npz", **asked.feed)
+    print(f"{folder}: {asked.what}: " + ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in asked.feed.items()))
+    return 0
 
 
 def search_model(search: Search, model: HostileModel, share: int, totals: Totals) -> None:
@@ -73,7 +99,7 @@ def search_model(search: Search, model: HostileModel, share: int, totals: Totals
         if finding.verdict in ("crash", "timeout"):
             seen[finding.verdict] += 1
             # Each costs a compile: enough is known of this model.
-            if seen.total() == 5:
+            if seen.total() == 3:
                 break
 
 

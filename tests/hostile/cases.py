@@ -16,8 +16,9 @@ from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.operators.opset import lower_opset
 from heterocc.runtime.execute import ort_session
 from tests.differential.operator_cases import CASES
-from tests.hostile.requests import Valid
 from tests.differential.operators import _ELEM_TYPES, Case, Constant
+from tests.hostile.own_cases import OWN, SEQUENCES
+from tests.hostile.requests import Valid
 
 Array = np.ndarray[Any, Any]
 Naming = Literal["apart", "constants", "weights", "first", "shared"]
@@ -59,10 +60,8 @@ class Base:
 @cache
 def bases() -> Mapping[str, tuple[Base, ...]]:
     """By operator: models that differ in more than their values."""
-    from tests.hostile.own_cases import OWN
-
     found: dict[str, dict[str, Base]] = {}
-    for base in (*_of_node_tests(), *map(_of_case, _operator_cases()), *map(_of_case, OWN)):
+    for base in (*_of_node_tests(), *map(_of_case, _operator_cases()), *map(_of_case, OWN), *_of_sequences()):
         size = sum(array.size for array in base.feed.values())
         if base.feed and size <= MOST_ELEMENTS:
             found.setdefault(base.operator, {}).setdefault(_signature(base), base)
@@ -109,6 +108,14 @@ def _of_case(case: Case) -> Base:
     model = helper.make_model(graph, opset_imports=imports, ir_version=8)
     operator = f"{case.domain}::{case.op}" if case.domain else case.op
     return Base(case.text, operator, model, feed)
+
+
+def _of_sequences() -> Iterable[Base]:
+    for operator, (nodes, feed, result) in SEQUENCES.items():
+        ends = [helper.make_tensor_value_info(n, _elem_type(a.dtype), a.shape) for n, a in feed.items()]
+        graph = helper.make_graph(nodes, "g", ends, [helper.make_tensor_value_info("y", result, None)])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        yield Base(f"a sequence of {operator}", operator, model, feed)
 
 
 def _elem_type(dtype: np.dtype[Any]) -> int:
@@ -178,18 +185,24 @@ def _constant(base: Base, naming: Naming) -> frozenset[str]:
     return every if naming == "weights" else frozenset()
 
 
-def hostile_models(most: int, operators: Iterable[str] = (), namings: Iterable[Naming] = NAMINGS) -> list[HostileModel]:
-    """At most so many bases of each operator (all by default), each with all namings that differ.
+def namings(base: Base, wanted: Iterable[Naming] = NAMINGS) -> list[HostileModel]:
+    """A base with all namings that differ."""
+    return [model for model in (hostile(base, naming) for naming in wanted) if model is not None]
+
+
+def hostile_models(most: int, operators: Iterable[str] = (), wanted: Iterable[Naming] = NAMINGS) -> list[HostileModel]:
+    """At most so many bases of each of these operators (all by default), with all namings that differ.
 
     The first of each operator come first, so that a search that is cut off has seen every operator.
     """
-    wanted = set(operators)
-    chosen = {name: of_it for name, of_it in bases().items() if not wanted or name in wanted}
-    found = []
-    for place in range(most):
-        for of_it in chosen.values():
-            if place < len(of_it):
-                # Spread over all of an operator's bases, whose neighbours are alike.
-                base = of_it[place * max(1, len(of_it) // most) if len(of_it) > most else place]
-                found += [m for m in (hostile(base, naming) for naming in namings) if m is not None]
-    return found
+    named = set(operators)
+    chosen = [of_it for name, of_it in bases().items() if not named or name in named]
+    # Spread over all of an operator's bases, whose neighbours are alike.
+    spread = [of_it[:: max(1, len(of_it) // most)] for of_it in chosen]
+    return [
+        model
+        for place in range(most)
+        for of_it in spread
+        if place < len(of_it)
+        for model in namings(of_it[place], wanted)
+    ]

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tests.hostile.search import Finding
+
+NOT_SEARCHED: Mapping[str, str] = {
+    "AllClassNMS": "an operator of an old framework, which neither ONNX nor ONNX Runtime has",
+    "Constant": "has no inputs",
+    "Optional": "its result is not a tensor; OptionalGetElement and OptionalHasElement are searched",
+    "RandomNormal": "has no inputs",
+    "RandomUniform": "has no inputs",
+}
+"""Operators that have a converter and no model, with the reason."""
 
 
 def explained(finding: Finding) -> str:

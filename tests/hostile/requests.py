@@ -14,7 +14,24 @@ Feed = dict[str, Array]
 HUGE = 1 << 20
 """Elements of an input that has a huge size: more than any page beside it, and less than a run's memory."""
 
-INTEGERS = (-1, 0, 1, 2, 3, 7, -2, -7, 1 << 20, 1 << 31, -(1 << 31), (1 << 31) - 1, 1 << 33, 1 << 62, -(1 << 63), (1 << 63) - 1)
+INTEGERS = (
+    -1,
+    0,
+    1,
+    2,
+    3,
+    7,
+    -2,
+    -7,
+    1 << 20,
+    1 << 31,
+    -(1 << 31),
+    (1 << 31) - 1,
+    1 << 33,
+    1 << 62,
+    -(1 << 63),
+    (1 << 63) - 1,
+)
 FLOATS = (np.nan, np.inf, -np.inf, -1.0, 0.0, -0.0, 0.5, 1e30, -1e30, 1e9, 3.0)
 
 
@@ -80,7 +97,12 @@ def _resized(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _one_size(feed: Feed, valid: Valid, rng: np.random.Generator) -> str:
-    places = [(name, axis) for name, free in valid.free.items() for axis in range(min(len(free), feed[name].ndim)) if free[axis]]
+    places = [
+        (name, axis)
+        for name, free in valid.free.items()
+        for axis in range(min(len(free), feed[name].ndim))
+        if free[axis]
+    ]
     if not places:
         return ""
     name, axis = places[rng.integers(len(places))]
@@ -93,7 +115,9 @@ def _one_size(feed: Feed, valid: Valid, rng: np.random.Generator) -> str:
 
 def _common_size(feed: Feed, valid: Valid, rng: np.random.Generator) -> str:
     """Another size on every symbolic axis that has it: often a request that fits."""
-    free = {name: tuple(s for s, f in zip(feed[name].shape, axes, strict=False) if f) for name, axes in valid.free.items()}
+    free = {
+        name: tuple(s for s, f in zip(feed[name].shape, axes, strict=False) if f) for name, axes in valid.free.items()
+    }
     sizes = sorted({size for axes in free.values() for size in axes})
     if not sizes:
         return ""
@@ -105,8 +129,9 @@ def _common_size(feed: Feed, valid: Valid, rng: np.random.Generator) -> str:
     for name, axes in valid.free.items():
         shape = feed[name].shape
         if size in free[name]:
-            changed = (new if f and s == size else s for s, f in zip(shape, (*axes, *[False] * len(shape)), strict=False))
-            feed[name] = _resized(feed[name], tuple(changed))
+            symbolic = (*axes, *[False] * len(shape))
+            changed = tuple(new if symbolic[axis] and s == size else s for axis, s in enumerate(shape))
+            feed[name] = _resized(feed[name], changed)
     return f"every {size} -> {new}"
 
 
@@ -122,13 +147,15 @@ def _swapped(feed: Feed, valid: Valid, rng: np.random.Generator) -> str:
 
 def _exchanged(feed: Feed, valid: Valid, rng: np.random.Generator) -> str:
     """The sizes of two inputs of one rank exchanged."""
-    pairs = [(a, b) for a in feed for b in feed if a < b and feed[a].ndim == feed[b].ndim and feed[a].shape != feed[b].shape]
+    shapes = {name: array.shape for name, array in feed.items()}
+    pairs = [
+        (a, b) for a in feed for b in feed if a < b and len(shapes[a]) == len(shapes[b]) and shapes[a] != shapes[b]
+    ]
     if not pairs:
         return ""
     one, other = pairs[rng.integers(len(pairs))]
-    shapes = feed[one].shape, feed[other].shape
-    feed[one], feed[other] = _resized(feed[one], shapes[1]), _resized(feed[other], shapes[0])
-    return f"sizes of {one} and {other} exchanged: {list(shapes[1])}, {list(shapes[0])}"
+    feed[one], feed[other] = _resized(feed[one], shapes[other]), _resized(feed[other], shapes[one])
+    return f"sizes of {one} and {other} exchanged: {list(shapes[other])}, {list(shapes[one])}"
 
 
 def _rank(feed: Feed, valid: Valid, rng: np.random.Generator) -> str:

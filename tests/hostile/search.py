@@ -146,8 +146,8 @@ def difference(model: HostileModel, ours: Sequence[Any], reference: Sequence[Any
         return f"{len(ours)} outputs instead of {len(reference)}"
     types = {str(getattr(v, "dtype", "")) for v in model.valid.feed.values()}
     for index, (mine, theirs) in enumerate(zip(ours, reference, strict=True)):
-        parts = zip(mine, theirs, strict=True) if isinstance(mine, list) and isinstance(theirs, list) else [(mine, theirs)]
-        for one, other in parts:
+        sampled = isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs)
+        for one, other in zip(mine, theirs, strict=True) if sampled else [(mine, theirs)]:
             if model.operator in RANDOM:
                 if np.shape(one) != np.shape(other):
                     return f"output {index}: shape {np.shape(one)} instead of {np.shape(other)}"
@@ -159,7 +159,8 @@ def difference(model: HostileModel, ours: Sequence[Any], reference: Sequence[Any
     return ""
 
 
-RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
+_RANDOM = ("Normal", "NormalLike", "Uniform", "UniformLike")
+RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", *(f"Random{kind}" for kind in _RANDOM)})
 """Operators whose results are compared by their shapes."""
 
 

@@ -1,4 +1,4 @@
-"""Processes that answer requests, one with heterocc's code and one with ONNX Runtime, whatever a request does to them."""
+"""Processes that answer requests, one with heterocc's code and one with ONNX Runtime, whatever it does to them."""
 
 from __future__ import annotations
 

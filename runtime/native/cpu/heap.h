@@ -7,8 +7,8 @@
 // Memory comes from the system in regions, each as large as all before it together. Regions that nothing uses go back
 // when another one is needed, so that the heap has at most a few times what was in use at once.
 //
-// For tests: if the environment variable HETEROCC_GUARD_PAGES is set, each block is filled with a pattern and lies between
-// two pages without access, at the second one, so that an access outside of it ends the process.
+// For tests: if the environment variable HETEROCC_GUARD_PAGES is set, each block is filled with a pattern and lies
+// between two pages without access, at the second one, so that an access outside of it ends the process.
 //
 // Threading: all functions may be called from any thread. A forked child gets a copy that works.
 #ifndef HETEROCC_CPU_HEAP_H_

@@ -1,0 +1,125 @@
+"""Requests that do not fit end in a typed error or in ONNX Runtime's result: a share of `make hostile`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from heterocc.compiler.lower.converters import registry
+from tests.hostile.__main__ import search_model
+from tests.hostile.cases import bases, hostile_models
+from tests.hostile.known import NOT_SEARCHED, explained
+from tests.hostile.requests import Valid, request
+from tests.hostile.search import DEFECTS, Search, Totals, judge
+from tests.hostile.workers import Answer, Opened, Worker
+
+VALID = Valid("m", {"x": np.ones((2, 3), np.float32), "n": np.array([3, 4])}, {"x": (True, True), "n": (True,)}, False)
+
+
+def converted() -> set[str]:
+    """All operators that have a converter, with their domains."""
+    ours = {(domain, name) for domain, name in registry._CONVERTERS if not domain.startswith("heterocc.")}
+    # Neither TVM nor our tables of computed sizes have domains: Microsoft's operators are among theirs.
+    others = {name for domain, name in registry._CONVERTERS if domain.startswith("heterocc.")}
+    others |= set(onnx_frontend._get_convert_map())
+    named = {f"{domain}::{name}" if domain else name for domain, name in ours}
+    return named | {name for name in others if f"com.microsoft::{name}" not in named}
+
+
+def test_every_operator_with_a_converter_is_searched_or_named_with_a_reason() -> None:
+    searched = set(bases())
+    assert converted() - searched - set(NOT_SEARCHED) == set()
+    assert set(NOT_SEARCHED) & searched == set(), "named, though they are searched"
+
+
+def test_requests_are_the_same_each_time_and_of_every_kind() -> None:
+    made = [request(VALID, number) for number in range(120)]
+    again = [request(VALID, number) for number in range(120)]
+    assert [one.what for one in made] == [one.what for one in again]
+    assert {kind for one in made for kind in one.kind.split("+")} == {
+        *("valid", "size", "common size", "swapped", "rank", "value"),
+    }
+    assert {0, 1, 3, 4, 6} <= {one.feed["x"].shape[1] for one in made if one.feed["x"].ndim == 2}
+    assert any(one.feed["x"].size >= 1 << 20 for one in made)
+    assert {-1, 0, (1 << 63) - 1} <= {int(v) for one in made for v in one.feed["n"].reshape(-1)[:2]}
+
+
+def serve_badly(connection: Connection, folder: Path) -> None:
+    """Answer requests as heterocc does, but end by request 1, and never answer request 2."""
+    from tests.hostile import workers
+
+    def run(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+        if feed["x"].ndim and feed["x"].flat[0] == 1:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if feed["x"].ndim and feed["x"].flat[0] == 2:
+            time.sleep(60)
+        return list(feed.values())
+
+    def asked(_: Valid, number: int) -> object:
+        return type("Asked", (), {"feed": {"x": np.array([number])}})
+
+    workers.SECONDS = 1
+    workers.request = asked  # type: ignore[assignment]
+    workers._serve(connection, lambda _: None, lambda _: run, ValueError, guard=False)
+
+
+def test_a_request_that_ends_its_process_or_takes_too_long_is_reported_and_the_next_is_answered(tmp_path: Path) -> None:
+    worker = Worker(serve_badly, tmp_path)
+    try:
+        for _ in range(2):
+            worker.open(Opened(b"", VALID, "CPU"))
+            assert worker.receive().kind == "numbers"
+            kinds = []
+            for number in (0, 1, 3, 2, 4):
+                worker.send(number)
+                kinds.append(worker.receive().kind)
+            assert kinds == ["numbers", "crash", "numbers", "timeout", "numbers"]
+    finally:
+        worker.close()
+
+
+def test_verdicts() -> None:
+    (model, *_) = hostile_models(1, ["Add"])
+    one, other = (Answer("numbers", (np.full(2, value, np.float32),)) for value in (1, 2))
+    typed = Answer("typed", code="HC110")
+    assert judge(model, one, one) == ("equal", "")
+    assert judge(model, one, other)[0] == "different"
+    assert judge(model, typed, typed)[0] == "both refuse"
+    assert judge(model, typed, one)[0] == "we refuse"
+    assert judge(model, one, typed)[0] == "we accept"
+    assert judge(model, one, None)[0] == "no reference"
+    for kind in ("crash", "timeout", "untyped"):
+        assert judge(model, Answer(kind), None)[0] == kind  # type: ignore[arg-type]
+    assert judge(model, Answer("timeout"), Answer("timeout"))[0] == "both took long"
+
+
+SHARE = ("Add", "Gather", "Pad", "com.microsoft::FusedMatMul", "Reshape")
+"""Operators of `make test`: each kind of request matters to one of them."""
+
+
+def test_no_request_of_a_few_operators_ends_in_another_way() -> None:
+    totals = searched(SHARE, 1, 25)
+    assert totals.requests > 100
+
+
+@pytest.mark.slow
+def test_no_request_of_any_operator_ends_in_another_way() -> None:
+    totals = searched((), 1, 10)
+    assert totals.requests > 5000
+
+
+def searched(operators: tuple[str, ...], models: int, share: int) -> Totals:
+    """The outcome of some requests of each model of these operators; all defects must be known."""
+    totals = Totals()
+    with Search("CPU", 0) as search:
+        for model in hostile_models(models, operators, ["apart", "constants"]):
+            search_model(search, model, share, totals)
+    assert [f for f in totals.findings if f.verdict in DEFECTS and not explained(f)] == []
+    return totals
