@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from heterocc.artifacts.dtypes import CARRIED
-from heterocc.artifacts.manifest import ARRANGED, STEPPED, Manifest, TensorSpec, Variant
+from heterocc.artifacts.manifest import (
+    ARRANGED,
+    CONDITIONED,
+    OPERATORS,
+    STEPPED,
+    Condition,
+    Expression,
+    Manifest,
+    TensorSpec,
+    Variant,
+)
 
 
 def is_static(value: TensorSpec) -> bool:
@@ -16,7 +26,7 @@ def is_static(value: TensorSpec) -> bool:
 def is_dynamic(manifest: Manifest) -> bool:
     """Whether a manifest needs version 3: named dimensions, several shapes, compiled code with dynamic shapes or dtypes
     that numpy lacks."""
-    if manifest.goldens or any(v.bounds or v.shapes_of is not None for v in manifest.variants):
+    if manifest.goldens or any(v.bounds or v.conditions or v.shapes_of is not None for v in manifest.variants):
         return True
     if any(isinstance(d, str) for spec in _specs(manifest) for d in spec.shape or ()):
         return True
@@ -52,6 +62,11 @@ def check_dynamic(manifest: Manifest) -> str | None:
                 return f"{where} has a step for {name[:80]!r}, which the bundle's version does not allow"
             if bounds.max is not None and bounds.max < bounds.min:
                 return f"the bounds of {name[:80]!r} in {where} are {bounds.min} and {bounds.max}"
+        if variant.conditions and manifest.version.major < CONDITIONED[0]:
+            return f"{where} has conditions, which the bundle's version does not allow"
+        given = {d for index in variant.inputs for d in variant.values[index].shape or () if isinstance(d, str)}
+        if not all(is_whole(side, given) for condition in variant.conditions for side in _sides(condition)):
+            return f"{where} has a condition that is not an expression of its inputs' dimensions"
     for choice in manifest.choices:
         seen = set()
         for variant in manifest.with_shapes(choice):
@@ -61,6 +76,25 @@ def check_dynamic(manifest: Manifest) -> str | None:
                 return f"variants for {choice.name[:80]!r} have the same shapes of inputs"
             seen.add(shapes)
     return None
+
+
+def _sides(condition: Condition) -> tuple[Expression, Expression]:
+    return condition.left, condition.right
+
+
+def is_whole(expression: Expression, names: Collection[str]) -> bool:
+    """Whether an expression has one value, and is one of these dimensions."""
+    depth = 0
+    for token in expression:
+        if isinstance(token, str) and not token.startswith("$"):
+            if token not in OPERATORS or depth < 2:
+                return False
+            depth -= 1
+        elif isinstance(token, str) and token[1:] not in names:
+            return False
+        else:
+            depth += 1
+    return depth == 1
 
 
 def input_shapes(variant: Variant) -> tuple[tuple[int | str | None, ...] | None, ...]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from heterocc.artifacts.records import Limit, Record, compact
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
-FORMAT_MAJOR = 6
+FORMAT_MAJOR = 7
 FORMAT_MINOR = 0
 PLAIN = (1, 2)
 """The version of bundles without layouts and dynamic dimensions, which earlier readers can read, too."""
@@ -23,6 +23,8 @@ WIDENED = (5, 0)
 """The version of bundles with weights of 16 bits that code reads as float32."""
 CONTAINED = (6, 0)
 """The version of bundles with code for sequences and optional values."""
+CONDITIONED = (7, 0)
+"""The version of bundles whose code needs conditions of the sizes of inputs."""
 ROOMY = (3, 1)
 """The version of bundles with dynamic dimensions in code for other devices, too."""
 
@@ -37,6 +39,8 @@ MAX_DIM = 2**48
 MAX_RANK = 32
 MAX_NAME = 4096
 MAX_BLOCK_RANK = 8
+MAX_TOKENS = 4096
+"""Maximum of numbers, dimensions and operators in an expression."""
 MAX_FILTER = 8
 """Maximum of rows of a layout's matrix."""
 
@@ -218,6 +222,27 @@ class Bounds(Record):
     step: PositiveDim = 1
 
 
+Token = Annotated[int, Limit(ge=-(2**62), le=2**62)] | Annotated[str, Limit(min_length=1, max_length=MAX_NAME + 1)]
+"""A number, a dimension as `$` and its name, or an operator on the two values before."""
+OPERATORS = frozenset(["+", "*", "//", "min", "max"])
+Expression = Annotated[tuple[Token, ...], Limit(min_length=1, max_length=MAX_TOKENS)]
+"""A whole number in postfix notation; `//` rounds down."""
+
+
+class Condition(Record):
+    """A relation of two sizes that holds in each run that code can compute.
+
+    `broadcast`: they are equal, or one of them is 1. `node` is the model's node that needs it, and `what` says of what
+    `left` is the size.
+    """
+
+    left: Expression
+    relation: Literal["equal", "at_least", "multiple", "broadcast"]
+    right: Expression
+    node: Annotated[str, Limit(max_length=MAX_NAME)]
+    what: Annotated[str, Limit(max_length=MAX_NAME)]
+
+
 class Variant(Record):
     """A way to run the model: devices, values, and partitions in run order.
 
@@ -226,8 +251,9 @@ class Variant(Record):
     weight index. `plan` names the member that holds the plan as text; `summary` is one line, and `notes` are the
     compile's remarks on this variant (partitions that were not checked, nodes that moved to another device).
     `bounds` are the sizes that its code allows for named dimensions. `shapes_of` is the variant whose choice of devices
-    it is for other shapes of inputs. `rooms` maps a value index (as decimal text) to the most bytes of a value with
-    dynamic dimensions that code for another device than the CPU reads.
+    it is for other shapes of inputs. `conditions` are those of the sizes of its inputs. `rooms` maps a value index
+    (as decimal text) to the most bytes of a value with dynamic dimensions that code for another device than the CPU
+    reads.
     """
 
     name: Name
@@ -242,6 +268,7 @@ class Variant(Record):
     notes: tuple[str, ...] = ()
     bounds: dict[DimName, Bounds] = {}
     shapes_of: Name | None = None
+    conditions: Annotated[tuple[Condition, ...], Limit(max_length=65_536)] = ()
     rooms: dict[str, Size] = {}
 
 
@@ -312,7 +339,7 @@ class Manifest(Record):
             for bounds in variant["bounds"].values():
                 if bounds["step"] == 1:
                     del bounds["step"]
-            _leave_out(variant, "bounds", "shapes_of", "rooms")
+            _leave_out(variant, "bounds", "shapes_of", "conditions", "rooms")
             for part in variant["partitions"]:
                 for layout in part["layouts"].values():
                     _leave_out(layout, "widens")

@@ -28,6 +28,7 @@ from heterocc.artifacts.dynamic import is_dynamic
 from heterocc.artifacts.errors import BundleError, InternalError
 from heterocc.artifacts.manifest import (
     ARRANGED,
+    CONDITIONED,
     CONTAINED,
     DIGEST_NAME,
     DYNAMIC,
@@ -245,6 +246,8 @@ class BundleWriter:
 def _version(manifest: Manifest) -> Version:
     """The first version that has what the manifest uses."""
     layouts = [x for variant in manifest.variants for part in variant.partitions for x in part.layouts.values()]
+    if any(variant.conditions for variant in manifest.variants):
+        return Version(major=CONDITIONED[0], minor=CONDITIONED[1])
     if any(part.sequences for variant in manifest.variants for part in variant.partitions):
         return Version(major=CONTAINED[0], minor=CONTAINED[1])
     if any(layout.widens is not None for layout in layouts):

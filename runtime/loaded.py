@@ -89,7 +89,7 @@ class Loaded:
             if found is not None:
                 return found
         arrays = self._check(feed)
-        ready = self.alive() if self._shapes is None else self._fitting(arrays)
+        ready = self._fitting(arrays)
         results = ready.runs.run(ready.pool, arrays, self._every, self._targets(ready, out) if out else {})
         if self._name is not None:
             return {self._name: results[0]}
@@ -171,12 +171,14 @@ class Loaded:
                 forks.leave()
 
     def _fitting(self, arrays: Sequence[Any]) -> Ready:
-        """The variant for the shapes of checked inputs."""
+        """The variant for the shapes of checked inputs. Raises FeedError if they do not meet its conditions."""
         found = self.alive()
         if self._shapes is not None:
             self._last = found = self._shapes.of(arrays)
             if self._first is None:  # closed meanwhile, which must not keep the weights
                 self._last = None
+        if found.conditions is not None:
+            found.conditions.check(arrays)
         return found
 
     def _ready(self, first: Ready) -> tuple[Ready, ...]:

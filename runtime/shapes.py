@@ -12,6 +12,7 @@ from heterocc.artifacts.files.locks import renewed_lock
 from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.runtime import forks
+from heterocc.runtime.conditions import Conditions
 from heterocc.runtime.feeds import TensorInfo
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.runs import Runs
@@ -22,12 +23,13 @@ Shape = tuple[int, ...]
 
 @frozen
 class Ready:
-    """A loaded variant: its contexts, its runs, and its outputs under the model's names."""
+    """A loaded variant: its contexts, its runs, its outputs under the model's names, and what its inputs must meet."""
 
     variant: Variant
     pool: ContextPool
     runs: Runs
     outputs: tuple[TensorSpec, ...]
+    conditions: Conditions | None
 
     @classmethod
     def of(cls, bundle: Bundle, variant: Variant, pool: ContextPool) -> Ready:
@@ -35,7 +37,9 @@ class Ready:
         inputs, outputs = (
             [t.name for t in side] for side in (bundle.manifest.model.inputs, bundle.manifest.model.outputs)
         )
-        return cls(variant, pool, Runs(bundle, variant, inputs, outputs), named(variant, variant.outputs, outputs))
+        runs = Runs(bundle, variant, inputs, outputs)
+        conditions = Conditions(variant, inputs, bundle.path) if variant.conditions else None
+        return cls(variant, pool, runs, named(variant, variant.outputs, outputs), conditions)
 
 
 class ShapeVariants:

@@ -19,6 +19,7 @@ from heterocc.artifacts.text.names import file_name
 from heterocc.artifacts.version import __version__
 from heterocc.artifacts.weight_file import Draft
 from heterocc.artifacts.writer import BundleWriter
+from heterocc.compiler.build.conditions import conditions_of
 from heterocc.compiler.build.ends import ends
 from heterocc.compiler.build.sharing import Stored, plain_weights
 from heterocc.compiler.devices.device import TargetDevice
@@ -252,6 +253,7 @@ def _variant(
         notes=parts.notes,
         shapes_of=parts.choice,
         bounds=_bounds(model, parts),
+        conditions=conditions_of(model, (n for p in parts.pieces if p.lowered.kind == "tvm" for n in p.job.nodes)),
         rooms=_rooms(model, parts, index),
     )
 

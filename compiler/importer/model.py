@@ -161,10 +161,18 @@ class ImportedModel:
         if self.symbols is None:
             return dict(samples)
         found = {}
-        for name in self.graph.inputs:
-            source, dims = self.sources.get(name, name), self.graph.values[name].shape or ()
-            if source in samples and len(dims) == len(samples[source]):
-                found[source] = tuple(self._nearest(d, n) for d, n in zip(dims, samples[source], strict=True))
+        common: dict[str, int] = {}
+        given = {self.sources.get(name, name): self.graph.values[name].shape or () for name in self.graph.inputs}
+        given = {
+            source: dims for source, dims in given.items() if source in samples and len(dims) == len(samples[source])
+        }
+        for source, dims in given.items():
+            for dim, size in zip(dims, samples[source], strict=True):
+                if isinstance(dim, str):  # dimensions that were called otherwise may have had other sizes
+                    common[dim] = max(size, common.get(dim, size))
+        for source, dims in given.items():
+            sizes = (common[d] if isinstance(d, str) else n for d, n in zip(dims, samples[source], strict=True))
+            found[source] = tuple(self._nearest(d, n) for d, n in zip(dims, sizes, strict=True))
         return {**samples, **found}
 
     def _nearest(self, dim: int | str | None, size: int) -> int:

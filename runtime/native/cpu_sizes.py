@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -11,6 +11,10 @@ import numpy as np
 
 from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.native.cpu_runner import Run, is_usable, library
+
+_NUMBER, _SYMBOL = 0, 1
+_OPERATORS = {"+": 2, "*": 3, "//": 4, "min": 5, "max": 6}
+_RELATIONS = {"equal": 7, "at_least": 8, "multiple": 9, "broadcast": 10}
 
 
 class SizedValue(NamedTuple):
@@ -32,6 +36,15 @@ class DimensionSizes(NamedTuple):
     symbol: int | None
 
 
+class SizeCondition(NamedTuple):
+    """A relation of two sizes in postfix notation, as in the manifest, with the symbols of dimensions by name."""
+
+    left: Sequence[int | str]
+    relation: str
+    right: Sequence[int | str]
+    symbols: Mapping[str, int]
+
+
 class SizedInput(NamedTuple):
     """An input, its dimensions, and what code requires of its address, in bytes."""
 
@@ -41,24 +54,49 @@ class SizedInput(NamedTuple):
 
 
 def new_sized_runner(
-    inputs: Sequence[SizedInput], outputs: Sequence[tuple[SizedValue, int]], function: Any, weights: Any
+    inputs: Sequence[SizedInput],
+    outputs: Sequence[tuple[SizedValue, int]],
+    conditions: Sequence[SizeCondition],
+    function: Any,
+    weights: Any,
 ) -> Run | None:
     """A function from a feed to new results, or None if this interpreter or this installation has none.
 
     It calls `function(*inputs, weights)`, a function of tvm_ffi that returns a list of tensors; `outputs` have their
-    places in it. Given anything but a dictionary of plain arrays for exactly these inputs, of sizes that they may have,
-    or if the call fails, it returns None: the caller then runs in Python, which converts inputs and says what is wrong.
-    The function is for one thread at a time.
+    places in it. Given anything but a dictionary of plain arrays for exactly these inputs, of sizes that they may have
+    and that meet the conditions, or if the call fails, it returns None: the caller then runs in Python, which converts
+    inputs and says what is wrong. The function is for one thread at a time.
     """
     if not is_usable():
         return None
     plugin, arrays = _library()
     given = (_Input * len(inputs))(*map(_Input.of, inputs))
     wanted = (_Output * len(outputs))(*(_Output(*_type(value), place) for value, place in outputs))
+    listed = [token for condition in conditions for token in _tokens(condition)]
+    tokens = (_Token * len(listed))(*(_Token(*token) for token in listed))
     found: Run = plugin.heterocc_cpu_sized_runner(
-        arrays, given, len(given), wanted, len(wanted), function.__chandle__(), weights.__chandle__()
+        arrays,
+        given,
+        len(given),
+        wanted,
+        len(wanted),
+        tokens,
+        len(tokens),
+        function.__chandle__(),
+        weights.__chandle__(),
     )
     return found
+
+
+def _tokens(condition: SizeCondition) -> Iterator[tuple[int, int]]:
+    for token in (*condition.left, *condition.right):
+        if isinstance(token, int):
+            yield _NUMBER, token
+        elif token in _OPERATORS:
+            yield _OPERATORS[token], 0
+        else:
+            yield _SYMBOL, condition.symbols[token[1:]]
+    yield _RELATIONS[condition.relation], 0
 
 
 class _DataType(ctypes.Structure):
@@ -98,6 +136,12 @@ class _Input(ctypes.Structure):
         return cls(*_type(given.value), len(dimensions), dimensions, given.alignment)
 
 
+class _Token(ctypes.Structure):
+    """See size_conditions.h."""
+
+    _fields_ = (("kind", ctypes.c_int64), ("value", ctypes.c_int64))
+
+
 class _Output(ctypes.Structure):
     """See fast_sizes.h."""
 
@@ -124,6 +168,8 @@ def _library() -> tuple[ctypes.PyDLL, int]:
         ctypes.POINTER(_Input),
         ctypes.c_int64,
         ctypes.POINTER(_Output),
+        ctypes.c_int64,
+        ctypes.POINTER(_Token),
         ctypes.c_int64,
         ctypes.c_void_p,
         ctypes.c_void_p,

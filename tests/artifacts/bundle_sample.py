@@ -9,6 +9,7 @@ import numpy as np
 from heterocc.artifacts.manifest import (
     Block,
     Bounds,
+    Condition,
     Device,
     Golden,
     Kernel,
@@ -58,13 +59,14 @@ def write_sample(
     step: int = 1,
     widened: bool = False,
     contained: bool = False,
+    conditioned: bool = False,
 ) -> Manifest:
     """Write the sample: three partitions in the first variant, one in the second.
 
     The code of the first reads its weight in another layout if `arranged`. A third variant has any batch from 1 to 64
     if `dynamic`, a multiple of `step`, and with `rooms` a fourth one, too, whose GPU reads the input. The second
     variant reads a weight of float16 as float32 if `widened`, and ends with a partition that reads a sequence of the
-    first if `contained`.
+    first if `contained`. The third variant needs a condition of the batch if `conditioned`.
     """
     with BundleWriter(path) as writer:
         index = [writer.add_weight(array) for array in weights()]
@@ -157,6 +159,10 @@ def write_sample(
                 "shapes_of": "cpu",
             }
         )
+        if conditioned:
+            half: tuple[int | str, ...] = ("$batch", 1, "+", 2, "//")
+            needed = Condition(left=half, relation="at_least", right=(2,), node="Pad 'pad'", what="dimension 0")
+            batch = batch.model_copy(update={"conditions": (needed,)})
         on_gpu = hetero.model_copy(
             update={
                 "name": "hetero@batch",

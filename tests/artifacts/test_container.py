@@ -276,10 +276,10 @@ def version(major: object, minor: object) -> Callable[[dict[str, object]], objec
 
 
 def test_another_major_version_is_refused_naming_both(tmp_path: Path, sample: Path) -> None:
-    for major in (0, 7, 10**30):
+    for major in (0, 8, 10**30):
         pack(tmp_path / "v.hcb", edited(sample, version(major, 3)))
         with pytest.raises(
-            BundleVersionError, match=r"version (0|7|huge)\.3, but this heterocc reads 1\.x to 6\.x"
+            BundleVersionError, match=r"version (0|8|huge)\.3, but this heterocc reads 1\.x to 7\.x"
         ) as caught:
             open_bundle(tmp_path / "v.hcb")
         assert caught.value.hint and caught.value.where == str(tmp_path / "v.hcb")
@@ -345,6 +345,8 @@ def test_a_bundle_has_the_bytes_of_the_current_version(tmp_path: Path) -> None:
     every = {"arranged": True, "dynamic": True, "rooms": True, "widened": True, "contained": True}
     write_sample(tmp_path / "m.hcb", faults=faults, step=8, **every)
     assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-6.0.hcb").read_bytes()
+    write_sample(tmp_path / "m.hcb", faults=faults, step=8, conditioned=True, **every)
+    assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-7.0.hcb").read_bytes()
 
 
 def test_a_bundle_without_simulated_failures_has_no_field_for_them(tmp_path: Path) -> None:

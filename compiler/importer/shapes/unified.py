@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol, names_of
-from heterocc.compiler.importer.symbols.agree import needed_equal
+from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
 from heterocc.compiler.importer.symbols.given import Given
 from heterocc.compiler.importer.symbols.quotients import quotient
+from heterocc.compiler.importer.symbols.requirements.elementwise import BROADCASTING
 from heterocc.compiler.importer.symbols.sizes import Size, product_of
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Value
@@ -18,7 +19,8 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
     """Rename dimensions of the inputs that an operator needs to be equal to others; return whether there were any.
 
     The runtime refuses inputs in which dimensions of one name differ, so that code may rely on their equality. With
-    `assume` these include dimensions that a Reshape exchanges, which makes the size that it infers known.
+    `assume` these include dimensions that a Reshape exchanges, which makes the size that it infers known, and those
+    that operators broadcast with each other whose code cannot do so at the run.
     """
     symbols = draft.symbols
     if symbols is None:
@@ -33,8 +35,8 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
     for node in draft.graph.node:
         shapes = [symbols.shape_of(values.get(name)) for name in node.input]
         given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
-        exchanged = _exchanged(given) if assume else ()
-        for sizes in (*needed_equal(given, symbols.shape_of(values.get(node.output[0]))), *exchanged):
+        assumed = (*_exchanged(given), *_fixed_broadcasts(given)) if assume else ()
+        for sizes in (*needed_equal(given, symbols.shape_of(values.get(node.output[0]))), *assumed):
             one, other = (root(name) if name in symbols.names else None for name in _differing(*sizes, factors=assume))
             if one is None or other is None or one == other:
                 continue
@@ -80,6 +82,12 @@ def _differing(left: Size, right: Size, *, factors: bool) -> tuple[str | None, s
                 product.remove(atom)
     one, other = (p[0] if len(p) == 1 and isinstance(p[0], str) else None for p in products)
     return one, other
+
+
+def _fixed_broadcasts(given: Given) -> Iterator[tuple[Size, Size]]:
+    """Dimensions that are broadcast with each other by an operator whose code needs to know which ones are 1."""
+    if given.node.domain or given.node.op_type not in (*BROADCASTING, "MatMul"):
+        yield from broadcast_pairs(given)
 
 
 def _exchanged(given: Given) -> Iterator[tuple[Size, Size]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.sizes import Size, number, product_of
-
-Pair = tuple[Size | None, Size | None]
+from heterocc.compiler.importer.symbols.requirements.requirement import Requirement
+from heterocc.compiler.importer.symbols.requirements.table import requirements_of
+from heterocc.compiler.importer.symbols.sizes import Size, product_of
 
 
 def needed_equal(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[tuple[Size, Size]]:
@@ -16,20 +17,22 @@ def needed_equal(given: Given, result: tuple[Size | None, ...] | None) -> Iterat
 
     `result` is the shape of the node's first output.
     """
-    for left, right in _pairs(given, result):
-        if left is not None and right is not None and left != right:
-            yield left, right
+    yield from ((r.left, r.right) for r in _requirements(given, result) if r.relation == "equal")
 
 
 def broadcast_pairs(given: Given) -> Iterator[tuple[Size, Size]]:
     """Pairs of sizes that are broadcast with each other, of which none is 1 for all sizes of the named dimensions."""
-    if given.node.domain or given.node.op_type not in _BROADCASTING:
-        return
-    known = [shape for shape in given.shapes if shape is not None]
-    for place in range(1, 1 + max((len(shape) for shape in known), default=0)):
-        sizes = [shape[-place] for shape in known if len(shape) >= place]
-        wide = [size for size in sizes if size is not None and size.number != 1]
-        yield from ((wide[0], other) for other in wide[1:] if other != wide[0])
+    yield from ((r.left, r.right) for r in _requirements(given, None) if r.relation == "broadcast")
+
+
+def _requirements(given: Given, result: tuple[Size | None, ...] | None) -> list[Requirement]:
+    """The requirements of a node; none if its rule fails, as it may for nodes that ONNX Runtime refuses later."""
+    try:
+        return list(requirements_of(given, result))
+    except (HeteroccError, MemoryError):
+        raise
+    except Exception:  # rules assume valid nodes; devices refuse a node whose rule fails
+        return []
 
 
 def copied_axes(given: Given, unknown: Collection[str]) -> list[int]:
@@ -118,75 +121,3 @@ def _alike(
         for place, axis in places:
             wanted[place][axis] = next(iter(known), first)
     return {n: tuple(new) for n, (new, old) in enumerate(zip(wanted, shapes, strict=True)) if tuple(new) != old}
-
-
-_BROADCASTING = frozenset(
-    "Add Sub Mul Div Mod Pow Where And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Min Max Sum Mean PRelu "
-    "BitShift BitwiseAnd BitwiseOr BitwiseXor".split()
-)
-
-
-_LEAST_RANKS = {
-    "Concat": (1, 0),
-    "Split": (1, 0),
-    "MatMul": (1, 1),
-    "Gemm": (2, 2),
-    "Conv": (2, 2),
-    "ConvTranspose": (2, 1),
-    "BatchNormalization": (2, 1),
-    "InstanceNormalization": (2, 1),
-    "GroupNormalization": (2, 1),
-    "LSTM": (3, 3),
-}
-"""The least numbers of dimensions of the first two inputs; other checks refuse a model with fewer."""
-
-_LIKE = {
-    "ConvInteger": "Conv",
-    "QLinearConv": "Conv",
-    "MatMulInteger": "MatMul",
-    "QLinearMatMul": "MatMul",
-    "GRU": "LSTM",
-    "RNN": "LSTM",
-}
-"""Operators with the conditions of another one; those that begin with QLinear have the second operand as input 3."""
-
-
-def _pairs(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[Pair]:
-    node, first = given.node, given.shape(0)
-    op_type = _LIKE.get(node.op_type, node.op_type)
-    second = given.shape(3 if node.op_type.startswith("QLinear") else 1)
-    if node.domain or first is None:
-        return
-    least = _LEAST_RANKS.get(op_type, (0, 0))
-    if len(first) < least[0] or (second is not None and len(second) < least[1]):
-        return
-    if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze") and result is not None:
-        if None not in first and None not in result:
-            yield product_of(d for d in first if d is not None), product_of(d for d in result if d is not None)
-    elif node.op_type == "Split":
-        parts = given.numbers(1, "split" if given.opset < 13 else None)
-        if parts is not None:
-            yield first[given.attribute("axis", 0) % len(first)], number(sum(parts))
-    elif node.op_type == "ScatterND":  # other sizes are compared in each run
-        yield from (pair for pair in _updates(given) if any(size.number is not None for size in pair))
-    elif node.op_type == "Concat":
-        axis = given.attribute("axis") % len(first)
-        for shape in given.shapes[1:]:
-            if shape is not None and len(shape) == len(first):
-                yield from ((a, b) for place, (a, b) in enumerate(zip(first, shape, strict=True)) if place != axis)
-    elif second is None:
-        return
-    elif op_type == "MatMul":
-        yield first[-1], second[-2 if len(second) > 1 else 0]
-    elif node.op_type == "Gemm":
-        yield first[0 if given.attribute("transA", 0) else 1], second[1 if given.attribute("transB", 0) else 0]
-    elif op_type in ("Conv", "ConvTranspose"):
-        channels = second[0] if op_type == "ConvTranspose" else second[1]
-        count = given.attribute("group", 1) if op_type == "Conv" else 1
-        yield first[1], None if channels is None else channels * number(count)
-    elif op_type == "LSTM":
-        yield first[2], second[2]
-    elif node.op_type == "LayerNormalization":
-        yield from zip(reversed(first), reversed(second), strict=False)
-    elif node.op_type in ("BatchNormalization", "InstanceNormalization", "GroupNormalization"):
-        yield first[1], second[0]

@@ -18,8 +18,8 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.errors import HeteroccError, LoweringError
-from heterocc.compiler.importer.symbols.agree import needed_equal
-from heterocc.compiler.importer.symbols.given import Given
+from heterocc.compiler.importer.symbols.requirements.of_model import requirements_at
+from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.converters.computed_shapes import from_sizes, reshaped
@@ -218,7 +218,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             dtype = self.job.model.graph.values[node.output[0]].dtype
             sizes = self.bb.normalize(from_sizes(self.bb, *known, dtype))
             return [sizes if isinstance(sizes, relax.Var | tvm.ir.GenericConst) else self.bb.emit(sizes)]
-        self._require_agreement(node)
+        self._require_possible(node)
         attrs = self._parse_attr(node.attribute)
         stored = self.widened.as_stored(node)
         if any(self.widened.dtype(name) for name in node.output) and not stored:
@@ -281,26 +281,21 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             raise LoweringError(f"TVM has no converter for {name}", where=self._where(node))
         return list(result) if isinstance(result, list | tuple | relax.Tuple) else [result]
 
-    def _require_agreement(self, node: onnx.NodeProto) -> None:
-        """Raise LoweringError for dimensions that must be equal, if some sizes of the named dimensions differ there.
-
-        Compiled code would read beyond a tensor, and Relax refuses only what differs for all sizes.
-        """
-        symbols, values = self.job.model.symbols, self.job.model.graph.values
-        if symbols is None:
-            return
-        shapes = [symbols.shape_of(values.get(name)) for name in node.input]
-        contents = [symbols.contents.get(name) for name in node.input]
-        given = Given(node, self.opset, shapes, contents)
-        pairs = needed_equal(given, symbols.shape_of(values.get(node.output[0])))
-        found = next(((a.text, b.text) for a, b in pairs if not symbols.agree(a, b)), None)
-        if found is not None:
-            raise LoweringError(
-                f"{node.op_type} needs the sizes '{found[0]}' and '{found[1]}' to be equal, "
-                "which they are not for all inputs",
-                where=self._where(node),
-                hint="fix the dimension with --dim, or list ORT after this device",
-            )
+    def _require_possible(self, node: onnx.NodeProto) -> None:
+        """Raise LoweringError for sizes with which the node cannot run; a run checks those that may be others."""
+        values, symbols = self.job.model.graph.values, self.job.model.symbols or Symbols(())
+        for needed in requirements_at(node, values, symbols, self.opset):
+            if needed.never:
+                raise LoweringError(
+                    f"{node.op_type} needs {needed.what} to fit {needed.right.text}, and it is {needed.left.text}",
+                    where=self._where(node),
+                )
+            if needed.relation == "broadcast":
+                raise LoweringError(
+                    f"{node.op_type} broadcasts sizes of which only a run knows whether they are 1: {needed.what}",
+                    where=self._where(node),
+                    hint="fix the dimension with --dim, or list ORT after this device",
+                )
 
     def _assumed(self, name: str, value: relax.Expr) -> relax.Expr:
         """The value with its known dimensions, if these are equal to its own because of assumptions about sizes."""

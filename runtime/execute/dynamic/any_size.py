@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.runtime.execute.executable import Executable
 from heterocc.runtime.native.cpu_runner import Run
-from heterocc.runtime.native.cpu_sizes import DimensionSizes, SizedInput, SizedValue, new_sized_runner
+from heterocc.runtime.native.cpu_sizes import DimensionSizes, SizeCondition, SizedInput, SizedValue, new_sized_runner
 from heterocc.runtime.plan.schedule import numpy_dtype
 
 
@@ -39,7 +39,8 @@ def run_of_any_size(
         (SizedValue(name, variant.values[value].dtype), part.outputs.index(value))
         for name, value in zip(outputs, variant.outputs, strict=True)
     ]
-    return new_sized_runner(given, wanted, function, code.params)
+    conditions = [SizeCondition(c.left, c.relation, c.right, symbols) for c in variant.conditions]
+    return new_sized_runner(given, wanted, conditions, function, code.params)
 
 
 def _dimensions(variant: Variant, value: int, symbols: dict[str, int]) -> list[DimensionSizes]:

@@ -41,6 +41,7 @@ struct Runner {
   std::vector<Input> inputs;
   std::vector<SizedOutput> outputs;
   std::vector<int64_t> sizes;  // by symbol; negative before the first dimension of a run that has it
+  SizeConditions conditions;
   std::vector<AnyView> arguments;
   Function function;
   Any weights;
@@ -110,7 +111,7 @@ bool TakeInputs(Runner* runner, Object* feed) {
     python.Py_IncRef(found);
     input.given = found;
   }
-  return true;
+  return runner->conditions.Hold(runner->sizes);
 }
 
 // Points the tensors at the arrays, or at copies.
@@ -243,7 +244,8 @@ Method run_method{"run", Run, kOneArgument, "Run a context on a dictionary of ar
 }  // namespace
 
 Object* NewSizedRunner(const Python* python, const SizedInput* inputs, int64_t input_count, const SizedOutput* outputs,
-                       int64_t output_count, void* function, void* weights) {
+                       int64_t output_count, const SizeToken* tokens, int64_t token_count, void* function,
+                       void* weights) {
   found_python = python;
   auto* const runner = new Runner{};
   runner->python = python;
@@ -275,6 +277,7 @@ Object* NewSizedRunner(const Python* python, const SizedInput* inputs, int64_t i
     python->Py_IncRef(outputs[i].dtype);
   }
   runner->sizes.resize(static_cast<size_t>(symbols));
+  runner->conditions = SizeConditions(std::vector<SizeToken>(tokens, tokens + token_count));
   runner->function = Held(function).cast<Function>();
   runner->weights = Held(weights);
   runner->arguments.emplace_back(runner->weights);

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "python.h"
+#include "size_conditions.h"
 
 namespace heterocc::cpu {
 
@@ -41,9 +42,11 @@ struct SizedOutput {
 // Returns a function of one argument, or nullptr with an exception. Given a dictionary of exactly these inputs, each a
 // plain array of its dtype and of sizes that it may have, it calls `function` (of tvm_ffi) with them, in this order,
 // and with `weights`, and returns a dictionary of the outputs. For any other argument it returns None, as if it had not
-// been called; also if the call fails, because a run in Python then says why. `python` must outlive the function.
+// been called; also if the sizes do not meet the conditions of these tokens, or if the call fails, because a run in
+// Python then says why. `python` must outlive the function.
 Object* NewSizedRunner(const Python* python, const SizedInput* inputs, int64_t input_count, const SizedOutput* outputs,
-                       int64_t output_count, void* function, void* weights);
+                       int64_t output_count, const SizeToken* tokens, int64_t token_count, void* function,
+                       void* weights);
 
 }  // namespace heterocc::cpu
 

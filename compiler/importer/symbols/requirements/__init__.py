@@ -1,0 +1,1 @@
+"""Sizes that operators need to agree or to suffice, operator by operator."""

@@ -1,0 +1,63 @@
+"""Requirements of normalisations: parameters for each channel or element that is normalised."""
+
+from __future__ import annotations
+
+from heterocc.compiler.importer.symbols.requirements.requirement import Needs
+
+
+def channels(needs: Needs) -> None:
+    """BatchNormalization and InstanceNormalization: a number for each channel in each parameter."""
+    for place in range(1, len(needs.given.shapes)):
+        needs.shaped(place, [needs.size(0, 1)])
+
+
+def groups(needs: Needs) -> None:
+    """GroupNormalization: whole groups, and a number for each channel, before operator set 21 for each group."""
+    count = needs.given.attribute("num_groups")
+    needs.multiple(0, 1, count)
+    for place in (1, 2):
+        if needs.given.opset >= 21:
+            needs.shaped(place, [needs.size(0, 1)])
+        else:
+            needs.shaped(place, [count])
+
+
+def last(needs: Needs) -> None:
+    """LayerNormalization and its kin: parameters of the shape of what is normalised together."""
+    data = needs.shape(0)
+    for place in range(1, len(needs.given.shapes)):
+        own = needs.shape(place)
+        for axis in range(1, 1 + min(len(own), len(data))):
+            needs.equal(place, -axis, data[-axis])
+
+
+def skip(needs: Needs) -> None:
+    """SkipLayerNormalization: a second input like the first or one for all items, and numbers for a row's elements."""
+    needs.fits(1, needs.shape(0))
+    for place in range(2, len(needs.given.shapes)):
+        needs.shaped(place, [needs.size(0, -1)])
+
+
+def embedding(needs: Needs) -> None:
+    """EmbedLayerNormalization: ids of one shape, tables and parameters of one width."""
+    ids = needs.shape(0)
+    for place in (1, 8):
+        needs.shaped(place, ids)
+    needs.shaped(7, [ids[0] if ids else None, ids[1] if len(ids) > 1 else None])
+    width = needs.size(2, 1)
+    for place in (3, 4):
+        needs.equal(place, 1, width)
+    for place in (5, 6):
+        needs.shaped(place, [width])
+    if not needs.given.has(8):  # then positions are counted
+        needs.at_least(3, 0, needs.size(0, 1))
+
+
+RULES = {
+    "BatchNormalization": channels,
+    "InstanceNormalization": channels,
+    "GroupNormalization": groups,
+    "LayerNormalization": last,
+    "RMSNormalization": last,
+    "SimplifiedLayerNormalization": last,
+}

@@ -1,0 +1,108 @@
+"""Requests whose sizes do not fit: an error before the run, or ONNX Runtime's result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from heterocc.artifacts.errors import FeedError
+from heterocc.compiler import compile_model
+from heterocc.runtime import load
+
+Shapes = Mapping[str, Sequence[int]]
+
+CASES: dict[str, tuple[str, Shapes, Shapes, str]] = {
+    "a reflection longer than the data": (
+        '(float[b, n] x) => (float[b, m] y) { p = Constant<value_ints=[0, 4, 0, 4]>() y = Pad<mode="reflect">(x, p) }',
+        {"x": (1, 6)},
+        {"x": (1, 3)},
+        r"dimension 'n' of input 'x' is 3: Pad .* needs dimension 1 of 'data' to be 5 or more, not 3",
+    ),
+    "an edge of nothing": (
+        '(float[b, n] x) => (float[b, m] y) { p = Constant<value_ints=[0, 4, 0, 4]>() y = Pad<mode="edge">(x, p) }',
+        {"x": (1, 2)},
+        {"x": (1, 0)},
+        "dimension 'n'",
+    ),
+    "a padding that cuts off more than there is": (
+        "(float[n, b] x) => (float[m, b] y) { p = Constant<value_ints=[-3, 0, -1, 0]>() y = Pad(x, p) }",
+        {"x": (6, 2)},
+        {"x": (3, 2)},
+        "dimension 'n' of input 'x' must be 5 or more, got 3",
+    ),
+    "more indices than data along another axis": (
+        "(float[a, b] x, int64[c, d] i) => (float[c, d] y) { y = GatherElements<axis=1>(x, i) }",
+        {"x": (3, 4), "i": (2, 6)},
+        {"x": (3, 4), "i": (5, 4)},
+        "dimension 'a' of input 'x' is 3 and dimension 'c' of input 'i' is 5: GatherElements .* 5 or more, not 3",
+    ),
+    "another batch of index tuples": (
+        "(float[a, b] x, int64[c, d, 1] i) => (float[c, d] y) { y = GatherND<batch_dims=1>(x, i) }",
+        {"x": (3, 4), "i": (3, 2, 1)},
+        {"x": (3, 4), "i": (5, 2, 1)},
+        "dimension 'a' is 3 in 'x' and 5 in 'i'",
+    ),
+    "an axis of two names": (
+        '(float[a, b] x, float[c, d] z) => (float[a, d] y) { y = Einsum<equation="ij,jk->ik">(x, z) }',
+        {"x": (3, 4), "z": (4, 5)},
+        {"x": (3, 4), "z": (6, 5)},
+        "dimension 'b' is 4 in 'x' and 6 in 'z'",
+    ),
+    "an odd side": (
+        "(float[b, 3, h, w] x) => (float[b, 12, i, j] y) { y = SpaceToDepth<blocksize=2>(x) }",
+        {"x": (1, 3, 4, 6)},
+        {"x": (1, 3, 5, 6)},
+        r"SpaceToDepth .* needs dimension 2 of 'input' to be a multiple of 2, not 5",
+    ),
+    "channels of no whole block": (
+        "(float[b, c, h, w] x) => (float[b, d, i, j] y) { y = DepthToSpace<blocksize=2>(x) }",
+        {"x": (1, 8, 2, 3)},
+        {"x": (1, 6, 2, 3)},
+        "multiple of 4, not 6",
+    ),
+    "lengths of another batch": (
+        "(float[t, b] x, int64[c] n) => (float[t, b] y) { y = ReverseSequence(x, n) }",
+        {"x": (3, 4), "n": (4,)},
+        {"x": (3, 4), "n": (3,)},
+        "dimension 'b' is 4 in 'x' and 3 in 'n'",
+    ),
+    "sizes that are not broadcast": (
+        "(float[n, 4] x, float[m, 4] z) => (float[k, 4] y) { y = Add(x, z) }",
+        {"x": (1, 4), "z": (3, 4)},
+        {"x": (2, 4), "z": (3, 4)},
+        "Add .* to be 2 or 1, not 3",
+    ),
+    "a bias of another length": (
+        "(float[a, b] x, float[b, d] w, float[e] c) => (float[a, d] y) { y = Gemm(x, w, c) }",
+        {"x": (3, 4), "w": (4, 5), "c": (5,)},
+        {"x": (3, 4), "w": (4, 5), "c": (4,)},
+        "dimension 'd' is 5 in 'w' and 4 in 'c'",
+    ),
+}
+
+
+def drawn(model: onnx.ModelProto, shapes: Shapes) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    whole = {i.name for i in model.graph.input if i.type.tensor_type.elem_type == onnx.TensorProto.INT64}
+    return {n: rng.integers(0, 2, s) if n in whole else rng.standard_normal(s, np.float32) for n, s in shapes.items()}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_sizes_that_do_not_fit_are_an_error_before_the_run(
+    tmp_path: Path, case: tuple[str, Shapes, Shapes, str]
+) -> None:
+    text, good, bad, message = case
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> net {text}')
+    compile_model(model, tmp_path / "m.hcb", devices="CPU")
+    reference = onnxruntime.InferenceSession(model.SerializeToString())
+    with load(tmp_path / "m.hcb") as session:
+        for _ in range(2):  # the second time by native code, if the first one was not
+            feed = drawn(model, good)
+            np.testing.assert_allclose(session.run(feed)["y"], reference.run(None, feed)[0], rtol=1e-5, atol=1e-6)
+            with pytest.raises(FeedError, match=message):
+                session.run(drawn(model, bad))
