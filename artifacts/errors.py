@@ -380,3 +380,9 @@ class InternalError(HeteroccError):
     """An internal operation failed, which is a bug in heterocc."""
 
     code = "HC902"
+
+
+class MeaningError(InternalError):
+    """The imported model computes something else than the model as it was given, which is a bug in heterocc."""
+
+    code = "HC903"

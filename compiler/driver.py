@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
-from heterocc.artifacts.errors import HeteroccError, PassError
+from heterocc.artifacts.errors import HeteroccError, InternalError, PassError
 from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import make_folder
 from heterocc.artifacts.signing.keys import SigningKey, read_signing_key
@@ -217,7 +217,7 @@ def _leaving_out(request: ShapeRequest, reporter: Reporter) -> Iterator[None]:
     """Turn errors of the user's model into a note, if the request is optional."""
     try:
         yield
-    except PassError:
+    except (PassError, InternalError):
         raise
     except HeteroccError as error:
         if not request.is_optional:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.dtypes import container, is_narrow
-from heterocc.artifacts.errors import Hint, InputError, ModelRunError, UnsupportedOpError
+from heterocc.artifacts.errors import Hint, InputError, MeaningError, ModelRunError, UnsupportedOpError
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.text.names import file_name
 from heterocc.artifacts.weight_file import Draft
@@ -287,7 +287,12 @@ class Job:
         try:
             with self.reporter.stage("running ONNX Runtime"), timed(self.variants.seconds, "reference"):
                 reads = not self.options.recheck
-                found, self.memory = self.ahead.vectors(self.model, self.inputs, self.options.seed, reads=reads)
+                found, self.memory = self.ahead.vectors(
+                    self.model, self.inputs, self.options.seed, reads=reads, check=self.options.check
+                )
+        except MeaningError as error:
+            error.where = self.where
+            raise
         except InputError as error:
             blamed = empty_at_fault(self.request.shapes, error, self.request.dims)
             if blamed is not None:
@@ -304,6 +309,8 @@ class Job:
         if self._uses_gpu:
             require_within(self.model, found.inputs)
         self._report_unseen(found)
+        if found.unlike is not None:
+            self.reporter.note(f"the import is not compared with the model as it was given: {found.unlike}")
         self.known = found.outputs
         tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
         golden = {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}

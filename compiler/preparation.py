@@ -117,7 +117,7 @@ def prepare(
     lists, unpaired = with_possible_products(lists, fall_back=bool(options.cpu_targets))
     model, assumed = with_planned_sizes(model, request.bounds, all_devices(lists))
     if ahead is not None:
-        ahead.begin(model, options.inputs, options.seed, reads=not options.recheck)
+        ahead.begin(model, options.inputs, options.seed, reads=not options.recheck, check=options.check)
         if options.check:
             warm_up(all_devices(lists))
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)

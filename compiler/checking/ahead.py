@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from heterocc.compiler.checking.as_given import require_same_meaning
 from heterocc.compiler.checking.memory import Memory, open_memory
 from heterocc.compiler.checking.reference import Stop
 from heterocc.compiler.checking.vectors import Vectors, find_vectors
@@ -33,33 +36,35 @@ class VectorsAhead:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def begin(self, model: ImportedModel, inputs: Path | None, seed: int, *, reads: bool) -> None:
+    def begin(self, model: ImportedModel, inputs: Path | None, seed: int, *, reads: bool, check: bool = True) -> None:
         """Look for the vectors of a model, unless another was begun; the parameters are those of `vectors_of`."""
         if self._found is None:
             self._asked = model, inputs
             self._pool = ThreadPoolExecutor(1, "heterocc-reference")
             # The files that must not be overwritten belong to the context.
             run = copy_context().run
-            self._found = self._pool.submit(run, vectors_of, model, inputs, seed, reads=reads, stop=self._stop)
+            search = partial(vectors_of, model, inputs, seed, reads=reads, check=check, stop=self._stop)
+            self._found = self._pool.submit(run, search)
 
     def vectors(
-        self, model: ImportedModel, inputs: Path | None, seed: int, *, reads: bool
+        self, model: ImportedModel, inputs: Path | None, seed: int, *, reads: bool, check: bool = True
     ) -> tuple[Vectors, Memory | None]:
         """The vectors that were looked for; those of another model or with other inputs are looked for now.
 
         Returns and raises the same as `vectors_of`.
         """
         if self._found is None or self._asked is None or self._asked[0] is not model or self._asked[1] != inputs:
-            return vectors_of(model, inputs, seed, reads=reads)
+            return vectors_of(model, inputs, seed, reads=reads, check=check)
         return self._found.result()
 
 
 def vectors_of(
-    model: ImportedModel, inputs: Path | None, seed: int, *, reads: bool, stop: Stop | None = None
+    model: ImportedModel, inputs: Path | None, seed: int, *, reads: bool, check: bool = True, stop: Stop | None = None
 ) -> tuple[Vectors, Memory | None]:
     """The vectors of a model, as ONNX Runtime computes them here or in an earlier compile, and the memory of these.
 
-    `inputs` is a file, None means seeded ones; `reads` is as for a Memory. Raises the errors of `find_vectors`.
+    `inputs` is a file, None means seeded ones; `reads` is as for a Memory. With `check` the imported model must compute
+    what the model as it was given computes. Raises the errors of `find_vectors` and of `require_same_meaning`.
     """
     memory = open_memory(model, inputs, seed, reads=reads)
     found = None if memory is None else memory.vectors()
@@ -67,4 +72,14 @@ def vectors_of(
         found = find_vectors(model, inputs, seed, stop)
         if memory is not None:
             memory.keep_vectors(found)
-    return found, memory
+    return (_compared(model, found, memory, stop) if check else found), memory
+
+
+def _compared(model: ImportedModel, found: Vectors, memory: Memory | None, stop: Stop | None) -> Vectors:
+    """The vectors, after the comparison of the imported model with the given one, unless an earlier compile did it."""
+    if memory is not None and memory.has_same_meaning(model.sha256):
+        return found
+    reason = require_same_meaning(model, found.inputs, found.outputs, stop)
+    if memory is not None and reason is None:
+        memory.keep_same_meaning(model.sha256)
+    return replace(found, unlike=reason)

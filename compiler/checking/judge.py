@@ -121,7 +121,7 @@ class Judge:
             # Rounding may invert a comparison of two close values: either result is correct.
             turned = np.logical_or.reduce([got == s for s in samples])
             return compare(shown, np.where(turned, reference, got), reference, before)
-        noise = max((_largest_error(s, reference) for s in samples), default=0.0)
+        noise = max((largest_error(s, reference) for s in samples), default=0.0)
         wide = replace(before, scale=0.0, atol=before.absolute(reference) + _FACTOR * noise)
         found, least = compare(shown, got, reference, wide), self.least_snr(name, reference)
         if found.ok and found.snr < least:
@@ -195,7 +195,8 @@ def step_of(model: ImportedModel, name: str) -> float:
     return 0.0
 
 
-def _largest_error(sample: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> float:
+def largest_error(sample: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> float:
+    """The largest difference of two arrays where both are finite."""
     finite = np.isfinite(sample) & np.isfinite(reference)
     error = np.abs(sample[finite].astype(np.float64) - reference[finite].astype(np.float64))
     return float(error.max()) if error.size else 0.0

@@ -85,6 +85,17 @@ class Memory:
         if content is not None:
             self.cache.write({self.key: content})
 
+    def has_same_meaning(self, source: str) -> bool:
+        """Whether an earlier compile found that the imported model computes what the file of this digest does."""
+        return self.reads and self.cache.read(self._meaning_key(source)) is not None
+
+    def keep_same_meaning(self, source: str) -> None:
+        """Store that the imported model computes what the file of this digest does."""
+        self.cache.write({self._meaning_key(source): b"same"})
+
+    def _meaning_key(self, source: str) -> str:
+        return _key("meaning", vectors=self.key, source=source)
+
     def verdict(self, job: PartitionJob, lowered: LoweredPartition) -> Right | None:
         """The verdict of an earlier compile on the same code with the same weights; None if there is none."""
         if not self.reads or job.device.backend not in BACKENDS:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 
 from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError
@@ -45,6 +46,49 @@ class Stop:
             limit.terminate = self._stopped
 
 
+def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any]) -> Any:
+    """A session without optimisations for one run; `weights` are external initializers, which must outlive it.
+
+    Raises the errors of ONNX Runtime.
+    """
+    options = session_options(optimise="none")
+    options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
+    if weights:
+        options.add_external_initializers(list(weights), list(weights.values()))
+    return open_session(with_exact_products(proto).SerializeToString(), options)
+
+
+def run_session(session: Any, outputs: Sequence[str], given: Mapping[str, Any], stop: Stop | None) -> Sequence[Any]:
+    """The outputs of one run. Raises the errors of ONNX Runtime, and InputError after SECONDS."""
+    limit = onnxruntime_package().RunOptions()
+    limit.log_severity_level = 4
+    if stop is not None:
+        stop.watch(limit)
+    timer = threading.Timer(SECONDS, setattr, (limit, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    try:
+        return _run_until(session, outputs, given, limit)
+    except Exception as error:
+        if not limit.terminate:
+            raise
+        raise InputError(
+            f"ONNX Runtime has not run the model after {SECONDS} s",
+            hint="give inputs of less work" + Hint(" (`inputs`)", " with --inputs"),
+        ) from error
+    finally:
+        timer.cancel()
+
+
+def _run_until(session: Any, outputs: Sequence[str], given: Mapping[str, Any], limit: Any) -> Sequence[Any]:
+    written = any(dtype_of(o.type) in NARROW for o in session.get_outputs())
+    if not written and not any(is_narrow(v) for v in given.values()):
+        found: Sequence[Any] = session.run(list(outputs), given, limit)
+        return found
+    values = {name: ort_value(v) if isinstance(v, np.ndarray) else v for name, v in given.items()}
+    return [from_ort(v) for v in session.run_with_ort_values(list(outputs), values, limit)]
+
+
 class Reference:
     """The model (or some of its nodes) in ONNX Runtime, without its optimisations, so that every value can be read.
 
@@ -74,7 +118,7 @@ class Reference:
         self._model = model
         self._stop = stop
         self._whole = nodes is None
-        self._change = _shaken if shaken else _contiguous
+        self._change = _shaken if shaken else contiguous
         self.inputs = tuple(graph.inputs if inputs is None else inputs)
         self._aliases = [o for o in outputs if o in self.inputs]
         self._constants = {o: model.weights[o] for o in outputs if o in graph.constants}
@@ -89,16 +133,12 @@ class Reference:
             round_values(proto, values, weights)
         if paired:
             round_products(proto, product_nodes(model, paired))
-        options = session_options(optimise="none")
-        options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
         names = [i.name for i in proto.graph.initializer if i.external_data]
+        given = {n: rounded(model.weights[n]) if n in weights else model.weights[n] for n in names}
         # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
-        given = (rounded(model.weights[n]) if n in weights else model.weights[n] for n in names)
-        self._weights = [ort_value(self._change(array)) for array in given]
-        if names:
-            options.add_external_initializers(names, self._weights)
+        self._weights = {n: ort_value(self._change(array)) for n, array in given.items()}
         try:
-            self._session = open_session(with_exact_products(proto).SerializeToString(), options)
+            self._session = session_of(proto, self._weights)
         except Exception as error:  # its classes have no common base; it lacks an operator for a type, for instance
             raise self._cannot_run(error) from error
 
@@ -116,7 +156,7 @@ class Reference:
             if SCALE in wanted:
                 given[SCALE] = np.array(scale, np.float32)
             try:
-                values = self._run(given)
+                values = run_session(self._session, self.outputs, given, self._stop)
             except InputError:
                 raise
             except Exception as error:
@@ -124,35 +164,6 @@ class Reference:
                 raise self._cannot_run(error) from error
             result.update(zip(self.outputs, values, strict=True))
         return result
-
-    def _run(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        assert self._session is not None
-        limit = onnxruntime_package().RunOptions()
-        limit.log_severity_level = 4
-        if self._stop is not None:
-            self._stop.watch(limit)
-        timer = threading.Timer(SECONDS, setattr, (limit, "terminate", True))
-        timer.daemon = True
-        timer.start()
-        try:
-            return self._run_until(self._session, given, limit)
-        except Exception as error:
-            if not limit.terminate:
-                raise
-            raise InputError(
-                f"ONNX Runtime has not run the model after {SECONDS} s",
-                hint="give inputs of less work" + Hint(" (`inputs`)", " with --inputs"),
-            ) from error
-        finally:
-            timer.cancel()
-
-    def _run_until(self, session: Any, given: Mapping[str, Any], limit: Any) -> Sequence[Any]:
-        written = any(dtype_of(o.type) in NARROW for o in session.get_outputs())
-        if not written and not any(is_narrow(v) for v in given.values()):
-            found: Sequence[Any] = session.run(list(self.outputs), given, limit)
-            return found
-        values = {name: ort_value(v) if isinstance(v, np.ndarray) else v for name, v in given.items()}
-        return [from_ort(v) for v in session.run_with_ort_values(list(self.outputs), values, limit)]
 
     def _cannot_run(self, error: Exception) -> InputError:
         """The error for ONNX Runtime's exception, with the user's labels and input names."""
@@ -181,7 +192,7 @@ def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     in 16 bits, which are summed in 32 bits.
     """
     if array.dtype.kind != "f" or is_narrow(array):
-        return _contiguous(array)
+        return contiguous(array)
     units = 1 if array.dtype == np.float16 else 8
     noise = np.random.default_rng(array.size).standard_normal(array.shape)
     kind = np.finfo(array.dtype)
@@ -191,6 +202,7 @@ def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.asarray(bounded, dtype=array.dtype, order="C")
 
 
-def _contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array in C order."""
     # Not ascontiguousarray: that makes one-element vectors of scalars.
     return np.asarray(array, order="C")

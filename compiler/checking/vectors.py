@@ -26,13 +26,14 @@ class Vectors:
     """Inputs and outputs by name of the imported graph.
 
     `blind` are the outputs whose comparison proves little, and `random` those that differ from run to run, by name with
-    the reason.
+    the reason. `unlike` is the reason why the imported model is not compared with the model as it was given.
     """
 
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
     blind: Mapping[str, str]
     random: Mapping[str, str]
+    unlike: str | None = None
 
 
 def find_vectors(model: ImportedModel, path: Path | None, seed: int, stop: Stop | None = None) -> Vectors:

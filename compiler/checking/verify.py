@@ -238,6 +238,7 @@ def _expected(
     reporter: Reporter,
 ) -> tuple[ImportedModel, dict[str, Any], Mapping[str, Any]]:
     """The model at these shapes, inputs by name of its graph, and ONNX Runtime's outputs for them."""
+    from heterocc.compiler.checking.as_given import require_same_meaning
     from heterocc.compiler.checking.reference import Reference
     from heterocc.compiler.checking.vectors import find_vectors
     from heterocc.compiler.importer.pipeline import import_model
@@ -253,9 +254,12 @@ def _expected(
     with reporter.stage("running ONNX Runtime"):
         if given is None:
             vectors = find_vectors(model, None, seed)
-            return model, dict(vectors.inputs), vectors.outputs
-        feed = {name: given[source] for name, source in _sources(model, model.graph.inputs) if source in given}
-        return model, feed, Reference(model, model.graph.outputs).run(feed)
+            feed, outputs = dict(vectors.inputs), vectors.outputs
+        else:
+            feed = {name: given[source] for name, source in _sources(model, model.graph.inputs) if source in given}
+            outputs = Reference(model, model.graph.outputs).run(feed)
+        require_same_meaning(model, feed, outputs)
+        return model, feed, outputs
 
 
 def _shapes(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -15,6 +15,7 @@ from onnx import helper
 
 from heterocc.compiler.importer.digests import Digests
 from heterocc.compiler.importer.draft.draft import np_type, reads
+from heterocc.compiler.importer.given import GivenModel
 from heterocc.compiler.importer.symbols.comparisons import least_size
 from heterocc.compiler.importer.symbols.given import Contents
 from heterocc.compiler.importer.symbols.sizes import number
@@ -39,7 +40,7 @@ class ImportedModel:
     which memory of GPUs is planned; without them GPUs run no node with a dynamic dimension. `contents` are the
     integers that nodes compute from shapes, if `at` fixed all sizes. `classes` are the names of classes that
     outputs have numbers of, or columns for, by the model's own names.
-    `digests` has the digests of `weights` that were computed.
+    `digests` has the digests of `weights` that were computed. `given` is the model before the import.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ImportedModel:
     classes: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
     contents: Mapping[str, Contents] = field(default_factory=dict)
     digests: Digests = field(default_factory=Digests, compare=False)
+    given: GivenModel | None = field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""

@@ -20,6 +20,7 @@ from heterocc.compiler.importer.folding.empty_inputs import know_empty_inputs
 from heterocc.compiler.importer.folding.pad_fusion import fuse_pads
 from heterocc.compiler.importer.folding.ranges import write_ranges
 from heterocc.compiler.importer.folding.simplify import simplify
+from heterocc.compiler.importer.given import GivenModel
 from heterocc.compiler.importer.model import ImportedModel, open_shapes
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import is_accepted, objection
@@ -94,6 +95,7 @@ def _import(
 ) -> ImportedModel:
     path = source.path
     draft, digest = read_model(source)
+    given = GivenModel.of(draft)
     classes = name_classes(draft) if only_numbers else {}
     if classes:
         draft.notes.append(classes_note(classes))
@@ -108,10 +110,11 @@ def _import(
         name_dimensions(draft)
     else:
         fix_inputs(draft, shapes, where, dims)
+    given.take_inputs(draft)
     # A name that is not UTF-8 has lone surrogates in Python, which cannot be written to text files.
     stem = os.fsencode(path.stem).decode("utf-8", "replace")
     try:
-        model = _normalised(draft, stem, digest, where, assume=assume)
+        model = _normalised(draft, stem, digest, where, given, assume=assume)
         tried = model.allowed({name: tuple(shape) for name, shape in (samples or {}).items()})
         return replace(
             model,
@@ -126,8 +129,10 @@ def _import(
         raise empty from error
 
 
-def _normalised(draft: Draft, stem: str, digest: Callable[[], str], where: str, *, assume: bool) -> ImportedModel:
-    sources, namer = _rename(draft)
+def _normalised(
+    draft: Draft, stem: str, digest: Callable[[], str], where: str, given: GivenModel, *, assume: bool
+) -> ImportedModel:
+    names, namer = _rename(draft)
     expand_local(draft, namer, where)
     settle_opset(draft, where)
     know_empty_inputs(draft, namer)
@@ -153,7 +158,7 @@ def _normalised(draft: Draft, stem: str, digest: Callable[[], str], where: str, 
         draft.symbols = Symbols(())
         simplify(draft, where)
     lower_opset(draft)
-    return _finish(draft, stem, digest, sources, where)
+    return _finish(draft, stem, digest, given.renamed(names), where)
 
 
 def _with_filled_dimensions(draft: Draft, values: Mapping[str, Value], where: str) -> Mapping[str, Value]:
@@ -184,7 +189,7 @@ def _has_unknown_sizes(draft: Draft, values: Mapping[str, Value]) -> bool:
 def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
     """Give all values and nodes names that are unique over the graph and its bodies.
 
-    Returns the model's names of graph inputs and outputs by new name, and the namer for values of later steps.
+    Returns the names so far of the graph's values by new name, and the namer for values of later steps.
     """
     namer = Namer()
     ends = [i.name for i in (*draft.graph.input, *draft.graph.output)]
@@ -194,16 +199,14 @@ def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
     draft.weights = {values[name]: array for name, array in draft.weights.items()}
     draft.origins = {nodes[name]: original for name, original in draft.origins.items() if name in nodes}
     draft.affinity = {nodes[name]: device for name, device in draft.affinity.items() if name in nodes}
-    return {values[name]: name for name in ends}, namer
+    return {new: name for name, new in values.items()}, namer
 
 
-def _finish(
-    draft: Draft, stem: str, digest: Callable[[], str], sources: Mapping[str, str], where: str
-) -> ImportedModel:
+def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenModel, where: str) -> ImportedModel:
     """Build the result of the import, with identifiers for names that ONNX's tools added."""
-    again = _rename(draft)[0]
+    names = {new: given.names[old] for new, old in _rename(draft)[0].items() if old in given.names}
     table = infer(draft, stem)
-    loose = _loose_nodes(draft, where, sources, again)
+    loose = _loose_nodes(draft, where, names)
     graph = draft.graph
     drop_unused_domains(draft)
     nodes = []
@@ -228,15 +231,16 @@ def _finish(
         graph=Graph(stem, tuple(nodes), values, inputs, outputs, frozenset(draft.weights)),
         proto=draft.model,
         weights=MappingProxyType(draft.weights),
-        sources=MappingProxyType({new: sources[old] for new, old in again.items()}),
+        sources=MappingProxyType({name: names[name] for name in (*inputs, *outputs)}),
         opsets=MappingProxyType(opsets(draft.model)),
         notes=tuple(draft.notes),
         loose=loose,
         symbols=draft.symbols,
+        given=given.renamed(MappingProxyType(names)),
     )
 
 
-def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str], again: Mapping[str, str]) -> frozenset[str]:
+def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str]) -> frozenset[str]:
     """Nodes with a body that the fixed shapes contradict, if the model is valid without fixed shapes.
 
     Raises InvalidGraphError if ONNX Runtime finds the model invalid without them too, or if its check would need too
@@ -254,7 +258,7 @@ def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str], again: Ma
     if not loose or objection(proto, compute=compute) is not None:
         found = complaint(reason)
         label = next(iter(draft.origins.get(found.node or "", ())), None)
-        shapes = "; ".join(f"{sources[again[i.name]]}={dims_text(i)}" for i in draft.graph.input)
+        shapes = "; ".join(f"{sources[i.name]}={dims_text(i)}" for i in draft.graph.input)
         raise InvalidGraphError(
             f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {found.sentence(label)}", where=where
         )

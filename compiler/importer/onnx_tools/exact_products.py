@@ -50,7 +50,7 @@ def with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Values keep their names and dtypes. Factors whose dtype the model does not state are left.
     """
-    if not any(_places(node) for node in _nodes(model.graph)):
+    if not has_products(model):
         return model
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
@@ -58,6 +58,11 @@ def with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
     _change(changed.graph, "", {}, constants)
     changed.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
     return changed
+
+
+def has_products(model: onnx.ModelProto) -> bool:
+    """Return whether the model has products of 8-bit integers."""
+    return any(_places(node) for node in _nodes(model.graph))
 
 
 def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import onnx
-from onnx import helper, version_converter
+from onnx import version_converter
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, opsets
 from heterocc.compiler.importer.draft.order import sort_nodes
 from heterocc.compiler.importer.onnx_tools.checker import check, condense
+from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
+from heterocc.compiler.importer.operators.restated import restate_after, restated_before
 
 TARGET = 17
 """The operator set to which older models are converted."""
@@ -74,8 +77,6 @@ def _obstacle(draft: Draft, version: int) -> str | None:
     """
     if version < _FIRST_SCAN and any(n.op_type == "Scan" for n in draft.graph.node):
         return f"Scan has a batch dimension in {version}"
-    if version < _FIRST_HARDMAX_OF_ONE_AXIS and any(n.op_type == "Hardmax" for n in draft.graph.node):
-        return f"ONNX's converter treats Hardmax of {version}, over all axes from one on, as Hardmax over one axis"
     for graph in list(graphs_of(draft.graph))[1:]:
         for node in graph.node:
             if not node.domain and _signature(node.op_type, version) != _signature(node.op_type, TARGET):
@@ -104,13 +105,12 @@ def _convert(draft: Draft, version: int, where: str) -> str | None:
     """Convert in place; return the reason if the converter fails or its result is unusable."""
     before = draft.to_proto()
     try:
-        after = version_converter.convert_version(before, TARGET)
+        after = version_converter.convert_version(restated_before(before, version), TARGET)
     except Exception as error:  # the converter's C++ side raises RuntimeError and others
         return f"the converter says: {condense(str(error))}"
     if _foreign(before) != _foreign(after):
         return "the converter loses operators of other domains"
-    if version <= _LAST_ASYMMETRIC:
-        _keep_asymmetric(after)
+    restate_after(after, version, cache(lambda: _types(draft.to_proto())))
     origins, affinity = _carry(draft, before, after)
     imported = {o.domain for o in after.opset_import}
     after.opset_import.extend(o for o in before.opset_import if o.domain not in imported)
@@ -127,18 +127,17 @@ def _convert(draft: Draft, version: int, where: str) -> str | None:
     return None
 
 
-_LAST_ASYMMETRIC = 10
 _FIRST_SCAN = 9
-_FIRST_HARDMAX_OF_ONE_AXIS = 13
 
 
-def _keep_asymmetric(model: onnx.ModelProto) -> None:
-    """Set the coordinate mode of Upsample and Resize up to version 10, asymmetric, which the converter omits."""
-    for node in model.graph.node:
-        if node.op_type == "Resize" and not node.domain:
-            keep(node.attribute, lambda a: a.name not in ("coordinate_transformation_mode", "nearest_mode"))
-            node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
-            node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+def _types(model: onnx.ModelProto) -> dict[str, int]:
+    """The element types of a model's values, as far as they are known."""
+    try:
+        graph = infer_onnx(model, "").graph
+    except (InvalidGraphError, onnx.shape_inference.InferenceError):
+        graph = model.graph
+    known = (*graph.input, *graph.value_info, *graph.output)
+    return {i.name: i.type.tensor_type.elem_type for i in known if i.type.HasField("tensor_type")}
 
 
 def _carry(

@@ -44,7 +44,7 @@ class Context:
     `opset` is that of ONNX's own operators, for nodes of `ai.onnx.ml` that of their domain.
 
     `notes` are facts that converters remember about values of the model, by name. `variables` are those of named
-    dimensions, `values` the graph's values.
+    dimensions, `values` the graph's values as they are computed, `stored` as the model has them.
     """
 
     bb: relax.BlockBuilder
@@ -57,6 +57,7 @@ class Context:
     notes: dict[str, object] = field(default_factory=dict)
     variables: Variables | None = None
     values: Mapping[str, Value] = field(default_factory=dict)
+    stored: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def integers(self) -> bool:
@@ -70,6 +71,10 @@ class Context:
         if found is None:
             raise NotImplementedError("the shape of the result depends on data")
         return found
+
+    def stored_dtype(self, index: int) -> str:
+        """The dtype that an output has in the model, which may be computed in a wider one."""
+        return self.stored[self.node.output[index]].dtype
 
     def is_symbolic(self, index: int) -> bool:
         """Return whether the shape of an output is not static."""

@@ -22,7 +22,7 @@ _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _BY_ELEMENT = frozenset(
     f"relax.{name}"
     for name in (
-        "add subtract multiply divide maximum minimum astype round clip negative exp sqrt sigmoid tanh abs where "
+        "add subtract multiply divide maximum minimum isnan astype round clip negative exp sqrt sigmoid tanh abs where "
         "nn.relu nn.leakyrelu nn.silu nn.gelu erf greater less"
     ).split()
 )

@@ -237,6 +237,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self.notes,
             self.variables,
             self.widened.values(node),
+            self.job.model.graph.values,
         )
         given = [inputs[i] for i in range(len(node.input))]
         fields = convert_narrow(context, given, self._fields) if is_narrow(context) else self._fields(context, given)

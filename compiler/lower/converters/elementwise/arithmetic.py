@@ -40,12 +40,15 @@ def _is_inf(ctx: Context, data: relax.Expr) -> relax.Expr:
 def _dropout(
     ctx: Context, data: relax.Expr, ratio: relax.Expr | None = None, training: relax.Expr | None = None
 ) -> list[relax.Expr]:
-    """Dropout: in inference mode, or of a ratio of 0, the data and a mask of true."""
+    """Dropout: in inference mode, or of a ratio of 0, the data and a mask of true; before version 12 of false."""
     if training is not None:
         known = [fixed(v) for v in (ratio, training) if v is not None]
         if not any(value is not None and not value.any() for value in known):
             return list(dropped_out(ctx, data, ratio, training))[: ctx.outputs]
-    return [data] if ctx.outputs < 2 else [data, op.ones(dims_of(data), "bool")]
+    if ctx.outputs < 2:
+        return [data]
+    mask = op.ones if ctx.opset >= 12 else op.zeros
+    return [data, mask(dims_of(data), "float32" if ctx.opset < 10 else "bool")]
 
 
 @converter("Elu")
@@ -91,16 +94,6 @@ def _sum(_ctx: Context, *inputs: relax.Expr) -> relax.Expr:
 @converter("Mean")
 def _mean(_ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     return op.divide(_chain(op.add, inputs), scalar(len(inputs), dtype_of(inputs[0])))
-
-
-@converter("Max")
-def _max(_ctx: Context, *inputs: relax.Expr) -> relax.Expr:
-    return _chain(op.maximum, inputs)
-
-
-@converter("Min")
-def _min(_ctx: Context, *inputs: relax.Expr) -> relax.Expr:
-    return _chain(op.minimum, inputs)
 
 
 def _chain(function: Callable[[relax.Expr, relax.Expr], relax.Expr], inputs: tuple[relax.Expr, ...]) -> relax.Expr:

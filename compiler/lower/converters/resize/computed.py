@@ -10,7 +10,7 @@ from tvm import relax, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import element, results, sizes, vector, whole
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.resize.places import CROP, Region
+from heterocc.compiler.lower.converters.resize.places import BY_RATIO, CROP, Region
 from heterocc.compiler.lower.converters.resize.sized import Axis, Ratio, axes_of, resample
 from heterocc.compiler.lower.converters.values import dims_of, rank_of
 from heterocc.compiler.lower.variables import as_int64
@@ -20,8 +20,11 @@ Given = Sequence[Any]
 
 
 def attributes(ctx: Context) -> dict[str, Any]:
-    """The node's attributes, with strings decoded."""
-    return {k: v.decode() if isinstance(v, bytes) else v for k, v in ctx.attrs.items()}
+    """The node's attributes, with strings decoded, in the form of operator set 11 or later."""
+    found = {k: v.decode() if isinstance(v, bytes) else v for k, v in ctx.attrs.items()}
+    if ctx.opset < 11:
+        found |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": BY_RATIO}
+    return found
 
 
 def _count(value: relax.Expr | None) -> int | tirx.Expr:
@@ -146,19 +149,16 @@ def resize_computed(
     wanted: relax.Expr | None = None,
 ) -> relax.Expr:
     """Resize to the shape of the node's output, with positions computed from the inputs."""
-    rounding = None
     if ctx.opset < 11:
-        roi, scales, rounding = None, roi, "floor"
+        roi, scales = None, roi
     request = _Request(ctx, data, roi, scales, wanted)
-    if ctx.opset < 11:
-        request.attrs["coordinate_transformation_mode"] = "asymmetric"
     shape = ctx.result()
     axes = [
         Axis(axis, shape[axis], request.ratio(place), request.region(place))
         for place, axis in enumerate(request.axes)
         if request.crops or request.by_scales or str(shape[axis]) != str(dims_of(data)[axis])
     ]
-    return resample(ctx, data, axes, request.read, request.attrs, rounding)
+    return resample(ctx, data, axes, request.read, request.attrs)
 
 
 @results("Upsample")

@@ -11,15 +11,13 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.resize.computed import attributes, resize_computed
-from heterocc.compiler.lower.converters.resize.places import CROP, HALFWAY
+from heterocc.compiler.lower.converters.resize.places import CROP, HALFWAY, rounding
 from heterocc.compiler.lower.converters.resize.sized import axes_of, resize_sized
 from heterocc.compiler.lower.converters.values import shape_of
 from heterocc.compiler.lower.straight import constant
 
 
-def axis_table(
-    size: int, scale: float, out: int, attrs: Mapping[str, Any], *, nearest_floor: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
+def axis_table(size: int, scale: float, out: int, attrs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """The source positions (int32) and weights (float64) of every output position, both of shape [out, taps].
 
     `scale` is the ratio of output to input, which may differ from `out / size`. `attrs` are the attributes of the
@@ -28,8 +26,8 @@ def axis_table(
     mode = attrs.get("mode", "nearest")
     positions = _sources(size, scale, out, attrs)
     if mode == "nearest":
-        rounding = "floor" if nearest_floor else attrs.get("nearest_mode", "round_prefer_floor")
-        nearest = [min(max(_round(x, rounding), 0), size - 1) for x in positions]
+        direction = rounding(attrs.get("nearest_mode", "round_prefer_floor"), scale)
+        nearest = [min(max(_round(x, direction), 0), size - 1) for x in positions]
         return np.array(nearest, dtype=np.int32)[:, None], np.ones((out, 1))
     shrink = min(scale, 1.0) if attrs.get("antialias", 0) else 1.0
     reach = (1.0 if mode == "linear" else 2.0) / shrink
@@ -155,17 +153,17 @@ def _cubic(distance: float, attrs: Mapping[str, Any]) -> float:
 
 @converter("Upsample")
 def _upsample(ctx: Context, data: relax.Expr, scales: relax.Expr | None = None) -> relax.Expr:
-    """Upsample: Resize with asymmetric coordinates and the nearest position rounded down."""
-    attrs = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
-    return _by_scales(ctx, data, ctx.attrs["scales"] if scales is None else ctx.known(scales).tolist(), attrs)
+    """Upsample: Resize of operator set 10."""
+    factors = ctx.attrs["scales"] if scales is None else ctx.known(scales).tolist()
+    return _by_scales(ctx, data, factors, attributes(ctx))
 
 
 def _by_scales(ctx: Context, data: relax.Expr, factors: list[float], attrs: Mapping[str, Any]) -> relax.Expr:
-    """Resize of old operator sets, with the nearest position rounded down."""
+    """Resize of operator sets before 11."""
     if ctx.is_symbolic(0):
-        return resize_sized(ctx, data, factors, attrs, "floor")
+        return resize_sized(ctx, data, factors, attrs)
     sizes = [_length(s, f) for s, f in zip(shape_of(data), factors, strict=True)]
-    return _resample(ctx, data, range(len(sizes)), factors, sizes, attrs, nearest_floor=True)
+    return _resample(ctx, data, range(len(sizes)), factors, sizes, attrs)
 
 
 @converter("Resize")
@@ -214,7 +212,6 @@ def _resample(
     factors: list[float],
     sizes: list[int],
     attrs: Mapping[str, Any],
-    nearest_floor: bool = False,
 ) -> relax.Expr:
     value = data
     if all(shape_of(data)[axis] == size for axis, size in zip(axes, sizes, strict=True)):
@@ -222,7 +219,7 @@ def _resample(
     for axis, factor, size in zip(axes, factors, sizes, strict=True):
         if factor == 1.0 and size == shape_of(data)[axis]:
             continue
-        index, weight = axis_table(shape_of(data)[axis], float(factor), int(size), attrs, nearest_floor=nearest_floor)
+        index, weight = axis_table(shape_of(data)[axis], float(factor), int(size), attrs)
         value = apply_axis(ctx.bb, value, axis, index, weight)
     return value
 

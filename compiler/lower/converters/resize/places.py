@@ -15,6 +15,9 @@ Region = tuple[tirx.Expr, tirx.Expr]
 
 CROP = "tf_crop_and_resize"
 
+BY_RATIO = "by ratio"
+"""The only `nearest_mode` before operator set 11: `ceil` along axes that become shorter, `floor` along others."""
+
 NEAREST: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = {
     "floor": tirx.floor,
     "ceil": tirx.ceil,
@@ -22,6 +25,21 @@ NEAREST: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = {
     "round_prefer_ceil": lambda x: tirx.floor(x + _f(0.5 + HALFWAY)),
 }
 """Rounding to a place, by `nearest_mode`."""
+
+
+def rounding(mode: str, ratio: float) -> str:
+    """The `nearest_mode` for an axis of this ratio of output to input. Raises NotImplementedError for unknown ones."""
+    found = ("ceil" if ratio < 1 else "floor") if mode == BY_RATIO else mode
+    if found not in NEAREST:
+        raise NotImplementedError(f"nearest_mode {mode}")
+    return found
+
+
+def nearest(x: tirx.Expr, mode: str, ratio: tirx.Expr) -> tirx.Expr:
+    """The place nearest to a position, for an axis whose ratio may be known only at run time."""
+    if mode == BY_RATIO:
+        return tirx.Select(ratio < _f(1.0), tirx.ceil(x), tirx.floor(x))
+    return NEAREST[mode](x)
 
 
 def source(

@@ -10,11 +10,13 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.resize.places import (
-    NEAREST,
+    BY_RATIO,
     Region,
     cubic_shares,
     dense_weights,
     is_outside,
+    nearest,
+    rounding,
     share,
     source,
 )
@@ -64,13 +66,10 @@ def _same(dims: Sequence[tirx.Expr]) -> tirx.Expr:
     return tirx.all(*(a == b for a, b in zip(dims[:rank], dims[rank:], strict=True)))
 
 
-def resize_sized(
-    ctx: Context, data: relax.Expr, scales: list[float] | None, attrs: Mapping[str, Any], rounding: str | None = None
-) -> relax.Expr:
+def resize_sized(ctx: Context, data: relax.Expr, scales: list[float] | None, attrs: Mapping[str, Any]) -> relax.Expr:
     """Resize all axes whose size changes, one after the other, to the shape of the node's output.
 
-    `scales` are the ratios of output to input for each of the node's axes, None for those of the sizes. `rounding`
-    replaces `nearest_mode`.
+    `scales` are the ratios of output to input for each of the node's axes, None for those of the sizes.
     """
     if scales is not None and min(scales) < 1 and attrs.get("coordinate_transformation_mode") == "align_corners":
         raise NotImplementedError("aligned corners of a dimension without a fixed size need its output's size")
@@ -82,7 +81,7 @@ def resize_sized(
         if ratio == 1 or (ratio is None and (given[axis] is size or str(given[axis]) == str(size))):
             continue
         axes.append(Axis(axis, size, ratio))
-    return resample(ctx, data, axes, [], attrs, rounding)
+    return resample(ctx, data, axes, [], attrs)
 
 
 def axes_of(attrs: Mapping[str, Any], rank: int) -> list[int]:
@@ -96,7 +95,6 @@ def resample(
     axes: Sequence[Axis],
     tensors: Sequence[relax.Expr],
     attrs: Mapping[str, Any],
-    rounding: str | None = None,
 ) -> relax.Expr:
     """Resize axes one after the other; `tensors` are those from which ratios and regions are computed."""
     value, rounded = data, attrs.get("mode", "nearest") != "nearest" and not dtype_of(data).startswith(("f", "bf"))
@@ -104,7 +102,7 @@ def resample(
         value = ctx.bb.emit(relax.op.astype(value, "float32"))
     dims = [*dims_of(data), *ctx.result()]
     for axis in axes:
-        value = _Along(ctx, value, axis, tensors, dims, attrs, rounding).resized()
+        value = _Along(ctx, value, axis, tensors, dims, attrs).resized()
     if rounded:
         value = relax.op.astype(relax.op.round(value), dtype_of(data))
     return value
@@ -120,16 +118,16 @@ class _Along:
     tensors: Sequence[relax.Expr]
     dims: Sequence[Extent]
     attrs: Mapping[str, Any]
-    rounding: str | None
 
     def resized(self) -> relax.Expr:
         mode = self.attrs.get("mode", "nearest")
         if mode == "nearest":
-            name = self.rounding or self.attrs.get("nearest_mode", "round_prefer_floor")
-            if name not in NEAREST:
-                raise NotImplementedError(f"nearest_mode {name}")
+            name = self.attrs.get("nearest_mode", "round_prefer_floor")
+            ratio = self.axis.ratio
+            if name != BY_RATIO or isinstance(ratio, int | float):
+                name = rounding(name, 1.0 if callable(ratio) or ratio is None else ratio)
             repeated = self._repeated(name)
-            found = self._nearest(NEAREST[name]) if repeated is None else repeated
+            found = self._nearest(name) if repeated is None else repeated
         elif mode not in ("linear", "cubic"):
             raise NotImplementedError(f"mode {mode}")
         elif self.attrs.get("antialias", 0):
@@ -146,12 +144,13 @@ class _Along:
         region, ratio = self.axis.region_of(given, dims), self.axis.ratio_of(given, dims, out)
         return source(y, dims[self.axis.axis], out, ratio, self.axis.ratio is None, region, self.attrs)
 
-    def _table(self, rule: Callable[[tirx.Expr, tirx.Expr], tirx.Expr], dtype: str) -> relax.Expr:
-        """A number for each place along the axis, by a rule for its position in the input and the input's length."""
+    def _table(self, rule: Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr], dtype: str) -> relax.Expr:
+        """A number for each place along the axis, by a rule for its position in the input, the length and the ratio."""
 
         def compute(given: Tensors, dims: Exprs, wanted: Exprs) -> te.Tensor:
             def at(y: tirx.Var) -> tirx.Expr:
-                return rule(self._source(y, given, dims, wanted[0]), dims[self.axis.axis]).astype(dtype)
+                ratio = self.axis.ratio_of(given, dims, wanted[0])
+                return rule(self._source(y, given, dims, wanted[0]), dims[self.axis.axis], ratio).astype(dtype)
 
             return te.compute(wanted, at, name="places")
 
@@ -209,12 +208,15 @@ class _Along:
 
         return self._emit(compute, [self.data], self._shape, dtype_of(self.data), "resize")
 
-    def _nearest(self, rounding: Callable[[tirx.Expr], tirx.Expr]) -> relax.Expr:
-        places = self._table(lambda x, _: rounding(x), "int64")
+    def _nearest(self, mode: str) -> relax.Expr:
+        places = self._table(lambda x, _, ratio: nearest(x, mode, ratio), "int64")
         return self._mixed(lambda read, i, tables: read(i, tables[0](i[self.axis.axis])), [places])
 
     def _linear(self) -> relax.Expr:
-        first, shares = self._table(lambda x, _: tirx.floor(x), "int64"), self._table(lambda x, _: share(x), "float32")
+        first, shares = (
+            self._table(lambda x, *_: tirx.floor(x), "int64"),
+            self._table(lambda x, *_: share(x), "float32"),
+        )
         work = _work(dtype_of(self.data))
 
         def at(read: Callable[..., tirx.Expr], i: Sequence[tirx.Var], tables: Sequence[te.Tensor]) -> tirx.Expr:
@@ -225,9 +227,9 @@ class _Along:
         return self._mixed(at, [first, shares])
 
     def _cubic(self) -> relax.Expr:
-        first = self._table(lambda x, _: tirx.floor(x) - tirx.const(1, "float32"), "int64")
+        first = self._table(lambda x, *_: tirx.floor(x) - tirx.const(1, "float32"), "int64")
         shares = [
-            self._table(lambda x, n, tap=tap: cubic_shares(x, n, self.attrs)[tap], "float32")  # type: ignore[misc]
+            self._table(lambda x, n, _, tap=tap: cubic_shares(x, n, self.attrs)[tap], "float32")  # type: ignore[misc]
             for tap in range(4)
         ]
         work = _work(dtype_of(self.data))
@@ -280,7 +282,7 @@ class _Along:
         """The extrapolation value where tf_crop_and_resize reads outside the data."""
         if self.axis.region is None:
             return found
-        flags = self._table(is_outside, "int8")
+        flags = self._table(lambda x, n, _: is_outside(x, n), "int8")
         axis, dtype = self.axis.axis, dtype_of(self.data)
         fill = tirx.const(float(self.attrs.get("extrapolation_value", 0.0)), "float32")
 

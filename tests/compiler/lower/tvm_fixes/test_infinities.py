@@ -126,17 +126,68 @@ def test_nan_held_against_a_number_stays_nan_on_every_device() -> None:
             assert differences(batch(cases), setting).wrong == ()
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_of_two_tensors_the_second_is_given_if_one_is_nan_on_every_device(dtype: type[np.floating]) -> None:
-    first, second = np.array([NAN, 1, NAN, 3, INF], dtype), np.array([1, NAN, NAN, 2, NAN], dtype)
-    nodes = [helper.make_node(op, ["first", "second"], [op]) for op in ("Max", "Min")]
-    feeds = {"first": first, "second": second}
-    found = run_cpu(model(nodes, feeds, ["Max", "Min"]), feeds)
-    np.testing.assert_array_equal(found["Max"], np.array([1, NAN, NAN, 3, NAN], dtype))
-    np.testing.assert_array_equal(found["Min"], np.array([1, NAN, NAN, 2, NAN], dtype))
-    cases = [Case(f"{n.op_type}_{np.dtype(dtype)}", [n], feeds) for n in nodes]
-    for setting in SETTINGS:
-        if setting.missing is None and np.dtype(dtype).name in setting.device.dtypes:
+BOUNDS = {"low": -1, "high": 1, "none": NAN}
+COMPARED = [
+    helper.make_node("Max", ["first", "second"], ["Max_of_two"]),
+    helper.make_node("Min", ["first", "second"], ["Min_of_two"]),
+    helper.make_node("Max", ["first", "low"], ["Max_of_a_number"]),
+    helper.make_node("Min", ["high", "first"], ["Min_of_a_number"]),
+    helper.make_node("Max", ["first", "low", "second"], ["Max_of_three"]),
+    helper.make_node("Clip", ["first", "low", "high"], ["Clip_with_bounds"]),
+    helper.make_node("Clip", ["first", "least", "most"], ["Clip_with_computed_bounds"]),
+    helper.make_node("Clip", ["first", "none", "high"], ["Clip_with_a_bound_of_NaN"]),
+    helper.make_node("Clip", ["first"], ["Clip_without_bounds"]),
+    helper.make_node("Clip", ["first", "", "high"], ["Clip_with_one_bound"]),
+    helper.make_node("Relu", ["first"], ["Relu"]),
+    helper.make_node("LeakyRelu", ["first"], ["LeakyRelu"]),
+    helper.make_node("Sign", ["first"], ["Sign"]),
+]
+
+
+def compared(op: NodeProto, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The result of a node of COMPARED in numpy."""
+    kind = op.output[0]
+    largest = np.finfo(first.dtype).max
+    if op.op_type in ("Max", "Min"):
+        rule = np.maximum if op.op_type == "Max" else np.minimum
+        found = rule(first, second) if "second" in op.input else first
+        found = rule(found, -1) if "low" in op.input else found
+        return rule(found, 1) if "high" in op.input else found
+    if op.op_type == "Clip":
+        low = -largest if kind in ("Clip_without_bounds", "Clip_with_one_bound") else -1
+        low = -INF if kind == "Clip_with_a_bound_of_NaN" else low
+        return np.clip(first, low, largest if kind == "Clip_without_bounds" else 1).astype(first.dtype)
+    if op.op_type == "Sign":
+        return np.sign(first)
+    return np.where(first < 0, 0 if op.op_type == "Relu" else first * first.dtype.type(0.01), first)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_nan_stays_nan_and_infinities_are_bounded_whatever_they_are_compared_with_on_every_device(
+    dtype: type[np.floating],
+) -> None:
+    first = np.array([NAN, 1, NAN, 3, INF, -INF, -2, 0.5] * 5, dtype)
+    second = np.array([1, NAN, NAN, 2, NAN, 0, -INF, -0.5] * 5, dtype)
+    feeds = {"first": first, "second": second, "least": np.array(-1, dtype), "most": np.array(1, dtype)}
+    constants = {name: np.array(number, dtype) for name, number in BOUNDS.items()}
+    made = model(COMPARED, feeds, [n.output[0] for n in COMPARED], constants)
+    found = run_cpu(made, feeds)
+    with np.errstate(invalid="ignore"):
+        for op in COMPARED:
+            expected = compared(op, first, second)
+            np.testing.assert_allclose(found[op.output[0]], expected, rtol=1e-3, err_msg=op.output[0])
+    cases = [
+        Case(
+            f"{n.output[0]}_{np.dtype(dtype)}",
+            [n],
+            {k: v for k, v in feeds.items() if k in n.input},
+            {k: v for k, v in constants.items() if k in n.input},
+        )
+        for n in COMPARED
+        if "Clip_with" not in n.output[0] or "computed" in n.output[0]
+    ]
+    for setting in SETTINGS if dtype is np.float32 else ():
+        if setting.missing is None:
             assert differences(batch(cases), setting).wrong == ()
 
 

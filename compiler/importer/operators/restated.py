@@ -1,0 +1,151 @@
+"""Nodes of old operator sets that ONNX's converter does not convert, or converts to others, written differently.
+
+What they mean is taken from ONNX Runtime where ONNX's specification of the old version is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from heterocc.compiler.importer.draft.draft import keep, set_nodes
+
+_SIMPLE_RESIZE = 10
+"""The last version of Resize without attributes for coordinates and rounding."""
+
+_FLAT_HARDMAX = 12
+"""The last version of Hardmax over all axes from one on."""
+
+_EMPTY_MASK = 11
+"""The last version of Dropout whose mask, where nothing is dropped, is all false in ONNX Runtime."""
+
+
+def restated_before(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """The model with other nodes in place of those of the main graph whose meaning the converter would change."""
+    if version > _FLAT_HARDMAX or not any(n.op_type == "Hardmax" and not n.domain for n in model.graph.node):
+        return model
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    _rewrite(changed.graph, "Hardmax", _hardmax)
+    return changed
+
+
+def restate_after(model: onnx.ModelProto, version: int, types: Callable[[], Mapping[str, int]]) -> None:
+    """Correct the nodes that the converter made of a model of an older version; `types` gives those of its values."""
+    graph = model.graph
+    constants = {t.name: t for t in graph.initializer}
+    if version <= _SIMPLE_RESIZE:
+        _rewrite(graph, "Resize", lambda node, new: _resize(graph, node, new, constants))
+    if version <= _EMPTY_MASK:
+        _rewrite(graph, "Dropout", lambda node, new: _dropout(node, new, types))
+        _rewrite(graph, "Clip", lambda node, _: _clip(graph, node, types))
+
+
+def _rewrite(
+    graph: onnx.GraphProto,
+    op_type: str,
+    rule: Callable[[onnx.NodeProto, Callable[[str], str]], list[onnx.NodeProto]],
+) -> None:
+    """Replace the nodes of a type by those of a rule, which is given a function for names of new values."""
+    if not any(node.op_type == op_type and not node.domain for node in graph.node):
+        return
+    taken = {name for node in graph.node for name in (*node.input, *node.output)}
+    taken.update(i.name for i in (*graph.input, *graph.initializer))
+
+    def new(name: str) -> str:
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
+    def written() -> Iterator[onnx.NodeProto]:
+        for node in graph.node:
+            yield from rule(node, new) if node.op_type == op_type and not node.domain else [node]
+
+    set_nodes(graph, list(written()))
+
+
+def _hardmax(node: onnx.NodeProto, new: Callable[[str], str]) -> list[onnx.NodeProto]:
+    """Hardmax of a matrix that has all axes from one on as columns."""
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    data, result = node.input[0], node.output[0]
+    shape, flat, found = (new(f"{result}_{part}") for part in ("shape", "flat", "found"))
+    return [
+        helper.make_node("Shape", [data], [shape], f"{node.name}_shape"),
+        helper.make_node("Flatten", [data], [flat], f"{node.name}_flat", axis=axis),
+        helper.make_node("Hardmax", [flat], [found], node.name, axis=1),
+        helper.make_node("Reshape", [found, shape], [result], f"{node.name}_whole"),
+    ]
+
+
+def _resize(
+    graph: onnx.GraphProto, node: onnx.NodeProto, new: Callable[[str], str], constants: Mapping[str, onnx.TensorProto]
+) -> list[onnx.NodeProto]:
+    """Upsample and Resize: asymmetric; the nearest element is at or behind a place where an axis shrinks, else before.
+
+    A Resize has one rounding for all axes, so these are two unless the scales are known and all shrink or all grow.
+    """
+    keep(node.attribute, lambda a: a.name not in ("coordinate_transformation_mode", "nearest_mode"))
+    node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+    mode = next((a.s for a in node.attribute if a.name == "mode"), b"nearest")
+    scales = constants.get(node.input[2])
+    known = None if scales is None else numpy_helper.to_array(scales)
+    if mode != b"nearest" or (known is not None and not np.any(known < 1)):
+        node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+        return [node]
+    if known is not None and not np.any(known > 1):
+        node.attribute.append(helper.make_attribute("nearest_mode", "ceil"))
+        return [node]
+    result = node.output[0]
+    shrunk, one = new(f"{result}_shrunk"), new(f"{result}_one")
+    parts = []
+    made = []
+    graph.initializer.append(numpy_helper.from_array(np.ones(1, np.float32), one))
+    for op_type in ("Min", "Max"):
+        parts.append(new(f"{result}_{op_type.lower()}"))
+        if known is None:
+            made.append(helper.make_node(op_type, [node.input[2], one], [parts[-1]], f"{node.name}_{op_type}"))
+        else:
+            rule = np.minimum if op_type == "Min" else np.maximum
+            graph.initializer.append(numpy_helper.from_array(rule(known, np.float32(1)), parts[-1]))
+    first, second = onnx.NodeProto(), node
+    first.CopyFrom(node)
+    first.name = f"{node.name}_shrunk"
+    first.input[2], first.output[0] = parts[0], shrunk
+    second.input[0], second.input[2] = shrunk, parts[1]
+    first.attribute.append(helper.make_attribute("nearest_mode", "ceil"))
+    second.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+    return [*made, first, second]
+
+
+def _dropout(
+    node: onnx.NodeProto, new: Callable[[str], str], types: Callable[[], Mapping[str, int]]
+) -> list[onnx.NodeProto]:
+    """The data, and a mask of zeros."""
+    if len(node.output) < 2 or not node.output[1]:
+        return [node]
+    data, result, mask = node.input[0], node.output[0], node.output[1]
+    shape = new(f"{mask}_shape")
+    zero = helper.make_tensor("zero", types().get(mask, TensorProto.BOOL), [1], [0])
+    return [
+        helper.make_node("Identity", [data], [result], node.name),
+        helper.make_node("Shape", [data], [shape], f"{node.name}_shape"),
+        helper.make_node("ConstantOfShape", [shape], [mask], f"{node.name}_mask", value=zero),
+    ]
+
+
+def _clip(graph: onnx.GraphProto, node: onnx.NodeProto, types: Callable[[], Mapping[str, int]]) -> list[onnx.NodeProto]:
+    """Clip of float16, to which the converter gives bounds of float32; those by default let infinities through."""
+    if types().get(node.input[0]) != TensorProto.FLOAT16:
+        return [node]
+    known = {n.output[0]: n.attribute[0].t for n in graph.node if n.op_type == "Constant" and n.output[0] in node.input}
+    node.input.extend([""] * (3 - len(node.input)))
+    for place, default in ((1, -np.inf), (2, np.inf)):
+        with np.errstate(over="ignore"):
+            bound = numpy_helper.to_array(known[node.input[place]]) if node.input[place] else np.array(default)
+            node.input[place] = f"{node.output[0]}_bound_{place}"
+            graph.initializer.append(numpy_helper.from_array(bound.astype(np.float16), node.input[place]))
+    return [node]
