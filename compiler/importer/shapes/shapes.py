@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import onnx
 from onnx import shape_inference
@@ -24,6 +25,7 @@ from heterocc.compiler.importer.shapes.propose import propose_shapes
 from heterocc.compiler.importer.symbols.containers import elements_of
 from heterocc.compiler.importer.symbols.derivation import derive
 from heterocc.compiler.importer.symbols.operators.ml import ML, ML_SHAPED
+from heterocc.compiler.importer.symbols.operators.windows import misjudged
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Value
 from heterocc.runtime.files.shape_options import check_dims
@@ -191,9 +193,12 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
             known[name] = draft.graph.value_info.add(name=name)
         _merge_type(known[name], kind, dims)
     table = value_table(draft.graph, draft.weights)
-    if draft.symbols is None and not any(node.domain == ML for node in draft.graph.node):
+    symbols = draft.symbols or Symbols(())
+    wrong = misjudged(draft.graph.node, {name: symbols.shape_of(v) for name, v in table.items()}, draft.opset)
+    if draft.symbols is None and not wrong and not any(node.domain == ML for node in draft.graph.node):
         return table
-    return _symbolic(draft, draft.symbols or Symbols(()), table, where)
+    forgotten = {name: replace(table[name], shape=None) for name in wrong if name in table}
+    return _symbolic(draft, symbols, {**table, **forgotten}, where)
 
 
 def _symbolic(draft: Draft, symbols: Symbols, table: Mapping[str, Value], where: str) -> dict[str, Value]:

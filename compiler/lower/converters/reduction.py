@@ -19,6 +19,7 @@ from heterocc.compiler.lower.converters.values import (
     rank_of,
     scalar,
 )
+from heterocc.compiler.lower.converters.windows.pooling import padded, rounded_up
 from heterocc.compiler.lower.variables import as_int64, can_be_empty
 
 op = relax.op
@@ -141,8 +142,10 @@ def reduce_log_sum_exp(ctx: Context, data: relax.Expr, axes: relax.Expr | None =
 def lp_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
     """The p-norm of each window."""
     p = float(ctx.attrs.get("p", 2))
-    attrs = {**ctx.attrs, "count_include_pad": True}
     powers = ctx.bb.emit(_power(ctx, op.abs(data), p))
+    ctx, powers = padded(ctx, powers, tirx.const(0, dtype_of(data)))
+    ctx = rounded_up(ctx, rank_of(data) - 2)
+    attrs = {**ctx.attrs, "count_include_pad": True}
     inputs = onnx_frontend.onnx_input([powers])
     mean = ctx.bb.emit(onnx_frontend.AveragePool._impl_v1(ctx.bb, inputs, attrs, list(ctx.tables)))
     count = scalar(float(math.prod(ctx.attrs["kernel_shape"])), dtype_of(data))

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import onnx
+
+from heterocc.compiler.importer.draft.draft import bodies
 from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.quotients import quotient
 from heterocc.compiler.importer.symbols.sizes import Size, number
 
 _WEIGHTS = {"Conv": 1, "FusedConv": 1, "ConvInteger": 1, "QLinearConv": 3}
 """The input of a convolution that is its weights; pooling has none."""
+
+
+_POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 
 
 def window_shapes(given: Given) -> list[Shape] | None:
@@ -34,10 +42,13 @@ def window_shapes(given: Given) -> list[Shape] | None:
         if size is None:
             dims.append(None)
         elif mode in (b"SAME_UPPER", b"SAME_LOWER"):
-            dims.append(quotient(size + stride - number(1), stride))
+            dims.append(_windows_of_same(given, size, strides[axis], (kernel[axis] - 1) * (dilations[axis] - 1)))
         else:
             both = pads[axis] + pads[axis + rank] if mode == b"NOTSET" else 0
             beyond = both - reach
+            if size.number is not None and size.number + beyond < 0:
+                dims.append(_windows_beyond(-size.number - beyond, strides[axis]))
+                continue
             if given.attribute("ceil_mode", 0):
                 # A last window that begins in the padding behind the data is left out.
                 before = pads[axis] if mode == b"NOTSET" else 0
@@ -45,6 +56,22 @@ def window_shapes(given: Given) -> list[Shape] | None:
             whole = quotient(size + number(beyond), stride)
             dims.append(None if whole is None else whole + number(1))
     return [tuple(dims)] * len(node.output)  # indices of maxima have the shape of the maxima
+
+
+def _windows_of_same(given: Given, size: Size, stride: int, gaps: int) -> Size | None:
+    """The number of windows with `auto_pad`. That of pooling leaves out the `gaps` of a window with dilation."""
+    whole = quotient(size + number(stride - 1), number(stride))
+    if whole is None or given.node.op_type not in _POOLS:
+        return whole
+    if whole.number is not None and gaps > (whole.number - 1) * stride:
+        return _windows_beyond(gaps - (whole.number - 1) * stride, stride)
+    less = gaps // stride if given.attribute("ceil_mode", 0) else -(-gaps // stride)
+    return whole - number(less)
+
+
+def _windows_beyond(missing: int, stride: int) -> Size:
+    """The number of windows that are longer than the data by `missing`: one, if this is less than a stride."""
+    return number(1 - missing // stride)
 
 
 def transposed_shapes(given: Given) -> list[Shape] | None:
@@ -63,10 +90,45 @@ def transposed_shapes(given: Given) -> list[Shape] | None:
             dims.append(number(int(wanted[axis - rank])))
         elif size is None or taps is None or taps.number is None:
             dims.append(None)
-        elif mode in (b"SAME_UPPER", b"SAME_LOWER"):
-            dims.append(size * number(strides[axis]))
         else:
             both = pads[axis] + pads[axis + rank] if mode == b"NOTSET" else 0
             beyond = (taps.number - 1) * dilations[axis] + 1 - strides[axis] + more[axis] - both
+            if mode in (b"SAME_UPPER", b"SAME_LOWER"):
+                beyond = min(beyond, 0)
             dims.append(size * number(strides[axis]) + number(beyond))
     return [tuple(dims)]
+
+
+_RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {
+    **dict.fromkeys(_POOLS, window_shapes),
+    "ConvTranspose": transposed_shapes,
+}
+
+
+def misjudged(nodes: Sequence[onnx.NodeProto], shapes: Mapping[str, Shape], opset: int) -> frozenset[str]:
+    """The values whose shapes, as ONNX infers them, do not hold in a run of ONNX Runtime, and all that follow.
+
+    Before operator set 22 ONNX counts a last window of pooling that begins behind the data, which no run has; with
+    dilation it takes `auto_pad` for padding that runs do not add. For transposed convolutions it adds
+    `output_padding` to what `auto_pad` gives, and leaves an `output_shape` out that is smaller than the data.
+    """
+    found: set[str] = set()
+    for node in nodes:
+        if not found.isdisjoint(node.input) or _is_misjudged(node, shapes, found, opset):
+            found.update(node.output)
+    return frozenset(found - {""})
+
+
+def _is_misjudged(node: onnx.NodeProto, shapes: Mapping[str, Shape], found: Collection[str], opset: int) -> bool:
+    inner = [n for body in bodies(node) for n in body.node]
+    if inner:
+        return any(not set(found).isdisjoint(n.input) or _is_misjudged(n, shapes, found, opset) for n in inner)
+    rule = None if node.domain else _RULES.get(node.op_type)
+    if rule is None:
+        return False
+    given = Given(node, opset, [shapes.get(name) for name in node.input], [])
+    believed, right = shapes.get(node.output[0]), (rule(given) or [None])[0]
+    if believed is None or right is None:  # in a body, for example
+        return any(given.attribute(name) for name in ("ceil_mode", "output_padding", "output_shape"))
+    pairs = [(a, b) for a, b in zip(believed, right, strict=False) if a is not None and b is not None]
+    return len(believed) != len(right) or any(a.number is not None and a != b for a, b in pairs)

@@ -28,7 +28,7 @@ def average_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
         return op.mean(data, list(range(2, rank_of(data))), keepdims=True)
     if keeps_size(ctx) and not all(isinstance(size, int) for size in dims_of(data)[2:]):
         ctx, data = padded_by_size(ctx, data, ctx.attrs["kernel_shape"], None)
-    return ctx.original(data)
+    return with_pads(ctx, data).original(data)
 
 
 @converter("MaxPool")
@@ -36,9 +36,9 @@ def max_pool(ctx: Context, data: relax.Expr) -> relax.Expr | list[relax.Expr]:
     """Maxima over windows, and their indices if they are wanted."""
     if ctx.outputs == 1 and _covers(ctx, data):
         return op.max(data, list(range(2, rank_of(data))), keepdims=True)
-    ctx, data = _padded(ctx, data, tirx.min_value(dtype_of(data)))
-    if ctx.attrs.get("ceil_mode") and not _is_fixed(data):
-        ctx = _rounded_up(ctx, rank_of(data) - 2)
+    ctx, data = padded(ctx, data, tirx.min_value(dtype_of(data)))
+    if not _is_fixed(data):
+        ctx = rounded_up(ctx, rank_of(data) - 2)
     if ctx.outputs > 1 and ctx.node.output[1]:
         return _with_indices(ctx, data)
     if ctx.backend == "cpu" and rank_of(data) == 5 and not ctx.attrs.get("ceil_mode") and _is_fixed(data):
@@ -46,11 +46,15 @@ def max_pool(ctx: Context, data: relax.Expr) -> relax.Expr | list[relax.Expr]:
     return ctx.original(data)
 
 
-def _rounded_up(ctx: Context, rank: int) -> Context:
-    """The context of maxima with padding behind the data in place of `ceil_mode`, whose sizes TVM cannot simplify.
+def rounded_up(ctx: Context, rank: int) -> Context:
+    """The context with padding behind the data in place of `ceil_mode`, whose sizes TVM cannot simplify.
+
+    For pooling to which elements of the padding add nothing, and that does not count them.
 
     The padding ends with the last window that begins before it.
     """
+    if not ctx.attrs.get("ceil_mode"):
+        return ctx
     strides, dilations = (ctx.attrs.get(k, None) or [1] * rank for k in ("strides", "dilations"))
     pads, kernel = list(ctx.attrs.get("pads", None) or [0] * 2 * rank), ctx.attrs["kernel_shape"]
     for axis in range(rank):
@@ -85,23 +89,38 @@ def _by_planes(ctx: Context, data: relax.Expr) -> relax.Expr:
     return op.reshape(found, [batch, channels, shape_of(found)[2], *places])
 
 
-def _padded(ctx: Context, data: relax.Expr, fill: tirx.Expr) -> tuple[Context, relax.Expr]:
+def padded(ctx: Context, data: relax.Expr, fill: tirx.Expr) -> tuple[Context, relax.Expr]:
     """The context with `pads` in place of an `auto_pad` that determines them, and the data, padded if need be."""
     if not keeps_size(ctx):
         return ctx, data
-    auto = ctx.text("auto_pad", "NOTSET")
     sizes, kernel = dims_of(data)[2:], ctx.attrs["kernel_shape"]
     if not all(isinstance(size, int) for size in sizes):
         if ctx.outputs > 1 and ctx.node.output[1]:
             raise NotImplementedError("indices of maxima over padding that depends on the image's size")
         return padded_by_size(ctx, data, kernel, fill)
-    strides, dilations = (ctx.attrs.get(k, None) or [1] * len(sizes) for k in ("strides", "dilations"))
-    axes = zip(sizes, kernel, strides, dilations, strict=True)
-    total = [max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n) for n, k, s, d in axes]
-    before = [(t + (auto == "SAME_LOWER")) // 2 for t in total]
+    return with_pads(ctx, data), data
+
+
+def with_pads(ctx: Context, data: relax.Expr) -> Context:
+    """The context of pooling with `pads` in place of an `auto_pad` that determines them for data of fixed sizes.
+
+    ONNX Runtime adds the padding of a window without its dilation, and leaves out windows that do not fit.
+    """
+    sizes = dims_of(data)[2:]
+    if not keeps_size(ctx) or not all(isinstance(size, int) for size in sizes):
+        return ctx
+    strides = ctx.attrs.get("strides", None) or [1] * len(sizes)
+    axes = zip(sizes, ctx.attrs["kernel_shape"], strides, strict=True)
+    total = [(-(-n // s) - 1) * s + k - n for n, k, s in axes]
+    dilated = any(d != 1 for d in ctx.attrs.get("dilations", None) or ())
+    if dilated and any(t < 0 for t in total):
+        raise NotImplementedError("`auto_pad` of windows with dilation that are shorter than their strides")
+    total = [max(0, t) for t in total]
+    before = [(t + (ctx.text("auto_pad", "NOTSET") == "SAME_LOWER")) // 2 for t in total]
     pads = [*before, *(t - b for t, b in zip(total, before, strict=True))]
-    attrs = {k: v for k, v in ctx.attrs.items() if k not in ("auto_pad", "ceil_mode")}
-    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads}), data
+    replaced = ("auto_pad",) if dilated else ("auto_pad", "ceil_mode")
+    attrs = {k: v for k, v in ctx.attrs.items() if k not in replaced}
+    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads})
 
 
 MOST_TAPS = 128

@@ -35,6 +35,8 @@ def padded_by_size(
     """
     batch, channels, *sizes = dims_of(data)
     strides, dilations = (ctx.attrs.get(k, None) or [1] * len(sizes) for k in ("strides", "dilations"))
+    if ctx.node.op_type != "Conv" and any(d != 1 for d in dilations):
+        raise NotImplementedError("`auto_pad` of windows with dilation over images of any size")
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     late = ctx.text("auto_pad", "NOTSET") == "SAME_LOWER"
     attrs: dict[str, Any] = {k: v for k, v in ctx.attrs.items() if k not in ("auto_pad", "ceil_mode")}
