@@ -13,7 +13,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.options import CompileOptions
 from heterocc.runtime.feeds import nearest
 from heterocc.runtime.files.shape_options import MAX_ELEMENTS
-from heterocc.runtime.select.request import DeviceRequest, parse_request
+from heterocc.runtime.select.request import CANDIDATES, DeviceRequest, parse_request
 
 MAX_REQUESTS = 16
 """Maximum number of shapes of one bundle. Each is compiled and checked in turn, which takes its own time and code."""
@@ -205,9 +205,8 @@ def _each_has(lists: Iterable[str | Sequence[str]], *wanted: str) -> bool:
 
 
 def _has(request: DeviceRequest, wanted: set[str]) -> bool:
-    listed = {name.upper() for name in (*request.names, *request.then)} - {name.upper() for name in request.excluded}
-    if request.kind == "multi" and "ORT" not in listed:
-        return listed <= wanted  # each device has a variant of its own
+    names = request.names or (() if request.kind == "list" else CANDIDATES)
+    listed = {name.upper() for name in (*names, *request.then)} - {name.upper() for name in request.excluded}
     return bool(listed & wanted)
 
 

@@ -18,7 +18,7 @@ from heterocc.compiler.devices.present import Accelerators, accelerators
 from heterocc.compiler.devices.properties import apply_properties, apply_settings, with_fast_math
 from heterocc.runtime.select.found import GENERIC_GPU_DTYPES
 from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Backend
-from heterocc.runtime.select.request import DeviceRequest, joined, parse_request
+from heterocc.runtime.select.request import CANDIDATES, DeviceRequest, joined, parse_request
 
 DEFAULT_DEVICES = "CPU,ORT"
 ORT_IS_LAST = (
@@ -26,8 +26,6 @@ ORT_IS_LAST = (
     "Runtime, list ORT alone"
 )
 """The note for a list that is reordered."""
-_CANDIDATES = ("GPU", "CPU")
-"""The devices among which `AUTO` and `MULTI` choose if none are listed."""
 
 _ACCELERATORS: dict[str, Backend] = {"OPENCL": "opencl", "VULKAN": "vulkan", "CUDA": "cuda"}
 _LABELS = ("CPU", "GPU", "OPENCL", "VULKAN", "CUDA", "ORT", "AUTO")
@@ -305,7 +303,7 @@ class _Resolver:
         """
         word = request.kind.upper()
         where = Hint(f"devices={text!r}", f"--devices {text}")
-        names = request.names or _CANDIDATES
+        names = request.names or CANDIDATES
         for name in (*names, *request.excluded):
             if parse_request(name).kind != "list" or ":" in name:
                 raise UnknownDeviceError(f"{name.upper()} cannot be a candidate of {word}", where=where)

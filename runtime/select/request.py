@@ -11,6 +11,10 @@ from heterocc.artifacts.frozen import frozen
 Kind = Literal["list", "auto", "multi"]
 
 
+CANDIDATES = ("GPU", "CPU")
+"""The devices among which a compile with `AUTO` or `MULTI` chooses if none are listed."""
+
+
 @frozen
 class DeviceRequest:
     """`list`: the devices `names`. `auto`: the best of `names`, or of all, without `excluded`; after it, `then`.
@@ -36,7 +40,8 @@ def joined(devices: str | Sequence[str]) -> str:
 def parse_request(devices: str | Sequence[str]) -> DeviceRequest:
     """Parse `GPU,CPU`, `AUTO`, `AUTO:GPU,-CPU`, `AUTO,CPU`, `MULTI:GPU,CPU` or `HETERO:GPU,CPU`. Case does not matter.
 
-    An empty text and `HETERO` alone are `AUTO`; `HETERO:` before a list has no effect. A name after `-` is excluded.
+    An empty text and `HETERO` alone are `AUTO`; `HETERO:` before a list has no effect, and `AUTO:` is `AUTO`. A name
+    after `-` is excluded.
     Names may be empty: the caller knows the text to complain about.
     """
     text = joined(devices)
@@ -47,7 +52,7 @@ def parse_request(devices: str | Sequence[str]) -> DeviceRequest:
     if not text:
         return DeviceRequest("auto")
     if word in ("AUTO", "MULTI") and colon:
-        listed = [name.strip() for name in tail.split(",")]
+        listed = [name.strip() for name in tail.split(",")] if tail.strip() else []
         names = tuple(name for name in listed if not name.startswith("-"))
         excluded = tuple(name[1:].strip() for name in listed if name.startswith("-"))
         return DeviceRequest("auto" if word == "AUTO" else "multi", names, excluded)

@@ -49,7 +49,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("devices", "dynamic"),
     [
         ("CPU,ORT", True), (("CPU", "ort"), True), ("HETERO:GPU,ORT", True), ("AUTO:GPU,CPU,ORT", True),
-        ("AUTO,ORT", True), ("MULTI:GPU,CPU,ORT", True), ("AUTO", False), ("MULTI:GPU,CPU", False),
+        ("AUTO,ORT", True), ("MULTI:GPU,CPU,ORT", True), ("AUTO", True), ("MULTI:GPU,CPU", True), ("", True),
+        ("MULTI", True), ("MULTI:", True), ("HETERO:", True), ("AUTO:-GPU", True), ("AUTO:-CPU", False),
+        ("MULTI:GPU", False),
         ("AUTO:CPU,ORT,-ORT", True), (("CPU",), True), ("GPU,CPU", True), ("AUTO:GPU,ORT,-ORT", False), ("GPU", False),
     ],
 )  # fmt: skip

@@ -13,6 +13,7 @@ from heterocc.compiler.importer.draft.draft import Draft, describable, keep, val
 from heterocc.compiler.importer.onnx_tools.checker import condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import output_types
+from heterocc.compiler.importer.shapes.misjudged import misjudged
 from heterocc.compiler.importer.shapes.named import (
     dims_of,
     is_symbol,
@@ -25,7 +26,6 @@ from heterocc.compiler.importer.shapes.propose import propose_shapes
 from heterocc.compiler.importer.symbols.containers import elements_of
 from heterocc.compiler.importer.symbols.derivation import derive
 from heterocc.compiler.importer.symbols.operators.ml import ML, ML_SHAPED
-from heterocc.compiler.importer.symbols.operators.windows import misjudged
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Value
 from heterocc.runtime.files.shape_options import check_dims

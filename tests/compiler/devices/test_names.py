@@ -139,6 +139,7 @@ def test_onnx_runtime_is_last_wherever_it_is_listed() -> None:
     [
         ("AUTO", (), "CPU"),
         ("", (), "CPU"),
+        ("AUTO:", (), "CPU"),
         (" ", (INTEGRATED,), "GPU,CPU"),
         ("HETERO", (INTEGRATED,), "GPU,CPU"),
         ("AUTO", (POCL,), "CPU"),
@@ -180,6 +181,7 @@ def test_a_hetero_list_is_the_list() -> None:
     [
         ("MULTI:GPU,CPU", ["GPU,CPU", "CPU"]),
         ("MULTI", ["GPU,CPU", "CPU"]),
+        ("MULTI:", ["GPU,CPU", "CPU"]),
         ("MULTI:CPU,OPENCL.1,OPENCL", ["CPU", "OPENCL.1,CPU", "OPENCL,CPU"]),
         ("MULTI:OPENCL.1,OPENCL", ["OPENCL.1", "OPENCL"]),
         ("MULTI:CUDA,GPU,CPU,ORT", ["GPU,CPU,ORT", "CPU,ORT"]),
@@ -240,7 +242,7 @@ def test_auto_keeps_onnx_runtime_as_the_last_resort() -> None:
     assert names(devices) == ["CPU", "ORT"]
 
 
-@pytest.mark.parametrize("text", ["AUTO:", "AUTO:ORT", "AUTO:CPU,AUTO", "AUTO:CPU,", "GPUAUTO:CPU"])
+@pytest.mark.parametrize("text", ["AUTO:,", "AUTO:ORT", "AUTO:CPU,AUTO", "AUTO:CPU,", "GPUAUTO:CPU"])
 def test_auto_without_candidates_is_an_error(text: str) -> None:
     with pytest.raises(UnknownDeviceError):
         resolve_devices(text, present=NONE)

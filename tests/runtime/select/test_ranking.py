@@ -142,7 +142,7 @@ def test_a_device_is_ranked_alike_when_compiling_and_when_loading() -> None:
             assert chosen.name == (one.name if ranks[0] <= ranks[1] else other.name)
 
 
-@pytest.mark.parametrize("text", ["AUTO:TPU", "AUTO:", "AUTO:CPU,", "AUTO:CPU,,GPU"])
+@pytest.mark.parametrize("text", ["AUTO:TPU", "AUTO:,", "AUTO:CPU,", "AUTO:CPU,,GPU"])
 def test_a_name_that_is_no_device_is_an_error(text: str, bundle_of: Write) -> None:
     with pytest.raises(UnknownDeviceError, match="AUTO"):
         load(bundle_of(variant("c")), text)

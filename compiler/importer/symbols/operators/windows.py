@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-
-import onnx
-
-from heterocc.compiler.importer.draft.draft import bodies
 from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.quotients import quotient
 from heterocc.compiler.importer.symbols.sizes import Size, number
@@ -15,7 +10,7 @@ _WEIGHTS = {"Conv": 1, "FusedConv": 1, "ConvInteger": 1, "QLinearConv": 3}
 """The input of a convolution that is its weights; pooling has none."""
 
 
-_POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
+POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 
 
 def window_shapes(given: Given) -> list[Shape] | None:
@@ -61,7 +56,7 @@ def window_shapes(given: Given) -> list[Shape] | None:
 def _windows_of_same(given: Given, size: Size, stride: int, gaps: int) -> Size | None:
     """The number of windows with `auto_pad`. That of pooling leaves out the `gaps` of a window with dilation."""
     whole = quotient(size + number(stride - 1), number(stride))
-    if whole is None or given.node.op_type not in _POOLS:
+    if whole is None or given.node.op_type not in POOLS:
         return whole
     if whole.number is not None and gaps > (whole.number - 1) * stride:
         return _windows_beyond(gaps - (whole.number - 1) * stride, stride)
@@ -97,38 +92,3 @@ def transposed_shapes(given: Given) -> list[Shape] | None:
                 beyond = min(beyond, 0)
             dims.append(size * number(strides[axis]) + number(beyond))
     return [tuple(dims)]
-
-
-_RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {
-    **dict.fromkeys(_POOLS, window_shapes),
-    "ConvTranspose": transposed_shapes,
-}
-
-
-def misjudged(nodes: Sequence[onnx.NodeProto], shapes: Mapping[str, Shape], opset: int) -> frozenset[str]:
-    """The values whose shapes, as ONNX infers them, do not hold in a run of ONNX Runtime, and all that follow.
-
-    Before operator set 22 ONNX counts a last window of pooling that begins behind the data, which no run has; with
-    dilation it takes `auto_pad` for padding that runs do not add. For transposed convolutions it adds
-    `output_padding` to what `auto_pad` gives, and leaves an `output_shape` out that is smaller than the data.
-    """
-    found: set[str] = set()
-    for node in nodes:
-        if not found.isdisjoint(node.input) or _is_misjudged(node, shapes, found, opset):
-            found.update(node.output)
-    return frozenset(found - {""})
-
-
-def _is_misjudged(node: onnx.NodeProto, shapes: Mapping[str, Shape], found: Collection[str], opset: int) -> bool:
-    inner = [n for body in bodies(node) for n in body.node]
-    if inner:
-        return any(not set(found).isdisjoint(n.input) or _is_misjudged(n, shapes, found, opset) for n in inner)
-    rule = None if node.domain else _RULES.get(node.op_type)
-    if rule is None:
-        return False
-    given = Given(node, opset, [shapes.get(name) for name in node.input], [])
-    believed, right = shapes.get(node.output[0]), (rule(given) or [None])[0]
-    if believed is None or right is None:  # in a body, for example
-        return any(given.attribute(name) for name in ("ceil_mode", "output_padding", "output_shape"))
-    pairs = [(a, b) for a, b in zip(believed, right, strict=False) if a is not None and b is not None]
-    return len(believed) != len(right) or any(a.number is not None and a != b for a, b in pairs)
