@@ -42,7 +42,7 @@ _ORT_NODE = (
     r"Non-zero status code returned while running (?P<operator>\w+) node\. "
     r"Name:'(?P<node>.*?)' Status Message: (?P<reason>.*)"
 )
-_ORT_PLACE = r"^/\S+:\d+ .*? was false\.\s*"
+_ORT_PLACE = r"^(/\S+:\d+ .*? was false\.|\S+\.cc:\d+ \S+ )\s*"
 """What ONNX Runtime puts before a reason: its source, its function, and the condition that does not hold."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.checked import asserted
-from heterocc.compiler.lower.converters.computed.numbers import whole
+from heterocc.compiler.lower.converters.computed.numbers import nest, whole
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed
 from heterocc.compiler.lower.sized import emit_sized
@@ -121,18 +121,8 @@ def _body(
             tirx.AllocBuffer(greatest),
             *(tirx.BufferStore(least, whole(0), [c]) for c in columns),
             *(tirx.BufferStore(greatest, whole(-1), [c]) for c in columns),
-            _nest(outer, lambda i: [line for c in columns for line in widened(i, c)]),
+            nest(outer, lambda i: [line for c in columns for line in widened(i, c)]),
             check(tirx.all(*right)),
-            _nest(outer, lambda i: [line for c in columns for line in counted(i, c)]),
+            nest(outer, lambda i: [line for c in columns for line in counted(i, c)]),
         ]
     )
-
-
-def _nest(extents: Sequence[tirx.Expr], lines: Callable[[Sequence[tirx.Var]], list[tirx.Stmt]]) -> tirx.Stmt:
-    """Loops over dimensions."""
-    variables = [tirx.Var(f"i{n}", "int64") for n in range(len(extents))]
-    inner = lines(variables)
-    body = tirx.SeqStmt(inner) if len(inner) > 1 else inner[0]
-    for variable, extent in zip(reversed(variables), reversed(list(extents)), strict=True):
-        body = tirx.For(variable, whole(0), extent.astype("int64"), tirx.ForKind.SERIAL, body)
-    return body

@@ -11,6 +11,12 @@ import tvm_ffi
 from onnx import helper
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.divisors import (
+    checked_divisors,
+    is_minus_one,
+    may_overflow,
+    without_minus_one,
+)
 from heterocc.compiler.lower.converters.randoms import dropped_out
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, is_float, rank_of, scalar
@@ -130,9 +136,21 @@ _QUOTIENTS = {"int32": "float64", "int16": "float32", "uint16": "float32", "int8
 
 @converter("Div")
 def _div(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """Div. CPUs have no vectors of integer quotients, so those of short integers are computed in floating point.
+    """Div. Integers are not divided by 0, and the least one by -1 is itself, as in two's complement."""
+    if is_float(left):
+        return ctx.original(left, right)
+    right = checked_divisors(ctx, right)
+    if not may_overflow(ctx, right):
+        return _quotient(ctx, left, right)
+    quotient = _quotient(ctx, left, without_minus_one(ctx, right))
+    return op.where(is_minus_one(right), op.negative(left), ctx.bb.normalize(quotient))
 
-    A quotient that is not an integer is at least 1 / |right| away from one, and its rounding error is smaller.
+
+def _quotient(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """The quotient of integers, rounded towards 0.
+
+    CPUs have no vectors of integer quotients, so those of short integers are computed in floating point: a quotient
+    that is not an integer is at least 1 / |right| away from one, and its rounding error is smaller.
     """
     dtype = dtype_of(left)
     known = fixed(right)
@@ -147,6 +165,7 @@ def _mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     """Mod. The result has the sign of the divisor, or that of the dividend if `fmod` is set, as it is for floats."""
     if is_float(left):
         return _float_mod(ctx, left, right)
+    right = without_minus_one(ctx, checked_divisors(ctx, right))
     # TVM compiles it to `select`, which is ambiguous for short integers in OpenCL C.
     result = dtype_of(left)
     work = "int32" if result in ("int8", "int16", "uint8", "uint16") else result
