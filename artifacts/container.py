@@ -18,7 +18,7 @@ from heterocc.artifacts.frozen import frozen
 
 PAGE = 4096
 MAX_NAME = 255
-MAX_MEMBERS = 16384
+MAX_MEMBERS = 32768
 MAX_MANIFEST = 16 * 2**20
 
 _LOCAL = struct.Struct("<4s5H3I2H")

@@ -7,7 +7,11 @@ by size. Slots rather than offsets, because a device buffer cannot be addressed 
 
 from __future__ import annotations
 
+import bisect
+import operator
 from collections.abc import Sequence
+
+import numpy as np
 
 from heterocc.artifacts.frozen import frozen
 
@@ -28,10 +32,6 @@ class Lifetime:
             raise ValueError(f"a buffer of {self.nbytes} bytes")
         if self.last < self.first:
             raise ValueError(f"a buffer that is read in step {self.last}, before it is written in step {self.first}")
-
-    def meets(self, other: Lifetime) -> bool:
-        """Return whether both are live in a common step."""
-        return self.first <= other.last and other.first <= self.last
 
 
 @frozen
@@ -67,17 +67,25 @@ def plan_slots(buffers: Sequence[Lifetime], *, reuse: bool = True) -> Slots:
 
     Without `reuse` no buffers share a slot, so that all values can be read after a run.
     """
-    slot = [-1] * len(buffers)
+    order = sorted(range(len(buffers)), key=lambda i: (-buffers[i].nbytes, buffers[i].first, i))
+    if not reuse:
+        places = {index: place for place, index in enumerate(order)}
+        return Slots(tuple(places[i] for i in range(len(buffers))), tuple(aligned(buffers[i].nbytes) for i in order))
+    slot = np.full(len(buffers), -1)
     sizes: list[int] = []
-    tenants: list[list[Lifetime]] = []
-    for index in sorted(range(len(buffers)), key=lambda i: (-buffers[i].nbytes, buffers[i].first, i)):
-        buffer = buffers[index]
-        fits = (s for s in range(len(sizes)) if not any(buffer.meets(t) for t in tenants[s]))
-        best = min(fits, key=lambda s: (sizes[s], s), default=None) if reuse else None
-        if best is None:
+    first, last = np.array([[buffers[i].first, buffers[i].last] for i in order], "int64").reshape(-1, 2).T
+    placed = np.full(len(buffers), -1)  # the slots of the buffers in `order`
+    for place, index in enumerate(order):
+        before = slice(0, place)
+        met = (first[before] <= last[place]) & (last[before] >= first[place])
+        busy = np.zeros(len(sizes), bool)
+        busy[placed[before][met]] = True
+        fits = np.flatnonzero(~busy)
+        if fits.size:  # slots are ordered from the largest to the smallest
+            smallest = bisect.bisect_left(sizes, -sizes[fits[-1]], key=operator.neg)
+            best = int(fits[np.searchsorted(fits, smallest)])
+        else:
             best = len(sizes)
-            sizes.append(aligned(buffer.nbytes))
-            tenants.append([])
-        tenants[best].append(buffer)
-        slot[index] = best
-    return Slots(tuple(slot), tuple(sizes))
+            sizes.append(aligned(buffers[index].nbytes))
+        placed[place] = slot[index] = best
+    return Slots(tuple(slot.tolist()), tuple(sizes))

@@ -44,7 +44,7 @@ def test_the_specification_names_every_dtype_and_limit() -> None:
     text = (ROOT / "artifacts" / "FORMAT.md").read_text(encoding="utf-8")
     for dtype in (*STORAGE, *UNSTORED):
         assert dtype in text
-    for limit in ("16384", "16 MiB", "2^20", "1024", "2^48", "2^62", "2^58"):
+    for limit in ("32768", "16 MiB", "2^20", "1024", "2^48", "2^62", "2^58"):
         assert limit in text
 
 

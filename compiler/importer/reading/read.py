@@ -26,6 +26,10 @@ Forms that it forbids are repaired on reading; features of newer versions do not
 """
 
 
+MOST_ENDS = 30_000
+"""The most inputs and outputs of a model. A bundle has a member for each, with a number to try it with."""
+
+
 def read_model(source: ModelSource) -> tuple[Draft, Callable[[], str]]:
     """The model as a draft, and a function that waits for the SHA-256 of its file and external data in hex.
 
@@ -52,12 +56,23 @@ def read_model(source: ModelSource) -> tuple[Draft, Callable[[], str]]:
     _drop_repeated_outputs(draft)
     sort_nodes(draft.graph, where)
     check(draft, where)
+    _require_few_ends(draft, where)
     _name_nodes(draft)
     _strip(model)
     pool = ThreadPoolExecutor(1)
     digest = pool.submit(lambda: external.digest(parsed.digest()))
     pool.shutdown(wait=False)
     return draft, digest.result
+
+
+def _require_few_ends(draft: Draft, where: str) -> None:
+    ends = len(draft.graph.input) + len(draft.graph.output)
+    if ends > MOST_ENDS:
+        raise InvalidGraphError(
+            f"the model has {ends} inputs and outputs, more than {MOST_ENDS}",
+            where=where,
+            hint="join them, with Split behind an input and Concat before an output",
+        )
 
 
 def _is_training(model: onnx.ModelProto) -> bool:

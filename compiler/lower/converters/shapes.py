@@ -13,7 +13,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import requested
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, rank_of, shape_of
+from heterocc.compiler.lower.converters.values import MOST_ENDS, dims_of, dtype_of, fixed, groups, rank_of, shape_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent, as_int64, same
@@ -94,6 +94,10 @@ def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
     return op.reshape(whole, result)
 
 
+_MOST_SIZED = 64
+"""The most parts of a concatenation that have sizes of their own: each index in the result is a sum of them."""
+
+
 def _joined_axes(shape: Sequence[int], times: Sequence[int]) -> tuple[list[int], list[int]]:
     """The axes of an array that is repeated, and how often each is; joined with axes after them that are not."""
     axes: list[int] = []
@@ -114,6 +118,11 @@ def concat(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     if len(parts) == 1:
         return parts[0]
     axis = int(ctx.attrs.get("axis", 1)) % rank_of(parts[0])
+    sized = sum(not isinstance(dims_of(part)[axis], int) for part in parts)
+    if sized > _MOST_SIZED:
+        raise NotImplementedError(f"{sized} parts of sizes known only at run time are more than {_MOST_SIZED}")
+    while len(parts) > MOST_ENDS:
+        parts = [ctx.bb.emit(op.concat(group, axis)) for group in groups(parts)]
     joined = ctx.bb.normalize(op.concat(parts, axis))
     if not ctx.is_symbolic(0) or not isinstance(joined.ty.shape, relax.ShapeExpr):
         return joined
@@ -150,13 +159,35 @@ def split(ctx: Context, data: relax.Expr, sizes: relax.Expr | None = None) -> re
     if known is not None:
         return _parted(ctx, data, known)
     parts = ctx.attrs.get("split") if sizes is None else ctx.known(sizes)
+    if ctx.outputs > MOST_ENDS:
+        axis = int(ctx.attrs.get("axis", 0)) % rank_of(data)
+        written = [ctx.result(output)[axis] for output in range(ctx.outputs)] if parts is None else parts
+        return _grouped(ctx, data, axis, [int(n) for n in written])
     if parts is None or all(parts):
         return ctx.original(data) if sizes is None else ctx.original(data, sizes)
-    axis = int(ctx.attrs.get("axis", 0)) % rank_of(data)
-    ends = [int(e) for e in np.cumsum(parts)]
+    return _slices(data, int(ctx.attrs.get("axis", 0)) % rank_of(data), [int(n) for n in parts])
+
+
+def _slices(data: relax.Expr, axis: int, sizes: Sequence[int]) -> list[relax.Expr]:
+    """The parts of these sizes, each of which has a kernel of its own."""
+    ends = list(itertools.accumulate(sizes))
     return [
-        op.strided_slice(data, [axis], [e - int(n)], [e], assume_inbound=True) for n, e in zip(parts, ends, strict=True)
+        op.strided_slice(data, [axis], [end - size], [end], assume_inbound=True)
+        for size, end in zip(sizes, ends, strict=True)
     ]
+
+
+def _grouped(ctx: Context, data: relax.Expr, axis: int, sizes: Sequence[int]) -> list[relax.Expr]:
+    """The parts of these sizes, taken out of parts that hold several of them."""
+    if len(sizes) > MOST_ENDS:
+        held = groups(sizes)
+        wholes = _grouped(ctx, data, axis, [sum(group) for group in held])
+        return [part for whole, group in zip(wholes, held, strict=True) for part in _grouped(ctx, whole, axis, group)]
+    data = ctx.bb.emit(data)
+    if not all(sizes) or len(sizes) == 1:
+        return _slices(data, axis, sizes)
+    parts = ctx.bb.emit(op.split(data, list(itertools.accumulate(sizes))[:-1], axis))
+    return [ctx.bb.emit(relax.TupleGetItem(parts, i)) for i in range(len(sizes))]
 
 
 def _parted(ctx: Context, data: relax.Expr, sizes: Sequence[Extent]) -> list[relax.Expr]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm
@@ -11,6 +11,32 @@ from tvm import relax, tirx
 
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent, as_int64
+
+_Item = TypeVar("_Item")
+
+MOST_ENDS = 32
+"""The most tensors that one kernel of a node with any number of inputs or outputs reads or writes.
+
+TVM's code generation visits the parameters of a kernel recursively, and takes time that grows with their square.
+"""
+
+GROUPED = frozenset("Concat Max Mean Min Split Sum".split())
+"""Operators of any number of inputs or outputs that converters compute in groups."""
+
+
+def groups(items: Sequence[_Item]) -> list[Sequence[_Item]]:
+    """The items in groups of at most MOST_ENDS, in order."""
+    return [items[start : start + MOST_ENDS] for start in range(0, len(items), MOST_ENDS)]
+
+
+def combined(function: Callable[[relax.Expr, relax.Expr], relax.Expr], inputs: Sequence[relax.Expr]) -> relax.Expr:
+    """The inputs combined from the first to the last; many are combined in groups, and then the groups."""
+    if len(inputs) > MOST_ENDS:
+        return combined(function, [combined(function, group) for group in groups(inputs)])
+    total = inputs[0]
+    for item in inputs[1:]:
+        total = function(total, item)
+    return total
 
 
 def shape_of(value: relax.Expr, first: int = 0) -> tuple[int, ...]:

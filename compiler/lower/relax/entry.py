@@ -60,9 +60,10 @@ def destination_passing(
     output_params = []
     tensors = [v for v in (*inputs, *returned) if isinstance(v.ty, relax.TensorType)]
     allocates = module.returns or not all(is_static(v) for v in tensors) if returns is None else returns
+    values = {b.var: b.value for b in bindings}
     for index, output in enumerate(() if allocates else returned):
-        target[_written(output, bindings)] = relax.Var(f"output_{index}", output.ty)
-        output_params.append(target[_written(output, bindings)])
+        var = target[_written(output, values)] = relax.Var(f"output_{index}", output.ty)
+        output_params.append(var)
     tuple_param = relax.Var("params", relax.TupleType([*weights_before, *(w.ty for w in weights)]))
     block: list[relax.VarBinding] = []
     replace: dict[relax.Var, relax.Expr] = {}
@@ -180,14 +181,10 @@ def _computes_sizes(function: tirx.PrimFunc) -> bool:
     return bool((function.attrs or {}).get("tirx.is_host_func", 0))
 
 
-def _written(output: relax.Var, bindings: list[relax.VarBinding]) -> tuple[relax.Var, int]:
+def _written(output: relax.Var, values: Mapping[relax.Var, relax.Expr]) -> tuple[relax.Var, int]:
     """The call that computes an output, and the output's field in the call's result."""
-    for binding in bindings:
-        if binding.var.same_as(output):
-            if isinstance(binding.value, relax.TupleGetItem):
-                return binding.value.tuple_value, int(binding.value.index)
-            return binding.var, 0
-    raise AssertionError(f"output '{output}' is not written by a kernel")
+    value = values[output]
+    return (value.tuple_value, int(value.index)) if isinstance(value, relax.TupleGetItem) else (output, 0)
 
 
 def memory_passes() -> list[Pass]:

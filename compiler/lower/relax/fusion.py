@@ -1,8 +1,8 @@
-"""Kernels that are not fused: those that make expressions too long, and those that read sizes alone.
+"""Kernels that are not fused: those that make expressions too large, and those that read sizes alone.
 
 Fusion inlines elementwise kernels into their readers. A kernel that reads its argument twice (`x * sigmoid(x)`)
-contains the expression of the fused argument twice, so a chain of twenty such kernels has a million terms. This pass
-cuts the chain before it has too many.
+contains the expression of the fused argument twice, so a chain of twenty such kernels has a million terms. A sum of a
+thousand values is an expression that deep. This pass cuts such chains.
 
 TVM cannot fuse a kernel whose only arguments are sizes with one that has the same sizes as arguments beside tensors.
 Sizes that are computed from data make long expressions of their own.
@@ -11,6 +11,7 @@ Sizes that are computed from data make long expressions of their own.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import tvm
 import tvm_ffi
@@ -29,6 +30,12 @@ from heterocc.compiler.lower.straight import (
 MOST_TERMS = 512
 """The most terms of a fused expression. Those of real networks have tens."""
 
+MOST_DEPTH = 64
+"""The most kernels that are inlined one into the next. Code generation visits expressions recursively."""
+
+MOST_READ = 64
+"""The most values that a fused expression reads. Code generation visits the parameters of a kernel recursively."""
+
 _INJECTIVE = 2
 """The largest of TVM's pattern numbers (elementwise, broadcasting, injective) of kernels that fusion inlines."""
 
@@ -44,6 +51,24 @@ _COPIES = 3
 """The approximate number of times that such a formula repeats its argument."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """The size of an expression: its terms, the kernels inlined into each other in it, and the values that it reads."""
+
+    terms: int
+    depth: int
+    read: frozenset[relax.Expr]
+
+    @classmethod
+    def of(cls, value: relax.Expr) -> _Size:
+        """The size of an expression that reads one value."""
+        return cls(1, 0, frozenset((value,)))
+
+    @property
+    def is_too_large(self) -> bool:
+        return self.terms > MOST_TERMS or self.depth > MOST_DEPTH or len(self.read) > MOST_READ
+
+
 def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every kernel that cannot be fused, or would make an expression too long, marked.
 
@@ -51,16 +76,22 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
     """
     main = mod["main"]
     named = frozenset(v for p in main.params for dim in _dims(p.ty) for v in tirx.analysis.undefined_vars(dim))
-    terms: dict[relax.Var, int] = {}
+    sizes: dict[relax.Var, _Size] = {}
     alone: set[relax.Var] = set()
     for binding in bindings_of(main):
         value = binding.value
         function = _injective(mod, value)
         if function is not None:
-            terms[binding.var] = _terms(function, [terms.get(a, 1) for a in arguments_of(value)])
-            if terms[binding.var] > MOST_TERMS or _reads_other_sizes(value, function, named):
-                terms[binding.var] = 1
+            given = [sizes.get(a) or _Size.of(a) for a in arguments_of(value)]
+            size = _Size(
+                _terms(function, [g.terms for g in given]),
+                1 + max((g.depth for g in given), default=0),
+                frozenset().union(*(g.read for g in given)),
+            )
+            if size.is_too_large or _reads_other_sizes(value, function, named):
+                size = _Size.of(binding.var)
                 alone.add(binding.var)
+            sizes[binding.var] = size
     return not_fused(mod, alone)
 
 

@@ -28,12 +28,16 @@ from heterocc.compiler.lower.converters.elementwise.narrow import convert as con
 from heterocc.compiler.lower.converters.elementwise.narrow import is_touched as is_narrow
 from heterocc.compiler.lower.converters.quantised.dequantised import in_integers
 from heterocc.compiler.lower.converters.registry import ML
+from heterocc.compiler.lower.converters.values import GROUPED
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.reasons import reason_of
 from heterocc.compiler.lower.relax.widened import Widened, narrow, widen, widened_array, without_types
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 from heterocc.compiler.lower.variables import Variables, require_names, same
 from heterocc.runtime.execute.narrow import carried
+
+_MOST_ENDS = 256
+"""The most inputs and outputs of a node of a kind that is not computed in groups."""
 
 PARAMETER_BYTES = 64
 """Floating-point constants of at least this many bytes become parameters; smaller ones and integers stay constants."""
@@ -268,6 +272,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
     def _fields(self, context: Context, given: list[relax.Expr | None]) -> list[relax.Expr]:
         """The outputs of a node with these inputs, of which TVM's converters may give all as one tuple."""
         node = context.node
+        ends = len(node.input) + len(node.output)
+        if ends > _MOST_ENDS and node.op_type not in GROUPED:
+            raise NotImplementedError(f"{ends} inputs and outputs of one {node.op_type} are more than {_MOST_ENDS}")
         own = own_converter(node.domain, node.op_type)
         exact = in_integers(context, given)
         if exact is not None:

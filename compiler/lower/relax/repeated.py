@@ -24,14 +24,15 @@ def without_repeated(mod: tvm.IRModule) -> tvm.IRModule:
     main = mod["main"]
     outputs = outputs_of(main)
     returned = {v for output in outputs for v in vars_of(output)}
-    first: dict[int, list[tuple[relax.Var, relax.Expr]]] = {}
+    first: dict[tuple[object, ...], list[tuple[relax.Var, relax.Expr]]] = {}
     replace: dict[relax.Var, relax.Expr] = {}
     kept: list[tuple[relax.Var, relax.Expr, str]] = []
     for binding in bindings_of(main):
         value = substitute(binding.value, replace)
         plain = _untyped(value)
         if plain is not None:
-            alike = first.setdefault(tvm_ffi.structural_hash(plain, map_free_vars=True), [])
+            key = (tvm_ffi.structural_hash(plain, map_free_vars=True), *vars_of(plain))
+            alike = first.setdefault(key, [])
             same = next((var for var, known in alike if _is_same(var, known, binding.var, plain)), None)
             if same is not None and binding.var not in returned:
                 replace[binding.var] = same
@@ -52,11 +53,8 @@ def _untyped(value: relax.Expr) -> relax.Expr | None:
 
 
 def _is_same(one: relax.Var, known: relax.Expr, other: relax.Var, value: relax.Expr) -> bool:
-    return bool(
-        tvm_ffi.structural_equal(known, value)
-        and tvm_ffi.structural_equal(one.ty, other.ty)
-        and all(a.same_as(b) for a, b in zip(vars_of(known), vars_of(value), strict=True))
-    )
+    """Whether two expressions of the same variables are equal."""
+    return bool(tvm_ffi.structural_equal(known, value) and tvm_ffi.structural_equal(one.ty, other.ty))
 
 
 def _dequantises(call: relax.Call) -> bool:

@@ -14,6 +14,7 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.operators.functions import _called_by
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.reading import read
 from tests.compiler.onnx_build import I64, branch, imported_like, model, node, noise, op_types, save, value
 from tests.fresh_process import fresh
 
@@ -168,6 +169,7 @@ import resource
 import onnxruntime
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.reading import read
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     import_model(PATH)
@@ -269,3 +271,11 @@ def test_many_names_without_letters_are_numbered_in_one_pass() -> None:
     names = [namer.give("模型" * (i + 1), "v") for i in range(1000)]
     assert names[:3] == ["v", "v_2", "v_3"] and len(set(names)) == 1000
     assert taken.asked < 3000
+
+
+def test_a_model_with_too_many_inputs_and_outputs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "MOST_ENDS", 7)
+    ends = [value(f"x{i}", [3]) for i in range(4)], [value(f"y{i}", [3]) for i in range(4)]
+    made = model([node("Relu", f"x{i}", f"y{i}") for i in range(4)], *ends)
+    with pytest.raises(InvalidGraphError, match="the model has 8 inputs and outputs, more than 7"):
+        import_model(save(tmp_path, made))

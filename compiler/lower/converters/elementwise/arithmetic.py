@@ -19,7 +19,16 @@ from heterocc.compiler.lower.converters.divisors import (
 )
 from heterocc.compiler.lower.converters.randoms import dropped_out
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, is_float, rank_of, scalar
+from heterocc.compiler.lower.converters.values import (
+    as_dtype,
+    combined,
+    dims_of,
+    dtype_of,
+    fixed,
+    is_float,
+    rank_of,
+    scalar,
+)
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -94,19 +103,12 @@ def equal(_ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
 @converter("Sum")
 def _sum(_ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     """Sum as a chain of additions, which can be fused. TVM's converter broadcasts every input first."""
-    return _chain(op.add, inputs)
+    return combined(op.add, inputs)
 
 
 @converter("Mean")
 def _mean(_ctx: Context, *inputs: relax.Expr) -> relax.Expr:
-    return op.divide(_chain(op.add, inputs), scalar(len(inputs), dtype_of(inputs[0])))
-
-
-def _chain(function: Callable[[relax.Expr, relax.Expr], relax.Expr], inputs: tuple[relax.Expr, ...]) -> relax.Expr:
-    total = inputs[0]
-    for item in inputs[1:]:
-        total = function(total, item)
-    return total
+    return op.divide(combined(op.add, inputs), scalar(len(inputs), dtype_of(inputs[0])))
 
 
 @converter("Pow")
@@ -115,7 +117,7 @@ def _pow(ctx: Context, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
     result = dtype_of(base)
     fixed = exponent.value.numpy() if isinstance(exponent, tvm.ir.GenericConst) else None
     if fixed is not None and fixed.size == 1 and fixed.ndim <= rank_of(base) and float(fixed.flat[0]) in (1, 2, 3):
-        return _chain(op.multiply, (base,) * int(fixed.flat[0])) if float(fixed.flat[0]) > 1 else base
+        return combined(op.multiply, (base,) * int(fixed.flat[0])) if float(fixed.flat[0]) > 1 else base
     work = result if is_float(base) else "float64"
     if fixed is not None and fixed.size == 1:
         # The exponent is an operand because TVM warns about a literal one.

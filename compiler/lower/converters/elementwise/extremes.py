@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of, fixed, is_float, rank_of, scalar
+from heterocc.compiler.lower.converters.values import combined, dtype_of, fixed, is_float, rank_of, scalar
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -63,10 +63,7 @@ def _without_nan(bound: relax.Expr, instead: float) -> relax.Expr:
 
 
 def _of_all(ctx: Context, rule: Extreme, inputs: tuple[relax.Expr, ...]) -> relax.Expr:
-    total = inputs[0]
-    for item in inputs[1:]:
-        total = ctx.bb.emit(_of_two(ctx, rule, total, item))
-    return total
+    return combined(lambda one, other: ctx.bb.emit(_of_two(ctx, rule, one, other)), inputs)
 
 
 def _of_two(ctx: Context, rule: Extreme, one: relax.Expr, other: relax.Expr) -> relax.Expr:

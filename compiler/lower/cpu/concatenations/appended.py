@@ -7,6 +7,7 @@ in memory that may have room for more rows than it has, so that the runtime can 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -45,12 +46,11 @@ class Join:
 def joins_of(mod: tvm.IRModule, reads: Mapping[relax.Var, int]) -> dict[relax.Var, Join]:
     """The concatenations of this kind in `main`, by result; `reads` counts the readers of variables."""
     main = mod["main"]
-    outputs, params = outputs_of(main), set(main.params)
+    outputs, params = Counter(outputs_of(main)), set(main.params)
     found = {}
     for binding in bindings_of(main):
         join = _join(mod, binding.value)
-        is_output = sum(binding.var.same_as(o) for o in outputs) == 1
-        if join is not None and is_output and join.past in params and reads[join.past] == 1:
+        if join is not None and outputs[binding.var] == 1 and join.past in params and reads[join.past] == 1:
             found[binding.var] = join
     return found
 

@@ -27,7 +27,7 @@ BYTES = {"float64": 8, "float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8
 def joined_in_place(module: KernelModule) -> KernelModule:
     """The module with homes for the parts of concatenations whose every part can have one."""
     bindings = [b for b in bindings_of(module.mod["main"]) if is_kernel_call(b.value)]
-    outputs = outputs_of(module.mod["main"])
+    outputs = set(outputs_of(module.mod["main"]))
     written = {b.var for b in bindings if isinstance(b.var.ty, relax.TensorType) and b.var not in outputs}
     views = views_of(module)
     named = {b.var.name: b.var for b in bindings}
