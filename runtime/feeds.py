@@ -72,7 +72,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     import difflib  # not at the top: only errors need it
 
     names = list(known)
-    close = difflib.get_close_matches(name, names, 1, 0.5)
+    # The time grows with both; what a client sends must not keep a service from others.
+    close = difflib.get_close_matches(name, names[:200], 1, 0.5) if len(name) <= 200 else []
     if close:
         return f"did you mean '{close[0]}'?"
     shown = ", ".join(f"'{n}'" for n in names[:8]) + (", …" if len(names) > 8 else "")

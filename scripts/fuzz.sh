@@ -16,7 +16,7 @@ shift || true
 python=.venv/bin/python
 export PYTHONPATH=$PWD
 clang=$(command -v clang++ || ls /usr/lib/llvm-*/bin/clang++ 2>/dev/null | tail -1 || true)
-native=(opencl_module vulkan_module opencl_binaries)
+native=(opencl_module vulkan_module opencl_binaries request_data)
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
   mapfile -t targets < <("$python" -c 'from tests.fuzz.targets import TARGETS; print("\n".join(TARGETS))')
@@ -35,6 +35,7 @@ build() {
   case $name in
   opencl_module) sources+=(opencl/module_format.cc) ;;
   opencl_binaries) sources+=(opencl/binary_package.cc) ;;
+  request_data) sources=(cpu/element_writer.cc cpu/json_scanner.cc cpu/json_tensors.cc cpu/wire_tensors.cc) ;;
   vulkan_module) label=Vulkan sources+=(vulkan/module_format.cc vulkan/spirv.cc) ;;
   esac
   mkdir -p build/fuzz

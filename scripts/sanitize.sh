@@ -44,6 +44,7 @@ asan() {
     "$python" -m pytest -q -p no:cacheprovider tests/runtime/native \
     tests/runtime/execute/test_fast_path.py tests/runtime/execute/test_any_size.py \
     tests/runtime/execute/test_straight.py tests/runtime/execute/test_appended.py tests/compiler/lower/cpu/programs/test_sequences.py \
+    tests/runtime/serve/test_tensors.py \
     --ignore=tests/runtime/native/test_native_build.py -k 'not memory_does_not_grow' "$@"
 }
 

@@ -51,7 +51,20 @@ def serve(
     require_signature: RequireSignature = False,
     max_request_mb: Annotated[
         int, typer.Option("--max-request-mb", min=1, max=2047, help="The largest request in MiB.")
-    ] = 256,
+    ] = 64,
+    max_message_mb: Annotated[
+        int,
+        typer.Option("--max-message-mb", min=1, max=2047, help="The largest gRPC message in MiB, in both directions."),
+    ] = 16,
+    memory_mb: Annotated[
+        int | None,
+        typer.Option(
+            "--memory-mb",
+            min=1,
+            help="Memory in MiB for all requests together: their data, arrays and answers, without what models use; "
+            "default: 1024, or four times the largest request.",
+        ),
+    ] = None,
     drain: Annotated[
         float,
         typer.Option(
@@ -85,7 +98,10 @@ def serve(
             ServeOptions(
                 models=models, host=host, http_port=http_port, grpc_port=grpc_port, devices=devices, threads=threads,
                 workers=workers, queue=queue, batch=batch, trusted_keys=trusted, require_signature=require_signature,
-                max_request_bytes=max_request_mb * _MIB, drain=drain, tls=tls, log_requests=log_requests,
+                max_request_bytes=max_request_mb * _MIB,
+                max_message_bytes=max_message_mb * _MIB,
+                memory=(memory_mb or max(1024, 4 * max_request_mb)) * _MIB, drain=drain, tls=tls,
+                log_requests=log_requests,
             )
         )  # fmt: skip
 

@@ -111,6 +111,11 @@ def problem() -> str | None:
     return None
 
 
+def loaded_library() -> ctypes.CDLL:
+    """The plug-in, for calls without the interpreter's lock. Raises NativePluginError."""
+    return _load()
+
+
 def workers() -> int:
     """The number of threads that the pool has started in this process."""
     found = _library()

@@ -51,3 +51,9 @@ class ServiceEndingError(ServiceError):
     """The service is ending and accepts no further request; another instance may answer it."""
 
     code = "HC508"
+
+
+class ReceiveError(ServiceError):
+    """A client took too long to send its request."""
+
+    code = "HC509"

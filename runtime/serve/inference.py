@@ -11,7 +11,8 @@ from heterocc.runtime.feeds import Array, nearest
 from heterocc.runtime.serve.batches import Share, join, split
 from heterocc.runtime.serve.errors import RequestError
 from heterocc.runtime.serve.models import Served, Tensor
-from heterocc.runtime.serve.tensors import fits
+from heterocc.runtime.serve.names import shown
+from heterocc.runtime.serve.tensors import decoded_bytes, fits, is_array_shape
 
 T = TypeVar("T")
 
@@ -23,12 +24,13 @@ _UNSUPPORTED = ("sequence_id", "shared_memory_region", "classification")
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input of a request; `decode(datatype, shape)` makes its array."""
+    """An input of a request; `decode(datatype, shape)` makes its array from `size` bytes of data."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     decode: Decode
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,8 @@ def check_parameters(parameters: Mapping[str, Any], where: str = "the request") 
 def timeout_of(parameters: Mapping[str, Any]) -> float | None:
     """The parameter `timeout`, in microseconds by the protocol, as seconds; 0 means none."""
     value = parameters.get("timeout", 0)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise RequestError("the parameter 'timeout' must be a number of microseconds, 0 or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise RequestError("the parameter 'timeout' must be a number of microseconds, 0 or more, in 63 bits")
     return value / 1e6 if value else None
 
 
@@ -84,7 +86,7 @@ class Work(Generic[T]):
 
     def __call__(self) -> T:
         """Decode, run and encode. Raises RequestError before anything runs, and the errors of `Session.run`."""
-        feed, wanted = _feed(self.served, self.request), _wanted(self.served, self.request)
+        feed, wanted = _feed(self.request), _wanted(self.served, self.request)
         return self.answer(wanted, _run(self.served, wanted, feed))
 
     def answer(self, wanted: Sequence[str], results: Sequence[Array]) -> T:
@@ -104,7 +106,7 @@ def run_together(works: Sequence[Work[T]]) -> list[tuple[T | None, BaseException
     wanted: dict[int, list[str]] = {}
     for place, work in enumerate(works):
         try:
-            feeds[place], wanted[place] = _feed(work.served, work.request), _wanted(work.served, work.request)
+            feeds[place], wanted[place] = _feed(work.request), _wanted(work.served, work.request)
         except Exception as error:
             outcomes[place] = (None, error)
             feeds.pop(place, None)
@@ -141,24 +143,37 @@ def _run(served: Served, wanted: Sequence[str], feed: Mapping[str, Array]) -> li
         raise InternalError(f"{type(error).__name__}: {error}") from error
 
 
-def _feed(served: Served, request: Request) -> dict[str, Array]:
-    feed: dict[str, Array] = {}
+def check_request(served: Served, request: Request) -> int:
+    """Compare a request with its model, before its data is read. Raises RequestError.
+
+    Returns the bytes that its arrays will take at most, beside the data.
+    """
+    total, seen = 0, set()
     for given in request.inputs:
+        name = shown(given.name)
         expected = served.inputs.get(given.name)
         if expected is None:
-            _refuse(f"the model '{served.name}' has no input '{given.name}'", nearest(given.name, served.inputs))
-        if given.name in feed:
-            _refuse(f"input '{given.name}' is given twice")
+            _refuse(f"the model '{served.name}' has no input '{name}'", nearest(given.name, served.inputs))
+        if given.name in seen:
+            _refuse(f"input '{name}' is given twice")
+        seen.add(given.name)
         if given.datatype != expected.datatype:
-            _refuse(f"input '{given.name}' must have the datatype {expected.datatype}, got {given.datatype}")
+            _refuse(f"input '{name}' must have the datatype {expected.datatype}, got {shown(given.datatype)}")
         if not fits(given.shape, expected.shape) or min(given.shape, default=0) < 0:
             shape = [-1 if d is None else d for d in expected.shape or ()]
-            _refuse(f"input '{given.name}' must have the shape {shape}, got {list(given.shape)}")
-        feed[given.name] = given.decode(given.datatype, given.shape)
+            _refuse(f"input '{name}' must have the shape {shape}, got {shown(str(list(given.shape)))}")
+        if not is_array_shape(given.shape):
+            _refuse(f"input '{name}' has the shape {shown(str(list(given.shape)))}, which no array can have")
+        total += decoded_bytes(given.datatype, given.shape, given.size)
     for name in served.inputs:
-        if name not in feed:
+        if name not in seen:
             _refuse(f"input '{name}' is missing", f"the model's inputs: {', '.join(served.inputs)}")
-    return feed
+    _wanted(served, request)
+    return total if served.line.batching is None else 2 * total
+
+
+def _feed(request: Request) -> dict[str, Array]:
+    return {given.name: given.decode(given.datatype, given.shape) for given in request.inputs}
 
 
 def _wanted(served: Served, request: Request) -> list[str]:
@@ -166,7 +181,9 @@ def _wanted(served: Served, request: Request) -> list[str]:
         return list(served.outputs)
     for name in request.outputs:
         if name not in served.outputs:
-            _refuse(f"the model '{served.name}' has no output '{name}'", nearest(name, served.outputs))
+            _refuse(f"the model '{served.name}' has no output '{shown(name)}'", nearest(name, served.outputs))
+    if len(set(request.outputs)) < len(request.outputs):
+        _refuse("an output is requested twice")
     return list(request.outputs)
 
 

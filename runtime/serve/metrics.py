@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     GCCollector,
     Histogram,
     ProcessCollector,
@@ -17,6 +18,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from heterocc.runtime.serve.memory import Memory
 from heterocc.runtime.serve.models import Served
 from heterocc.runtime.serve.workers import Job
 
@@ -30,7 +32,7 @@ _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 class Metrics:
     """Counters and times of requests. A name of a model that is not loaded never becomes a label."""
 
-    def __init__(self, models: Iterable[Served]) -> None:
+    def __init__(self, models: Iterable[Served], memory: Memory) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._requests = Counter(
@@ -50,6 +52,8 @@ class Metrics:
             registry=self._registry,
         )
         self._registry.register(_Lines(models))
+        taken = Gauge("heterocc_memory_bytes", "Bytes that requests take of `--memory-mb`.", registry=self._registry)
+        taken.set_function(lambda: memory.taken)
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 

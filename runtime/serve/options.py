@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+RATE = 1 << 20
+"""Bytes a second by which the time is extended that a client may take to send a request or receive an answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tls:
@@ -25,6 +28,10 @@ class ServeOptions:
     the number of cores that the process may use; `queue` the number of requests of one model that may wait or run.
     `batch` is the largest number of rows of a run that several waiting requests may share; 1 runs each alone.
     `trusted_keys` and `require_signature` are as in `heterocc.runtime.load`, for every bundle at every load.
+    `max_request_bytes` is the size of the largest request, `max_message_bytes` that of the largest message over gRPC,
+    request or answer, and `memory` the bytes that all requests together may take: data, arrays and answers.
+    `client_seconds` is the time that a client may take to send a request, or to receive an
+    answer, beside a second for each MiB.
     Port 0 means any free port; the log has its number. `drain` is the time in seconds for which new requests are
     still accepted after a signal, while the service reports that it is not ready.
     """
@@ -40,7 +47,10 @@ class ServeOptions:
     batch: int = 1
     trusted_keys: Sequence[str] | None = None
     require_signature: bool = False
-    max_request_bytes: int = 256 << 20
+    max_request_bytes: int = 64 << 20
+    max_message_bytes: int = 16 << 20
+    memory: int = 1 << 30
+    client_seconds: float = 60.0
     drain: float = 1.0
     tls: Tls | None = None
     log_requests: bool = False

@@ -19,14 +19,12 @@ from heterocc.runtime.serve.errors import ServiceError
 from heterocc.runtime.serve.logs import log_to_stderr
 from heterocc.runtime.serve.options import ServeOptions, Tls
 from heterocc.runtime.serve.protocols.rest import application
-from heterocc.runtime.serve.protocols.rpc import handlers
+from heterocc.runtime.serve.protocols.rpc import handlers, message_limit
 from heterocc.runtime.serve.service import Service
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _GRACE = 10
 """Seconds for which clients may still send the rest of a request or receive an answer after all runs have ended."""
-_GRPC_OVERHEAD = 1 << 16
-"""Bytes of a gRPC message beside its tensors, at most."""
 
 _log = logging.getLogger(__name__)
 
@@ -137,12 +135,14 @@ def _listen(host: str, port: int) -> socket.socket:
 
 async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack) -> int:
     options = service.options
-    limit = min(options.max_request_bytes + _GRPC_OVERHEAD, (1 << 31) - 1)
+    limit = message_limit(options)
     server = grpc.aio.server(
         handlers=[handlers(service)],
         options=[
             ("grpc.max_receive_message_length", limit),
-            ("grpc.max_send_message_length", -1),
+            ("grpc.max_send_message_length", limit),
+            # Otherwise gRPC receives megabytes of a message before it is asked for the message.
+            ("grpc.http2.bdp_probe", 0),
             # Otherwise two services could share a port by accident.
             ("grpc.so_reuseport", 0),
         ],

@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 from heterocc.artifacts.errors import DeviceError, HeteroccError, InternalError
 from heterocc.artifacts.version import __version__
 from heterocc.runtime.serve.errors import DeadlineError, ServiceEndingError
-from heterocc.runtime.serve.inference import Output, Request, Work, run_together, share_of
+from heterocc.runtime.serve.inference import Output, Request, Work, check_request, run_together, share_of
+from heterocc.runtime.serve.memory import Holding, Memory
 from heterocc.runtime.serve.metrics import Metrics
 from heterocc.runtime.serve.models import Models, Served
+from heterocc.runtime.serve.names import shown
 from heterocc.runtime.serve.options import ServeOptions
 from heterocc.runtime.serve.repository import Repository
 from heterocc.runtime.serve.workers import Job, Workers
@@ -44,6 +46,7 @@ class Call:
 
     served: Served
     arrival: float
+    holding: Holding
     job: Job[Any] | None = None
 
 
@@ -54,7 +57,8 @@ class Service:
         self.options = options
         self.workers = Workers(workers, run_together)
         self.models = Models(Repository(options.models), self._open, options.queue, options.batch)
-        self.metrics = Metrics(self.models)
+        self.memory = Memory(options.memory)
+        self.metrics = Metrics(self.models, self.memory)
         self.loaded = False
         self.answered = 0
         """Inference requests that were answered with a result."""
@@ -89,8 +93,8 @@ class Service:
         await self.models.close()
 
     @contextmanager
-    def call(self, protocol: str, name: str, version: str) -> Iterator[Call]:
-        """Admit an inference request, before its data is read, and record its end.
+    def call(self, protocol: str, name: str, version: str, holding: Holding) -> Iterator[Call]:
+        """Admit an inference request, and record its end. `holding` is the memory that it has and takes.
 
         Raises ServiceEndingError, ModelNotServedError and QueueFullError.
         """
@@ -103,12 +107,12 @@ class Service:
                 raise ServiceEndingError("the service is ending", hint="send it to another instance")
             served = self.models.find(name, version)
             with self.models.using(served), served.line.place():
-                call = Call(served, arrival)
+                call = Call(served, arrival, holding)
                 yield call
         except HeteroccError as error:
             outcome = error.code
             if isinstance(error, DeviceError | InternalError):
-                _log.error(str(error), extra={"model": name, "model_version": served.version if served else version})
+                _log.error(str(error), extra={"model": shown(name), "model_version": shown(version)})
             raise
         except (asyncio.CancelledError, ClientLeftError):
             outcome = CANCELLED
@@ -123,8 +127,9 @@ class Service:
         """Run a request in a worker, which also encodes its outputs.
 
         `left` is the time in seconds that the transport leaves, if it has a deadline. Raises RequestError,
-        DeadlineError, and the errors of `Session.run`.
+        QueueFullError without memory for its arrays, DeadlineError, and the errors of `Session.run`.
         """
+        call.holding.take(check_request(call.served, request))
         limits = [request.timeout and request.timeout - (perf_counter() - call.arrival), left]
         least = min((limit for limit in limits if limit is not None), default=None)
         if least is not None and least <= 0:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from heterocc.artifacts.dtypes import COMPUTED, is_text
 from heterocc.runtime.feeds import Array
+from heterocc.runtime.native import request_data
+from heterocc.runtime.native.request_data import Problem
 from heterocc.runtime.serve.errors import RequestError
 
 BYTES = "BYTES"
@@ -34,6 +36,38 @@ _NAMES = {
 _NUMPY = {name: COMPUTED[dtype] for dtype, name in _NAMES.items() if dtype in COMPUTED}
 _LENGTH = struct.Struct("<I")
 
+LONGEST_TEXT = 8 << 20
+"""Bytes of one text, at most: making it keeps other threads waiting."""
+
+MOST_TEXTS = 1 << 18
+"""Texts of one input, at most: ONNX Runtime converts all of them while other threads wait."""
+
+_MOST_DIMENSIONS = 32
+"""Of numpy's arrays before 2.0."""
+
+_PART = 1 << 12
+"""Elements of a part of a JSON list."""
+
+_TEXT_OBJECT = 80
+"""Bytes of a short Python string and the pointer to it, at most."""
+
+_CONTENTS = {
+    "BOOL": 1, "INT8": 2, "INT16": 2, "INT32": 2, "INT64": 3, "UINT8": 4, "UINT16": 4, "UINT32": 4, "UINT64": 5,
+    "FP32": 6, "FP64": 7, BYTES: 8,
+}  # fmt: skip
+"""The fields of `InferTensorContents`; the other datatypes have only the raw form."""
+
+_PROBLEMS = {
+    Problem.MALFORMED: "is malformed",
+    Problem.TOO_DEEP: "is nested too deeply",
+    Problem.WRONG_TYPE: "must have values of {}",
+    Problem.OUT_OF_RANGE: "has a value outside the range of {}",
+    Problem.RAGGED: "must be a list of values, flat or in the form of its shape",
+    Problem.SURROGATE: "has half a surrogate pair in a string",
+    Problem.TOO_LONG: "has a number with too many digits",
+    Problem.TOO_MANY: "has more values than its data can hold",
+}
+
 
 def datatype_of(dtype: str) -> str | None:
     """The protocol's name of a bundle's dtype; None if it has none."""
@@ -47,13 +81,20 @@ def fits(shape: Sequence[int], expected: Sequence[int | None] | None) -> bool:
     )
 
 
+def is_array_shape(shape: Sequence[int]) -> bool:
+    """Return whether an array may have a shape: its rank, and its size in bytes as if no dimension were 0."""
+    if len(shape) > _MOST_DIMENSIONS or any(d >= 1 << 63 for d in shape):
+        return False
+    return math.prod(d or 1 for d in shape) < 1 << 59
+
+
 def from_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequence[int]) -> Array:
     """An array from the protocol's binary form, without a copy if the data is aligned.
 
     Little-endian elements in row-major order; a string is its length in four bytes, and its UTF-8 text.
     """
     if datatype == BYTES:
-        return _texts(name, _split(name, data), shape)
+        return _texts(name, memoryview(data), shape)
     dtype = np.dtype("<u2") if datatype == BF16 else _NUMPY[datatype]
     size = math.prod(shape) * dtype.itemsize
     if len(data) != size:
@@ -64,31 +105,44 @@ def from_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequence
     return _bfloat16(array) if datatype == BF16 else array
 
 
-def from_list(name: str, data: Any, datatype: str, shape: Sequence[int]) -> Array:
-    """An array from JSON's lists of numbers, flat or nested. Numbers are never truncated."""
+def from_json(name: str, text: memoryview, datatype: str, shape: Sequence[int]) -> Array:
+    """An array from JSON's lists, flat or nested. Numbers are never truncated."""
     if datatype == BF16:
         raise RequestError(f"input '{name}' is BF16, which has no JSON form", hint="send it as binary data")
-    if datatype == BYTES:
-        flat = list(_flatten(data))
-        if not all(isinstance(text, str) for text in flat):
-            raise RequestError(f"input '{name}' must have strings only")
-        return _texts(name, flat, shape)
+    return _read(name, datatype, shape, lambda element, count: request_data.read_json(text, element, count))
+
+
+def from_contents(name: str, message: memoryview, datatype: str, shape: Sequence[int]) -> Array:
+    """An array from the typed list of gRPC's message `InferTensorContents`."""
+    field = _CONTENTS.get(datatype)
+    if field is None:
+        raise RequestError(f"input '{name}' is {datatype}, which 'contents' has no list for", hint="send it raw")
+    return _read(
+        name, datatype, shape, lambda element, count: request_data.read_contents(message, field, element, count)
+    )
+
+
+def _read(name: str, datatype: str, shape: Sequence[int], read: Callable[[str, int], tuple[Array, int]]) -> Array:
+    dtype = None if datatype == BYTES else _NUMPY[datatype]
+    element = request_data.TEXT if dtype is None else "float64" if datatype == "FP16" else dtype.name
     try:
-        found = np.asarray(data)
-        if found.dtype.kind in "fO" and "INT" in datatype:
-            found = _integers(data, found)
-    except (ValueError, OverflowError, TypeError) as error:
-        raise RequestError(f"input '{name}' must be a list of numbers, flat or in the form of its shape") from error
-    return _exact(name, found, datatype).reshape(_checked_shape(name, found.size, shape))
+        found, count = read(element, math.prod(shape))
+    except request_data.DataError as error:
+        raise RequestError(f"input '{name}' {_PROBLEMS[error.problem].format(datatype)}") from None
+    _check_count(name, count, shape)
+    if dtype is None:
+        return _texts(name, found.data, shape)
+    with np.errstate(over="ignore"):  # as every conversion to a narrower float
+        return found.astype(dtype, copy=False).reshape(shape)
 
 
-def from_values(name: str, values: Sequence[Any], datatype: str, shape: Sequence[int]) -> Array:
-    """An array from one of gRPC's typed lists, whose elements have at least as many bits as the datatype."""
+def decoded_bytes(datatype: str, shape: Sequence[int], size: int) -> int:
+    """Bytes that the array of `size` bytes of data takes, at most, with what is needed to make it."""
+    count = min(math.prod(shape), size)
     if datatype == BYTES:
-        return _texts(name, values, shape)
-    wide = np.int64 if datatype.startswith("INT") else np.uint64 if datatype.startswith("UINT") else _NUMPY[datatype]
-    found = np.array(values, wide)
-    return _exact(name, found, datatype).reshape(_checked_shape(name, found.size, shape))
+        return min(count, MOST_TEXTS) * _TEXT_OBJECT + 6 * size
+    dtype = _NUMPY.get(datatype)
+    return size if dtype is None else count * (dtype.itemsize + (8 if datatype == "FP16" else 0))
 
 
 def to_raw(array: Array) -> bytes | memoryview:
@@ -105,53 +159,37 @@ def to_raw(array: Array) -> bytes | memoryview:
     return array.reshape(-1).view(np.uint8).data if array.size else b""
 
 
-def to_list(name: str, array: Array) -> list[Any]:
-    """JSON's flat list of an array's elements. Raises RequestError if JSON cannot represent them."""
+def to_json(name: str, array: Array) -> Iterator[bytes]:
+    """JSON's flat list of an array's elements, in parts. Raises RequestError if JSON cannot represent them.
+
+    In parts because the interpreter lets no other thread run while it encodes one.
+    """
     if array.dtype.name == "bfloat16":
         raise RequestError(f"output '{name}' is BF16, which has no JSON form", hint="request binary data")
     if array.dtype.kind in "fc" and not np.isfinite(array).all():
         raise RequestError(f"output '{name}' has infinities or NaN, which JSON lacks", hint="request binary data")
-    flat: list[Any] = array.ravel().tolist()
-    return (
-        [t.decode(errors="replace") if isinstance(t, bytes) else t for t in flat] if array.dtype.kind in "OS" else flat
-    )
+    flat = array.reshape(-1)
+    step = 1 if array.dtype.kind in "OUST" else _PART  # a text has any size
+    for start in range(0, max(flat.size, 1), step):
+        part = [t.decode(errors="replace") if isinstance(t, bytes) else t for t in flat[start : start + step].tolist()]
+        text = json.dumps(part, separators=(",", ":"))
+        yield f"{',' if start else '['}{text[1:-1]}".encode()
+    yield b"]"
 
 
-def _exact(name: str, found: Array, datatype: str) -> Array:
-    dtype = _NUMPY[datatype]
-    kinds = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[dtype.kind]
-    if found.size and found.dtype.kind not in kinds:
-        raise RequestError(f"input '{name}' must have values of {datatype}")
-    if dtype.kind in "iu" and found.size:
-        limits = np.iinfo(dtype.name)
-        if int(found.min()) < limits.min or int(found.max()) > limits.max:
-            raise RequestError(f"input '{name}' has a value outside the range of {datatype}")
-    with np.errstate(over="ignore"):  # as every conversion to a narrower float
-        return found.astype(dtype, copy=False)
+def _check_count(name: str, count: int, shape: Sequence[int]) -> None:
+    expected = math.prod(shape)
+    if count != expected:
+        raise RequestError(f"input '{name}' of shape {list(shape)} must have {expected} elements, got {count}")
 
 
-def _integers(data: Any, found: Array) -> Array:
-    """The array of a list that numpy does not take as integers, if it has only such: it takes 2**63 and 1 as floats."""
-    exact = np.asarray(data, object)
-    return (
-        exact.astype(np.uint64) if all(type(value) is int and 0 <= value < 1 << 64 for value in exact.flat) else found
-    )
-
-
-def _checked_shape(name: str, size: int, shape: Sequence[int]) -> Sequence[int]:
-    if size != math.prod(shape):
-        raise RequestError(f"input '{name}' of shape {list(shape)} must have {math.prod(shape)} elements, got {size}")
-    return shape
-
-
-def _flatten(data: Any) -> list[Any]:
-    if not isinstance(data, list):
-        return [data]
-    return [item for part in data for item in _flatten(part)] if any(isinstance(p, list) for p in data) else data
-
-
-def _split(name: str, data: bytes | memoryview) -> list[bytes]:
-    parts, position, end = [], 0, len(data)
+def _texts(name: str, data: memoryview, shape: Sequence[int]) -> Array:
+    """The texts of the protocol's binary form, one at a time: other threads run in between."""
+    count = math.prod(shape)
+    if count > MOST_TEXTS:
+        raise RequestError(f"input '{name}' has {count} texts, more than {MOST_TEXTS}", hint="send several requests")
+    array = np.empty(min(count, len(data)), object)
+    found, position, end = 0, 0, len(data)
     while position < end:
         if end - position < _LENGTH.size:
             raise RequestError(f"input '{name}' ends within the length of a string")
@@ -159,18 +197,16 @@ def _split(name: str, data: bytes | memoryview) -> list[bytes]:
         position += _LENGTH.size
         if length > end - position:
             raise RequestError(f"input '{name}' ends within a string of {length} bytes")
-        parts.append(bytes(data[position : position + length]))
+        if length > LONGEST_TEXT:
+            raise RequestError(f"input '{name}' has a string of {length} bytes, more than {LONGEST_TEXT}")
+        if found < array.size:
+            try:
+                array[found] = str(data[position : position + length], "utf-8")
+            except UnicodeDecodeError as error:
+                raise RequestError(f"input '{name}' has a string that is not UTF-8") from error
+        found += 1
         position += length
-    return parts
-
-
-def _texts(name: str, values: Sequence[Any], shape: Sequence[int]) -> Array:
-    _checked_shape(name, len(values), shape)
-    array = np.empty(len(values), object)
-    try:
-        array[:] = [v.decode() if isinstance(v, bytes) else v for v in values]
-    except UnicodeDecodeError as error:
-        raise RequestError(f"input '{name}' has a string that is not UTF-8") from error
+    _check_count(name, found, shape)
     return array.reshape(shape)
 
 

@@ -18,6 +18,11 @@ SEEDS = {
         b"HCLB" + struct.pack("<II", 1, 0),
         b"HCLB" + struct.pack("<II", 1, 1) + bytes(32) + struct.pack("<Q", 3) + b"abc",
     ],
+    "request_data": lambda: [
+        b'\x09{"inputs": [{"name": "x", "data": [[1, -2.5e3], [0, 1]]}], "id": "\\ud83d\\ude00"}',
+        b'\x0b["a\\u00e9\\n", ""]',
+        b"\x04\x1a\x03\x07\x80\x01\x42\x02ab\x32\x04\0\0\x80\x3f",
+    ],
 }
 
 if __name__ == "__main__":

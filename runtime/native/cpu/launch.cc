@@ -12,6 +12,7 @@
 #include "fast_path.h"
 #include "fast_sizes.h"
 #include "heap.h"
+#include "request_data.h"
 #include "sequences.h"
 #include "thread_pool.h"
 
@@ -114,6 +115,26 @@ __attribute__((visibility("default"))) void* heterocc_cpu_sized_runner(
 // Bytes that the heap of allocator.h has from the system.
 __attribute__((visibility("default"))) uint64_t heterocc_cpu_heap_bytes() {
   return heterocc::cpu::Heap::Global().reserved();
+}
+
+// The functions of request_data.h, which write to `outcome`.
+__attribute__((visibility("default"))) void heterocc_cpu_cut_json(const char* text, int64_t size,
+                                                                  heterocc::cpu::Span* spans, int64_t room,
+                                                                  heterocc::cpu::Outcome* outcome) {
+  *outcome = heterocc::cpu::CutJson(text, size, spans, room);
+}
+
+__attribute__((visibility("default"))) void heterocc_cpu_read_json(const char* text, int64_t size, int32_t element,
+                                                                   void* data, int64_t room,
+                                                                   heterocc::cpu::Outcome* outcome) {
+  *outcome = heterocc::cpu::ReadJson(text, size, {static_cast<heterocc::cpu::Element>(element), data, room});
+}
+
+__attribute__((visibility("default"))) void heterocc_cpu_read_contents(const uint8_t* message, int64_t size,
+                                                                       int32_t field, int32_t element, void* data,
+                                                                       int64_t room, heterocc::cpu::Outcome* outcome) {
+  *outcome =
+      heterocc::cpu::ReadContents(message, size, field, {static_cast<heterocc::cpu::Element>(element), data, room});
 }
 
 }  // extern "C"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
 from importlib.resources import files
 from typing import Any
 
@@ -20,14 +22,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.serve.answers import status_of, text_of
 from heterocc.runtime.serve.errors import RequestError, RequestSizeError
+from heterocc.runtime.serve.memory import Holding
 from heterocc.runtime.serve.metrics import CONTENT_TYPE
+from heterocc.runtime.serve.options import RATE
 from heterocc.runtime.serve.protocols.rest_bodies import Body, Reply
-from heterocc.runtime.serve.service import ClientLeftError, Service
+from heterocc.runtime.serve.service import Call, ClientLeftError, Service
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 _PARSED_ON_LOOP = 1 << 16
 """The size of JSON in bytes above which another thread parses it, so that the event loop is not blocked."""
+
+ABORT = "heterocc.abort"
+"""The extension of a scope that closes the connection at once."""
+
+_PIECE = 1 << 18
+"""The size in bytes of what is sent in one go."""
 
 _GONE = 499
 """The status of a request whose client has left; nobody receives it."""
@@ -139,31 +149,74 @@ class _Rest:
     # ---- inference ------------------------------------------------------------------------------------------------
 
     async def infer(self, request: Request) -> Response:
-        with self._service.call("http", *_model(request)) as call:
-            body = await self._body(request)
-            with _Left(request):
-                reply = await self._service.run(
-                    call, body.request, lambda outputs: Reply(call.served, body, outputs), None
-                )
-        return self._response(reply)
+        with ExitStack() as stack:
+            holding = stack.enter_context(self._service.memory.hold())
+            with self._service.call("http", *_model(request), holding) as call:
+                reply = await self._run(request, call)
+            holding.give_back(holding.size)
+            holding.add(reply.size)
+            return _Answer(reply, self._service.options.client_seconds, stack.pop_all())
 
-    async def _body(self, request: Request) -> Body:
+    async def _run(self, request: Request, call: Call) -> Reply:
+        body = await self._body(request, call.holding)
+        with _Left(request):
+            return await self._service.run(call, body.request, lambda outputs: Reply(call.served, body, outputs), None)
+
+    async def _body(self, request: Request, holding: Holding) -> Body:
         header = request.headers.get(HEADER_LENGTH)
         if header is not None and not re.fullmatch(r"[0-9]{1,15}", header, re.ASCII):
             raise RequestError(f"{HEADER_LENGTH} must be a number of bytes")
         if request.headers.get("Content-Encoding", "identity") != "identity":
             raise RequestError("compressed requests are not supported", hint="send it without Content-Encoding")
-        data = await _read(request, self._service.options.max_request_bytes)
+        data = await _read(request, self._service.options.max_request_bytes, holding)
         length = None if header is None else int(header)
         if (len(data) if length is None else length) <= _PARSED_ON_LOOP:
             return Body(data, length)
         return await asyncio.to_thread(Body, data, length)
 
-    def _response(self, reply: Reply) -> Response:
-        if reply.header_length is None:
-            return Response(reply.content, media_type="application/json")
-        headers = {HEADER_LENGTH: str(reply.header_length)}
-        return Response(reply.content, media_type="application/octet-stream", headers=headers)
+
+class _Answer(Response):
+    """An answer of any size, sent in parts as the client takes them. `held` is closed when that has ended."""
+
+    def __init__(self, reply: Reply, seconds: float, held: ExitStack) -> None:
+        self._parts = reply.parts
+        self._seconds = seconds + reply.size / RATE
+        self._held = held
+        headers = {"Content-Length": str(reply.size)}
+        if reply.header_length is not None:
+            headers[HEADER_LENGTH] = str(reply.header_length)
+        binary = reply.header_length is not None
+        super().__init__(media_type=f"application/{'octet-stream' if binary else 'json'}", headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. A client that takes too long is disconnected."""
+        with self._held:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                    for piece in _pieces(self._parts):
+                        await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+            except TimeoutError:
+                abort = scope.get("extensions", {}).get(ABORT)
+                if abort is not None:
+                    abort()
+
+
+def _pieces(parts: Sequence[bytes | memoryview]) -> Iterator[bytes]:
+    """The parts joined and cut to pieces of similar size."""
+    small: list[bytes | memoryview] = []
+    size = 0
+    for part in parts:
+        view = memoryview(part)
+        for start in range(0, len(view), _PIECE):
+            small.append(view[start : start + _PIECE])
+            size += len(small[-1])
+            if size >= _PIECE:
+                yield b"".join(small)
+                small, size = [], 0
+    if small:
+        yield b"".join(small)
 
 
 class _Left:
@@ -190,19 +243,20 @@ class _Left:
             self._task.cancel()
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request, limit: int, holding: Holding | None = None) -> bytearray:
     """The body of a request. Raises RequestSizeError before more than `limit` bytes are kept, and ClientLeftError."""
     declared = request.headers.get("Content-Length", "")
-    parts, size = [], 0
-    if not (declared.isascii() and declared.isdecimal() and int(declared) > limit):
+    data = bytearray()
+    if not (declared.isascii() and declared.isdecimal() and (len(declared) > 15 or int(declared) > limit)):
         try:
             async for part in request.stream():
-                size += len(part)
-                if size > limit:
+                if len(data) + len(part) > limit:
                     break
-                parts.append(part)
+                if holding is not None:
+                    holding.take(len(part))
+                data += part
             else:
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+                return data
         except ClientDisconnect:
             raise ClientLeftError from None
     raise RequestSizeError(f"the request has more than {limit} bytes")
@@ -210,11 +264,9 @@ async def _read(request: Request, limit: int) -> bytes:
 
 async def _json_object(request: Request) -> dict[str, Any]:
     """The body of a small request, `{}` if it is empty."""
-    import json
-
     data = await _read(request, _PARSED_ON_LOOP)
     try:
-        value = json.loads(data) if data.strip() else {}
+        value = json.loads(data.decode()) if data.strip() else {}
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):

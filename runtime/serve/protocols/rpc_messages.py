@@ -146,3 +146,8 @@ def _add(message: Any, owner: str, number: str, name: str, kind: str, oneof: str
 
 MESSAGES = _build()
 """The message classes by name."""
+
+
+def number_of(message: str, field: str) -> int:
+    """The number of a field."""
+    return int(MESSAGES[message].DESCRIPTOR.fields_by_name[field].number)

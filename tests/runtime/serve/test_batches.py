@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +57,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 
 def request(array: Array, name: str = "x", outputs: tuple[str, ...] | None = None) -> Request:
-    return Request("", (Input(name, "FP32", array.shape, lambda datatype, shape: array),), outputs, None)
+    return Request("", (Input(name, "FP32", array.shape, lambda datatype, shape: array, array.nbytes),), outputs, None)
 
 
 def served(session: Session) -> Served:
@@ -111,9 +111,14 @@ def test_rows_return_to_the_requests_they_came_from() -> None:
 def test_requests_run_together_and_each_error_reaches_its_own_request(session: Session) -> None:
     runs: list[int] = []
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+    def malformed(datatype: str, shape: Sequence[int]) -> Array:
+        raise RequestError("malformed")
+
+    bad = Request("", (Input("x", "FP32", (2, 3), malformed, 24),), None, None)
     works = [
         Work(served(session), r, lambda outputs: (runs.append(1), outputs[0].array.tolist())[1])
-        for r in (request(x), request(x, "z"), request(x[:1] + 1), request(x, outputs=("q",)))
+        for r in (request(x), bad, request(x[:1] + 1), request(x, outputs=("q",)))
     ]
     outcomes = run_together(works)
     assert [result for result, _ in outcomes] == [(x * x).tolist(), None, ((x[:1] + 1) ** 2).tolist(), None]
@@ -190,7 +195,7 @@ def test_requests_that_wait_for_a_service_run_together(tmp_path: Path) -> None:
 
             async def ask(rows: int) -> tuple[object, int]:
                 x = np.full((rows, 3), rows, np.float32)
-                with service.call("http", "rows", "") as call:
+                with service.memory.hold() as holding, service.call("http", "rows", "", holding) as call:
                     found = await service.run(call, request(x), lambda outputs: outputs[0].array.tolist(), None)
                 assert found == (x * x).tolist()
                 return found, call.job.together if call.job else 0

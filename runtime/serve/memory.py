@@ -1,0 +1,96 @@
+"""Memory of requests: taken before it is used, and given back when the answer is sent.
+
+What the models themselves use is not counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from heterocc.runtime.serve.errors import QueueFullError, RequestSizeError
+
+
+class Memory:
+    """The bytes that all requests together may take. For use on one event loop."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.taken = 0
+        self._waiting: deque[tuple[int, Holding, asyncio.Future[None]]] = deque()
+
+    @contextmanager
+    def hold(self) -> Iterator[Holding]:
+        """What one request takes, given back at the end of the block."""
+        holding = Holding(self)
+        try:
+            yield holding
+        finally:
+            holding.give_back(holding.size)
+
+    def has(self, size: int) -> bool:
+        """Whether so many bytes are free."""
+        return self.taken + size <= self.limit
+
+    def wake(self) -> None:
+        """Give those that wait what they asked for, first come, first served."""
+        while self._waiting and self.has(self._waiting[0][0]):
+            size, holding, turn = self._waiting.popleft()
+            if not turn.done():
+                holding.add(size)
+                turn.set_result(None)
+
+    async def wait(self, size: int, holding: Holding, seconds: float) -> None:
+        """Wait until the bytes are counted for a request. Raises QueueFullError after some seconds."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (size, holding, turn)
+        self._waiting.append(entry)
+        self.wake()
+        try:
+            await asyncio.wait_for(turn, seconds)
+        except TimeoutError:
+            raise _full() from None
+        finally:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+                self.wake()
+
+
+class Holding:
+    """What one request takes; `size` is in bytes."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.size = 0
+
+    def take(self, size: int) -> None:
+        """Take more bytes. Raises RequestSizeError if the service never has so many, QueueFullError if not now."""
+        if self.size + size > self._memory.limit:
+            raise RequestSizeError(
+                f"the request needs {self.size + size} bytes of memory, and all together may take {self._memory.limit}",
+                hint="send several smaller requests",
+            )
+        if not self._memory.has(size):
+            raise _full()
+        self.add(size)
+
+    def add(self, size: int) -> None:
+        """Count bytes that are in use already, such as those of an answer."""
+        self.size += size
+        self._memory.taken += size
+
+    def give_back(self, size: int) -> None:
+        """Give back bytes that are free again."""
+        self.size -= size
+        self._memory.taken -= size
+        self._memory.wake()
+
+    async def receive(self, size: int, seconds: float) -> None:
+        """Take bytes as soon as they are free. Raises QueueFullError after some seconds."""
+        await self._memory.wait(size, self, seconds)
+
+
+def _full() -> QueueFullError:
+    return QueueFullError("other requests take all the memory that requests may take", hint="send it again later")
