@@ -65,6 +65,26 @@ def serve(
             "default: 1024, or four times the largest request.",
         ),
     ] = None,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", min=1, help="Connections of each port, at most.")
+    ] = 1000,
+    client_seconds: Annotated[
+        float,
+        typer.Option(
+            "--client-seconds",
+            min=0.1,
+            help="Seconds that a client may take to send a request or to receive an answer, beside one for each MiB.",
+        ),
+    ] = 60.0,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allowed-host",
+            help="A name that requests over HTTP may have in their header Host; * for any. Default: the names of this "
+            "machine if the service listens on it alone; any name otherwise, but for web pages.",
+            show_default=False,
+        ),
+    ] = None,
     drain: Annotated[
         float,
         typer.Option(
@@ -101,7 +121,8 @@ def serve(
                 max_request_bytes=max_request_mb * _MIB,
                 max_message_bytes=max_message_mb * _MIB,
                 memory=(memory_mb or max(1024, 4 * max_request_mb)) * _MIB, drain=drain, tls=tls,
-                log_requests=log_requests,
+                log_requests=log_requests, max_connections=max_connections,
+                client_seconds=client_seconds, allowed_hosts=allowed_host or None,
             )
         )  # fmt: skip
 

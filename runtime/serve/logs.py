@@ -27,10 +27,37 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields, default=str)
 
 
+class Flood(logging.Filter):
+    """Lets a few warnings and errors of one place in the code pass in some seconds, and counts the others.
+
+    The next one that passes has their number as `left_out`. What a client can cause, it can cause often.
+    """
+
+    def __init__(self, most: int = 20, seconds: float = 10.0) -> None:
+        super().__init__()
+        self._most = most
+        self._seconds = seconds
+        self._places: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record passes."""
+        if record.levelno < logging.WARNING:
+            return True
+        place = (record.pathname, record.lineno)
+        began, count = self._places.get(place, (record.created, 0))
+        if record.created - began >= self._seconds:
+            if count > self._most:
+                record.left_out = count - self._most
+            began, count = record.created, 0
+        self._places[place] = (began, count + 1)
+        return count < self._most
+
+
 def log_to_stderr() -> None:
     """Write this process's log as JSON: everything of the service, and warnings of other libraries."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(Flood())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
 from typing import Any
+from weakref import WeakValueDictionary
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.feeds import nearest
 from heterocc.runtime.serve.batch_check import batching_of, check_rows
 from heterocc.runtime.serve.errors import ModelNotServedError, ServiceError
+from heterocc.runtime.serve.names import shown
 from heterocc.runtime.serve.recent import Recent
 from heterocc.runtime.serve.repository import Repository, latest, version_order
 from heterocc.runtime.serve.tensors import datatype_of
@@ -67,7 +69,7 @@ class Models:
         self._batch = batch
         self._served: dict[str, dict[str, Served]] = {}
         self._failures: dict[str, str] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closing: set[asyncio.Future[None]] = set()
 
     def __iter__(self) -> Iterator[Served]:
@@ -79,7 +81,7 @@ class Models:
         try:
             versions = self._served[name]
         except KeyError:
-            raise ModelNotServedError(f"no model '{name}' is loaded", hint=nearest(name, self._served)) from None
+            raise ModelNotServedError(f"no model '{shown(name)}' is loaded", hint=nearest(name, self._served)) from None
         return [versions[v] for v in sorted(versions, key=version_order)]
 
     def find(self, name: str, version: str = "") -> Served:
@@ -88,7 +90,7 @@ class Models:
         wanted = version or latest(served)
         if wanted not in served:
             raise ModelNotServedError(
-                f"version {wanted} of the model '{name}' is not loaded", hint=nearest(wanted, served)
+                f"version {shown(wanted)} of the model '{name}' is not loaded", hint=nearest(wanted, served)
             )
         return served[wanted]
 
@@ -100,6 +102,10 @@ class Models:
             yield
         finally:
             self._release(served)
+
+    def bundles(self) -> int:
+        """The number of bundles in the repository. Raises the errors of `Repository.scan`."""
+        return sum(map(len, self._repository.scan().values()))
 
     async def index(self) -> list[dict[str, str]]:
         """Every version in the repository or loaded, with `state` (READY or UNAVAILABLE) and `reason`."""
@@ -129,10 +135,10 @@ class Models:
         A version whose file is unchanged stays as it is. If one fails to load, all stay as they were.
         Raises ModelNotServedError if the repository lacks the model, and the errors of `heterocc.runtime.load`.
         """
-        async with self._locks.setdefault(name, asyncio.Lock()):
+        async with self._lock(name):
             found = await asyncio.to_thread(self._repository.scan)
             if name not in found:
-                raise ModelNotServedError(f"there is no bundle of the model '{name}'", hint=nearest(name, found))
+                raise ModelNotServedError(f"there is no bundle of the model '{shown(name)}'", hint=nearest(name, found))
             old = self._served.get(name, {})
             new: dict[str, Served] = {}
             try:
@@ -152,7 +158,7 @@ class Models:
 
     async def unload(self, name: str) -> None:
         """Unload a model. Requests in progress are answered; later ones get ModelNotServedError, as this call does."""
-        async with self._locks.setdefault(name, asyncio.Lock()):
+        async with self._lock(name):
             versions = self.versions(name)
             del self._served[name]
             self._retire(versions)
@@ -183,6 +189,13 @@ class Models:
         except BaseException:
             session.close()
             raise
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        """The lock of a name, which goes with its last user: clients may ask for any names."""
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        return lock
 
     def _line(self, name: str, session: Session) -> Line:
         if self._batch == 1:

@@ -32,6 +32,8 @@ class ServeOptions:
     request or answer, and `memory` the bytes that all requests together may take: data, arrays and answers.
     `client_seconds` is the time that a client may take to send a request, or to receive an
     answer, beside a second for each MiB.
+    `max_connections` is the number of connections of each port; fewer if the process may not have as many files.
+    `allowed_hosts` are the names that requests may have in their header Host: see `heterocc.runtime.serve.hosts`.
     Port 0 means any free port; the log has its number. `drain` is the time in seconds for which new requests are
     still accepted after a signal, while the service reports that it is not ready.
     """
@@ -51,6 +53,8 @@ class ServeOptions:
     max_message_bytes: int = 16 << 20
     memory: int = 1 << 30
     client_seconds: float = 60.0
+    max_connections: int = 1000
+    allowed_hosts: Sequence[str] | None = None
     drain: float = 1.0
     tls: Tls | None = None
     log_requests: bool = False

@@ -90,7 +90,7 @@ def deployment(
         max_ongoing_requests=options.queue,
         ray_actor_options={"num_cpus": options.threads * workers, "num_gpus": needed},
         **scaling,
-    )(serve.ingress(_builder(replace(options, workers=workers)))())
+    )(serve.ingress(_builder(replace(options, workers=workers, host="0.0.0.0")))())
     made: Application = bundles.bind()
     return made
 

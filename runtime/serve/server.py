@@ -9,12 +9,15 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import uvicorn
 
+from heterocc.runtime.native import request_data
+from heterocc.runtime.serve.connections import Connection, Listener, most_connections
 from heterocc.runtime.serve.errors import ServiceError
 from heterocc.runtime.serve.logs import log_to_stderr
 from heterocc.runtime.serve.options import ServeOptions, Tls
@@ -25,6 +28,15 @@ from heterocc.runtime.serve.service import Service
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _GRACE = 10
 """Seconds for which clients may still send the rest of a request or receive an answer after all runs have ended."""
+
+_STREAMS = 100
+"""Requests of one gRPC connection at a time, at most."""
+
+_SWITCH = 0.001
+"""Seconds for which a worker's Python code may keep the event loop waiting: others may run as well."""
+
+_BACKLOG = 128
+"""Connections that wait to be accepted, at most."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,11 +49,14 @@ def run(options: ServeOptions) -> None:
 
 async def _serve(options: ServeOptions) -> None:
     ending = _ending()
+    request_data.load()  # before a port is opened
+    sys.setswitchinterval(_SWITCH)
     service = Service(options, options.workers or len(os.sched_getaffinity(0)))
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(service.close)
-        http_port = await _start_http(service, stack)
-        grpc_port = await _start_grpc(service, stack)
+        most = most_connections(options.max_connections, service.models.bundles())
+        http_port = await _start_http(service, stack, most)
+        grpc_port = await _start_grpc(service, stack, most)
         _log.info("listening", extra={"host": options.host, "http_port": http_port, "grpc_port": grpc_port})
         loading = asyncio.ensure_future(service.start())
         await asyncio.wait([loading, asyncio.ensure_future(ending.wait())], return_when=asyncio.FIRST_COMPLETED)
@@ -74,6 +89,10 @@ def _ending() -> asyncio.Event:
 # ---- HTTP ---------------------------------------------------------------------------------------------------------
 
 
+def _protocol(options: ServeOptions) -> type[Connection]:
+    return type("LimitedConnection", (Connection,), {"seconds": options.client_seconds})
+
+
 class _Uvicorn(uvicorn.Server):
     """A server that leaves signals to `_ending`."""
 
@@ -83,9 +102,9 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-async def _start_http(service: Service, stack: contextlib.AsyncExitStack) -> int:
+async def _start_http(service: Service, stack: contextlib.AsyncExitStack, most: int) -> int:
     options = service.options
-    listener = _listen(options.host, options.http_port)
+    listener = _listen(options.host, options.http_port, most)
     stack.callback(listener.close)
     tls: dict[str, Any] = {}
     if options.tls is not None:
@@ -93,8 +112,9 @@ async def _start_http(service: Service, stack: contextlib.AsyncExitStack) -> int
         if options.tls.client_ca is not None:
             tls |= {"ssl_ca_certs": str(options.tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
     config = uvicorn.Config(
-        application(service), http="httptools", ws="none", lifespan="off", loop="asyncio", log_config=None,
-        access_log=False, server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_GRACE, **tls,
+        application(service), http=_protocol(options), ws="none", lifespan="off", loop="asyncio", log_config=None,
+        access_log=False, server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_GRACE,
+        backlog=_BACKLOG, **tls,
     )  # fmt: skip
     try:
         config.load()
@@ -113,12 +133,13 @@ async def _start_http(service: Service, stack: contextlib.AsyncExitStack) -> int
     return int(listener.getsockname()[1])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, most: int) -> Listener:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, kind, protocol)
+        listener = Listener(family, kind, protocol)
+        listener.most = most
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
@@ -133,7 +154,7 @@ def _listen(host: str, port: int) -> socket.socket:
 # ---- gRPC ---------------------------------------------------------------------------------------------------------
 
 
-async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack) -> int:
+async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack, most: int) -> int:
     options = service.options
     limit = message_limit(options)
     server = grpc.aio.server(
@@ -143,6 +164,10 @@ async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack) -> int
             ("grpc.max_send_message_length", limit),
             # Otherwise gRPC receives megabytes of a message before it is asked for the message.
             ("grpc.http2.bdp_probe", 0),
+            ("grpc.max_allowed_incoming_connections", most),
+            ("grpc.max_concurrent_streams", _STREAMS),
+            ("grpc.max_connection_idle_ms", round(options.client_seconds * 1e3)),
+            ("grpc.server_handshake_timeout_ms", round(options.client_seconds * 1e3)),
             # Otherwise two services could share a port by accident.
             ("grpc.so_reuseport", 0),
         ],

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -21,9 +22,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.serve.answers import status_of, text_of
+from heterocc.runtime.serve.connections import ABORT
 from heterocc.runtime.serve.errors import RequestError, RequestSizeError
+from heterocc.runtime.serve.hosts import Hosts
 from heterocc.runtime.serve.memory import Holding
 from heterocc.runtime.serve.metrics import CONTENT_TYPE
+from heterocc.runtime.serve.names import shown
 from heterocc.runtime.serve.options import RATE
 from heterocc.runtime.serve.protocols.rest_bodies import Body, Reply
 from heterocc.runtime.serve.service import Call, ClientLeftError, Service
@@ -32,9 +36,6 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 
 _PARSED_ON_LOOP = 1 << 16
 """The size of JSON in bytes above which another thread parses it, so that the event loop is not blocked."""
-
-ABORT = "heterocc.abort"
-"""The extension of a scope that closes the connection at once."""
 
 _PIECE = 1 << 18
 """The size in bytes of what is sent in one go."""
@@ -69,7 +70,25 @@ def application(service: Service) -> ASGIApp:
     routes = [Route(path, handler, methods=["POST"]) for path, handler in reversed(post)]
     routes += [Route(path, handler, methods=["GET"]) for path, handler in get]
     errors: dict[Any, Any] = {HeteroccError: _explained, HTTPException: _refused, ClientLeftError: _unheard}
-    return _closing(Starlette(routes=routes, exception_handlers=errors), service)
+    app = Starlette(routes=routes, exception_handlers=errors)
+    app.router.redirect_slashes = False  # to an URL made of the header Host
+    return _closing(_guarded(app, Hosts(service.options.host, service.options.allowed_hosts)), service)
+
+
+def _guarded(app: ASGIApp, hosts: Hosts) -> ASGIApp:
+    """Refuse requests of web pages that have no business here."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        host, origin, site = (headers.get(name, "") for name in ("Host", "Origin", "Sec-Fetch-Site"))
+        reason = hosts.refusal(host, origin, site, scope["method"] not in ("GET", "HEAD"))
+        if reason is None:
+            await app(scope, receive, send)
+        else:
+            answer = JSONResponse({"error": f"{RequestError.code}: {reason}"}, status_code=403)
+            await answer(scope, receive, send)
+
+    return guarded
 
 
 def _closing(app: ASGIApp, service: Service) -> ASGIApp:
@@ -120,7 +139,6 @@ class _Rest:
         return JSONResponse([row for row in rows if row["state"] == "READY" or not asked.get("ready")])
 
     async def load(self, request: Request) -> Response:
-        _check_origin(request)
         asked = await _json_object(request)
         if asked.get("parameters"):
             raise RequestError("this service loads a model from its own folder only, without parameters")
@@ -128,7 +146,6 @@ class _Rest:
         return JSONResponse({})
 
     async def unload(self, request: Request) -> Response:
-        _check_origin(request)
         await self._service.repository(self._service.models.unload(_model(request)[0]))
         return JSONResponse({})
 
@@ -198,7 +215,7 @@ class _Answer(Response):
                         await send({"type": "http.response.body", "body": piece, "more_body": True})
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
             except TimeoutError:
-                abort = scope.get("extensions", {}).get(ABORT)
+                abort = scope.get("state", {}).get(ABORT)
                 if abort is not None:
                     abort()
 
@@ -274,13 +291,6 @@ async def _json_object(request: Request) -> dict[str, Any]:
     return value
 
 
-def _check_origin(request: Request) -> None:
-    """Refuse what a browser sends for a page of another site, which needs no permission to send it."""
-    origin = request.headers.get("Origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("Host"):
-        raise RequestError(f"requests of web pages from {origin} are refused")
-
-
 def _model(request: Request) -> tuple[str, str]:
     return request.path_params["name"], request.path_params.get("version", "")
 
@@ -295,7 +305,8 @@ async def _unheard(_: Request, __: ClientLeftError) -> Response:
 
 async def _refused(request: Request, error: HTTPException) -> Response:
     """The answer for a path or method that does not exist."""
-    text = f"{RequestError.code}: {request.method} {request.url.path}: {error.detail}"
+    # Not of `request.url`, which cannot be made of every header Host.
+    text = f"{RequestError.code}: {shown(request.method)} {shown(request.scope['path'])}: {error.detail}"
     return JSONResponse({"error": text}, status_code=error.status_code, headers=error.headers)
 
 

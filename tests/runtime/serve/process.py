@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,9 +28,11 @@ SLOW_SHAPE = (1 << 17,)
 class ServiceProcess:
     """A service on free ports; its log is read as it is written."""
 
-    def __init__(self, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *arguments: object, environment: Mapping[str, str] | None = None, command: Sequence[str] = COMMAND
+    ) -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, "--http-port", "0", "--grpc-port", "0", *map(str, arguments)],
+            [*command, "--http-port", "0", "--grpc-port", "0", *map(str, arguments)],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **(environment or {})},

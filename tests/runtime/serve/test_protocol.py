@@ -255,7 +255,7 @@ def test_a_request_larger_than_the_limit_is_refused(service: ServiceProcess) -> 
 def test_a_web_page_of_another_site_cannot_load_or_unload_models(service: ServiceProcess) -> None:
     path = "/v2/repository/models/chain/unload"
     status, answer = post(service, path, b"", Origin="https://other.example", Content_Type="text/plain")
-    assert status == 400 and "https://other.example" in answer["error"]
+    assert status == 403 and "https://other.example" in answer["error"]
     with http_client.InferenceServerClient(service.http) as client:
         assert client.is_model_ready("chain")
     assert post(service, "/v2/repository/models/versions/load", b"", Origin=f"http://{service.http}")[0] == 200

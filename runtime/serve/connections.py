@@ -1,0 +1,219 @@
+"""Connections of the HTTP port: their number, the time that clients may take, and the size of what they send.
+
+The server library uvicorn bounds none of these: it accepts connections until the process has no files left, waits for
+a request forever, and keeps headers and pipelined requests of any number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+from asyncio import TimerHandle
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from heterocc.runtime.serve.options import RATE
+
+ABORT = "heterocc.abort"
+"""In the state of a scope: closes its connection at once."""
+
+_HEAD = 1 << 16
+"""Bytes of a request beside its body, at most."""
+
+_SLICE = 1 << 14
+"""Bytes that are parsed in one go: requests of 18 bytes each take their time."""
+
+_PARSING = 0.005
+"""Seconds of parsing after which other work has a turn."""
+
+_PIPELINED = 16
+"""Requests that may wait for the answer of the one before, on one connection."""
+
+_OTHER_FILES = 96
+"""Files that the process may need beside its connections and the bundles."""
+
+_log = logging.getLogger(__name__)
+
+
+def most_connections(wanted: int, bundles: int) -> int:
+    """The number of connections for each of the two ports; fewer than wanted if the process may not have the files.
+
+    The soft limit of files is raised to the hard one first.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):
+            pass
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    possible = max((soft - _OTHER_FILES - 4 * bundles) // 2, 4)
+    if possible < wanted:
+        _log.warning("fewer connections", extra={"connections": possible, "wanted": wanted, "limit_of_files": soft})
+    return min(possible, wanted)
+
+
+class Listener(socket.socket):
+    """A listening socket that closes what it accepts beyond a number of connections."""
+
+    most: int = 1
+    count: int = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """A connection and its address. Raises ConnectionAbortedError if there are too many."""
+        descriptor, address = self._accept()  # type: ignore[attr-defined]
+        if self.count >= self.most:
+            socket.close(descriptor)
+            _log.warning("connections are refused", extra={"connections": self.count})
+            raise ConnectionAbortedError
+        self.count += 1
+        return _Accepted(self, descriptor), address
+
+
+class _Accepted(socket.socket):
+    """A connection that its listener counts until it is closed."""
+
+    def __init__(self, listener: Listener, descriptor: int) -> None:
+        self._listener: Listener | None = listener
+        super().__init__(listener.family, listener.type, listener.proto, fileno=descriptor)
+        self.setblocking(False)
+
+    def close(self) -> None:
+        """Close it."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.count -= 1
+        super().close()
+
+
+class Connection(HttpToolsProtocol):
+    """A connection whose client has a limited time to send a request and to take what is sent to it."""
+
+    seconds: ClassVar[float] = 60.0
+
+    _timer: TimerHandle | None = None
+    _writing: TimerHandle | None = None
+    _began = 0.0
+    _received = 0
+    _quiet = 0  # bytes since the last progress of a request
+    _rest = b""
+
+    # ---- the connection -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all timers."""
+        self._rest = b""
+        self._end_waiting()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse data, in slices between which other work has its turn."""
+        self._received += len(data)
+        if self._timer is None:
+            self._wait()
+        if self._rest:
+            self._rest += data
+            self.flow.pause_reading()
+            return
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        began = self.loop.time()
+        for start in range(0, len(data), _SLICE):
+            if self.transport.is_closing():
+                return
+            if self.loop.time() - began > _PARSING:
+                self._rest = data[start:]
+                self.flow.pause_reading()
+                self.loop.call_soon(self._go_on)
+                return
+            self._parse(data[start : start + _SLICE])
+
+    def _go_on(self) -> None:
+        data, self._rest = self._rest, b""
+        if self.transport.is_closing():
+            return
+        if not self.pipeline:
+            self.flow.resume_reading()
+        self._take(data)
+
+    def _parse(self, data: bytes) -> None:
+        self._quiet += len(data)
+        super().data_received(data)
+        if len(self.pipeline) > _PIPELINED:
+            self.transport.abort()
+        elif self._quiet > _HEAD + _SLICE and not self.transport.is_closing():
+            self._refuse(431, "the headers have too many bytes")
+
+    # ---- requests -------------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Begin to wait for the rest of a request."""
+        super().on_message_begin()
+        self.scope["state"][ABORT] = self.transport.abort
+        self._quiet = 0
+        if self._timer is None:
+            self._wait()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        self._quiet = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        self._quiet = 0
+        self._end_waiting()
+        super().on_message_complete()
+
+    def _wait(self) -> None:
+        self._began, self._received = self.loop.time(), 0
+        self._timer = self.loop.call_later(self.seconds, self._check)
+
+    def _end_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        left = self._began + self.seconds + self._received / RATE - self.loop.time()
+        if self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body:
+            left = max(left, self.seconds)  # the answer to an earlier request is not there yet
+        if left > 0:
+            self._timer = self.loop.call_later(left, self._check)
+        elif self._received and not (self.cycle is not None and self.cycle.response_started):
+            self._refuse(408, "the request was not received in time")
+        else:
+            self.transport.abort()
+
+    def _refuse(self, status: int, text: str) -> None:
+        body = f'{{"error":"HC509: {text}"}}'.encode()
+        head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        self.transport.close()
+
+    # ---- answers --------------------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """The client takes less than is sent."""
+        super().pause_writing()
+        if self._writing is None:
+            self._writing = self.loop.call_later(self.seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has taken what was sent."""
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        super().resume_writing()

@@ -1,0 +1,194 @@
+"""Connections beyond a limit, slow clients, and headers without an end."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from heterocc.runtime.serve.connections import most_connections
+from heterocc.runtime.serve.logs import Flood
+from tests.runtime.serve.hostile import channel_to, infer, json_body, memory_of, message, post, write_models
+from tests.runtime.serve.process import COMMAND, ServiceProcess
+
+LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_models(tmp_path_factory.mktemp("connections") / "models")
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[ServiceProcess]:
+    with ServiceProcess(folder, "--client-seconds", SECONDS, "--max-connections", 20) as service:
+        yield service
+
+
+def connect(service: ServiceProcess) -> socket.socket:
+    host, _, port = service.http.partition(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def closed_after(connection: socket.socket) -> tuple[float, bytes]:
+    """The seconds until the service closes a connection, and what it sends before."""
+    start, data = time.monotonic(), b""
+    try:
+        while part := connection.recv(1 << 16):
+            data += part
+    except ConnectionResetError:
+        pass
+    return time.monotonic() - start, data
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v2/health", b"\r\n", LIVE + b"GET "])
+def test_a_connection_that_sends_no_request_is_closed(service: ServiceProcess, sent: bytes) -> None:
+    with connect(service) as connection:
+        connection.sendall(sent)
+        seconds, _ = closed_after(connection)
+    assert SECONDS / 2 < seconds < SECONDS + 5
+
+
+def test_a_body_that_does_not_come_is_an_error_of_the_client(service: ServiceProcess) -> None:
+    with connect(service) as connection:
+        connection.sendall(b"POST /v2/models/numbers/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n{")
+        for _ in range(3):
+            time.sleep(SECONDS / 5)
+            connection.sendall(b" ")
+        seconds, answer = closed_after(connection)
+    assert seconds < SECONDS + 5 and answer.startswith(b"HTTP/1.1 408 ") and b"HC509" in answer
+    assert service.metric("heterocc_memory_bytes") == 0
+
+
+def test_a_client_that_does_not_take_its_answer_is_disconnected(service: ServiceProcess) -> None:
+    count = 1 << 21
+    with connect(service) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+        body = json_body("INT64", count, f"[{('1,' * count)[:-1]}]", outputs=False)
+        head = f"POST /v2/models/wide/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        end = time.monotonic() + 60
+        time.sleep(0.5)
+        while service.metric("heterocc_memory_bytes") > 0:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("head", [b"GET /" + b"a" * (1 << 20), b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * (1 << 17)])
+def test_headers_without_an_end_are_refused(service: ServiceProcess, head: bytes) -> None:
+    with connect(service) as connection:
+        try:
+            connection.sendall(head)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+        seconds, answer = closed_after(connection)
+    assert seconds < SECONDS and (answer == b"" or answer.startswith(b"HTTP/1.1 431 "))
+
+
+def test_pipelined_requests_beyond_a_number_end_the_connection(service: ServiceProcess) -> None:
+    with connect(service) as connection:
+        connection.sendall(LIVE * 5)
+        answers = b""
+        while answers.count(b"HTTP/1.1 200") < 5:
+            answers += connection.recv(1 << 16)
+    before = memory_of(service, "VmRSS")
+    with connect(service) as connection:
+        try:
+            connection.sendall(LIVE * 100_000)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        else:
+            closed_after(connection)
+    assert memory_of(service, "VmRSS") - before < 30_000_000
+
+
+def test_connections_beyond_the_limit_are_closed_and_those_within_answered(service: ServiceProcess) -> None:
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(service)) for _ in range(60)]
+        time.sleep(0.2)
+        answered = 0
+        for connection in connections:
+            try:
+                connection.sendall(LIVE)
+                answered += connection.recv(100).startswith(b"HTTP/1.1 200")
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+        assert 10 <= answered <= 20
+    time.sleep(0.2)
+    assert service.get("/v2/health/live") == b""
+    assert sum(record["message"] == "connections are refused" for record in service.log) <= 20
+
+
+def test_more_connections_than_files_leave_the_service_answering_and_its_log_short(folder: Path) -> None:
+    limit = (
+        "import os, resource as r, sys; r.setrlimit(r.RLIMIT_NOFILE, (200, 200)); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    command = (sys.executable, "-c", limit, *COMMAND)
+    with ServiceProcess(folder, command=command) as service, ExitStack() as stack:
+        most = service.record("fewer connections")["connections"]
+        assert 20 < most < 60
+        with channel_to(service) as channel:
+            assert infer(channel, message("numbers", "FP32", 1, bytes(4))) == "OK"
+            for port in (service.http, service.grpc) * 300:
+                host, _, number = port.partition(":")
+                stack.enter_context(socket.create_connection((host, int(number))))
+            time.sleep(1)
+            assert infer(channel, message("numbers", "FP32", 1, bytes(4))) == "OK"
+        stack.close()
+        time.sleep(0.3)
+        assert post(service, "numbers", json_body("FP32", 1, "[1]"))[0] == 200
+        assert len(service.log) + len(service.other_lines) < 60
+
+
+def test_the_number_of_connections_fits_the_limit_of_files() -> None:
+    code = (
+        "import resource; from heterocc.runtime.serve.connections import most_connections as most;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300)); print(most(1000, 1), most(7, 1), most(1000, 100))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["100", "7", "4"]
+    assert most_connections(5, 1) == 5 and resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 20
+
+
+def test_names_of_models_that_do_not_exist_are_not_kept_and_not_repeated_at_length(service: ServiceProcess) -> None:
+    import http.client
+
+    connection = http.client.HTTPConnection(service.http)
+
+    def ask(name: str) -> tuple[int, bytes]:
+        connection.request("POST", f"/v2/repository/models/{name}/load", b"{}")
+        with connection.getresponse() as response:
+            return response.status, response.read()
+
+    for number in range(20):
+        ask(f"{number}" + "n" * 30_000)
+    before = memory_of(service, "VmRSS")
+    for number in range(400):
+        status, answer = ask(f"{number}-" + "n" * 30_000)
+        assert status == 404 and len(answer) < 1000
+    assert memory_of(service, "VmRSS") - before < 6_000_000, "the names have 12 MB"
+    assert all(len(str(record)) < 2000 for record in service.log)
+    connection.close()
+
+
+def test_a_flood_of_warnings_is_counted_and_not_written() -> None:
+    import logging
+
+    flood = Flood(most=3, seconds=10)
+
+    def record(at: float) -> logging.LogRecord:
+        made = logging.LogRecord("x", logging.WARNING, "file.py", 7, "refused", None, None)
+        made.created = at
+        return made
+
+    assert [flood.filter(record(at)) for at in (0.0, 1.0, 2.0, 3.0, 4.0)] == [True, True, True, False, False]
+    later = record(11.0)
+    assert flood.filter(later) and later.left_out == 2  # type: ignore[attr-defined]
