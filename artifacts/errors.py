@@ -350,7 +350,7 @@ class LinkerMissingError(DeviceError):
 
 
 class NativePluginError(DeviceError):
-    """A native plug-in of heterocc was not built or does not match the installed TVM."""
+    """A native part of heterocc was not built or does not match the installed TVM, or two releases are mixed."""
 
     code = "HC407"
 

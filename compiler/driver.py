@@ -15,6 +15,7 @@ from heterocc.artifacts.errors import HeteroccError, InternalError, PassError
 from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import make_folder
 from heterocc.artifacts.signing.keys import SigningKey, read_signing_key
+from heterocc.artifacts.version import require_one_release
 from heterocc.artifacts.weight_file import Draft
 from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.build.build import write_dumps
@@ -64,6 +65,7 @@ def compile_model(
     With `options.stop_after` the compile stops early, and the report's `output` is None.
     Raises a HeteroccError for every error that the user can correct.
     """
+    require_one_release()
     options = with_overrides(compile_model, options, overrides)
     source = as_source(model, base_dir)
     target = Path(output) if output is not None else source.default_output()

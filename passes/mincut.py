@@ -32,7 +32,7 @@ class MinCut(SpecPass):
     the bytes sent between devices; `memory`, a plan that fits in the devices' memory, and of these the one of least
     latency. With two devices without limits on memory and without overhead of partitions `latency` and `transfers` are
     optimal. Otherwise the result is the best that was found, and, except for `overlap`, optimal for small graphs.
-    `effort` limits the exact search for these, in a solver's deterministic seconds; 0 leaves it out. The plan's
+    `effort` limits the exact search for these, in units of about a fifth of a second; 0 leaves it out. The plan's
     `bound`, or its `goal` for another objective than `latency`, says how good the result is.
 
     Keeps: pins, memory budgets, nodes that compute shapes on the CPU, last resorts. The placement before is a candidate

@@ -22,7 +22,7 @@ rules=$PWD/scripts/sanitize
 # plugins FOLDER FLAGS: builds the plug-ins where PYTHONPATH=FOLDER/site finds them before the installed ones.
 plugins() {
   local folder=$1 flags=$2
-  cmake -S packaging/runtime -B "$folder" -DPython_EXECUTABLE="$PWD/$python" -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="$flags" >/dev/null
+  cmake -S runtime/native -B "$folder" -DPython_EXECUTABLE="$PWD/$python" -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="$flags" >/dev/null
   cmake --build "$folder" --parallel 2 | { grep -E 'warning:|error:' || true; }
   mkdir -p "$folder/site/heterocc/runtime/native"
   cp "$folder"/libheterocc_*.so "$folder/site/heterocc/runtime/native/"

@@ -40,16 +40,16 @@ if nvidia-smi -L >/dev/null 2>&1; then extras+=,cuda; fi
 
 stamp=.venv/.heterocc-stamp
 # An editable installation knows the modules by name: those that moved are not found.
-modules=$(find artifacts compiler passes packaging/runtime -name '*.py' | sort | sha256sum)
-digest=$extras-$modules-$(cat pyproject.toml packaging/runtime/pyproject.toml packaging/runtime/CMakeLists.txt scripts/setup.sh $(find runtime/native -name '*.cc' -o -name '*.h' | sort) | sha256sum)
+modules=$(find package artifacts compiler passes runtime -name '*.py' | sort | sha256sum)
+sources=$(find runtime/native passes/native -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt | sort)
+digest=$extras-$modules-$(cat pyproject.toml CMakeLists.txt scripts/setup.sh $sources | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$digest" ]; then
   echo "setup: installing heterocc and what it needs into .venv (a few minutes the first time)"
   .venv/bin/python -m pip install -q --disable-pip-version-check "scikit-build-core>=1.0" cmake ninja "apache-tvm==0.27.*"
-  # An older installation of heterocc owns the plug-ins: removed after heterocc-runtime is installed, it would take them.
-  .venv/bin/python -m pip uninstall -q -y heterocc 2>/dev/null
-  .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation \
-    -e packaging/runtime -e ".[$extras]"
+  # heterocc-runtime owned a part of the files once: removed after heterocc is installed, it would take them.
+  .venv/bin/python -m pip uninstall -q -y heterocc heterocc-runtime 2>/dev/null
+  .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e ".[$extras]"
   # pip compiles the modules of an installation for Python, but not of an editable one: a compile would begin a second later.
-  .venv/bin/python -m compileall -q artifacts compiler passes packaging/runtime
+  .venv/bin/python -m compileall -q package artifacts compiler passes runtime
   printf '%s\n' "$digest" >"$stamp"
 fi

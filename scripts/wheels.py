@@ -1,7 +1,7 @@
-"""`make wheels`: build both distributions, install them in fresh environments, and run a bundle there.
+"""`make wheels`: build both distributions, install each in a fresh environment, and run a bundle there.
 
 Usage: python scripts/wheels.py [--output build/wheels] [--python PYTHON …] [--quick]
-The wheel of heterocc-runtime belongs to no Python version; PYTHON are interpreters to test it with (default: this one
+The wheels belong to no Python version; PYTHON are interpreters to test it with (default: this one
 and python3.11 to python3.13 where they are, pyenv's too). `--quick` tests heterocc-runtime only. Environments are left
 in OUTPUT/env-*, for benchmarks/start.py. A tag `manylinux_…` comes from auditwheel, which is installed into
 build/tools for that; without it the tag stays `linux_…`, with a line that says so.
@@ -64,7 +64,7 @@ def build(output: Path) -> tuple[Path, Path]:
     run([*pip, "-w", output, RUNTIME, ROOT])
     (runtime,) = output.glob("heterocc_runtime-*.whl")
     (compiler,) = output.glob("heterocc-*.whl")
-    return tagged(runtime), compiler
+    return tagged(runtime), tagged(compiler)
 
 
 def tagged(wheel: Path) -> Path:
@@ -179,7 +179,7 @@ def main() -> None:
             onnx,
         )
         if not options.quick:
-            inside = environment(python, output / f"env-heterocc-{version}", runtime, compiler)
+            inside = environment(python, output / f"env-heterocc-{version}", compiler)
             compiled = output / f"compiled-{version}.hcb"
             run([inside.parent / "heterocc", "compile", model, "-d", "CPU", "-o", compiled, "--quiet"])
             run([inside.parent / "heterocc-run", "run", compiled])

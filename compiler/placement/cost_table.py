@@ -23,7 +23,6 @@ from heterocc.passes.cost import Link, Machine, PlacementDevice
 from heterocc.passes.estimate import device_seconds, plan_seconds
 from heterocc.passes.graph import Graph
 from heterocc.passes.objective import Goal
-from heterocc.passes.optimum.cuts import prepare
 from heterocc.passes.optimum.problem import Problem
 from heterocc.passes.optimum.search import lower_bound
 from heterocc.passes.optimum.timeline import timeline
@@ -164,7 +163,6 @@ def place_by_table(graph: Graph, table: CostTable, passes: tuple[Pass, ...], pol
     """
     machine = machine_of(table, graph)
     plan = Plan(graph, machine, Plan.initial(graph, machine).partitions, _pins(table, machine, graph))
-    prepare()
     started = time.perf_counter()
     try:
         plan = run_pipeline(plan, passes)
@@ -219,4 +217,4 @@ def _bound(plan: Plan) -> float:
         return 0.0
     problem = Problem.of(plan.graph, plan.machine, plan.pins)
     labels = problem.labels_of(plan.device_of)
-    return problem.total(labels) if problem.devices == 1 else lower_bound(problem, labels)[0]
+    return lower_bound(problem, labels).seconds

@@ -1,1 +1,1 @@
-"""The best placement by an objective: by minimum cuts, integer programmes, and descent between the two."""
+"""The best placement by an objective: by minimum cuts, messages, branch and bound, and descent."""

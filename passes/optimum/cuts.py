@@ -15,6 +15,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from heterocc.passes.native.calls import min_cut
 from heterocc.passes.optimum.problem import Floats, Labels, Problem
 
 Numbers = npt.NDArray[np.int64]
@@ -23,11 +24,6 @@ _RESOLUTION = 1 << 40
 """The sum of all costs in the units of a cut: a solver works with integers."""
 
 _SOURCE, _SINK = 0, 1
-
-
-def prepare() -> None:
-    """Load the solver now: the first use would take 0.1 s longer."""
-    import ortools.graph.python.max_flow  # noqa: F401
 
 
 def swap_all(problem: Problem, labels: Labels, crossing: float = 0.0) -> Labels:
@@ -103,20 +99,11 @@ class _Cut:
         tails, heads, costs = tails[use], heads[use], costs[use]
         if not len(tails):
             return self.labels
-        from ortools.graph.python.max_flow import SimpleMaxFlow  # here: it takes 0.1 s
-
         finite = float(costs[np.isfinite(costs)].sum())
         scale = _RESOLUTION / finite if finite > 0 else 1.0
         capacities = np.where(np.isinf(costs), 2.0 * _RESOLUTION, np.round(np.minimum(costs, finite) * scale))
-        flow = SimpleMaxFlow()
-        flow.add_arcs_with_capacity(tails.astype(np.int32), heads.astype(np.int32), capacities.astype(np.int64))
-        status = flow.solve(_SOURCE, _SINK)
-        if status != flow.OPTIMAL:
-            raise ArithmeticError(f"the minimum cut was not found: {status}")
         # Where both sides cost the same, nodes stay on the first device: it has priority.
-        on_second = np.zeros(self.vertices, bool)
-        on_second[_SINK] = True
-        on_second[flow.get_sink_side_min_cut()] = True
+        on_second = min_cut(self.vertices, tails, heads, capacities.astype(np.int64))
         labels = self.labels.copy()
         labels[self.moves] = np.where(on_second[self.vertex[self.moves]], self.second, self.first)
         return labels

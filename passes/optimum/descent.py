@@ -19,6 +19,13 @@ def descend(
 
     `cost_of` is what is improved, by default the seconds of a run.
     """
+    return descended(problem, labels, work, cost_of)[0]
+
+
+def descended(
+    problem: Problem, labels: Labels, work: int, cost_of: Callable[[Labels], float] | None = None
+) -> tuple[Labels, int]:
+    """As `descend`, with the work that is left."""
     judge = cost_of or problem.total
     best, cost = labels, judge(labels)
     left = work
@@ -35,7 +42,7 @@ def descend(
                 break
             if left <= 0:
                 break
-    return best
+    return best, left
 
 
 def _changes(problem: Problem, labels: Labels) -> Iterator[tuple[list[int], int]]:

@@ -24,7 +24,7 @@ def find_fewest_bytes(problem: Problem, start: Labels, work: float) -> Fewest:
     """The placement of fewest bytes, as far as it was found; never more than `start` sends, which must fit.
 
     The fewest bytes are a problem of least cost in which only bytes cost anything; then every byte gets a price that
-    no seconds outweigh. `work` limits the integer programme for each of the two.
+    no seconds outweigh. `work` limits the exact search for each of the two.
     """
     alone = find(_only_bytes(problem), start, work)
     labels, fewest = alone.labels, sent_bytes(problem, alone.labels)

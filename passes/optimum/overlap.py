@@ -45,7 +45,7 @@ def find_overlap(problem: Problem, serial: Labels) -> Overlapped:
     search = _Search(problem)
     candidates = [
         serial,
-        balanced(problem, serial)[1],
+        balanced(problem, serial).labels,
         *(labels for labels in search.earliest_finish() if problem.fits(labels)),
     ]
     found = [(labels, *search.best_turns(labels)) for labels in candidates]
@@ -56,7 +56,7 @@ def find_overlap(problem: Problem, serial: Labels) -> Overlapped:
         other, sooner = search.best_turns(changed)
         if sooner < seconds:
             best, turns, seconds = changed, other, sooner
-    least_work, _ = balanced(_without_transfers(problem), serial)  # a device computes while values are sent
+    least_work = balanced(_without_transfers(problem), serial).bound  # a device computes while values are sent
     return Overlapped(best, turns, seconds, min(seconds, max(least_work, search.critical_path())))
 
 

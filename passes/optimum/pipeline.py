@@ -14,15 +14,19 @@ from itertools import permutations
 
 import numpy as np
 
+from heterocc.passes.native.calls import cheapest_turns
 from heterocc.passes.optimum import exact
-from heterocc.passes.optimum.cuts import swap_all
 from heterocc.passes.optimum.descent import descend
-from heterocc.passes.optimum.problem import Floats, Labels, Problem
+from heterocc.passes.optimum.problem import SEARCH_WORK, Floats, Labels, Problem
+from heterocc.passes.optimum.relaxed import Relaxed
 from heterocc.passes.optimum.search import MOST_NODES_DESCENT, MOST_NODES_EXACT, least_within_memory, lower_bound
-from heterocc.passes.schedule import fewest_turns
+from heterocc.passes.schedule import EXACT_WORK, grouped
 
 ROUNDS = 16
 """Changes of the weights; a quarter of them for large graphs."""
+
+_SHARE = 0.15
+"""The work of a lower bound in a round, as a share of that of a bound that is the only one."""
 
 _TIE = 1e-6
 """The weight of all devices' work together: it decides between plans that are equally good."""
@@ -41,9 +45,10 @@ class Pipeline:
 def find_pipeline(problem: Problem, start: Labels, work: float) -> Pipeline:
     """The placement of least time of the slowest device, as far as it was found; `start` must fit.
 
-    Exact for small graphs, by an integer programme with `work` as its limit.
+    Exact for small graphs, by branch and bound with `work` as its limit.
     """
-    bound, best = balanced(problem, start)
+    found = balanced(problem, start)
+    bound, best = found.bound, found.labels
 
     def cost(labels: Labels) -> float:
         return _judged(problem, labels, stages(problem, labels))
@@ -53,14 +58,10 @@ def find_pipeline(problem: Problem, start: Labels, work: float) -> Pipeline:
     turns = stages(problem, best)
     slowest = float(loads(problem, best, turns).max())
     if work > 0 and len(start) <= MOST_NODES_EXACT and bound < slowest * (1 - 1e-9):
-        solution = exact.solve(problem, best, bound, work, slowest=slowest)
-        if solution is not None:
-            bound = solution.bound
-            found = solution.turns or stages(problem, solution.labels)
-            found = min(found, stages(problem, solution.labels), key=lambda t: _judged(problem, solution.labels, t))
-            if _judged(problem, solution.labels, found) < _judged(problem, best, turns):
-                best, turns = solution.labels, found
-    slowest = float(loads(problem, best, turns).max())
+        solution = exact.solve_slowest(problem, best, slowest, bound, work, found.guides)
+        bound, best = solution.bound, solution.labels
+        turns = stages(problem, best)
+        slowest = float(loads(problem, best, turns).max())
     return Pipeline(best, turns, slowest, min(bound, slowest))
 
 
@@ -82,19 +83,10 @@ def loads(problem: Problem, labels: Labels, turns: Sequence[Sequence[int]]) -> F
 
 def stages(problem: Problem, labels: Labels) -> list[list[int]]:
     """The partitions that leave the slowest device least overhead, as far as they were found."""
-    best = problem.turns(labels)
     if not problem.overhead.any() or len(set(labels.tolist())) == 1:
-        return best
-    busy = loads(problem, labels, best)
-    tried: set[int] = set()
-    while (slowest := int(busy.argmax())) not in tried:
-        tried.add(slowest)
-        weights = [1.0 if d == slowest else 1e-3 for d in range(problem.devices)]
-        found = fewest_turns(problem.graph, labels, weights)
-        other = loads(problem, labels, found)
-        if other.max() < busy.max():
-            best, busy = found, other
-    return best
+        return problem.turns(labels)
+    work = EXACT_WORK if len(labels) <= MOST_NODES_EXACT else SEARCH_WORK
+    return grouped(cheapest_turns(problem.edges, labels, problem.overhead, work, loads(problem, labels, []))[0])
 
 
 def _judged(problem: Problem, labels: Labels, turns: Sequence[Sequence[int]]) -> float:
@@ -102,16 +94,26 @@ def _judged(problem: Problem, labels: Labels, turns: Sequence[Sequence[int]]) ->
     return float(found.max() + _TIE * found.sum())
 
 
-def balanced(problem: Problem, start: Labels) -> tuple[float, Labels]:
-    """A lower bound of the slowest device's work, and labels by cuts with weights, single devices and split chains."""
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """A lower bound of the slowest device's work, labels, and the relaxation with the weights of the best bound."""
+
+    bound: float
+    labels: Labels
+    guides: list[Relaxed]
+
+
+def balanced(problem: Problem, start: Labels) -> Balanced:
+    """Labels by cuts and messages with weights of devices, by single devices and by split chains."""
     count = problem.devices
     if count == 1:
-        return problem.total(start), start
+        return Balanced(problem.total(start), start, [])
     able = np.isfinite(problem.seconds).any(axis=0)
     weights = np.where(able, 1.0, 1e-6)
     weights /= weights.sum()
     best, least = start, _judged(problem, start, stages(problem, start))
     bound = 0.0
+    guides: list[Relaxed] = []
 
     def consider(labels: Labels) -> None:
         nonlocal best, least
@@ -124,9 +126,11 @@ def balanced(problem: Problem, start: Labels) -> tuple[float, Labels]:
     rounds = ROUNDS if len(start) <= MOST_NODES_DESCENT else ROUNDS // 4
     for number in range(rounds):
         scaled = weighed(problem, weights)
-        low, cut = lower_bound(scaled, best)
-        bound = max(bound, low)
-        labels = cut if cut is not None else swap_all(scaled, best)
+        low = lower_bound(scaled, best, share=_SHARE)
+        if low.seconds > bound:
+            bound = low.seconds
+            guides = [low.relaxed] if low.relaxed is not None else []
+        labels = min(low.labels, key=scaled.placed)
         consider(labels)
         if not problem.fits(labels):
             for found in least_within_memory(scaled, best):
@@ -138,7 +142,7 @@ def balanced(problem: Problem, start: Labels) -> tuple[float, Labels]:
         weights *= np.exp((busy / mean - 1) / (1 + 0.3 * number))
         weights = np.maximum(weights / weights.sum(), 1e-6)
         weights /= weights.sum()
-    return bound, best
+    return Balanced(bound, best, guides)
 
 
 def weighed(problem: Problem, weights: Floats) -> Problem:

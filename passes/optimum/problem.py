@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from heterocc.passes.cost import Machine
 from heterocc.passes.estimate import node_times
 from heterocc.passes.graph import Graph
+from heterocc.passes.native.calls import cheapest_turns
 from heterocc.passes.placement import overfull
 from heterocc.passes.schedule import fewest_turns
 from heterocc.passes.sent import Sent
@@ -23,6 +23,9 @@ Labels = npt.NDArray[np.int64]
 """The number of the device of every node, in graph order."""
 
 Floats = npt.NDArray[np.float64]
+
+SEARCH_WORK = 1_000
+"""Limit of the exact search for the turns of a placement that is one of many."""
 
 _MEMORISED = 8
 """Labels whose partitions are kept: the best ones are asked for again."""
@@ -86,7 +89,13 @@ class Problem:
         total = self.placed(labels)
         if not self.overhead.any() or math.isinf(total):
             return total
-        return total + math.fsum(self.overhead[labels[turn[0]]] for turn in self.turns(labels))
+        return total + cheapest_turns(self.edges, labels, self.overhead, SEARCH_WORK)[1]
+
+    @cached_property
+    def edges(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """For each node where its entries of the second array begin, and the nodes that it reads from."""
+        sources, readers = self.graph.edges
+        return np.searchsorted(readers, np.arange(len(self.seconds) + 1)).astype(np.int64), sources
 
     def turns(self, labels: Labels) -> list[list[int]]:
         """Partitions in run order as lists of nodes, of least overhead."""
@@ -142,17 +151,6 @@ class Problem:
     def priced(self, price: float) -> Problem:
         """The problem with `price` seconds for every byte on a device with limited memory."""
         return replace(self, seconds=self.seconds + price * self.memory)
-
-    def against_rest(self, one: int) -> Problem:
-        """The problem of device `one`, now number 0, and all others as a single device as good as each of them."""
-        rest = [d for d in range(self.devices) if d != one]
-        pairs: list[Any] = [(one, rest), (rest, one)]
-        latency, per_byte = np.zeros((2, 2)), np.zeros((2, 2))
-        for place, pair in zip(((0, 1), (1, 0)), pairs, strict=True):
-            latency[place], per_byte[place] = self.latency[pair].min(), self.per_byte[pair].min()
-        seconds = np.stack([self.seconds[:, one], self.seconds[:, rest].min(axis=1)], axis=1)
-        overhead = np.array([self.overhead[one], self.overhead[rest].min()])
-        return replace(self, seconds=seconds, overhead=overhead, latency=latency, per_byte=per_byte)
 
 
 def _seconds(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> Floats:

@@ -5,8 +5,6 @@ The second is iterated local search: H. R. Lourenço, O. C. Martin and T. Stütz
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from heterocc.passes.optimum.borders import improved
@@ -16,8 +14,11 @@ from heterocc.passes.optimum.problem import Labels, Problem
 CROSSINGS = (0.1, 0.2, 0.3)
 """Shares of a partition's overhead that are charged to each transfer, beside those of `search`."""
 
-CHANGES, WORK = 16, 300_000
-"""Parts of the best plan that are put on one device; fewer if the work, nodes by nodes for each, exceeds the limit."""
+CHANGES = 16
+"""Parts of the best plan that are put on one device, one after the other."""
+
+WORK = 600_000
+"""Nodes that all descents look at."""
 
 LONGEST = 24
 """Nodes, consecutive in graph order, of such a part."""
@@ -25,27 +26,31 @@ LONGEST = 24
 
 def restarted(problem: Problem, start: Labels, best: Labels) -> Labels:
     """The best labels of all descents; `best` if none is better. Equal problems give equal labels."""
-    least = problem.total(best)
+    descents = _Descents(problem, best)
     for crossing in CROSSINGS:
-        cut = swap_all(problem, start, crossing)
-        if problem.fits(cut):
-            best, least = _better(problem, cut, best, least)
-    for nodes, device in _parts(len(best), problem.devices):
-        changed = best.copy()
-        changed[nodes] = np.where(np.isfinite(problem.seconds[nodes, device]), device, changed[nodes])
-        if not np.array_equal(changed, best) and problem.fits(changed):
-            best, least = _better(problem, changed, best, least)
-    return best
-
-
-def _better(problem: Problem, labels: Labels, best: Labels, least: float) -> tuple[Labels, float]:
-    found = improved(problem, labels)
-    cost = problem.total(found)
-    return (found, cost) if cost < least * (1 - 1e-12) else (best, least)
-
-
-def _parts(count: int, devices: int) -> Iterator[tuple[slice, int]]:
+        descents.go_on_from(swap_all(problem, start, crossing))
     rng = np.random.default_rng(0)
-    for _ in range(min(CHANGES, WORK // count**2)):
-        first = int(rng.integers(count))
-        yield slice(first, first + int(rng.integers(2, LONGEST))), int(rng.integers(devices))
+    for _ in range(CHANGES):
+        first = int(rng.integers(len(best)))
+        nodes, device = slice(first, first + int(rng.integers(2, LONGEST))), int(rng.integers(problem.devices))
+        changed = descents.best.copy()
+        changed[nodes] = np.where(np.isfinite(problem.seconds[nodes, device]), device, changed[nodes])
+        descents.go_on_from(changed)
+    return descents.best
+
+
+class _Descents:
+    """The best labels of descents, and the work that is left for more."""
+
+    def __init__(self, problem: Problem, best: Labels) -> None:
+        self.best = best
+        self._problem, self._least, self._left = problem, problem.total(best), WORK
+
+    def go_on_from(self, labels: Labels) -> None:
+        """Improve labels, and keep them if they are the best."""
+        if self._left <= 0 or np.array_equal(labels, self.best) or not self._problem.fits(labels):
+            return
+        found, self._left = improved(self._problem, labels, self._left - len(labels))
+        cost = self._problem.total(found)
+        if cost < self._least * (1 - 1e-12):
+            self.best, self._least = found, cost

@@ -23,7 +23,7 @@ def find_room(problem: Problem, pins: Mapping[str, str], work: float) -> Labels:
     """Labels that fit on all devices, of the least cost among those that were found.
 
     First fit, with the devices in several orders and the nodes in the graph's order and by size, then for small graphs
-    an integer programme with `work` as its limit, which also proves that there are none.
+    an exhaustive search with `work` as its limit, which also proves that there are none.
     Raises UnsupportedOpError (HC201) with the reason if nothing fits, or nothing was found.
     """
     _require_room(problem, pins)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from heterocc.passes.native.calls import cheapest_turns
 from heterocc.passes.optimum import exact
 from heterocc.passes.optimum.borders import improved
 from heterocc.passes.optimum.cuts import swap, swap_all
 from heterocc.passes.optimum.problem import Labels, Problem
+from heterocc.passes.optimum.relaxed import Relaxed, labels_at, relaxed
 from heterocc.passes.optimum.restarts import restarted
+from heterocc.passes.schedule import EXACT_WORK
 
 CROSSINGS = (0.0, 0.5, 1.0, 2.0)
 """Shares of a partition's overhead that are charged to each transfer, one cut for each."""
 
 MOST_NODES_DESCENT = 2_000
-"""Larger graphs are left as the cuts give them."""
+"""Larger graphs are left as cuts and messages give them."""
 
 MOST_NODES_EXACT = 400
-"""Larger graphs get no integer programme."""
+"""Larger graphs are not searched exactly."""
+
+CLOSE = 1e-9
+"""Costs that differ by this share of them are equal."""
 
 _DOUBLINGS = 12
 _BISECTIONS = 8
@@ -35,55 +41,87 @@ class Placement:
     bound: float
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Seconds that no placement is faster than if memory is unlimited, labels found on the way, and the relaxation."""
+
+    seconds: float
+    labels: list[Labels]
+    relaxed: Relaxed | None
+
+
 def find(problem: Problem, start: Labels, work: float) -> Placement:
     """The placement of least cost, as far as it was found; never worse than `start`, which must fit.
 
-    Exact with two devices, no limit on memory and no overhead of partitions, by a minimum cut. Otherwise cuts are
-    improved by descent and moved borders, and small graphs by an integer programme, with `work` as its limit; if it
-    ends without a proof, by further descents.
+    Exact with two devices, no limit on memory and no overhead of partitions, by a minimum cut. Otherwise the best of
+    cuts and labels of the relaxation is improved by descent and moved borders, and for small graphs by branch and
+    bound, with `work` as its limit; if it ends without a proof, by further descents.
     """
-    if problem.devices == 1:
-        cost = problem.total(start)
-        return Placement(start, cost, cost)
-    bound, cut = lower_bound(problem, start)
-    best = _least(problem, start, _candidates(problem, start, cut))
-    if problem.overhead.any() and len(start) <= MOST_NODES_DESCENT:
-        best = improved(problem, best)
+    low = lower_bound(problem, start)
+    bound = low.seconds
+    best = _least(problem, start, low.labels)
     cost = problem.total(best)
-    if work > 0 and len(start) <= MOST_NODES_EXACT and bound < cost * (1 - 1e-9):
-        solution = exact.solve(problem, best, bound, work)
-        if solution is not None:
-            bound = solution.bound
-            best = _least(problem, best, [solution.labels])
-            cost = problem.total(best)
-        if problem.overhead.any() and bound < cost * (1 - 1e-9) < np.inf:
+    if bound < cost * (1 - CLOSE):
+        best = _least(problem, best, _candidates(problem, start, best))
+        if problem.overhead.any() and len(start) <= MOST_NODES_DESCENT:
+            best, _ = improved(problem, best)
+        cost = problem.total(best)
+    if work > 0 and len(start) <= MOST_NODES_EXACT and bound < cost * (1 - CLOSE):
+        guide = low.relaxed or relaxed(problem, best)
+        solution = exact.solve(problem, best, bound, work, guide)
+        bound = solution.bound
+        best = _least(problem, best, [solution.labels])
+        cost = problem.total(best)
+        if problem.overhead.any() and bound < cost * (1 - CLOSE) < np.inf:
             best = restarted(problem, start, best)
             cost = problem.total(best)
-    return Placement(best, cost, min(bound, cost))
+    return Placement(best, cost, cost if bound >= cost * (1 - CLOSE) else bound)
 
 
-def lower_bound(problem: Problem, start: Labels) -> tuple[float, Labels | None]:
-    """Seconds that no placement is faster than if memory is unlimited, and the labels of the cut that has that cost.
+def lower_bound(problem: Problem, start: Labels, share: float = 1.0) -> Bound:
+    """A lower bound of all placements.
 
-    With two devices the minimum cut, which counts each used device's overhead once. With more, the largest of the
-    minimum cuts between one device and the best of all others, without labels.
+    With two devices the minimum cut, which counts each used device's overhead once, or the relaxation if it is higher.
+    With more the relaxation; `share` is that of its usual work.
     """
+    able = np.isfinite(problem.seconds)
+    if (able.sum(axis=1) == 1).all():
+        return Bound(_least_of_only_choice(problem, able.argmax(axis=1)), [start], None)
+    cut: list[Labels] = []
+    seconds = -np.inf
     if problem.devices == 2:
-        labels = swap(problem, start, 0, 1)
-        return problem.placed(labels) + problem.used_overhead(labels), labels
-    sides = [problem.against_rest(device) for device in range(problem.devices)]
-    return max(lower_bound(p, (start != device).astype(np.int64))[0] for device, p in enumerate(sides)), None
+        cut = [swap(problem, start, 0, 1)]
+        seconds = problem.placed(cut[0]) + problem.used_overhead(cut[0])
+        if not problem.overhead.any():
+            return Bound(seconds, cut, None)
+    found = relaxed(problem, cut[0] if cut else start, share=share)
+    return Bound(max(seconds, found.bound), [*cut, *found.labels], found)
 
 
-def _candidates(problem: Problem, start: Labels, cut: Labels | None) -> Iterable[Labels]:
+def _least_of_only_choice(problem: Problem, labels: Labels) -> float:
+    """A lower bound if each node can run on one device only: the order of the partitions alone is to be found."""
+    placed = problem.placed(labels)
+    if not problem.overhead.any() or np.isinf(placed):
+        return placed
+    return placed + cheapest_turns(problem.edges, labels, problem.overhead, EXACT_WORK)[2]
+
+
+def _candidates(problem: Problem, start: Labels, best: Labels) -> Iterator[Labels]:
     crossings: tuple[float, ...] = CROSSINGS if problem.overhead.any() else CROSSINGS[:1]
     if len(start) > MOST_NODES_DESCENT:
-        crossings = crossings[:: len(CROSSINGS) - 2]
+        crossings = crossings[1::2]
     for crossing in crossings:
-        found = cut if cut is not None and not crossing else swap_all(problem, start, crossing)
+        if problem.devices == 2:
+            found = swap(problem, start, 0, 1, crossing)
+        else:
+            found = labels_at(problem, crossing)
+            if len(start) <= MOST_NODES_DESCENT:
+                found = swap_all(problem, found, crossing)
         yield found
         if not problem.fits(found):
             yield from least_within_memory(problem, start, crossing)
+    if problem.devices > 2 and len(start) <= MOST_NODES_DESCENT:
+        yield swap_all(problem, best, CROSSINGS[1])
     for device in range(problem.devices):
         yield np.where(np.isinf(problem.seconds[:, device]), start, device)
 

@@ -5,22 +5,32 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 
 
-def project(folder: Path) -> dict[str, object]:
-    data: dict[str, object] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return data
+def project(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def test_both_distributions_have_one_version_and_heterocc_needs_exactly_that_runtime() -> None:
-    heterocc, runtime = project(ROOT), project(ROOT / "packaging" / "runtime")
-    assert heterocc["version"] == runtime["version"]
-    needs = heterocc["dependencies"]
-    assert isinstance(needs, list) and f"heterocc-runtime=={runtime['version']}" in needs
+HETEROCC, RUNTIME = project(ROOT), project(ROOT / "packaging" / "runtime")
+
+
+def test_heterocc_contains_the_runtime_and_never_asks_an_index_for_it() -> None:
+    assert HETEROCC["version"] == RUNTIME["version"]
+    needs = [*HETEROCC["dependencies"], *(n for names in HETEROCC["optional-dependencies"].values() for n in names)]
+    assert not [n for n in needs if n.startswith("heterocc-runtime")]
+    assert HETEROCC["scripts"].items() >= RUNTIME["scripts"].items()
+    assert HETEROCC["entry-points"].items() >= RUNTIME["entry-points"].items()
+
+
+@pytest.mark.parametrize("extra", ["sign", "serve", "ray"])
+def test_an_extra_of_the_runtime_has_the_same_packages_in_both_distributions(extra: str) -> None:
+    needs, alone = (d["optional-dependencies"][extra] for d in (HETEROCC, RUNTIME))
+    assert needs == [n.replace("heterocc-runtime[", "heterocc[") for n in alone]
 
 
 @pytest.mark.slow

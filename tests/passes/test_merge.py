@@ -11,6 +11,7 @@ from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.estimate import node_seconds, transfer_seconds
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
+from heterocc.passes.native.calls import cheapest_turns
 from heterocc.passes.placement import overfull
 from heterocc.passes.plan import Partition, Plan
 from heterocc.passes.schedule import fewest_turns
@@ -131,33 +132,28 @@ def test_what_was_not_placed_is_merged_like_a_device() -> None:
     assert Merge().run(plan) == plan
 
 
-def contracted(plan: Plan) -> schedule._Blocks:
+def turns_of(plan: Plan, work: int) -> tuple[list[int], float, float]:
+    """The turn of each node, their number and a lower bound of it, by the search that more than two devices need."""
     devices = [d.name for d in plan.machine.devices]
-    labels = [devices.index(plan.device_of[n.name]) for n in plan.graph.nodes]
-    return schedule._contract(plan.graph.sources, labels, [1] * len(devices))
+    labels = np.array([devices.index(plan.device_of[n.name]) for n in plan.graph.nodes])
+    sources, readers = plan.graph.edges
+    first = np.searchsorted(readers, np.arange(len(labels) + 1)).astype(np.int64)
+    turns, cost, proven = cheapest_turns((first, sources), labels, np.ones(len(devices)), work)
+    return turns.tolist(), cost, proven
 
 
 @given(plans(max_nodes=10))
-def test_the_beam_search_also_covers_the_graph(plan: Plan) -> None:
-    blocks = contracted(plan)
-    sequence = schedule._beam(blocks, schedule._tails(blocks))
-    turns = schedule._play(blocks, sequence)
-    assert fewest_partitions(plan) <= len(sequence)
-    for position, node in enumerate(plan.graph.nodes):
-        turn = turns[blocks.block_of[position]]
-        assert sequence[turn] == blocks.colour[blocks.block_of[position]]
-        for value in node.inputs:
-            if value in plan.graph.producer:
-                source = [n.name for n in plan.graph.nodes].index(plan.graph.producer[value])
-                assert turns[blocks.block_of[source]] <= turn
-
-
-@given(plans(max_nodes=8))
 @example(chain("cgcgvc"))
-def test_the_bound_never_exceeds_the_answer(plan: Plan) -> None:
-    blocks = contracted(plan)
-    start = schedule._start(blocks)
-    assert schedule._bound(start, schedule._tails(blocks), blocks.weights) <= fewest_partitions(plan)
+def test_any_limit_on_work_gives_turns_in_which_the_graph_can_run(plan: Plan) -> None:
+    least = fewest_partitions(plan)
+    for work in (0, 40, schedule.EXACT_WORK):
+        turns, cost, proven = turns_of(plan, work)
+        assert proven <= least <= cost == max(turns) + 1 and set(turns) == set(range(max(turns) + 1))
+        device_at: dict[int, str] = {}
+        for turn, node, sources in zip(turns, plan.graph.nodes, plan.graph.sources, strict=True):
+            assert device_at.setdefault(turn, plan.device_of[node.name]) == plan.device_of[node.name]
+            assert all(turns[source] <= turn for source in sources)
+    assert proven == cost == least
 
 
 def test_the_search_falls_back_when_its_work_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:

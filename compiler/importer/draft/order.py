@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx
 
 from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.depth_first import depth_first
 from heterocc.compiler.importer.draft.draft import bodies, reads, set_nodes
 
 _SHOWN = 8
@@ -31,18 +32,9 @@ def sort_nodes(graph: onnx.GraphProto, where: str) -> None:
 
 def _order(graph: onnx.GraphProto, needs: Sequence[Sequence[int]], where: str) -> list[int]:
     """Indices of the nodes in order: nodes that are too late are moved to just before their first reader."""
-    import networkx as nx  # here: it takes 0.1 s, and the nodes of most models are in order
-
-    links = nx.DiGraph()
-    links.add_nodes_from(range(len(needs)))
-    links.add_edges_from((index, source) for index, sources in enumerate(needs) for source in sources)
-    order = list(nx.dfs_postorder_nodes(links))
-    place = {index: position for position, index in enumerate(order)}
-    # After a depth-first search, an edge to a node that is finished later closes a cycle.
-    closing = next(((index, source) for index, source in links.edges if place[source] >= place[index]), None)
-    if closing is not None:
-        index, source = closing
-        cycle = nx.shortest_path(links, source, index)[::-1]
+    order, cycle = depth_first(range(len(needs)), needs.__getitem__)
+    if cycle:
+        cycle.reverse()  # from writers to readers
         first = cycle.index(min(cycle))
         names = [graph.node[i].name or graph.node[i].op_type for i in cycle[first:] + cycle[:first]]
         raise InvalidGraphError(

@@ -8,6 +8,7 @@ import onnx
 from onnx import helper, inliner
 
 from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.depth_first import depth_first
 from heterocc.compiler.importer.draft.draft import Draft, bodies, graphs_of, nodes_of, reads, set_nodes, tensor_type
 from heterocc.compiler.importer.draft.names import Namer, rename_values
 from heterocc.compiler.importer.draft.order import cycle_text, sort_nodes
@@ -40,7 +41,10 @@ _MAX_DEPTH = 200
 _MAX_NODES = 1_000_000
 """The limit on the nodes that all calls together expand to; a few nested functions can exceed any number."""
 
-_MAIN = ("",)
+_Key = tuple[str, str]
+"""The domain and name of a function."""
+
+_MAIN = ("", "")
 """The key of the main graph; keys of functions are pairs of domain and name."""
 
 
@@ -85,24 +89,19 @@ def _settle_operator_sets(draft: Draft) -> None:
 
 def _check_size(draft: Draft, where: str) -> None:
     """Raise InvalidGraphError for recursion, which ONNX forbids, and for functions that expand to too many nodes."""
-    import networkx as nx  # here: it takes 0.1 s, and most models have no functions
-
-    nodes: dict[tuple[str, ...], Iterable[onnx.NodeProto]] = {_MAIN: draft.graph.node}
+    nodes: dict[_Key, Iterable[onnx.NodeProto]] = {_MAIN: draft.graph.node}
     nodes.update(((f.domain, f.name), f.node) for f in draft.model.functions)
-    operators = {key: [(n.domain, n.op_type) for n in nodes_of(found)] for key, found in nodes.items()}
-    calls = nx.DiGraph()
-    calls.add_nodes_from(nodes)
-    calls.add_edges_from((key, called) for key, found in operators.items() for called in found if called in nodes)
-    try:
-        cycle = [caller for caller, _ in nx.find_cycle(calls, _MAIN)]
-    except nx.NetworkXNoCycle:
-        pass
-    else:
+    operators: dict[_Key, list[_Key]] = {
+        key: [(n.domain, n.op_type) for n in nodes_of(found)] for key, found in nodes.items()
+    }
+    calls = {key: list(dict.fromkeys(c for c in found if c in nodes)) for key, found in operators.items()}
+    order, cycle = depth_first([_MAIN], calls.__getitem__)
+    if cycle:
         names = [name for _, name in cycle]
         raise InvalidGraphError(f"function '{names[0]}' calls itself: {cycle_text(names)}", where=where)
-    sizes: dict[tuple[str, ...], int] = {}
-    levels: dict[tuple[str, ...], int] = {}
-    for key in nx.dfs_postorder_nodes(calls, _MAIN):
+    sizes: dict[_Key, int] = {}
+    levels: dict[_Key, int] = {}
+    for key in order:
         sizes[key] = sum(sizes.get(called, 1) for called in operators[key])
         levels[key] = 1 + max((levels[called] for called in calls[key]), default=0)
     if levels[_MAIN] - 1 > _MAX_DEPTH:

@@ -2,7 +2,7 @@
 
 Usage: python -m tests.compiler.placement.highs [--graphs 6] [--seconds 60] [--nodes 200] [--launches 10 20]
 
-HiGHS is the one in OR-Tools. Prints the cost of `optimal`, its lower bound, and HiGHS's best plan and bound for each
+Prints the cost of `optimal`, its lower bound, and HiGHS's best plan and bound for each
 graph and time of a launch, in microseconds.
 """
 
@@ -14,7 +14,7 @@ import math
 import random
 from typing import Any
 
-from ortools.linear_solver import pywraplp
+import highspy
 
 from heterocc.compiler.placement.cost_table import CostTable, place_by_table
 from heterocc.passes.base import policy_pipeline
@@ -54,49 +54,49 @@ class Programme:
     """
 
     def __init__(self, graph: Graph, table: dict[str, Any]) -> None:
-        self.solver: Any = pywraplp.Solver.CreateSolver("HIGHS")
+        self.solver: Any = highspy.Highs()
+        self.solver.silent()
         self.costs: list[Any] = []
         on = [[self._chosen(table["node_us"][n.name].get(d)) for d in table["devices"]] for n in graph.nodes]
         for row in on:
-            self.solver.Add(sum(row) == 1)
+            self.solver.addConstr(sum(row) == 1)
         for value in sorted({v for n in graph.nodes for v in n.inputs if graph.writers[v] >= 0}):
             for a, b in itertools.permutations(range(2)):
                 link = table["link"][f"{table['devices'][a]}->{table['devices'][b]}"]
-                sent = self.solver.NumVar(0, 1, "")
+                sent = self.solver.addVariable(0, 1)
                 self.costs.append((link["latency_us"] + graph.values[value].nbytes / link["gb_per_s"] / 1e3) * sent)
                 for reader in graph.consumers[value]:
-                    self.solver.Add(sent >= on[graph.writers[value]][a] + on[graph.position[reader]][b] - 1)
+                    self.solver.addConstr(sent >= on[graph.writers[value]][a] + on[graph.position[reader]][b] - 1)
         if any(table["launch_us"].values()):
             self._add_launches(graph, on, [table["launch_us"][d] for d in table["devices"]])
 
     def _add_launches(self, graph: Graph, on: list[list[Any]], launch: list[float]) -> None:
-        before = [self.solver.NumVar(0, len(on), "") for _ in on]
-        of_a, of_b = (self.solver.NumVar(0, len(on), "") for _ in range(2))
+        before = [self.solver.addVariable(0, len(on)) for _ in on]
+        of_a, of_b = (self.solver.addVariable(0, len(on)) for _ in range(2))
         begins_with_b = self._chosen(0.0)
         for node, sources in enumerate(graph.sources):
             for source in sources:
-                self.solver.Add(before[node] >= before[source])
-                self.solver.Add(before[node] >= before[source] + on[source][1] - on[node][1])
-            self.solver.Add(of_a >= before[node] + 1 - begins_with_b)
-            self.solver.Add(of_b >= before[node] + on[node][1])
-            self.solver.Add(begins_with_b <= before[node] + on[node][1])
+                self.solver.addConstr(before[node] >= before[source])
+                self.solver.addConstr(before[node] >= before[source] + on[source][1] - on[node][1])
+            self.solver.addConstr(of_a >= before[node] + 1 - begins_with_b)
+            self.solver.addConstr(of_b >= before[node] + on[node][1])
+            self.solver.addConstr(begins_with_b <= before[node] + on[node][1])
         self.costs += [launch[0] * of_a, launch[1] * of_b]
 
     def _chosen(self, cost: float | None) -> Any:
         """A variable of 0 or 1 with a cost; always 0 without one."""
-        variable = self.solver.IntVar(0, 0 if cost is None else 1, "")
+        variable = self.solver.addIntegral(0, 0 if cost is None else 1)
         if cost:
             self.costs.append(cost * variable)
         return variable
 
     def solve(self, seconds: float) -> tuple[float, float]:
         """The cost of the best plan found (infinite if none was), and a lower bound."""
-        self.solver.Minimize(sum(self.costs))
-        self.solver.SetTimeLimit(int(seconds * 1000))
-        status = self.solver.Solve()
-        if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
-            return math.inf, 0.0
-        return self.solver.Objective().Value(), self.solver.Objective().BestBound()
+        self.solver.setOptionValue("time_limit", seconds)
+        self.solver.minimize(sum(self.costs))
+        info = self.solver.getInfo()
+        found = info.primal_solution_status == highspy.kSolutionStatusFeasible
+        return info.objective_function_value if found else math.inf, info.mip_dual_bound
 
 
 def compare(seed: int, count: int, launch: float, seconds: float) -> tuple[float, float, float, float]:

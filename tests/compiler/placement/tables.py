@@ -26,11 +26,11 @@ OBJECTIVES = ("overlap", "throughput", "transfers", "memory")
 OBJECTIVES_EVERY = 4
 
 
-def random_table(seed: int, most_nodes: int = 12) -> tuple[Graph, dict[str, Any]]:
-    """A graph and a table for two or three devices."""
+def random_table(seed: int, most_nodes: int = 12, devices_count: int | None = None) -> tuple[Graph, dict[str, Any]]:
+    """A graph and a table for two or three devices, or as many as given."""
     rng = random.Random(seed)
     count = rng.choice([1, 2, 3, *range(4, most_nodes + 1)]) if most_nodes > 3 else most_nodes
-    devices = "ABC"[: rng.choice([2, 3])]
+    devices = "ABCDE"[: devices_count or rng.choice([2, 3])]
     graph = _graph(rng, count)
     zero, launches = rng.random() < 0.15, rng.choice([0, 1, 5, 40, 500])
     rows = {
@@ -195,9 +195,9 @@ class Everything:
             assert limit is None or self.held(labels, device)[0] <= limit, "memory"
 
 
-def check(seed: int, most_nodes: int = 12) -> tuple[int, int]:
+def check(seed: int, most_nodes: int = 12, devices: int | None = None) -> tuple[int, int]:
     """Place a random graph by every policy; the numbers of plans and of errors. AssertionError for a fault."""
-    graph, data = random_table(seed, most_nodes)
+    graph, data = random_table(seed, most_nodes, devices)
     every, table = Everything(graph, data), CostTable.model_validate(data)
     least = every.least()
     costs: dict[str, float] = {}

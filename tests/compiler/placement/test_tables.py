@@ -14,6 +14,20 @@ def test_every_policy_places_hard_tables_and_the_optimal_one_costs_least() -> No
     assert sum(check(seed, 5)[0] for seed in range(30)) > 60
 
 
+@pytest.mark.parametrize(("devices", "nodes", "seeds"), [(3, 6, 12), (4, 5, 12), (5, 4, 6)])
+def test_the_optimal_plan_of_several_devices_costs_least_of_all(devices: int, nodes: int, seeds: int) -> None:
+    for seed in range(seeds):
+        check(seed, nodes, devices)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("devices", "nodes"), [(3, 9), (4, 8), (5, 6)])
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_the_optimal_plan_of_several_devices_costs_least_in_many_cases(devices: int, nodes: int, first: int) -> None:
+    for seed in range(first, first + 20):
+        check(seed, nodes, devices)
+
+
 @pytest.mark.parametrize("seed", [50006, 50248, 61124])
 def test_a_first_placement_that_needs_a_missing_link_is_no_failure_of_the_search(seed: int) -> None:
     # Faults of `latency` and `throughput`: the cost at hand was infinite, from which the programme takes its size.

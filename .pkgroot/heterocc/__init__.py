@@ -1,0 +1,1 @@
+../../package/heterocc/__init__.py

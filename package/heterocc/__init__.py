@@ -1,0 +1,1 @@
+"""heterocc: an ahead-of-time compiler for ONNX models, and the runtime of what it compiles."""
