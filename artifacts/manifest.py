@@ -91,7 +91,8 @@ class TensorSpec(Record):
 class ModelInfo(Record):
     """The source model: its file name without folder, SHA-256, opsets by domain, inputs and outputs in model order.
 
-    `classes` are names of classes, by output: the output has their numbers, or a column for each of them.
+    `classes` are names of classes, by output: the output has their numbers, or a column for each of them. `defaults`
+    are the members with the values of inputs that a run may leave out, by input.
     """
 
     name: str
@@ -100,6 +101,7 @@ class ModelInfo(Record):
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     classes: dict[Name, tuple[str | int, ...]] = {}
+    defaults: dict[Name, MemberName] = {}
 
 
 class Member(Record):
@@ -330,7 +332,7 @@ class Manifest(Record):
         """The JSON of the member `manifest.json`. Fields of later versions are left out if they are empty."""
         data = self.model_dump(mode="json")
         _leave_out(data, "faults", "goldens")
-        _leave_out(data["model"], "classes")
+        _leave_out(data["model"], "classes", "defaults")
         specs = [*data["model"]["inputs"], *data["model"]["outputs"]]
         for spec in (*specs, *(value for variant in data["variants"] for value in variant["values"])):
             if spec["elements"] is None:

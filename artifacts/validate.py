@@ -112,6 +112,7 @@ def check_manifest(manifest: Manifest, members: Mapping[str, int]) -> None:
     for variant in manifest.variants:
         _check_variant(manifest, variant, files)
     _check_golden(manifest, files)
+    _check_defaults(manifest, files)
     problem = check_dynamic(manifest)
     if problem is not None:
         _fail(problem)
@@ -317,6 +318,15 @@ def _write(ready: set[int], new: Iterable[int], variant: Variant, where: str) ->
         if index in ready:
             _fail(f"{where}: {variant.values[index].name[:80]!r} is written twice")
         ready.add(index)
+
+
+def _check_defaults(manifest: Manifest, files: set[str]) -> None:
+    names = {t.name for t in manifest.model.inputs}
+    for name, member in manifest.model.defaults.items():
+        if name not in names:
+            _fail(f"the default of {name[:80]!r} is not for an input of the model")
+        if member not in files:
+            _fail(f"default member {member!r} is not in the bundle")
 
 
 def _check_golden(manifest: Manifest, files: set[str]) -> None:

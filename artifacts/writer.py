@@ -256,7 +256,7 @@ def _version(manifest: Manifest) -> Version:
         return Version(major=STEPPED[0], minor=STEPPED[1])
     if any(variant.rooms for variant in manifest.variants):
         return Version(major=ROOMY[0], minor=ROOMY[1])
-    later = 1 if manifest.model.classes else 0
+    later = 1 if manifest.model.classes or manifest.model.defaults else 0
     if is_dynamic(manifest):
         return Version(major=DYNAMIC[0], minor=DYNAMIC[1] + later)
     major, minor = ARRANGED if layouts else PLAIN

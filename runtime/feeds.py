@@ -218,10 +218,12 @@ class InputCheck:
 class FeedCheck:
     """Checks a feed: all inputs are present, all names are known, and all dtypes and shapes are correct."""
 
-    __slots__ = ("_expected", "_ties", "checks", "names", "where")
+    __slots__ = ("_defaults", "_expected", "_ties", "checks", "names", "where")
 
-    def __init__(self, infos: Sequence[TensorInfo], where: str) -> None:
+    def __init__(self, infos: Sequence[TensorInfo], where: str, defaults: Mapping[str, Any] | None = None) -> None:
+        """`defaults` are the values of inputs that a feed may leave out."""
         self.where = where
+        self._defaults = dict(defaults or {})
         self.names = tuple(i.name for i in infos)
         self.checks = tuple(InputCheck(i, where) for i in infos)
         self._expected = tuple((c.info.name, c.dtype, c.shape) for c in self.checks)
@@ -250,6 +252,8 @@ class FeedCheck:
                 where=self.where,
                 hint="session.run({" + ", ".join(f"'{n}': array" for n in self.names[:3]) + "})",
             )
+        if self._defaults:
+            feed = {**self._defaults, **feed}
         if len(feed) != len(self.names):
             self._refuse_names(feed)
         try:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heterocc.artifacts.bundle import Bundle
-from heterocc.artifacts.errors import FeedError, UsageError
+from heterocc.artifacts.errors import BundleError, FeedError, UsageError
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime import forks
 from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.loaded_code import close_unloaded
-from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
+from heterocc.runtime.feeds import Array, FeedCheck, InputCheck, TensorInfo, check_out, nearest
 from heterocc.runtime.select.opening import Opened
 from heterocc.runtime.select.select import labels
 from heterocc.runtime.shapes import Ready, ShapeVariants, named
@@ -19,6 +19,18 @@ from heterocc.runtime.sizes import input_places
 
 Feed = Mapping[str, Any]
 Results = dict[str, Any]
+
+
+def _defaults(bundle: Bundle, infos: Sequence[TensorInfo]) -> dict[str, Any]:
+    """The values of inputs that a run may leave out. Raises BundleError if one is not of the input's type."""
+    found = {}
+    for name, member in bundle.manifest.model.defaults.items():
+        check = InputCheck(next(info for info in infos if info.name == name), bundle.path)
+        try:
+            found[name] = check(bundle.array(member).copy())
+        except FeedError as error:
+            raise BundleError(f"the default of {error.message}", where=bundle.path) from error
+    return found
 
 
 class Loaded:
@@ -47,7 +59,7 @@ class Loaded:
         self._names = tuple(t.name for t in model.outputs)
         self._every = range(len(self._names))
         self._name = self._names[0] if len(self._names) == 1 else None
-        self._check = FeedCheck(self.inputs, bundle.path)
+        self._check = FeedCheck(self.inputs, bundle.path, _defaults(bundle, self.inputs))
         self._shapes: ShapeVariants | None = None
         if len(self.variants) > 1:
             self._shapes = ShapeVariants(bundle, first, self.inputs, profile=profile)

@@ -134,6 +134,10 @@ def pack(
                 inputs=inputs,
                 outputs=outputs,
                 classes=dict(model.classes),
+                defaults={
+                    model.sources[name]: writer.add_array(f"defaults/{number}.npy", array)
+                    for number, (name, array) in enumerate(sorted(model.defaults.items()))
+                },
             ),
             variants=records,
             golden=stored[0] if stored else None,

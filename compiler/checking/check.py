@@ -290,7 +290,7 @@ class Checker:
 
     def _plain(self) -> ImportedModel:
         """The model with internal names only, because values between partitions have no user-visible names."""
-        return replace(self._model, sources={}, dimensions={})
+        return replace(self._model, sources={}, dimensions={}, defaults={})
 
     def _bundle(self, job: PartitionJob, lowered: LoweredPartition) -> AbstractContextManager[Path]:
         return self._packed([Piece(job, lowered)], job.inputs, job.outputs)

@@ -22,12 +22,17 @@ def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -
     """
     values = {name: model.sample(name) for name in model.graph.inputs}
     if path is None:
-        return draw_inputs(model.proto, values, model.weights, seed, sources=model.sources, way=way)
+        drawn = {name: value for name, value in values.items() if name not in model.defaults}
+        found = draw_inputs(model.proto, drawn, model.weights, seed, sources=model.sources, way=way)
+        return {name: model.defaults[name] if name in model.defaults else found[name] for name in values}
     types = [(model.sources.get(name, name), value.dtype) for name, value in values.items()]
     given = gathered(types, read_npz(path))
     feed: dict[str, Any] = {}
     for name, value in values.items():
         source = model.sources.get(name, name)
+        if source not in given and name in model.defaults:
+            feed[name] = model.defaults[name]
+            continue
         if source not in given:
             raise FeedError(
                 f"input '{source}' is missing", where=str(path), hint=f"it has: {', '.join(given) or 'none'}"

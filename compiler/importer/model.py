@@ -40,6 +40,7 @@ class ImportedModel:
     which memory of GPUs is planned; without them GPUs run no node with a dynamic dimension. `contents` are the
     integers that nodes compute from shapes, if `at` fixed all sizes. `classes` are the names of classes that
     outputs have numbers of, or columns for, by the model's own names.
+    `defaults` are the values of inputs that a run may leave out.
     `digests` has the digests of `weights` that were computed. `given` is the model before the import.
     """
 
@@ -58,6 +59,7 @@ class ImportedModel:
     planned: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     classes: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
     contents: Mapping[str, Contents] = field(default_factory=dict)
+    defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
     digests: Digests = field(default_factory=Digests, compare=False)
     given: GivenModel | None = field(default=None, compare=False, repr=False)
 

@@ -197,6 +197,7 @@ def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
     rename_values(draft.graph, values, lambda name: namer.give(name, "v"))
     nodes = rename_nodes(draft.graph, namer)
     draft.weights = {values[name]: array for name, array in draft.weights.items()}
+    draft.defaults = {values[name]: array for name, array in draft.defaults.items()}
     draft.origins = {nodes[name]: original for name, original in draft.origins.items() if name in nodes}
     draft.affinity = {nodes[name]: device for name, device in draft.affinity.items() if name in nodes}
     return {new: name for name, new in values.items()}, namer
@@ -236,6 +237,7 @@ def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenMode
         notes=tuple(draft.notes),
         loose=loose,
         symbols=draft.symbols,
+        defaults=MappingProxyType(draft.defaults),
         given=given.renamed(MappingProxyType(names)),
     )
 

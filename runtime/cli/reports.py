@@ -115,7 +115,8 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
     for label, specs in (("input", manifest.model.inputs), ("output", manifest.model.outputs)):
         for place, spec in enumerate(specs):
             sizes = _sizes(manifest, place) if label == "input" else ""
-            print_line(f"{label:<9} {spec.name}: {spec_text(spec)}{sizes}")
+            optional = " (may be left out)" if label == "input" and spec.name in manifest.model.defaults else ""
+            print_line(f"{label:<9} {spec.name}: {spec_text(spec)}{sizes}{optional}")
     for name, classes in manifest.model.classes.items():
         shown = ", ".join(map(str, classes[:_MOST_CLASSES])) + (", …" if len(classes) > _MOST_CLASSES else "")
         print_line(f"classes   {name}: {shown}")

@@ -166,7 +166,7 @@ def check_request(served: Served, request: Request) -> int:
             _refuse(f"input '{name}' has the shape {shown(str(list(given.shape)))}, which no array can have")
         total += decoded_bytes(given.datatype, given.shape, given.size)
     for name in served.inputs:
-        if name not in seen:
+        if name not in seen and name not in served.session.bundle.manifest.model.defaults:
             _refuse(f"input '{name}' is missing", f"the model's inputs: {', '.join(served.inputs)}")
     _wanted(served, request)
     return total if served.line.batching is None else 2 * total

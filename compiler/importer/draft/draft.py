@@ -44,7 +44,8 @@ class Draft:
     `notes` are sentences for the user about unexpected steps of the import. `settled` are fingerprints of
     bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
     `budget` limits the computation of constants. `lent` are the constants of a body that belong to an outer graph.
-    `symbols` are the model's named dimensions; None if all sizes are fixed.
+    `symbols` are the model's named dimensions; None if all sizes are fixed. `defaults` are the values of inputs that a
+    run may leave out.
     """
 
     model: onnx.ModelProto
@@ -57,6 +58,7 @@ class Draft:
     budget: Budget = field(default_factory=Budget)
     lent: frozenset[str] = frozenset()
     symbols: Symbols | None = None
+    defaults: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def graph(self) -> onnx.GraphProto:

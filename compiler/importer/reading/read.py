@@ -13,12 +13,15 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, to_array
 from heterocc.compiler.importer.draft.order import sort_nodes
 from heterocc.compiler.importer.onnx_tools.checker import check
+from heterocc.compiler.importer.reading.defaults import take_defaults
 from heterocc.compiler.importer.reading.external_data import ExternalData
 from heterocc.compiler.importer.reading.parse import parse_apart
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.importer.reading.sparse import dense, settle_sparse
 from heterocc.compiler.importer.reading.tensors import settle_tensors
 
+_REPLACEABLE = 4
+"""The first IR version in which runs may replace initializers; before, all of them are listed as inputs."""
 _IR_VERSION = 10
 """The IR version of every draft.
 
@@ -46,6 +49,7 @@ def read_model(source: ModelSource) -> tuple[Draft, Callable[[], str]]:
     if _is_training(model):
         raise InvalidGraphError("the model holds a training step", where=where, hint="export it for inference")
     del model.training_info[:]
+    replaceable = model.ir_version >= _REPLACEABLE
     model.ir_version = _IR_VERSION
     _normalise_domains(model)
     for graph in graphs_of(model.graph):
@@ -53,6 +57,9 @@ def read_model(source: ModelSource) -> tuple[Draft, Callable[[], str]]:
     external = ExternalData(path, placed=source.placed, inside=parsed.inside)
     draft = Draft(model, {})
     _take_constants(draft, external, where)
+    if replaceable:
+        draft.defaults = take_defaults(draft)
+    keep(draft.graph.input, lambda i: i.name not in draft.weights)
     _drop_repeated_outputs(draft)
     sort_nodes(draft.graph, where)
     check(draft, where)
@@ -109,8 +116,6 @@ def _take_constants(draft: Draft, external: ExternalData, where: str) -> None:
         values, indices = _load(sparse.values, external, where), _load(sparse.indices, external, where)
         draft.weights[name] = dense(sparse, values, indices, where)
     del graph.sparse_initializer[:]
-    # before IR version 4 every initializer was listed as an input too
-    keep(graph.input, lambda i: i.name not in draft.weights)
     settle_tensors(draft.model, external, where)
     settle_sparse(draft.model, where)
 

@@ -1,0 +1,64 @@
+"""Initializers that the model lists as inputs, too: the values of inputs that a run may leave out.
+
+ONNX Runtime lets a run replace them, from IR version 4 on. But some exporters list every weight, which nobody
+replaces, and code for inputs is slower than code for constants: nothing is folded, and no weight is packed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from heterocc.compiler.importer.draft.draft import Draft, bodies, reads
+
+MOST_BYTES = 1 << 20
+"""The most bytes of initializers that become inputs in a model that lists all of its initializers."""
+
+_SHAPING = frozenset(
+    "BatchNormalization CenterCropPad ConstantOfShape CumSum DequantizeLinear Dropout Expand OneHot Pad QLinearConv "
+    "QLinearMatMul QuantizeLinear Range ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape "
+    "Resize RoiAlign Slice Split Squeeze Tile TopK Trilu Unsqueeze Upsample".split()
+)
+"""Operators with inputs that determine shapes, or that code needs to be constant."""
+
+
+def take_defaults(draft: Draft) -> dict[str, np.ndarray]:
+    """Take the initializers that are inputs of the bundle from the weights; the others stay constants, with a note."""
+    listed = [i.name for i in draft.graph.input if i.name in draft.weights]
+    intended = len(listed) < len(draft.weights)
+    held = _held(draft)
+    found = {name: draft.weights[name] for name in listed if name not in held}
+    if not intended and sum(draft.weights[name].nbytes for name in listed) > MOST_BYTES:
+        found = {}
+    for name in found:
+        del draft.weights[name]
+    left = [name for name in listed if name not in found]
+    if left:
+        more = len(left) - 1
+        others = f" and {more} other{'s' if more > 1 else ''}" if more else ""
+        stay = "stay constant" if more else "stays constant"
+        draft.notes.append(
+            f"'{left[0]}'{others} {stay}: the model lists them as inputs with initial values, which no run of the "
+            "bundle replaces"
+        )
+    return found
+
+
+def _held(draft: Draft) -> set[str]:
+    """The values that stay constant: those that determine shapes, and those that are read in branches and bodies."""
+    held = {name for name, array in draft.weights.items() if array.dtype == object}
+    for node in draft.graph.node:
+        if node.op_type in _SHAPING:
+            held.update(node.input[1:])
+        for body in bodies(node):
+            held |= _read_inside(body)
+    return held
+
+
+def _read_inside(body: onnx.GraphProto) -> set[str]:
+    found = {o.name for o in body.output}
+    for node in body.node:
+        found.update(reads(node))
+        for inner in bodies(node):
+            found |= _read_inside(inner)
+    return found

@@ -1,0 +1,98 @@
+"""Initializers that the model lists as inputs, too, may be left out of a run or replaced, as in ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+from heterocc.artifacts.errors import FeedError
+from heterocc.compiler import compile_model
+from heterocc.compiler.cli.main import app
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.reading import defaults
+from heterocc.runtime import load
+from tests.compiler.onnx_build import branch, model, node, noise, value
+from tests.reference import reference_session
+
+X = noise(4, 8)
+GEMM = [node("Gemm", "x w b", "g"), node("Relu", "g", "y")]
+WEIGHTS = {"w": noise(8, 3, seed=1), "b": noise(3, seed=2)}
+
+
+def listing(proto: onnx.ModelProto, *names: str) -> onnx.ModelProto:
+    """The model with the initializers of these names among its inputs."""
+    shapes = {t.name: (t.data_type, list(t.dims)) for t in proto.graph.initializer}
+    proto.graph.input.extend(onnx.helper.make_tensor_value_info(name, *shapes[name]) for name in names)
+    return proto
+
+
+@pytest.mark.parametrize("dims", [[4, 8], ["n", 8]], ids=["fixed", "dynamic"])
+@pytest.mark.parametrize("devices", ["CPU", "ORT", "CPU,ORT"])
+def test_a_run_may_leave_out_or_replace_each_of_them(tmp_path: Path, devices: str, dims: list[int | str]) -> None:
+    proto = listing(model(GEMM, [value("x", dims)], [value("y")], WEIGHTS, ir_version=8), "w", "b")
+    report = compile_model(proto, tmp_path / "m.hcb", devices=devices)
+    assert not any("stay constant" in note for note in report.notes)
+    feeds = [{"x": X}, {"x": X, "w": noise(8, 3, seed=5)}, {"x": X, "b": noise(3, seed=6)}, {"x": X}]
+    with load(tmp_path / "m.hcb") as session:
+        for feed in [*feeds, {**feeds[1], **feeds[2]}]:
+            (right,) = reference_session(proto).run(None, feed)
+            np.testing.assert_allclose(session.run(feed)["y"], right, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(session.run(["y"], feed)[0], right, rtol=1e-4, atol=1e-5)
+        with pytest.raises(FeedError, match="input 'x' is missing"):
+            session.run({"w": WEIGHTS["w"]})
+        with pytest.raises(FeedError, match="'w' must have shape"):
+            session.run({"x": X, "w": noise(3, 3)})
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path / "m.hcb")]).stdout
+    assert shown.count("may be left out") == 2 and "x: float32" in shown
+
+
+def test_integers_that_are_added_may_be_replaced(tmp_path: Path) -> None:
+    constants = {"k": np.array([1, 2], np.int64), "one": np.array(1, np.int64)}
+    nodes = [node("Add", "x k", "a"), node("Mul", "a one", "y")]
+    proto = listing(
+        model(nodes, [value("x", [2], onnx.TensorProto.INT64)], [value("y", None, 7)], constants, ir_version=8), "k"
+    )
+    compile_model(proto, tmp_path / "m.hcb", devices="CPU")
+    with load(tmp_path / "m.hcb") as session:
+        x = np.array([5, 6])
+        assert session.run({"x": x})["y"].tolist() == [6, 8]
+        assert session.run({"x": x, "k": np.array([10, 20])})["y"].tolist() == [15, 26]
+
+
+def test_before_ir_version_4_all_are_constants() -> None:
+    proto = listing(model(GEMM, [value("x", [4, 8])], [value("y")], WEIGHTS, opset=11, ir_version=3), "w", "b")
+    imported = import_model(proto)
+    assert len(imported.graph.inputs) == 1 and not imported.defaults
+
+
+def test_weights_of_an_exporter_that_lists_all_stay_constants_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(defaults, "MOST_BYTES", 64)
+    all_listed = listing(model(GEMM, [value("x", [4, 8])], [value("y")], WEIGHTS, ir_version=8), "w", "b")
+    imported = import_model(all_listed)
+    assert len(imported.graph.inputs) == 1
+    assert any(note.startswith("'w' and 1 other stay constant") for note in imported.notes)
+    one_listed = listing(model(GEMM, [value("x", [4, 8])], [value("y")], WEIGHTS, ir_version=8), "w")
+    assert len(import_model(one_listed).graph.inputs) == 2
+
+
+def test_what_determines_shapes_or_is_read_in_a_branch_stays_constant() -> None:
+    constants = {"shape": np.array([2, 16]), "c": np.array(True), "k": noise(16), "v": noise(16, seed=3)}
+    nodes = [
+        node("Reshape", "x shape", "r"),
+        node("Add", "r v", "a"),
+        node(
+            "If",
+            "c",
+            "y",
+            then_branch=branch("then", node("Add", "a k", "r1"), output="r1"),
+            else_branch=branch("else", node("Sub", "a k", "r2"), output="r2"),
+        ),
+    ]
+    proto = listing(model(nodes, [value("x", [4, 8])], [value("y")], constants, ir_version=8), "shape", "k", "v")
+    imported = import_model(proto)
+    assert [imported.sources[name] for name in imported.graph.inputs] == ["x", "v"]
+    assert any("'shape' and 1 other stay constant" in note for note in imported.notes)
