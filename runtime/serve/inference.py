@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import perf_counter_ns
 from typing import Any, Generic, NoReturn, TypeVar
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
@@ -12,6 +13,7 @@ from heterocc.runtime.serve.batches import Share, join, split
 from heterocc.runtime.serve.errors import RequestError
 from heterocc.runtime.serve.models import Served, Tensor
 from heterocc.runtime.serve.names import shown
+from heterocc.runtime.serve.statistics import Timing
 from heterocc.runtime.serve.tensors import decoded_bytes, fits, is_array_shape
 
 T = TypeVar("T")
@@ -83,16 +85,24 @@ class Work(Generic[T]):
     served: Served
     request: Request
     encode: Callable[[Sequence[Output]], T]
+    timing: Timing = field(default_factory=Timing)
 
     def __call__(self) -> T:
         """Decode, run and encode. Raises RequestError before anything runs, and the errors of `Session.run`."""
+        began = perf_counter_ns()
         feed, wanted = _feed(self.request), _wanted(self.served, self.request)
-        return self.answer(wanted, _run(self.served, wanted, feed))
+        decoded = perf_counter_ns()
+        results = _run(self.served, wanted, feed)
+        self.timing.decode, self.timing.run = decoded - began, perf_counter_ns() - decoded
+        self.timing.counts = True
+        return self.answer(wanted, results)
 
     def answer(self, wanted: Sequence[str], results: Sequence[Array]) -> T:
         """The answer of results, which have these names."""
-        outputs = self.served.outputs
-        return self.encode([Output(outputs[name], array) for name, array in zip(wanted, results, strict=True)])
+        began, outputs = perf_counter_ns(), self.served.outputs
+        answer = self.encode([Output(outputs[name], array) for name, array in zip(wanted, results, strict=True)])
+        self.timing.encode = perf_counter_ns() - began
+        return answer
 
 
 def run_together(works: Sequence[Work[T]]) -> list[tuple[T | None, BaseException | None]]:
@@ -105,26 +115,31 @@ def run_together(works: Sequence[Work[T]]) -> list[tuple[T | None, BaseException
     feeds: dict[int, dict[str, Array]] = {}
     wanted: dict[int, list[str]] = {}
     for place, work in enumerate(works):
+        began = perf_counter_ns()
         try:
             feeds[place], wanted[place] = _feed(work.request), _wanted(work.served, work.request)
         except Exception as error:
             outcomes[place] = (None, error)
             feeds.pop(place, None)
+        work.timing.decode = perf_counter_ns() - began
     if not feeds:
         return outcomes
     served = works[0].served
     names = [name for name in served.outputs if any(name in wanted[place] for place in feeds)]
     counts = [next(iter(feed.values())).shape[0] for feed in feeds.values()]
     parts: dict[int, list[Array]] = {}
+    began = perf_counter_ns()
     try:
         results = _run(served, names, join(list(feeds.values())))
         parts = dict(zip(feeds, split(results, counts), strict=True))
     except (HeteroccError, ValueError):
         pass  # each runs alone below
+    run = perf_counter_ns() - began
     for place in feeds:
         work = works[place]
         try:
             if place in parts:
+                work.timing.run, work.timing.counts = run, place == min(parts)
                 found = dict(zip(names, parts[place], strict=True))
                 outcomes[place] = (work.answer(wanted[place], [found[name] for name in wanted[place]]), None)
             else:

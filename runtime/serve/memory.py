@@ -6,11 +6,22 @@ What the models themselves use is not counted.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from heterocc.runtime.serve.errors import QueueFullError, RequestSizeError
+
+
+def resident() -> int:
+    """Bytes of this process in the machine's memory; 0 where the system does not tell."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Memory:
@@ -19,7 +30,21 @@ class Memory:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.taken = 0
+        self._loaded = resident()
         self._waiting: deque[tuple[int, Holding, asyncio.Future[None]]] = deque()
+
+    def begin(self) -> None:
+        """Note what the process takes when its models are loaded and have run nothing yet."""
+        self._loaded = resident()
+
+    @property
+    def kept(self) -> int:
+        """Bytes by which the process has grown since then, without those that requests take now.
+
+        Its largest part is what ONNX Runtime's arenas keep of the largest request of each session, which no interface
+        of its Python package tells; the C library keeps some, too.
+        """
+        return max(0, resident() - self._loaded - self.taken)
 
     @contextmanager
     def hold(self) -> Iterator[Holding]:

@@ -54,6 +54,12 @@ class Metrics:
         self._registry.register(_Lines(models))
         taken = Gauge("heterocc_memory_bytes", "Bytes that requests take of `--memory-mb`.", registry=self._registry)
         taken.set_function(lambda: memory.taken)
+        kept = Gauge(
+            "heterocc_kept_bytes",
+            "Bytes that the process kept of earlier requests, with ONNX Runtime's arenas.",
+            registry=self._registry,
+        )
+        kept.set_function(lambda: memory.kept)
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 

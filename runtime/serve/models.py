@@ -19,6 +19,7 @@ from heterocc.runtime.serve.errors import ModelNotServedError, ServiceError
 from heterocc.runtime.serve.names import shown
 from heterocc.runtime.serve.recent import Recent
 from heterocc.runtime.serve.repository import Repository, latest, version_order
+from heterocc.runtime.serve.statistics import Statistics
 from heterocc.runtime.serve.tensors import datatype_of
 from heterocc.runtime.serve.workers import Line
 from heterocc.runtime.session import Session
@@ -52,6 +53,7 @@ class Served:
     loaded: float = field(default_factory=time)
     """When it was loaded, as seconds since 1970."""
     recent: Recent = field(default_factory=Recent)
+    statistics: Statistics = field(default_factory=Statistics)
     users: int = 0
     retired: bool = False
 

@@ -21,8 +21,9 @@ from heterocc.runtime.serve.connections import Connection, Listener, most_connec
 from heterocc.runtime.serve.errors import ServiceError
 from heterocc.runtime.serve.logs import log_to_stderr
 from heterocc.runtime.serve.options import ServeOptions, Tls
+from heterocc.runtime.serve.protocols.receiver import message_limit
 from heterocc.runtime.serve.protocols.rest import application
-from heterocc.runtime.serve.protocols.rpc import handlers, message_limit
+from heterocc.runtime.serve.protocols.rpc import handlers
 from heterocc.runtime.serve.service import Service
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -158,7 +159,7 @@ async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack, most: 
     options = service.options
     limit = message_limit(options)
     server = grpc.aio.server(
-        handlers=[handlers(service)],
+        handlers=handlers(service),
         options=[
             ("grpc.max_receive_message_length", limit),
             ("grpc.max_send_message_length", limit),

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -17,16 +17,18 @@ from heterocc.runtime.serve.errors import DeadlineError, ServiceEndingError
 from heterocc.runtime.serve.inference import Output, Request, Work, check_request, run_together, share_of
 from heterocc.runtime.serve.memory import Holding, Memory
 from heterocc.runtime.serve.metrics import Metrics
-from heterocc.runtime.serve.models import Models, Served
+from heterocc.runtime.serve.models import Models, Served, Tensor
 from heterocc.runtime.serve.names import shown
 from heterocc.runtime.serve.options import ServeOptions
 from heterocc.runtime.serve.repository import Repository
+from heterocc.runtime.serve.statistics import Statistics, Timing
+from heterocc.runtime.serve.tensors import BYTES
 from heterocc.runtime.serve.workers import Job, Workers
 from heterocc.runtime.session import Session, load
 
 T = TypeVar("T")
 
-EXTENSIONS = ("binary_tensor_data", "model_repository")
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "statistics")
 CANCELLED = "cancelled"
 PLATFORM = "heterocc"
 
@@ -48,6 +50,8 @@ class Call:
     arrival: float
     holding: Holding
     job: Job[Any] | None = None
+    timing: Timing = field(default_factory=Timing)
+    rows: int = 1
 
 
 class Service:
@@ -74,6 +78,7 @@ class Service:
     async def start(self) -> None:
         """Load all models. Raises ServiceError and the errors of `heterocc.runtime.load`."""
         await self.models.load_all()
+        self.memory.begin()
         self.loaded = True
 
     async def end(self) -> None:
@@ -136,7 +141,8 @@ class Service:
             raise DeadlineError("the deadline passed while the request was read")
         served = call.served
         share = None if served.line.batching is None else share_of(request)
-        job = call.job = self.workers.submit(served.line, Work(served, request, encode), share)
+        call.rows = 1 if share is None else share.rows
+        job = call.job = self.workers.submit(served.line, Work(served, request, encode, call.timing), share)
         deadline = None if least is None else asyncio.get_running_loop().time() + least
         self._running += 1
         try:
@@ -158,6 +164,32 @@ class Service:
             "inputs": [_tensor_json(t) for t in served.inputs.values()],
             "outputs": [_tensor_json(t) for t in served.outputs.values()],
         }
+
+    def model_config(self, name: str, version: str) -> dict[str, Any]:
+        """Triton's configuration of a model. Raises ModelNotServedError.
+
+        With batches, as by Triton's rules, dimensions lack the first one.
+        """
+        served = self.models.find(name, version)
+        batching = served.line.batching
+        gpus = any(device.partition(".")[0] != "CPU" and device != "ORT" for device in served.session.devices)
+        config: dict[str, Any] = {
+            "name": served.name,
+            "platform": PLATFORM,
+            "backend": PLATFORM,
+            "max_batch_size": 0 if batching is None else batching.limit,
+            "input": [_config_json(t, batching is not None) for t in served.inputs.values()],
+            "output": [_config_json(t, batching is not None) for t in served.outputs.values()],
+            "instance_group": [
+                {"name": served.name, "kind": "KIND_GPU" if gpus else "KIND_CPU", "count": self.workers.count}
+            ],
+        }
+        return config if batching is None else {**config, "dynamic_batching": {}}
+
+    def statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
+        """Triton's statistics of a version, of a model's versions, or of all models. Raises ModelNotServedError."""
+        found = [self.models.find(name, version)] if version else self.models.versions(name) if name else self.models
+        return {"model_stats": [served.statistics.to_json(served.name, served.version) for served in found]}
 
     async def repository(self, action: Awaitable[T]) -> T:
         """Await an action on the repository; its failure is logged."""
@@ -193,6 +225,7 @@ class Service:
         self.metrics.count(served, protocol, outcome, seconds, call.job if call else None)
         if served is not None:
             served.recent.add(seconds, outcome == "ok")
+            _count(served.statistics, call, outcome == "ok", round(seconds * 1e9))
         if self.options.log_requests:
             _log.info(
                 "request",
@@ -206,9 +239,24 @@ class Service:
             )
 
 
+def _count(statistics: Statistics, call: Call | None, ok: bool, total: int) -> None:
+    job = call.job if call else None
+    if call is None or job is None or job.started is None or not ok:
+        statistics.fail(total)
+    else:
+        queue = round((job.started - job.queued) * 1e9)
+        statistics.succeed(total, queue, call.timing, job.together, call.rows)
+
+
 def _tensor_json(tensor: Any) -> dict[str, Any]:
     shape = [-1] if tensor.shape is None else [-1 if d is None else d for d in tensor.shape]
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": shape}
+
+
+def _config_json(tensor: Tensor, batched: bool) -> dict[str, Any]:
+    name = "STRING" if tensor.datatype == BYTES else tensor.datatype
+    shape = _tensor_json(tensor)["shape"]
+    return {"name": tensor.name, "data_type": f"TYPE_{name}", "dims": shape[1:] if batched else shape}
 
 
 def _status(served: Served) -> dict[str, Any]:

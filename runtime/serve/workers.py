@@ -103,6 +103,7 @@ class Workers:
         """`run_together` runs the works of a batch, in a worker's thread, and returns the outcome of each."""
         self._together = run_together
         self._loop = asyncio.get_running_loop()
+        self.count = count
         self._idle = count
         self._turns: deque[Line] = deque()
         self._handed: queue.SimpleQueue[list[Job[Any]] | None] = queue.SimpleQueue()

@@ -57,6 +57,7 @@ def application(service: Service) -> ASGIApp:
         ("/v2/", rest.server_metadata),
         ("/v2/health/live", rest.live),
         ("/v2/health/ready", rest.ready),
+        ("/v2/models/stats", rest.all_statistics),
     ]
     post: list[tuple[str, Handler]] = [
         ("/v2/repository/index", rest.index),
@@ -65,6 +66,7 @@ def application(service: Service) -> ASGIApp:
     ]
     for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         get += [(model, rest.model_metadata), (f"{model}/ready", rest.model_ready), (f"{model}/plan", rest.plan)]
+        get += [(f"{model}/config", rest.model_config), (f"{model}/stats", rest.statistics)]
         post.append((f"{model}/infer", rest.infer))
     # Routes are tried in order, and inference is last in `post`.
     routes = [Route(path, handler, methods=["POST"]) for path, handler in reversed(post)]
@@ -131,6 +133,9 @@ class _Rest:
     async def model_metadata(self, request: Request) -> Response:
         return JSONResponse(self._service.model_metadata(*_model(request)))
 
+    async def model_config(self, request: Request) -> Response:
+        return JSONResponse(self._service.model_config(*_model(request)))
+
     # ---- the repository -------------------------------------------------------------------------------------------
 
     async def index(self, request: Request) -> Response:
@@ -156,6 +161,12 @@ class _Rest:
 
     async def status(self, _: Request) -> Response:
         return JSONResponse(self._service.status())
+
+    async def all_statistics(self, _: Request) -> Response:
+        return JSONResponse(self._service.statistics())
+
+    async def statistics(self, request: Request) -> Response:
+        return JSONResponse(self._service.statistics(*_model(request)))
 
     async def plan(self, request: Request) -> Response:
         return PlainTextResponse(self._service.plan(*_model(request)))

@@ -1,8 +1,6 @@
-"""The Open Inference Protocol over gRPC.
+"""The Open Inference Protocol over gRPC, with gRPC's services for health and reflection.
 
-Every method is registered as one that takes a stream, which is the same on the wire: gRPC then receives a message only
-when it is asked for, and the memory for the largest one is taken before. Answers with tensors are streams, too: their
-memory is given back when the client has them.
+Answers with tensors are streams, which is the same on the wire: their memory is given back when the client has them.
 """
 
 from __future__ import annotations
@@ -13,35 +11,19 @@ from typing import Any
 
 import grpc
 
-from heterocc.artifacts.errors import HeteroccError
-from heterocc.runtime.serve.answers import status_of, text_of
-from heterocc.runtime.serve.errors import ModelNotServedError, ReceiveError, RequestError
+from heterocc.runtime.serve.errors import ModelNotServedError, RequestError
 from heterocc.runtime.serve.inference import Request
-from heterocc.runtime.serve.memory import Holding
-from heterocc.runtime.serve.options import RATE, ServeOptions
-from heterocc.runtime.serve.protocols.rpc_bodies import HEAD, answer, parse, parse_infer
+from heterocc.runtime.serve.options import RATE
+from heterocc.runtime.serve.protocols import rpc_health, rpc_messages, rpc_reflection
+from heterocc.runtime.serve.protocols.receiver import Context, Message, Receiver, explained, message_limit
+from heterocc.runtime.serve.protocols.rpc_bodies import answer, parse_infer
 from heterocc.runtime.serve.protocols.rpc_messages import MESSAGES, SERVICE
 from heterocc.runtime.serve.service import Call, Service
 
-Message = Any
-Context = Any  # grpc.aio.ServicerContext; grpcio has no types
 
-_LARGEST = (1 << 31) - 1 - HEAD
-"""Bytes of a message with its tensors' data, at most: gRPC's limit."""
-
-_SMALL_SECONDS = 5.0
-"""Seconds for which a client may send a message without tensors."""
-
-_TURN_SECONDS = 5.0
-"""Seconds for which a request may wait for memory before it is received."""
-
-_SMALL = 8
-"""Messages without tensors that are received at the same time, at most."""
-
-
-def handlers(service: Service) -> Any:
-    """The generic handler of the protocol's service."""
-    receiver = Receiver(service)
+def handlers(service: Service) -> list[Any]:
+    """The generic handlers of all services."""
+    receiver = Receiver(service.options)
     rpc = _Rpc(service, receiver)
     methods: Mapping[str, Callable[[Message], Awaitable[Message]]] = {
         "ServerLive": rpc.live,
@@ -49,52 +31,23 @@ def handlers(service: Service) -> Any:
         "ModelReady": rpc.model_ready,
         "ServerMetadata": rpc.server_metadata,
         "ModelMetadata": rpc.model_metadata,
+        "ModelConfig": rpc.model_config,
+        "ModelStatistics": rpc.statistics,
         "RepositoryIndex": rpc.index,
         "RepositoryModelLoad": rpc.load,
         "RepositoryModelUnload": rpc.unload,
     }
-    found = {name: receiver.small(method, f"{name}Request") for name, method in methods.items()}
-    return grpc.method_handlers_generic_handler(
-        SERVICE,
-        {
-            **{name: grpc.stream_unary_rpc_method_handler(method) for name, method in found.items()},
-            "ModelInfer": grpc.stream_stream_rpc_method_handler(explained(rpc.infer)),
-        },
-    )
-
-
-class Receiver:
-    """Receives the messages of requests."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._small = asyncio.Semaphore(_SMALL)
-
-    def small(self, method: Callable[[Message], Awaitable[Message]], kind: str) -> Any:
-        """A handler that receives a message without tensors."""
-
-        async def handle(_: Any, context: Context) -> bytes:
-            if not MESSAGES[kind].DESCRIPTOR.fields:  # nothing to wait for: a probe is answered under any load
-                return _serialized(await method(MESSAGES[kind]()))
-            with self._service.memory.hold() as holding:
-                async with self._small:
-                    data = await self.message(context, holding, _SMALL_SECONDS)
-                return _serialized(await method(parse(kind, data)))
-
-        return explained(handle)
-
-    async def message(self, context: Context, holding: Holding, seconds: float) -> bytes:
-        """A message as it was sent; `holding` has its size. Raises ReceiveError, and QueueFullError without memory."""
-        most = message_limit(self._service.options)
-        await holding.receive(most, _TURN_SECONDS)
-        try:
-            data = await asyncio.wait_for(context.read(), seconds)
-        except TimeoutError:
-            raise ReceiveError(f"the request was not received within {seconds:g} s") from None
-        if data is grpc.aio.EOF:
-            raise RequestError("the request has no message")
-        holding.give_back(most - len(data))
-        return bytes(data)
+    found: dict[str, Any] = {
+        name: grpc.stream_unary_rpc_method_handler(receiver.small(method, MESSAGES[f"{name}Request"]))
+        for name, method in methods.items()
+    }
+    found["ModelInfer"] = grpc.stream_stream_rpc_method_handler(explained(rpc.infer))
+    described = [rpc_messages.TABLE, rpc_health.TABLE, *rpc_reflection.tables()]
+    return [
+        grpc.method_handlers_generic_handler(SERVICE, found),
+        rpc_health.health_handler(service, receiver),
+        *rpc_reflection.reflection_handlers(described, receiver),
+    ]
 
 
 class _Rpc:
@@ -124,6 +77,12 @@ class _Rpc:
         found = self._service.model_metadata(request.name, request.version)
         return MESSAGES["ModelMetadataResponse"](**found)
 
+    async def model_config(self, request: Message) -> Message:
+        return MESSAGES["ModelConfigResponse"](config=self._service.model_config(request.name, request.version))
+
+    async def statistics(self, request: Message) -> Message:
+        return MESSAGES["ModelStatisticsResponse"](**self._service.statistics(request.name, request.version))
+
     async def index(self, request: Message) -> Message:
         rows = await self._service.models.index()
         return MESSAGES["RepositoryIndexResponse"](
@@ -144,7 +103,7 @@ class _Rpc:
         service = self._service
         with service.memory.hold() as holding:
             data = await self._receiver.message(context, holding, service.options.client_seconds)
-            message, request = parse_infer(data)
+            message, request = parse_infer(data or b"")
             with service.call("grpc", message.model_name, message.model_version, holding) as call:
                 reply = await self._run(call, request, context)
             del data, message, request, call
@@ -158,33 +117,3 @@ class _Rpc:
         return await self._service.run(
             call, request, lambda outputs: answer(served, request, outputs, most), context.time_remaining()
         )
-
-
-def message_limit(options: ServeOptions) -> int:
-    """Bytes of a message, at most."""
-    return min(options.max_request_bytes, options.max_message_bytes, _LARGEST) + HEAD
-
-
-def explained(method: Callable[[Any, Context], Awaitable[bytes | None]]) -> Any:
-    """A handler whose errors are gRPC's."""
-
-    async def handle(messages: Any, context: Context) -> bytes | None:
-        try:
-            return await method(messages, context)
-        except HeteroccError as error:
-            code, text = getattr(grpc.StatusCode, status_of(error)[1]), text_of(error)
-        # Not in the block above: the error's traceback would keep the request's data until it is collected.
-        try:
-            await context.abort(code, text)
-        except grpc.aio.AbortError:
-            raise
-        except Exception:  # gRPC has ended the request itself, as it does with messages that are too large
-            pass
-        raise asyncio.CancelledError
-
-    return handle
-
-
-def _serialized(message: Message) -> bytes:
-    found: bytes = message.SerializeToString()
-    return found

@@ -45,13 +45,18 @@ class _Field(NamedTuple):
 
 
 def parse(name: str, data: bytes | memoryview) -> Message:
-    """The message of a type. Raises RequestError if the bytes are none, or too many for a message without tensors."""
+    """A message of the protocol. Raises RequestError as `parsed` does."""
+    return parsed(MESSAGES[name], data)
+
+
+def parsed(kind: Any, data: bytes | memoryview) -> Message:
+    """A message of a class. Raises RequestError if the bytes are none, or too many for a message without tensors."""
     if len(data) > HEAD:
         raise RequestError(f"the request has {len(data)} bytes beside its tensors' data, more than {HEAD}")
     try:
-        return MESSAGES[name].FromString(bytes(data))
+        return kind.FromString(bytes(data))
     except DecodeError:
-        raise RequestError(f"the request is not a message of the type {name}") from None
+        raise RequestError(f"the request is not a message of the type {kind.DESCRIPTOR.full_name}") from None
 
 
 def parse_infer(data: bytes) -> tuple[Message, Request]:

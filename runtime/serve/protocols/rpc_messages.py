@@ -1,15 +1,13 @@
-"""The messages of the Open Inference Protocol's gRPC form, from a table of their fields.
+"""The messages of the Open Inference Protocol's gRPC form, with Triton's for configurations and statistics.
 
-Names, numbers and types are those of the package `inference` in the protocol's public definition. The messages live in
-a descriptor pool of their own, so that a process may also import a client library that defines the same names.
+Names, numbers and types are those of the package `inference` in the protocol's public definition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from heterocc.runtime.serve.protocols.descriptors import Service, Table
 
 PACKAGE = "inference"
 SERVICE = f"{PACKAGE}.GRPCInferenceService"
@@ -102,49 +100,80 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
         "3 parameters map:ModelRepositoryParameter",
     ),
     "RepositoryModelUnloadResponse": (),
+    "ModelConfigRequest": ("1 name string", "2 version string"),
+    "ModelConfigResponse": ("1 config ModelConfig",),
+    "ModelConfig": (
+        "1 name string",
+        "2 platform string",
+        "4 max_batch_size int32",
+        "5 input ModelInput*",
+        "6 output ModelOutput*",
+        "7 instance_group ModelInstanceGroup*",
+        "11 dynamic_batching ModelDynamicBatching scheduling_choice",
+        "17 backend string",
+    ),
+    "ModelInput": ("1 name string", "2 data_type enum:DataType", "4 dims int64*"),
+    "ModelOutput": ("1 name string", "2 data_type enum:DataType", "3 dims int64*"),
+    "ModelInstanceGroup": ("1 name string", "2 count int32", "4 kind enum:ModelInstanceGroup.Kind"),
+    "ModelDynamicBatching": (),
+    "ModelStatisticsRequest": ("1 name string", "2 version string"),
+    "ModelStatisticsResponse": ("1 model_stats ModelStatistics*",),
+    "ModelStatistics": (
+        "1 name string",
+        "2 version string",
+        "3 last_inference uint64",
+        "4 inference_count uint64",
+        "5 execution_count uint64",
+        "6 inference_stats InferStatistics",
+        "7 batch_stats InferBatchStatistics*",
+    ),
+    "StatisticDuration": ("1 count uint64", "2 ns uint64"),
+    "InferStatistics": (
+        "1 success StatisticDuration",
+        "2 fail StatisticDuration",
+        "3 queue StatisticDuration",
+        "4 compute_input StatisticDuration",
+        "5 compute_infer StatisticDuration",
+        "6 compute_output StatisticDuration",
+        "7 cache_hit StatisticDuration",
+        "8 cache_miss StatisticDuration",
+    ),
+    "InferBatchStatistics": (
+        "1 batch_size uint64",
+        "2 compute_input StatisticDuration",
+        "3 compute_infer StatisticDuration",
+        "4 compute_output StatisticDuration",
+    ),
 }
-"""Fields as `number name type [oneof]`: `*` marks a repeated field, `map:` a map from strings."""
+"""Fields, as `Table` has them. Of a model's configuration those that the service has values for."""
 
-_Field = descriptor_pb2.FieldDescriptorProto
+_ENUMS: Mapping[str, Mapping[int, str]] = {
+    "DataType": dict(
+        enumerate(
+            f"TYPE_{name}"
+            for name in (
+                "INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
+                "FP32", "FP64", "STRING", "BF16",
+            )
+        )
+    ),
+    "ModelInstanceGroup.Kind": {0: "KIND_AUTO", 1: "KIND_GPU", 2: "KIND_CPU", 3: "KIND_MODEL"},
+}  # fmt: skip
 
+METHODS = (
+    "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelConfig", "ModelStatistics",
+    "ModelInfer", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload",
+)  # fmt: skip
 
-def _build() -> Mapping[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="open_inference.proto", package=PACKAGE, syntax="proto3")
-    built: dict[str, Any] = {}
-    for name, fields in _FIELDS.items():
-        outer, _, inner = name.rpartition(".")
-        message = (built[outer].nested_type if outer else file.message_type).add(name=inner)
-        built[name] = message
-        for field in fields:
-            _add(message, name, *field.split())
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {n: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{n}")) for n in _FIELDS}
+TABLE = Table(
+    "open_inference.proto",
+    PACKAGE,
+    _FIELDS,
+    _ENUMS,
+    [Service(SERVICE, {name: (f"{name}Request", f"{name}Response") for name in METHODS}, {})],
+)
 
-
-def _add(message: Any, owner: str, number: str, name: str, kind: str, oneof: str = "") -> None:
-    if kind.startswith("map:"):
-        # A map is a repeated message of keys and values, by protobuf's rules.
-        entry = f"{name.title()}Entry"
-        pair = message.nested_type.add(name=entry)
-        pair.options.map_entry = True
-        _add(pair, f"{owner}.{entry}", "1", "key", "string")
-        _add(pair, f"{owner}.{entry}", "2", "value", kind.removeprefix("map:"))
-        kind = f"{owner}.{entry}*"
-    label = _Field.LABEL_REPEATED if kind.endswith("*") else _Field.LABEL_OPTIONAL
-    kind = kind.removesuffix("*")
-    field = message.field.add(name=name, number=int(number), label=label)
-    if kind[0].isupper():
-        field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
-    else:
-        field.type = getattr(_Field, f"TYPE_{kind.upper()}")
-    if oneof:
-        if not message.oneof_decl:
-            message.oneof_decl.add(name=oneof)
-        field.oneof_index = 0
-
-
-MESSAGES = _build()
+MESSAGES = TABLE.messages
 """The message classes by name."""
 
 

@@ -1,0 +1,69 @@
+"""The memory that all requests together may take."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from heterocc.runtime.serve.errors import QueueFullError, RequestSizeError
+from heterocc.runtime.serve.memory import Memory, resident
+
+
+def test_memory_is_taken_and_given_back_also_after_an_error() -> None:
+    memory = Memory(10)
+    with memory.hold() as first, memory.hold() as second:
+        first.take(7)
+        with pytest.raises(QueueFullError, match="all the memory"):
+            second.take(4)
+        second.take(3)
+        with pytest.raises(RequestSizeError, match="needs 11 bytes of memory, and all together may take 10"):
+            first.take(4)
+        first.give_back(5)
+        second.take(5)
+        assert memory.taken == 10
+    assert memory.taken == 0
+
+
+def test_requests_that_wait_for_memory_get_it_in_their_order() -> None:
+    async def scenario() -> None:
+        memory, order = Memory(10), []
+
+        async def ask(size: int, name: str) -> None:
+            with memory.hold() as holding:
+                await holding.receive(size, 5)
+                order.append(name)
+                assert memory.taken <= 10
+                await asyncio.sleep(0.01)
+
+        await asyncio.gather(*(ask(size, f"{size}") for size in (6, 8, 1, 2)))
+        assert order == ["6", "8", "1", "2"] and memory.taken == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_waits_in_vain_or_is_cancelled_takes_nothing() -> None:
+    async def scenario() -> None:
+        memory = Memory(10)
+        with memory.hold() as held, memory.hold() as waiting:
+            held.take(10)
+            with pytest.raises(QueueFullError):
+                await waiting.receive(1, 0.01)
+            task = asyncio.ensure_future(waiting.receive(4, 5))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            held.give_back(10)
+            await waiting.receive(10, 0.01)
+        assert memory.taken == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_the_process_keeps_is_counted_since_its_models_were_loaded() -> None:
+    memory = Memory(10)
+    memory.begin()
+    before = memory.kept
+    block = bytearray(50_000_000)
+    assert memory.kept - before > 40_000_000 and resident() > 40_000_000
+    del block

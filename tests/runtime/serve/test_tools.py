@@ -1,0 +1,209 @@
+"""What Triton's tools, Kubernetes' probes and grpcurl ask for: configurations, statistics, health and reflection."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.json_format import MessageToDict
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from heterocc.runtime.serve.protocols import rpc_health, rpc_reflection
+from heterocc.runtime.serve.protocols.rpc_messages import MESSAGES, SERVICE
+from tests.runtime import standin
+from tests.runtime.serve.hostile import channel_to
+from tests.runtime.serve.process import ServiceProcess, X, two_by_two
+from tests.runtime.serve.test_batches import write as write_rows
+from tests.runtime.serve.test_protocol import IN_PART
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    folder = tmp_path_factory.mktemp("models")
+    standin.write_bundle(folder / "chain.hcb", standin.chain(3))
+    standin.write_bundle(folder / "mixed.hcb", two_by_two())
+    write_rows(folder / "rows.hcb")
+    with ServiceProcess(folder, "--batch", 4, "--workers", 2, "--drain", 30) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def channel(service: ServiceProcess) -> Iterator[grpc.Channel]:
+    with channel_to(service) as channel:
+        yield channel
+
+
+@pytest.fixture(params=[http_client, grpc_client], ids=["http", "grpc"])
+def client(service: ServiceProcess, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A client, and the module that it is from as `library`."""
+    address = service.http if request.param is http_client else service.grpc
+    with request.param.InferenceServerClient(address) as client:
+        client.library = request.param
+        yield client
+
+
+def as_dict(answer: Any, *path: str) -> Any:
+    """An answer of either client; of gRPC's, what is at the path."""
+    if isinstance(answer, dict):
+        return answer
+    found = MessageToDict(answer, preserving_proto_field_name=True)
+    for name in path:
+        found = found[name]
+    return found
+
+
+def test_a_model_has_a_configuration(client: Any) -> None:
+    config = as_dict(client.get_model_config("mixed"), "config")
+    assert (config["name"], config["platform"], config["backend"]) == ("mixed", "heterocc", "heterocc")
+    assert int(config.get("max_batch_size", 0)) == 0
+    assert [(t["name"], t["data_type"], [int(d) for d in t["dims"]]) for t in config["input"]] == [
+        ("a", "TYPE_FP32", [2, 3]), ("b", "TYPE_FP32", [2, 3]), ("c", "TYPE_INT8", [4]), ("flag", "TYPE_BOOL", [2]),
+    ]  # fmt: skip
+    assert [t["name"] for t in config["output"]] == ["s", "p", "flag"]
+    assert [(g["count"], g["kind"]) for g in config["instance_group"]] == [(2, "KIND_CPU")]
+
+
+def test_dimensions_of_a_model_with_batches_lack_the_first(client: Any) -> None:
+    config = as_dict(client.get_model_config("rows", "1"), "config")
+    assert config["max_batch_size"] == 4 and "dynamic_batching" in config
+    assert [[int(d) for d in t["dims"]] for t in config["input"] + config["output"]] == [[3], [3]]
+    metadata = as_dict(client.get_model_metadata("rows"))
+    assert [int(d) for d in metadata["inputs"][0]["shape"]] == [-1, 3]
+
+
+def statistics(client: Any, name: str = "") -> dict[str, Any]:
+    found = as_dict(client.get_inference_statistics(name))["model_stats"]
+    return {f"{row['name']}/{row['version']}": row for row in found}
+
+
+def test_statistics_count_requests_and_their_steps(client: Any) -> None:
+    before = statistics(client, "chain")["chain/1"]
+    x = client.library.InferInput("x", [16], "FP32")
+    x.set_data_from_numpy(X)
+    for _ in range(3):
+        client.infer("chain", [x])
+    wrong = client.library.InferInput("y", [16], "FP32")
+    wrong.set_data_from_numpy(X)
+    with pytest.raises(Exception, match="HC503"):
+        client.infer("chain", [wrong])
+    after = statistics(client, "chain")["chain/1"]
+
+    def grown(*path: str) -> int:
+        values = []
+        for row in (before, after):
+            for name in path:
+                row = row.get(name, {}) if isinstance(row, dict) else row
+            values.append(int(row or 0))
+        return values[1] - values[0]
+
+    assert grown("inference_count") == grown("execution_count") == 3
+    for step in ("success", "queue", "compute_input", "compute_infer", "compute_output"):
+        assert grown("inference_stats", step, "count") == 3 and grown("inference_stats", step, "ns") > 0
+    assert grown("inference_stats", "fail", "count") == 1
+    assert int(after["last_inference"]) > 1_700_000_000_000
+    parts = sum(
+        grown("inference_stats", s, "ns") for s in ("queue", "compute_input", "compute_infer", "compute_output")
+    )
+    assert parts <= grown("inference_stats", "success", "ns")
+    assert [int(b["batch_size"]) for b in after["batch_stats"]] == [1]
+    assert set(statistics(client)) == {"chain/1", "mixed/1", "rows/1"}
+
+
+def test_rows_are_inferences_and_batches_are_executions(service: ServiceProcess) -> None:
+    with http_client.InferenceServerClient(service.http, concurrency=8) as client:
+        before = statistics(client, "rows")["rows/1"]
+        x = http_client.InferInput("x", [2, 3], "FP32").set_data_from_numpy(np.ones((2, 3), np.float32))
+        calls = [client.async_infer("rows", [x]) for _ in range(16)]
+        assert all((call.get_result().as_numpy("y") == 1).all() for call in calls)
+        after = statistics(client, "rows")["rows/1"]
+    assert after["inference_count"] - before["inference_count"] == 32
+    assert after["execution_count"] - before["execution_count"] == sum(
+        batch["compute_infer"]["count"] for batch in after["batch_stats"]
+    ) - sum(batch["compute_infer"]["count"] for batch in before["batch_stats"])
+    assert 8 <= after["execution_count"] - before["execution_count"] <= 16
+
+
+def test_unknown_models_have_no_configuration_and_no_statistics(client: Any) -> None:
+    for ask in (client.get_model_config, client.get_inference_statistics):
+        with pytest.raises(Exception, match="HC504"):
+            ask("none")
+
+
+def test_triton_s_paths_answer_over_plain_http(service: ServiceProcess) -> None:
+    config = json.loads(service.get("/v2/models/chain/versions/1/config"))
+    assert config["input"][0]["dims"] == [16]
+    assert len(json.loads(service.get("/v2/models/stats"))["model_stats"]) == 3
+
+
+def test_the_tables_have_the_fields_of_the_public_definitions() -> None:
+    from grpc_reflection.v1alpha import reflection_pb2
+    from tritonclient.grpc import model_config_pb2, service_pb2
+
+    def fields(message: Any) -> set[tuple[Any, ...]]:
+        return {(f.number, f.name, f.type, f.is_repeated, bool(f.containing_oneof)) for f in message.fields}
+
+    for name in IN_PART:
+        types = {**service_pb2.DESCRIPTOR.message_types_by_name, **model_config_pb2.DESCRIPTOR.message_types_by_name}
+        theirs = types[name]
+        assert fields(MESSAGES[name].DESCRIPTOR) <= fields(theirs)
+    for enum in (MESSAGES["ModelInput"], MESSAGES["ModelInstanceGroup"]):
+        ours = next(f.enum_type for f in enum.DESCRIPTOR.fields if f.enum_type)
+        known = dict(model_config_pb2.DataType.items() + model_config_pb2.ModelInstanceGroup.Kind.items())
+        assert {v.name: v.number for v in ours.values}.items() <= known.items()
+    for name, ours in rpc_health.TABLE.messages.items():
+        assert fields(ours.DESCRIPTOR) == fields(health_pb2.DESCRIPTOR.message_types_by_name[name])
+    for table in rpc_reflection.tables():
+        for name, ours in table.messages.items():
+            assert fields(ours.DESCRIPTOR) == fields(reflection_pb2.DESCRIPTOR.message_types_by_name[name])
+
+
+@pytest.mark.parametrize("name", ["", SERVICE, "chain"])
+def test_the_service_and_its_models_are_healthy(channel: grpc.Channel, name: str) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    assert stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=20).status == 1
+    watched = stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=20)
+    assert next(watched).status == 1
+    watched.cancel()
+
+
+def test_the_health_of_a_model_that_is_not_loaded_is_not_found(channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="none"), timeout=20)
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+    watched = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service="none"), timeout=20)
+    assert next(watched).status == 3
+    watched.cancel()
+
+
+def test_a_client_that_knows_nothing_calls_the_service_by_reflection(channel: grpc.Channel) -> None:
+    database = ProtoReflectionDescriptorDatabase(channel)
+    assert {SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"} <= set(database.get_services())
+    pool = descriptor_pool.DescriptorPool(database)
+    method = pool.FindServiceByName(SERVICE).FindMethodByName("ModelMetadata")
+    request = message_factory.GetMessageClass(method.input_type)(name="chain")
+    answer = message_factory.GetMessageClass(method.output_type)
+    call = channel.unary_unary(f"/{SERVICE}/ModelMetadata", type(request).SerializeToString, answer.FromString)
+    assert call(request, timeout=20).inputs[0].name == "x"
+    with pytest.raises(KeyError):
+        database.FindFileContainingSymbol("no.such.Symbol")
+    with pytest.raises(KeyError):
+        database.FindFileByName("none.proto")
+
+
+def test_a_service_that_drains_is_not_healthy(service: ServiceProcess, channel: grpc.Channel) -> None:
+    """The last test of this service."""
+    watched = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
+    assert next(watched).status == 1
+    threading.Timer(0.2, service.process.send_signal, (signal.SIGTERM,)).start()
+    assert next(watched).status == 2
+    assert service.end(signal.SIGTERM) != 0
