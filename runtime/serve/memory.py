@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -111,6 +111,12 @@ class Holding:
         self.size -= size
         self._memory.taken -= size
         self._memory.wake()
+
+    def leave(self) -> Callable[[], None]:
+        """Hold nothing more; the function gives back what is taken, once."""
+        rest = Holding(self._memory)
+        rest.size, self.size = self.size, 0
+        return lambda: rest.give_back(rest.size)
 
     async def receive(self, size: int, seconds: float) -> None:
         """Take bytes as soon as they are free. Raises QueueFullError after some seconds."""

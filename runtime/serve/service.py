@@ -101,6 +101,8 @@ class Service:
     def call(self, protocol: str, name: str, version: str, holding: Holding) -> Iterator[Call]:
         """Admit an inference request, and record its end. `holding` is the memory that it has and takes.
 
+        It takes one of its model's places only when it was received: slow clients keep none from others.
+
         Raises ServiceEndingError, ModelNotServedError and QueueFullError.
         """
         arrival = perf_counter()
@@ -111,7 +113,8 @@ class Service:
             if self._refusing:
                 raise ServiceEndingError("the service is ending", hint="send it to another instance")
             served = self.models.find(name, version)
-            with self.models.using(served), served.line.place():
+            served.line.require_place()
+            with self.models.using(served):
                 call = Call(served, arrival, holding)
                 yield call
         except HeteroccError as error:
@@ -142,13 +145,16 @@ class Service:
         served = call.served
         share = None if served.line.batching is None else share_of(request)
         call.rows = 1 if share is None else share.rows
-        job = call.job = self.workers.submit(served.line, Work(served, request, encode, call.timing), share)
         deadline = None if least is None else asyncio.get_running_loop().time() + least
         self._running += 1
         try:
-            return await self.workers.result(job, deadline)
+            with served.line.place():
+                job = call.job = self.workers.submit(served.line, Work(served, request, encode, call.timing), share)
+                return await self.workers.result(job, deadline)
         finally:
             self._running -= 1
+            if call.job is not None and call.job.started is not None and call.job.ended is None:
+                call.job.after = call.holding.leave()  # the caller leaves, the run goes on with its arrays
 
     def server_metadata(self) -> dict[str, Any]:
         """The protocol's metadata of the server."""

@@ -45,7 +45,7 @@ MOST_TEXTS = 1 << 18
 _MOST_DIMENSIONS = 32
 """Of numpy's arrays before 2.0."""
 
-_PART = 1 << 12
+_PART = 1 << 9
 """Elements of a part of a JSON list."""
 
 _TEXT_OBJECT = 80
@@ -100,6 +100,8 @@ def from_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequence
     if len(data) != size:
         raise RequestError(f"input '{name}' of {datatype} {list(shape)} must have {size} bytes, got {len(data)}")
     array: Array = np.frombuffer(data, dtype).reshape(shape)
+    if datatype == "BOOL":
+        array = array.view(np.uint8) != 0  # a byte may have any value, but code relies on 0 and 1
     if not array.flags.aligned:
         array = array.copy()
     return _bfloat16(array) if datatype == BF16 else array

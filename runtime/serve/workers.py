@@ -46,12 +46,14 @@ class Job(Generic[T]):
     ended: float | None = None
     deadline: float | None = None
     """On the event loop's clock."""
+    after: Callable[[], None] | None = None
+    """Called when the run has ended whose caller left before."""
 
 
 class Line:
     """The waiting requests of one model version, first in, first out.
 
-    `pending` counts places: requests that are received, wait or run. With `batching`, a worker that takes a request
+    `pending` counts places: requests that wait or run. With `batching`, a worker that takes a request
     takes those behind it that fit.
     """
 
@@ -66,19 +68,23 @@ class Line:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that are received or wait for a worker."""
+        """The number of requests that wait for a worker."""
         return self.pending - self.running
 
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """Take a place for a request before its data is read. Raises QueueFullError if there is none.
-
-        A request whose caller left while it ran keeps its place until the run ends.
-        """
+    def require_place(self) -> None:
+        """Raise QueueFullError if there is no place now, so that a request need not be received."""
         if self.pending >= self.limit:
             raise QueueFullError(
                 f"the model '{self.name}' has {self.pending} requests waiting or running", hint="send it again later"
             )
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Take a place for a request that was received. Raises QueueFullError if there is none.
+
+        A request whose caller left while it ran keeps its place until the run ends.
+        """
+        self.require_place()
         self.pending += 1
         try:
             yield
@@ -195,6 +201,8 @@ class Workers:
         job.line.running -= 1
         if job.result is None:
             job.line.pending -= 1  # the caller left
+            if job.after is not None:
+                job.after()
         elif not job.result.done():
             if job.deadline is not None and self._loop.time() >= job.deadline:
                 _expire(job)

@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from heterocc.runtime.serve.connections import most_connections
 from heterocc.runtime.serve.logs import Flood
@@ -19,6 +21,7 @@ from tests.runtime.serve.hostile import channel_to, infer, json_body, memory_of,
 from tests.runtime.serve.process import COMMAND, ServiceProcess
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HALF = b"POST /v2/models/numbers/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n{"
 SECONDS = 1.0
 
 
@@ -29,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def service(folder: Path) -> Iterator[ServiceProcess]:
-    with ServiceProcess(folder, "--client-seconds", SECONDS, "--max-connections", 20) as service:
+    with ServiceProcess(folder, "--client-seconds", SECONDS, "--max-connections", 20, "--queue", 2) as service:
         yield service
 
 
@@ -57,9 +60,16 @@ def test_a_connection_that_sends_no_request_is_closed(service: ServiceProcess, s
     assert SECONDS / 2 < seconds < SECONDS + 5
 
 
+def test_a_grpc_connection_that_sends_nothing_is_closed(service: ServiceProcess) -> None:
+    host, _, port = service.grpc.partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        seconds, _ = closed_after(connection)
+    assert seconds < SECONDS + 5
+
+
 def test_a_body_that_does_not_come_is_an_error_of_the_client(service: ServiceProcess) -> None:
     with connect(service) as connection:
-        connection.sendall(b"POST /v2/models/numbers/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n{")
+        connection.sendall(HALF)
         for _ in range(3):
             time.sleep(SECONDS / 5)
             connection.sendall(b" ")
@@ -80,6 +90,17 @@ def test_a_client_that_does_not_take_its_answer_is_disconnected(service: Service
         while service.metric("heterocc_memory_bytes") > 0:
             assert time.monotonic() < end
             time.sleep(0.1)
+
+
+def test_slow_clients_keep_no_places_from_others(service: ServiceProcess) -> None:
+    with ExitStack() as stack:
+        for _ in range(4):
+            connection = stack.enter_context(connect(service))
+            connection.sendall(
+                b"POST /v2/models/numbers/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n{"
+            )
+        time.sleep(0.2)
+        assert post(service, "numbers", json_body("FP32", 1, "[1]"))[0] == 200
 
 
 @pytest.mark.parametrize("head", [b"GET /" + b"a" * (1 << 20), b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * (1 << 17)])
@@ -192,3 +213,42 @@ def test_a_flood_of_warnings_is_counted_and_not_written() -> None:
     assert [flood.filter(record(at)) for at in (0.0, 1.0, 2.0, 3.0, 4.0)] == [True, True, True, False, False]
     later = record(11.0)
     assert flood.filter(later) and later.left_out == 2  # type: ignore[attr-defined]
+
+
+NAMES = (b"numbers", b"%00", b"%ff%fe", b"..", b"", b"a" * 5000, b"%F0%9F%98%80", b"\xff", b"a b", b"?x=%", b"#")
+BEGINS = (b"/v2/models/", b"/v2/repository/models/", b"/", b"//", b"http://[/", b"*")
+ENDS = (b"", b"/infer", b"/load", b"/versions/%00/infer", b"/config", b"/stats", b"/plan", b"/ready", b"/")
+HEADERS = (
+    b"Content-Length: -1", b"Content-Length: 99999999999999999999", b"Content-Length: 5", b"Content-Length: 5, 5",
+    b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip, chunked", b"Content-Encoding: gzip", b"Host: [",
+    b"Inference-Header-Content-Length: 3", b"Inference-Header-Content-Length: -3", b"Host: localhost",
+    b"Inference-Header-Content-Length: " + b"9" * 400, b"Expect: 100-continue", b"Upgrade: websocket",
+    b"Connection: upgrade", b"Origin: null", b"Content-Length: \xb2", b"\xff: \xff", b"Accept: *",
+)  # fmt: skip
+BODIES = (b"", b"{}", b"12345", b"5\r\n12345\r\n0\r\n\r\n", b"ffffffffffffffffff\r\n", b"-1\r\n", b"\0" * 9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([b"GET", b"POST", b"PUT", b"HEAD", b"get", b"X"]),
+    st.tuples(*map(st.sampled_from, (BEGINS, NAMES, ENDS))).map(b"".join),
+    st.lists(st.sampled_from(HEADERS), max_size=4),
+    st.sampled_from(BODIES),
+)
+def test_no_request_line_or_header_is_an_error_of_the_service(
+    quick: ServiceProcess, method: bytes, path: bytes, headers: list[bytes], body: bytes
+) -> None:
+    with connect(quick) as connection:
+        connection.sendall(
+            b"\r\n".join([method + b" " + path + b" HTTP/1.1", *headers, b"Connection: close", b"", body])
+        )
+        _, answer = closed_after(connection)
+    assert answer == b"" or answer[9:10] in (b"1", b"2", b"4"), answer[:200]
+    assert not [record for record in quick.log if "traceback" in record]
+
+
+@pytest.fixture(scope="module")
+def quick(folder: Path) -> Iterator[ServiceProcess]:
+    """A service that waits for clients for a very short time."""
+    with ServiceProcess(folder, "--client-seconds", 0.1) as service:
+        yield service

@@ -25,6 +25,17 @@ def test_memory_is_taken_and_given_back_also_after_an_error() -> None:
     assert memory.taken == 0
 
 
+def test_what_a_run_still_uses_stays_taken_when_its_caller_leaves() -> None:
+    memory = Memory(10)
+    with memory.hold() as holding:
+        holding.take(7)
+        end = holding.leave()
+    assert memory.taken == 7
+    end()
+    end()
+    assert memory.taken == 0
+
+
 def test_requests_that_wait_for_memory_get_it_in_their_order() -> None:
     async def scenario() -> None:
         memory, order = Memory(10), []

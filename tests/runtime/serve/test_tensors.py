@@ -54,6 +54,11 @@ def test_binary_data_at_an_odd_address_gives_an_aligned_array() -> None:
     assert array.flags.aligned and array.tolist() == [0, 1, 2, 3]
 
 
+def test_any_byte_but_zero_is_true() -> None:
+    array = from_raw("x", bytes([0, 1, 2, 255]), "BOOL", (4,))
+    assert array.view(np.uint8).tolist() == [0, 1, 1, 1]
+
+
 def test_bfloat16_has_a_binary_form_only() -> None:
     array = np.arange(3).astype(ml_dtypes.bfloat16)
     got = from_raw("x", bytes(to_raw(array)), "BF16", (3,))
