@@ -1,4 +1,4 @@
-# `make demo` and `make test` set up all they need; the other targets build on the same environment.
+# `make demo` and `make test` set up what they need; the other targets build on the environment for tests.
 VENV := .venv/bin
 export PYTHONUNBUFFERED := 1
 # Tests start hundreds of processes: none should compile our sources anew.
@@ -29,7 +29,8 @@ help:
 setup:
 	@scripts/setup.sh
 
-demo: setup
+demo:
+	@scripts/setup.sh product
 	@$(VENV)/python scripts/demo.py
 
 lint: setup

@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import onnx
@@ -27,7 +27,7 @@ from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.job import Job
 from heterocc.compiler.measuring import undisturbed
-from heterocc.compiler.options import CompileOptions, with_overrides
+from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
 from heterocc.compiler.preparation import prepare
 from heterocc.compiler.progress import Reporter
 from heterocc.compiler.support.calibration import NodeTimes, open_calibration, read_link, write_link
@@ -105,13 +105,14 @@ class Calibrated:
         }
 
 
+@named_options
 def calibrate_model(
     model: AnyModel,
     options: CompileOptions | None = None,
     reporter: Reporter | None = None,
     *,
     again: bool = False,
-    **overrides: Any,
+    **overrides: Unpack[Options],
 ) -> tuple[Calibrated, ...]:
     """Time the nodes of a model on each listed device, and the links, and store the times for later placements.
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from heterocc.artifacts.errors import HeteroccError, InternalError, PassError
 from heterocc.artifacts.files.reading import reading
@@ -25,7 +25,7 @@ from heterocc.compiler.collection import collecting_rarely
 from heterocc.compiler.importer.as_written import graph_as_written
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.job import Job, graphs
-from heterocc.compiler.options import CompileOptions, with_overrides
+from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
 from heterocc.compiler.placement.affinity_file import write_affinity_file
 from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
 from heterocc.compiler.placement.machine import build_machine
@@ -48,6 +48,7 @@ from heterocc.passes.plan import Plan
 T = TypeVar("T")
 
 
+@named_options
 @collecting_rarely()
 def compile_model(
     model: AnyModel,
@@ -56,9 +57,9 @@ def compile_model(
     reporter: Reporter | None = None,
     *,
     base_dir: str | Path | None = None,
-    **overrides: Any,
+    **overrides: Unpack[Options],
 ) -> CompileReport:
-    """Compile an ONNX model into a bundle; `overrides` are fields of CompileOptions.
+    """Compile an ONNX model into a bundle; `overrides` are options, as in CompileOptions.
 
     `model` is a path, a ModelProto, or the bytes of one; `base_dir` is the folder of the external data of a model
     without a file. `output` defaults to the name of the model's file with the suffix `.hcb`, in the current directory.
@@ -103,6 +104,7 @@ def compile_model(
         return _compile(jobs, draft)
 
 
+@named_options
 @collecting_rarely()
 def partition_model(
     model: AnyModel,
@@ -111,7 +113,7 @@ def partition_model(
     *,
     write_affinity: str | Path | None = None,
     base_dir: str | Path | None = None,
-    **overrides: Any,
+    **overrides: Unpack[Options],
 ) -> CompileReport:
     """Place the model's nodes for the main variant and stop before lowering; `model` is as in `compile_model`."""
     options = with_overrides(partition_model, options, overrides)

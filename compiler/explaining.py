@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Unpack
 
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import BundleError, InputError, PipelineSpecError, UnknownDeviceError
@@ -15,7 +15,7 @@ from heterocc.artifacts.manifest import Manifest, Variant
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.driver import partition_model
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
-from heterocc.compiler.options import CompileOptions, with_overrides
+from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
 from heterocc.compiler.placement.annotate import write_annotated
 from heterocc.compiler.placement.run_passes import pipeline_of
 from heterocc.compiler.placement.side_by_side import plans_beside
@@ -26,6 +26,7 @@ from heterocc.passes.explain.report import Timed, report_html
 from heterocc.runtime.profile.profile import Profile
 
 
+@named_options
 def explain_model(
     model: AnyModel,
     options: CompileOptions | None = None,
@@ -33,7 +34,7 @@ def explain_model(
     *,
     base_dir: str | Path | None = None,
     annotate: str | Path | None = None,
-    **overrides: Any,
+    **overrides: Unpack[Options],
 ) -> Explanation:
     """Place a model's nodes and explain the plan; arguments are as in `partition_model`.
 

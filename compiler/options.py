@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_type_hints
 
 from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.signing.keys import SigningKey
@@ -15,6 +16,9 @@ from heterocc.compiler.keywords import keywords_of, refuse_unknown
 from heterocc.passes.affinity import Affinity
 
 Stage = Literal["import", "partition", "lower", "pack"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +114,59 @@ class CompileOptions:
         object.__setattr__(self, name, value)
 
 
+class Options(TypedDict, total=False):
+    """The options as keywords, with the types that CompileOptions accepts."""
+
+    devices: str | Sequence[str]
+    variants: str | Sequence[str | Sequence[str]]
+    device_files: str | Path | TargetDevice | Sequence[str | Path | TargetDevice]
+    properties: str | Sequence[str]
+    config: str | Path | None
+    fast_math: bool
+    cpu_targets: str | Sequence[str]
+    shapes: Mapping[str, Sequence[int]]
+    dims: Mapping[str, int | tuple[int, int]]
+    shape_sets: Mapping[str, Sequence[int]] | Sequence[Mapping[str, Sequence[int]]]
+    hints: Mapping[str, Sequence[int]]
+    affinity: str | Path | Mapping[str, str] | Affinity | None
+    policy: str
+    objective: str
+    passes: str | None
+    check: bool
+    recheck: bool
+    measure: bool
+    cpu_variant: bool
+    inputs: str | Path | None
+    seed: int
+    stop_after: Stage | None
+    dump_dir: str | Path | None
+    dot_dir: str | Path | None
+    report: str | Path | None
+    pass_limit: int | None
+    sign: str | Path | SigningKey | None
+
+
+def named_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function that takes Options as keywords: its signature and help name each of them."""
+    signature = inspect.signature(function)
+    types = get_type_hints(Options)
+    options = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=_default(f), annotation=types[f.name])
+        for f in fields(CompileOptions)
+    ]
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    described = inspect.cleandoc(CompileOptions.__doc__ or "").partition("\n\n")[2]
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{described}"
+    function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    return function
+
+
+def _default(option: Field[Any]) -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()
+
+
 def with_overrides(
-    function: Callable[..., Any], options: CompileOptions | None, overrides: Mapping[str, Any]
+    function: Callable[..., Any], options: CompileOptions | None, overrides: Mapping[str, object]
 ) -> CompileOptions:
     """`options`, or the defaults for None, with `overrides`, the keywords that `function` does not name itself.
 
@@ -126,8 +181,9 @@ def with_overrides(
             hint="give single options as keywords, such as devices='GPU,CPU'",
         )
     own = [name for name in keywords_of(function) if name not in ("model", "options")]
-    refuse_unknown(function.__name__, overrides, (*(f.name for f in fields(CompileOptions)), *own))
-    return replace(options, **overrides)
+    refuse_unknown(function.__name__, overrides, dict.fromkeys([*(f.name for f in fields(CompileOptions)), *own]))
+    changes: dict[str, Any] = dict(overrides)
+    return replace(options, **changes)
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from heterocc.runtime import forks
-from heterocc.runtime.feeds import Array
-from heterocc.runtime.loaded import Feed, Results
+from heterocc.runtime.feeds import Array, Feed
+from heterocc.runtime.loaded import Results
 from heterocc.runtime.running import Running
 from heterocc.runtime.several import Spread
 

@@ -12,8 +12,8 @@ from heterocc.artifacts.errors import DeviceLostError, HeteroccError, UsageError
 from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime import forks
-from heterocc.runtime.feeds import Array
-from heterocc.runtime.loaded import Feed, Loaded, Results
+from heterocc.runtime.feeds import Array, Feed
+from heterocc.runtime.loaded import Loaded, Results
 from heterocc.runtime.select.opening import LoadOptions, Opened, open_first, open_variant
 from heterocc.runtime.select.select import Selection, is_automatic, select_variants, shown
 

@@ -53,3 +53,8 @@ __all__ = [
     "UntrustedBundleError",
     "UsageError",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return sorted(__all__)

@@ -16,6 +16,9 @@ from heterocc.runtime.sizes import Place, Sizes
 
 Array = np.ndarray[Any, Any]
 
+Feed = Mapping[str, Any] | Array | Sequence[Any]
+"""Arrays by name of input, the array of the only input, or arrays in the order of the inputs."""
+
 
 @frozen
 class TensorInfo:
@@ -229,7 +232,7 @@ class FeedCheck:
         self._expected = tuple((c.info.name, c.dtype, c.shape) for c in self.checks)
         self._ties = _ties(infos)
 
-    def __call__(self, feed: Mapping[str, Any]) -> list[Any]:
+    def __call__(self, feed: Feed) -> list[Any]:
         """The inputs in model order."""
         if type(feed) is dict and len(feed) == len(self.names):
             given = []
@@ -244,14 +247,10 @@ class FeedCheck:
                 return given
         return self._converted(feed)
 
-    def _converted(self, feed: Mapping[str, Any]) -> list[Any]:
+    def _converted(self, feed: Feed) -> list[Any]:
         """The inputs of a feed that needs conversions, or that is refused."""
         if not isinstance(feed, Mapping):
-            raise FeedError(
-                f"a feed must map input names to arrays, got {type(feed).__name__}",
-                where=self.where,
-                hint="session.run({" + ", ".join(f"'{n}': array" for n in self.names[:3]) + "})",
-            )
+            feed = self._by_name(feed)
         if self._defaults:
             feed = {**self._defaults, **feed}
         if len(feed) != len(self.names):
@@ -265,6 +264,37 @@ class FeedCheck:
         if self._ties:
             self._check_ties(given)
         return given
+
+    def _by_name(self, given: Any) -> Mapping[str, Any]:
+        """A feed from the array of the only input, or from arrays in the order of the inputs."""
+        hint = "session.run({" + ", ".join(f"'{n}': array" for n in self.names[:3]) + "})"
+        if isinstance(given, (list, tuple)):
+            values = given
+        elif isinstance(given, (np.ndarray, np.generic)) or hasattr(given, "__dlpack__"):
+            values = (given,)
+        else:
+            raise FeedError(
+                f"inputs must be a mapping, an array, or a list of arrays, got {type(given).__name__}",
+                where=self.where,
+                hint=hint,
+            )
+        if values and all(isinstance(value, str) for value in values):
+            raise FeedError(
+                "a list of texts was given in place of arrays",
+                where=self.where,
+                hint=f"with names of outputs the inputs come second: session.run(names, inputs); or {hint}",
+            )
+        names = self.names
+        if len(values) != len(names):  # those that have values of their own may be left out
+            names = tuple(name for name in names if name not in self._defaults)
+        if len(values) != len(names):
+            inputs = "1 input" if len(self.names) == 1 else f"{len(self.names)} inputs"
+            raise FeedError(
+                f"the model has {inputs}, got {len(values)} array{'s' * (len(values) != 1)}",
+                where=self.where,
+                hint="the model's inputs: " + "; ".join(str(check.info) for check in self.checks),
+            )
+        return dict(zip(names, values, strict=True))
 
     def _check_ties(self, arrays: Sequence[Any]) -> None:
         for name, ((first, place), *others) in self._ties.items():

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from heterocc.artifacts.errors import HeteroccError, UsageError
 from heterocc.runtime import forks
 from heterocc.runtime.execute.chain import Context
-from heterocc.runtime.feeds import nearest
-from heterocc.runtime.loaded import Feed, Loaded, Results
+from heterocc.runtime.feeds import Feed, nearest
+from heterocc.runtime.loaded import Loaded, Results
 from heterocc.runtime.running import Running
 
 if TYPE_CHECKING:  # imported when they are used: most sessions neither profile nor trace

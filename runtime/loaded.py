@@ -11,13 +11,12 @@ from heterocc.artifacts.manifest import Variant
 from heterocc.runtime import forks
 from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.loaded_code import close_unloaded
-from heterocc.runtime.feeds import Array, FeedCheck, InputCheck, TensorInfo, check_out, nearest
+from heterocc.runtime.feeds import Array, Feed, FeedCheck, InputCheck, TensorInfo, check_out, nearest
 from heterocc.runtime.select.opening import Opened
 from heterocc.runtime.select.select import labels
 from heterocc.runtime.shapes import Ready, ShapeVariants, named
 from heterocc.runtime.sizes import input_places
 
-Feed = Mapping[str, Any]
 Results = dict[str, Any]
 
 

@@ -16,9 +16,9 @@ from heterocc.runtime import forks
 from heterocc.runtime.asynchronous import Asynchronous
 from heterocc.runtime.binding import Binding, StatefulBinding
 from heterocc.runtime.changing import Changing
-from heterocc.runtime.feeds import Array, TensorInfo
+from heterocc.runtime.feeds import Array, Feed, TensorInfo
 from heterocc.runtime.inspected import Inspected
-from heterocc.runtime.loaded import Feed, Results
+from heterocc.runtime.loaded import Results
 from heterocc.runtime.requests.limits import Aim, check_aim, check_requests, request_limit, threads_for
 from heterocc.runtime.runners import Notes, open_runner
 from heterocc.runtime.select.opening import LoadOptions
@@ -75,7 +75,7 @@ def load(
     the bundle, which is verified before the manifest is parsed: files of public keys, as `heterocc keygen` writes them,
     directories of `.pub` files, or texts `ed25519:…`. A service sets `require_signature=True`: without `trusted_keys`
     the file or directory in the environment variable `HETEROCC_TRUSTED_KEYS` is used, and without both nothing is
-    loaded. Signatures need the package cryptography (`pip install 'heterocc-runtime[sign]'`).
+    loaded. Signatures need the package cryptography (the extra `sign`).
 
     `load` checks the manifest and all code. Background threads hash the weights, and then make those that code reads in
     another layout. The first run waits for them; `verify="load"` waits for the hashes here.
@@ -256,6 +256,7 @@ class Session(Asynchronous, Inspected):
     def run(self, first: Any, second: Any = None, /, *, out: Mapping[str, Array] | None = None) -> Any:
         """Run the model. `run({name: array})` returns `{name: array}`; ONNX Runtime's `run(output_names, feed)` a list.
 
+        In place of a mapping, a feed may be the array of the only input, or a list of arrays in the order of `inputs`.
         Inputs must have exactly the model's dtype and shape, in any memory layout. Results are new arrays, except for
         the outputs that `out` has arrays for: these arrays are written and returned, and their contents are undefined
         if the run fails. `output_names` None means all. CPU code reads large inputs and writes large results in place;
@@ -269,6 +270,14 @@ class Session(Asynchronous, Inspected):
         if second is not None:
             return self._runner.run_list(first, second)
         return self._runner.run(first, out)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the model on arrays in the order of `inputs`.
+
+        Returns the array of the only output, or a tuple of arrays in the order of `outputs`. Raises as `run` does.
+        """
+        results = tuple(self._runner.run(inputs, None).values())
+        return results[0] if len(results) == 1 else results
 
     def wait_verified(self) -> None:
         """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""

@@ -1,17 +1,22 @@
 """`make container-check`: the steps of packaging/Dockerfile in a fresh folder, for machines without a container tool.
 
-The RUN steps are taken from the file itself, with the folders of the image below a temporary folder. Where that is
-possible the command then runs as another user (nobody) on a small bundle, with nothing but the image's environment.
+The RUN steps and the command are taken from the file itself, with the folders of the image below a temporary folder.
+Where that is possible a small bundle then runs as another user (nobody), with nothing but the image's environment.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,8 +64,42 @@ def main() -> None:
             done = subprocess.run(command, env=environment, cwd=image, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(done.stderr)
+        served = image / "models"
+        served.mkdir()
+        shutil.copy(bundle, served)
+        served.chmod(0o755)
+        arguments = json.loads(next(rest for word, rest in steps() if word == "CMD"))
+        _serve([command[0], *(str(served) if a == "/models" else a for a in arguments)], environment)
+        print(f"  CMD {' '.join(arguments)}: it answers, and ends on SIGTERM")
         size = sum(f.stat().st_size for f in (image / "opt").rglob("*") if f.is_file())
         print(f"  ENTRYPOINT heterocc-run run {bundle.name}: it runs; /opt/heterocc has {size / 1e6:.0f} MB")
+
+
+def _serve(command: list[str], environment: dict[str, str]) -> None:
+    """Start the service, ask whether it is ready, and end it. Raises SystemExit if it is not, or does not end well."""
+    with socket.socket() as one, socket.socket() as other:
+        for free in (one, other):
+            free.bind(("127.0.0.1", 0))
+        http, grpc = one.getsockname()[1], other.getsockname()[1]
+    ready = f"http://127.0.0.1:{http}/v2/health/ready"
+    service = subprocess.Popen([*command, "--http-port", str(http), "--grpc-port", str(grpc)], env=environment)
+    try:
+        for _ in range(300):
+            if service.poll() is not None:
+                raise SystemExit(f"the service ended with {service.returncode}")
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(ready, timeout=5),
+            ):
+                break
+            time.sleep(0.1)
+        else:
+            raise SystemExit("the service was not ready in 30 seconds")
+    finally:
+        service.terminate()
+        code = service.wait(60)
+    if code != 0:
+        raise SystemExit(f"the service ended with {code}")
 
 
 def _run_as_nobody(

@@ -268,5 +268,5 @@ def _cryptography() -> Iterator[None]:
     except ImportError as error:
         raise MissingPackageError(
             f"signatures need the package cryptography, which cannot be imported: {error}",
-            hint="pip install 'heterocc-runtime[sign]'",
+            hint="pip install cryptography",
         ) from None

@@ -105,22 +105,17 @@ def serve(
     It needs the extra `serve`.
     """
     with errors():
-        from heterocc.artifacts.errors import UsageError
+        from heterocc.runtime.cli.serving import request_memory, tls_of
         from heterocc.runtime.serve import ServeOptions, serve
-        from heterocc.runtime.serve.options import Tls
 
-        tls = None
-        if tls_cert is not None and tls_key is not None:
-            tls = Tls(tls_cert, tls_key, tls_client_ca)
-        elif tls_cert or tls_key or tls_client_ca:
-            raise UsageError("TLS needs both --tls-cert and --tls-key", where="heterocc serve")
         serve(
             ServeOptions(
                 models=models, host=host, http_port=http_port, grpc_port=grpc_port, devices=devices, threads=threads,
                 workers=workers, queue=queue, batch=batch, trusted_keys=trusted, require_signature=require_signature,
                 max_request_bytes=max_request_mb * _MIB,
                 max_message_bytes=max_message_mb * _MIB,
-                memory=(memory_mb or max(1024, 4 * max_request_mb)) * _MIB, drain=drain, tls=tls,
+                memory=request_memory(memory_mb, max_request_mb), drain=drain,
+                tls=tls_of(tls_cert, tls_key, tls_client_ca),
                 log_requests=log_requests, max_connections=max_connections,
                 client_seconds=client_seconds, allowed_hosts=allowed_host or None,
             )

@@ -137,7 +137,7 @@ def print_signatures(states: Sequence[dict[str, Any]]) -> None:
         print_plain("signed    no")
     for state in states:
         if state["matches"] is None:
-            verdict = "not verified: the package cryptography is not installed (pip install 'heterocc[sign]')"
+            verdict = "not verified: the package cryptography is not installed (pip install cryptography)"
         elif not state["matches"]:
             verdict = "WRONG: it is not a signature of this manifest"
         else:

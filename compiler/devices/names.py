@@ -260,7 +260,8 @@ class _Resolver:
             hint = "install its driver, or compile for GPU, which without a GPU is a generic target, not checked"
             if backend == "cuda":
                 hint = (
-                    "`pip install 'heterocc[cuda]'` installs all but the driver; to compile without a GPU, "
+                    "`pip install nvidia-cuda-nvrtc==13.* nvidia-cuda-runtime==13.*` "
+                    "installs all but the driver; to compile without a GPU, "
                     "describe it in a device file (backend, target.arch)"
                 )
             raise DriverMissingError(

@@ -1,4 +1,4 @@
-"""The command `heterocc-run`: run, bench, check and inspect bundles where the compiler is not installed."""
+"""The command `heterocc-run`: run, bench, check, inspect and serve bundles where the compiler is not installed."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from heterocc.runtime.cli.output import (
     stdout_errors,
 )
 from heterocc.runtime.cli.process import end_on_signals, prepare_streams, yield_to_signal
+from heterocc.runtime.cli.serving import add_options, serve_options
 
 if TYPE_CHECKING:
     from heterocc.runtime.cli.actions import Feeding, Opening
@@ -160,6 +161,14 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--plan", action="store_true", help="print the plan of every variant")
     inspect.add_argument("--members", action="store_true", help="list the members with size and hash")
     inspect.add_argument("--kernels", action="store_true", help="list the kernels and the nodes they compute")
+    serve = commands.add_parser(
+        "serve",
+        help="Answer the Open Inference Protocol v2 over HTTP and gRPC.",
+        description="Answer the Open Inference Protocol v2 over HTTP and gRPC. It needs the extra `serve`.",
+        allow_abbrev=False,
+    )
+    add_options(serve)
+    serve.set_defaults(command=serve_options)
     return parser
 
 

@@ -33,7 +33,7 @@ Source: NVIDIA's lists "CUDA GPU Compute Capability" and "Legacy CUDA GPU Comput
 
 _LOCK = threading.Lock()
 _DRIVER_HINT = "install NVIDIA's driver, release 580 or later, and see that `nvidia-smi` lists the GPU"
-_CUDART_HINT = "pip install 'heterocc-runtime[cuda]', or install the CUDA 13 toolkit"
+_CUDART_HINT = "pip install 'nvidia-cuda-runtime==13.*', or install the CUDA 13 toolkit"
 
 # CUdevice_attribute of cuda.h.
 _THREADS_PER_BLOCK, _SHARED_PER_BLOCK, _CLOCK_KHZ, _MULTIPROCESSORS, _INTEGRATED = 1, 8, 13, 16, 18

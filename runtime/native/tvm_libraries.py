@@ -19,7 +19,7 @@ from heterocc.artifacts.frozen import frozen
 TVM_SERIES = "0.27."
 """The series of TVM whose C++ interface the plug-ins are compiled against."""
 
-REINSTALL = "reinstall heterocc-runtime: pip install --force-reinstall heterocc-runtime"
+REINSTALL = "install heterocc or heterocc-runtime again, with pip's option --force-reinstall"
 
 _FIRST = "libtvm_runtime.so"
 _VERSION = "version.txt"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
 from heterocc.artifacts.errors import UsageError
+from heterocc.runtime.feeds import Feed
 from heterocc.runtime.requests.stream import Results, Submit
 
-Feeds = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
+Feeds = Iterable[Feed] | AsyncIterable[Feed]
 
 
 class AsyncStream(AsyncIterator[Results]):
@@ -25,13 +26,13 @@ class AsyncStream(AsyncIterator[Results]):
     def __init__(self, submit: Submit, feeds: Feeds, depth: int) -> None:
         self._submit = submit
         self._depth = depth
-        self._source: AsyncIterator[Mapping[str, Any]] | None = None
-        self._plain: Iterator[Mapping[str, Any]] | None = None
+        self._source: AsyncIterator[Feed] | None = None
+        self._plain: Iterator[Feed] | None = None
         if isinstance(feeds, AsyncIterable):
             self._source = aiter(feeds)
         else:
             self._plain = iter(feeds)
-        self._taking: asyncio.Future[Mapping[str, Any]] | None = None
+        self._taking: asyncio.Future[Feed] | None = None
         self._flight: deque[asyncio.Future[Results]] = deque()
         self._ending: BaseException | None = None
         self.delivered = 0
@@ -94,7 +95,7 @@ class AsyncStream(AsyncIterator[Results]):
         if self._taking is None and self._source is not None and len(self._flight) < self._depth:
             self._taking = asyncio.ensure_future(_first(self._source))
 
-    def _add(self, feed: Mapping[str, Any]) -> None:
+    def _add(self, feed: Feed) -> None:
         self._flight.append(asyncio.wrap_future(self._submit(feed)))
 
     def _end(self, error: Exception) -> None:
@@ -122,5 +123,5 @@ def _result(done: asyncio.Future[Results]) -> Results:
     return done.result()
 
 
-async def _first(source: AsyncIterator[Mapping[str, Any]]) -> Mapping[str, Any]:
+async def _first(source: AsyncIterator[Feed]) -> Feed:
     return await anext(source)

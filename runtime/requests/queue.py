@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from heterocc.artifacts.errors import DeviceError, UsageError
 from heterocc.runtime import forks
-from heterocc.runtime.feeds import Array
+from heterocc.runtime.feeds import Array, Feed
 
 IDLE_SECONDS = 0.2
 """A thread without work ends after this time, so that none outlives its session, and none delays the process's end."""
@@ -26,7 +26,7 @@ class Member(Protocol):
         """Whether it should get requests as long as another member can take them."""
         ...
 
-    def run(self, feed: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> Results:
+    def run(self, feed: Feed, out: Mapping[str, Array] | None = None) -> Results:
         """Run one request on the calling thread."""
         ...
 
@@ -34,9 +34,9 @@ class Member(Protocol):
 class Request(Future[Results]):
     """The future of one request. `cancel` succeeds until a thread starts to carry it out."""
 
-    def __init__(self, feed: Mapping[str, Any], out: Mapping[str, Array] | None, where: str) -> None:
+    def __init__(self, feed: Feed, out: Mapping[str, Array] | None, where: str) -> None:
         super().__init__()
-        self._work: tuple[Mapping[str, Any], Mapping[str, Array] | None] | None = (feed, out)
+        self._work: tuple[Feed, Mapping[str, Array] | None] | None = (feed, out)
         self._where = where
         self._generation = forks.generation
         self._answered = False
@@ -120,7 +120,7 @@ class Requests:
         self._mine: set[int] = set()
         self._closed = False
 
-    def submit(self, feed: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> Request:
+    def submit(self, feed: Feed, out: Mapping[str, Array] | None = None) -> Request:
         """Add a request. Raises UsageError after `close`, and DeviceError if no thread can be started."""
         request = Request(feed, out, self._where)
         with self._lock:

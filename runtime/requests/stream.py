@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.files.closing import Closing
+from heterocc.runtime.feeds import Feed
 
 Results = dict[str, Any]
 F = TypeVar("F")
-Submit = Callable[[Mapping[str, Any]], Future[Results]]
+Submit = Callable[[Feed], Future[Results]]
 
 
 def check_depth(depth: int | None, default: int) -> int:
@@ -47,9 +48,9 @@ class Stream(Closing, Iterator[Results]):
     `close`, or the end of a `with` block, cancels the requests that wait; those that run finish unseen.
     """
 
-    def __init__(self, submit: Submit, feeds: Iterable[Mapping[str, Any]], depth: int) -> None:
+    def __init__(self, submit: Submit, feeds: Iterable[Feed], depth: int) -> None:
         self._submit = submit
-        self._feeds: Iterator[Mapping[str, Any]] | None = iter(feeds)
+        self._feeds: Iterator[Feed] | None = iter(feeds)
         self._depth = depth
         self._flight: deque[Future[Results]] = deque()
         self._ending: BaseException | None = None

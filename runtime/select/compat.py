@@ -100,7 +100,7 @@ _IMPLIED: Mapping[str, Mapping[str, str]] = {
 }
 """Features without a flag, by the feature that implies them."""
 
-_INSTALL = "pip install 'heterocc-runtime[ort]'"
+_INSTALL = "pip install onnxruntime ml_dtypes"
 
 _VECTOR = ("avx", "amx-", "apx", "sve", "sme", "ssve")
 """Prefixes of instruction sets: such a feature that is not in the table counts as missing, not as a hint."""

@@ -33,7 +33,7 @@ def serve(options: ServeOptions) -> None:
     if missing:
         raise PackageMissingError(
             f"the service needs packages that are not installed: {', '.join(missing)}",
-            hint="pip install 'heterocc-runtime[serve]'",
+            hint=f"pip install {' '.join(missing)}",
         )
     from heterocc.runtime.serve.server import run
 

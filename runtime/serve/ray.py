@@ -78,7 +78,7 @@ def deployment(
     try:
         from ray import serve
     except ImportError as error:
-        raise PackageMissingError("Ray Serve is not installed", hint="pip install 'heterocc-runtime[ray]'") from error
+        raise PackageMissingError("Ray Serve is not installed", hint="pip install 'ray[serve]'") from error
 
     scaling: dict[str, Any] = {"num_replicas": replicas}
     if max_replicas is not None:

@@ -55,4 +55,4 @@ def test_the_steps_of_the_dockerfile_give_a_command_that_runs_a_bundle() -> None
     command = [sys.executable, ROOT / "scripts" / "container_check.py"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "it runs" in done.stdout
+    assert "it runs" in done.stdout and "it answers, and ends on SIGTERM" in done.stdout

@@ -68,8 +68,29 @@ def test_python_values_are_refused_with_a_hint(given: Any) -> None:
     assert "np.asarray(value, dtype='float32')" in str(error.hint)
 
 
-def test_a_feed_that_is_no_mapping_is_refused() -> None:
-    assert "must map input names to arrays, got ndarray" in refusal(GOOD).message
+def test_arrays_in_the_order_of_the_inputs_are_a_feed() -> None:
+    mask = np.array(True)
+    for given in ([GOOD, mask], (GOOD, mask)):
+        found = FeedCheck([SPEC, TensorInfo(name="mask", dtype="bool", shape=())], "m")(given)
+        assert found[0] is GOOD and found[1] is mask
+    single = FeedCheck([SPEC], "m")
+    assert single(GOOD)[0] is GOOD and single([GOOD])[0] is GOOD
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (GOOD, "the model has 2 inputs, got 1 array"),
+        ([], "the model has 2 inputs, got 0 arrays"),
+        ([GOOD] * 3, "the model has 2 inputs, got 3 arrays"),
+        (["pixels", "mask"], "a list of texts was given in place of arrays"),
+        (7, "inputs must be a mapping, an array, or a list of arrays, got int"),
+        ([GOOD, [True]], "input 'mask' must be a numpy array, got list"),
+    ],
+)
+def test_a_feed_of_another_form_is_refused(given: Any, message: str) -> None:
+    error = refusal(given)
+    assert error.message == message and error.hint
 
 
 def test_numpy_scalars_and_other_array_libraries_are_accepted() -> None:

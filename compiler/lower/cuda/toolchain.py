@@ -161,7 +161,7 @@ class Nvcc:
         return code + b"\0" if ptx else code  # the driver takes PTX as a C string
 
 
-_HINT = "pip install 'heterocc[cuda]', or install NVIDIA's CUDA toolkit (nvcc)"
+_HINT = "pip install 'nvidia-cuda-nvrtc==13.*' 'nvidia-cuda-cccl==13.*', or install NVIDIA's CUDA toolkit (nvcc)"
 
 
 def find_compiler(arch: str, env: Mapping[str, str] | None = None) -> CudaCompiler:

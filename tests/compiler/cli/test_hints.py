@@ -171,7 +171,7 @@ def test_a_hint_to_another_variant_is_given_only_if_that_can_run(bundle: Path, m
     monkeypatch.setattr("heterocc.runtime.select.select.host", lambda: bare)
     with pytest.raises(HeteroccError) as caught:
         load(bundle, devices="CPU")
-    assert "without" not in str(caught.value.hint) and "reinstall heterocc-runtime" in str(caught.value.hint)
+    assert "without" not in str(caught.value.hint) and "--force-reinstall" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("form", ["npz", "npy", "fed"])

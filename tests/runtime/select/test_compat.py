@@ -177,7 +177,7 @@ def test_tvm_is_compared_by_its_minor_series(wanted: str | None, here: str | Non
 def test_onnx_runtime_is_needed_only_if_a_partition_is_in_it_and_tvm_likewise() -> None:
     bare = replaced(HERE, tvm=None, onnxruntime=False)
     assert why_not(variant(ORT), TVM, bare, no_question) == (
-        "device ORT needs onnxruntime 1.31 or later, which is not installed (pip install 'heterocc-runtime[ort]')",
+        "device ORT needs onnxruntime 1.31 or later, which is not installed (pip install onnxruntime ml_dtypes)",
     )
     assert why_not(variant(ORT), TVM, replaced(bare, onnxruntime=True), no_question) == ()
 

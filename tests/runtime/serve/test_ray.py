@@ -38,12 +38,12 @@ def test_wrong_arguments_are_explained(args: dict[str, Any], message: str) -> No
         ours.app(args)
 
 
-def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_ray_the_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bundle = standin.write_bundle(tmp_path / "m.hcb", standin.chain(1))
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(PackageMissingError) as caught:
         ours.app({"models": str(bundle)})
-    assert caught.value.hint == "pip install 'heterocc-runtime[ray]'"
+    assert caught.value.hint == "pip install 'ray[serve]'"
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(NO_RAY, reason="ray is not installed: pip install 'heterocc[ray]'")
+@pytest.mark.skipif(NO_RAY, reason="ray is not installed: pip install 'ray[serve]'")
 @pytest.mark.filterwarnings("ignore")  # of Ray's own, at the end of its processes
 def test_a_node_that_is_killed_under_load_costs_no_wrong_answer(tmp_path: Path, cluster: Any) -> None:
     from ray import serve

@@ -328,7 +328,7 @@ def test_a_missing_cuda_runtime_library_is_said_with_the_package_that_has_it(emu
     kind, message, hint, note = run(tmp_path, cuda_emulated.environment(emulator), code)
     assert kind == "NativePluginError"
     assert message.startswith("libcudart.so.13 cannot be loaded")
-    assert "heterocc-runtime[cuda]" in hint
+    assert "nvidia-cuda-runtime" in hint
     assert message in note
 
 

@@ -116,7 +116,7 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CudaCompilerMissingError, match="neither nvrtc nor nvcc") as caught:
         lowering_for(HOPPER).lower(multiply())
-    assert "heterocc[cuda]" in str(caught.value.hint)
+    assert "nvidia-cuda-nvrtc" in str(caught.value.hint)
 
 
 def test_nvcc_is_found_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
