@@ -11,7 +11,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
 
-HUGE = 1 << 20
+HUGE = 1 << 17
 """Elements of an input that has a huge size: more than any page beside it, and less than a run's memory."""
 
 INTEGERS = (
