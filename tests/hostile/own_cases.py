@@ -119,15 +119,14 @@ OWN: list[Case] = [
     case("RotaryEmbedding", draw(2, 2, 3, 8), np.array([[0, 1, 2], [1, 2, 3]]), draw(6, 4), draw(6, 4), **MICROSOFT),
     case("RotaryEmbedding", draw(2, 3, 16), np.array([2]), draw(6, 4), draw(6, 4), num_heads=2, **MICROSOFT),
     case("MatMulInteger16", draw(3, 4, dtype=np.int16), draw(4, 5, dtype=np.int16), **MICROSOFT),
-    case(
+    # One of its attributes is named as one of `case`.
+    Case(
         "QLinearSoftmax",
-        u8(2, 5),
-        sc(0.05),
-        constant(120, np.uint8),
-        sc(0.004),
-        constant(0, np.uint8),
-        axis=1,
-        **{"opset": 13, **MICROSOFT},
+        (u8(2, 5), sc(0.05), constant(120, np.uint8), sc(0.004), constant(0, np.uint8)),
+        {"axis": 1, "opset": 13},
+        1,
+        17,
+        "com.microsoft",
     ),
     case(
         "DynamicQuantizeLSTM",

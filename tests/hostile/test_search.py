@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -88,16 +89,18 @@ def test_a_request_that_ends_its_process_or_takes_too_long_is_reported_and_the_n
 def test_verdicts() -> None:
     (model, *_) = hostile_models(1, ["Add"])
     one, other = (Answer("numbers", (np.full(2, value, np.float32),)) for value in (1, 2))
-    typed = Answer("typed", code="HC110")
-    assert judge(model, one, one) == ("equal", "")
-    assert judge(model, one, other)[0] == "different"
-    assert judge(model, typed, typed)[0] == "both refuse"
-    assert judge(model, typed, one)[0] == "we refuse"
-    assert judge(model, one, typed)[0] == "we accept"
-    assert judge(model, one, None)[0] == "no reference"
+    typed, asked = Answer("typed", code="HC110"), request(VALID, 0)
+    large = replace(asked, feed={"x": np.full(2, np.inf, np.float32)})
+    assert judge(model, large, one, other)[0] == "special numbers"
+    assert judge(model, asked, one, one) == ("equal", "")
+    assert judge(model, asked, one, other)[0] == "different"
+    assert judge(model, asked, typed, typed)[0] == "both refuse"
+    assert judge(model, asked, typed, one)[0] == "we refuse"
+    assert judge(model, asked, one, typed)[0] == "we accept"
+    assert judge(model, asked, one, None)[0] == "no reference"
     for kind in ("crash", "timeout", "untyped"):
-        assert judge(model, Answer(kind), None)[0] == kind  # type: ignore[arg-type]
-    assert judge(model, Answer("timeout"), Answer("timeout"))[0] == "both took long"
+        assert judge(model, asked, Answer(kind), None)[0] == kind  # type: ignore[arg-type]
+    assert judge(model, asked, Answer("timeout"), Answer("timeout"))[0] == "both took long"
 
 
 SHARE = ("Add", "Gather", "Pad", "com.microsoft::FusedMatMul", "Reshape")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ MAX_INPUTS = 1 << 28
 
 _SIZES = ((224, 128), (256, 64), (640, 512), (32, 8), (512, 16), (28, 1), (96, 32), (299, 10))
 """The side of images in pixels and the length of sequences in one trial, most plausible first."""
+_KERNEL = 3
+"""The side of a kernel that is an input: one as large as an image takes gigabytes."""
 _UNKNOWN_RANK = ((1, 3, 224, 224), (1, 128), (1, 3, 224), (1,))
 _HOPS = 4
 """The largest distance in nodes from an input to a weight that suggests its dimensions."""
@@ -55,20 +57,21 @@ def propose_shapes(draft: Draft) -> Shapes | None:
 
 def _candidates(draft: Draft, dynamic: Sequence[onnx.ValueInfoProto]) -> Iterator[Shapes]:
     hints = [0, *_weights_near(draft, dynamic)[:6]]
+    kernels = {node.input[1] for node in draft.graph.node if "Conv" in node.op_type and len(node.input) > 1}
     for known in hints:
         for channels in (3, 1):
             for pixels, steps in _SIZES if not known else ((224, known), (known, known)):
-                yield _filled(dynamic, pixels, steps, channels)
+                yield _filled(dynamic, pixels, steps, channels, kernels)
                 if all(not _is_image(i) for i in dynamic):
                     break
     for shape in _UNKNOWN_RANK:
         if any(value_of(i).shape is None for i in dynamic):
             yield {
-                **_filled(dynamic, 224, 128, 3),
+                **_filled(dynamic, 224, 128, 3, kernels),
                 **{i.name: list(shape) for i in dynamic if value_of(i).shape is None},
             }
     for pixels, steps in _SIZES:
-        yield _filled(dynamic, pixels, steps, 3)
+        yield _filled(dynamic, pixels, steps, 3, kernels)
 
 
 def _is_image(info: onnx.ValueInfoProto) -> bool:
@@ -80,8 +83,13 @@ def _has_channels_last(shape: Sequence[int | str | None]) -> bool:
     return shape[3] in (1, 2, 3, 4) and not any(isinstance(size, int) for size in shape[1:3])
 
 
-def _filled(dynamic: Sequence[onnx.ValueInfoProto], pixels: int, steps: int, channels: int) -> Shapes:
-    """A shape for each input, with a batch of 1 and these sizes; equal symbols get equal sizes."""
+def _filled(
+    dynamic: Sequence[onnx.ValueInfoProto], pixels: int, steps: int, channels: int, kernels: Collection[str]
+) -> Shapes:
+    """A shape for each input, with a batch of 1 and these sizes; equal symbols get equal sizes.
+
+    `kernels` are inputs that convolutions take as weights.
+    """
     symbols: dict[str, int] = {}
     found: Shapes = {}
     for info in dynamic:
@@ -94,6 +102,8 @@ def _filled(dynamic: Sequence[onnx.ValueInfoProto], pixels: int, steps: int, cha
             if not isinstance(size, int):
                 if index == 0 or "batch" in dim.dim_param.lower():
                     size = 1
+                elif info.name in kernels and index > 1:
+                    size = _KERNEL
                 elif _is_image(info):
                     size = channels if index == 1 and not _has_channels_last(value.shape) else pixels
                 else:

@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.places import checked_lengths, checked_places
+from heterocc.compiler.lower.converters.places import checked_lengths, checked_places, checked_starts
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
@@ -148,6 +148,14 @@ def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.E
     return ctx.original(data, rois, _safe(ctx, batches, dims_of(data)[0]))
 
 
+@converter("MaxRoiPool")
+def max_roi_pool(ctx: Context, data: relax.Expr, rois: relax.Expr) -> relax.Expr:
+    """MaxRoiPool with the batch indices, the first number of each region, kept in range."""
+    parts = ctx.bb.emit(op.split(rois, [1], axis=1))
+    batches = _safe(ctx, ctx.bb.emit(as_dtype(parts[0], "int64")), dims_of(data)[0], from_end=False)
+    return ctx.original(data, ctx.bb.emit(op.concat([as_dtype(batches, dtype_of(rois)), parts[1]], axis=1)))
+
+
 @converter("ReverseSequence")
 def reverse_sequence(ctx: Context, data: relax.Expr, lengths: relax.Expr) -> relax.Expr:
     """ReverseSequence. On GPUs a length greater than the time axis reverses the whole axis."""
@@ -177,6 +185,9 @@ def tensor_scatter(ctx: Context, past: relax.Expr, update: relax.Expr, starts: r
     circular = ctx.text("mode", "linear") == "circular"
     if starts is None:
         starts = ctx.bb.emit(op.zeros((shape[0],), "int64"))
+    else:
+        stop = as_int64(size) if circular else as_int64(size) - as_int64(count) + tirx.const(1, "int64")
+        starts = checked_starts(ctx, starts, stop)
 
     def compute(old: te.Tensor, new: te.Tensor, begin: te.Tensor) -> te.Tensor:
         def at(*i: tirx.Var) -> tirx.Expr:
@@ -196,9 +207,9 @@ def _reduction(ctx: Context) -> str:
     return "update" if reduction == "none" else reduction
 
 
-def _safe(ctx: Context, indices: relax.Expr, size: Extent) -> relax.Expr:
+def _safe(ctx: Context, indices: relax.Expr, size: Extent, *, from_end: bool = True) -> relax.Expr:
     _require_elements(size, indices)
-    indices = checked_places(ctx, indices, [size])
+    indices = checked_places(ctx, indices, [size], from_end=from_end)
     if not isinstance(size, int):
 
         def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:

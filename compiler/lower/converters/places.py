@@ -43,6 +43,14 @@ def checked_lengths(ctx: Context, lengths: relax.Expr, size: Extent) -> relax.Ex
     return _checked(ctx, lengths, [size], lambda counts: [_Range(whole(0), counts[0] + whole(1))], text)
 
 
+def checked_starts(ctx: Context, starts: relax.Expr, stop: Extent) -> relax.Expr:
+    """The starts of a run that ends with an error if one is not from 0 to before `stop`; checked on CPUs only."""
+    if ctx.backend != "cpu":
+        return starts
+    text = "a start is negative, or leaves no room for what is written"
+    return _checked(ctx, starts, [stop], lambda counts: [_Range(whole(0), counts[0])], text)
+
+
 @dataclass(frozen=True, slots=True)
 class _Range:
     """The numbers from `first` to before `stop`."""

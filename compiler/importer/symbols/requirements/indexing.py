@@ -85,6 +85,14 @@ def suppression(needs: Needs) -> None:
     needs.equal(1, 0, needs.size(0, 0))
     needs.equal(1, 2, needs.size(0, 1))
     needs.equal(0, 2, 4)
+    for place in (2, 3, 4):
+        if needs.shape(place, 1):
+            needs.equal(place, 0, 1)
+
+
+def extreme(needs: Needs) -> None:
+    """ArgMax and ArgMin: there is an element."""
+    needs.at_least(0, needs.given.attribute("axis", 0), 1)
 
 
 def roi_align(needs: Needs) -> None:
@@ -117,6 +125,8 @@ def top_k(needs: Needs) -> None:
 
 
 RULES = {
+    "ArgMax": extreme,
+    "ArgMin": extreme,
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,

@@ -55,6 +55,12 @@ def pooling(needs: Needs) -> None:
     reach(needs, [number(n) for n in needs.given.attribute("kernel_shape", ())])
 
 
+def whole_pooling(needs: Needs) -> None:
+    """Pooling of whole maps, which have elements."""
+    for axis in range(2, len(needs.shape(0))):
+        needs.at_least(0, axis, 1)
+
+
 def _kernel(needs: Needs, weights: int) -> None:
     for axis, size in enumerate(needs.given.attribute("kernel_shape") or ()):
         needs.equal(weights, axis + 2, int(size))
@@ -114,6 +120,9 @@ RULES = {
     "MaxPool": pooling,
     "AveragePool": pooling,
     "LpPool": pooling,
+    "GlobalAveragePool": whole_pooling,
+    "GlobalLpPool": whole_pooling,
+    "GlobalMaxPool": whole_pooling,
     "Col2Im": columns,
     "STFT": stft,
 }

@@ -12,6 +12,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.importer.symbols.given import Shape
 from heterocc.compiler.importer.symbols.sizes import number
+from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.computed.numbers import (
     element,
     elements,
@@ -58,7 +59,9 @@ def _select(
     centred = bool(ctx.attrs.get("center_point_box", 0))
 
     def write(ins: Buffers, out: tirx.Buffer) -> tirx.Stmt:
-        return _Selection(ins, out, at, centred).statement()
+        selection = _Selection(ins, out, at, centred)
+        right = tirx.all(selection.overlap >= tirx.const(0, "float32"), selection.overlap <= tirx.const(1, "float32"))
+        return tirx.SeqStmt([asserted(ctx, right, "the overlap is not from 0 to 1"), selection.statement()])
 
     return table(ctx, [boxes, scores, *given], ctx.result(), write, name="suppression")
 

@@ -1,0 +1,73 @@
+"""Requests with values out of range end with an error that names the node, not with numbers from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from heterocc.artifacts.errors import InputError
+from heterocc.compiler import compile_model
+from heterocc.runtime import load
+from tests.guard_pages import guarded
+from tests.reference import reference_session
+
+Feed = Mapping[str, Any]
+
+
+def _model(text: str, opset: int) -> onnx.ModelProto:
+    header = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>'
+    proto: onnx.ModelProto = onnx.parser.parse_model(f"{header} g {text}")
+    return proto
+
+
+MAP = np.arange(72, dtype=np.float32).reshape(2, 1, 6, 6)
+BOXES = np.array([[[0, 0, 1, 1], [0, 0, 1, 0.9], [2, 2, 3, 3]]], np.float32)
+SCORES = np.array([[[0.5, 0.4, 0.3]]], np.float32)
+SELECT = (
+    "(float[b, n, four] x, float[b, c, n] s, int64[one] k, float[one] t, float[l] m) => (int64[o, 3] y)"
+    "{ y = NonMaxSuppression(x, s, k, t, m) }"
+)
+SELECTED: Feed = {"x": BOXES, "s": SCORES, "k": np.array([3]), "t": np.float32([0.5]), "m": np.float32([0.1])}
+SCATTER = "(float[b, n] x, float[b, k] u, int64[b] at) => (float[b, n] y) { y = TensorScatter<axis=-1>(x, u, at) }"
+CIRCULAR = SCATTER.replace("axis=-1", 'axis=-1, mode="circular"')
+SCATTERED: Feed = {"x": np.zeros((2, 5), np.float32), "u": np.ones((2, 2), np.float32), "at": np.array([0, 3])}
+POOL = "(float[b, 1, h, w] x, float[n, 5] r) => (float[n, 1, 2, 2] y) { y = MaxRoiPool<pooled_shape=[2, 2]>(x, r) }"
+POOLED: Feed = {"x": MAP, "r": np.array([[1, 0, 0, 4, 4], [0, 1, 1, 3, 3]], np.float32)}
+EXTREME = "(float[a, b] x) => (int64[c, b] y) { y = ArgMax<axis=0>(x) }"
+WHOLE = "(float[a, 3, h, w] x) => (float[a, 3, 1, 1] y) { y = GlobalMaxPool(x) }"
+
+CASES: dict[str, tuple[str, int, Feed, Feed, str]] = {
+    "a region of an image that is not there": (POOL, 17, POOLED, {"r": POOLED["r"] + [1, 0, 0, 0, 0]}, "MaxRoiPool"),
+    "a region of image -1": (POOL, 17, POOLED, {"r": POOLED["r"] - [1, 0, 0, 0, 0]}, "MaxRoiPool"),
+    "a region of no image": (POOL, 17, POOLED, {"r": POOLED["r"] * [np.nan, 1, 1, 1, 1]}, "MaxRoiPool"),
+    "a start that leaves no room": (SCATTER, 24, SCATTERED, {"at": np.array([0, 4])}, "TensorScatter"),
+    "a start before the first": (SCATTER, 24, SCATTERED, {"at": np.array([-1, 0])}, "TensorScatter"),
+    "a start far away": (SCATTER, 24, SCATTERED, {"at": np.array([0, 2**62])}, "TensorScatter"),
+    "a start before the first of a circle": (CIRCULAR, 24, SCATTERED, {"at": np.array([-1, 0])}, "TensorScatter"),
+    "an overlap of more than all": (SELECT, 17, SELECTED, {"t": np.float32([1.5])}, "overlap is not from 0 to 1"),
+    "an overlap that is not a number": (SELECT, 17, SELECTED, {"t": np.float32([np.nan])}, "overlap is not from"),
+    "no least score": (SELECT, 17, SELECTED, {"m": np.zeros(0, np.float32)}, r"input 'm' must have shape \[1\]"),
+    "the greatest of nothing": (EXTREME, 17, {"x": MAP[0, 0]}, {"x": np.zeros((0, 6), np.float32)}, "dimension 'a'"),
+    "a map of nothing": (WHOLE, 17, {"x": np.tile(MAP, (1, 3, 1, 1))}, {"x": MAP[:, [0] * 3, :0]}, "dimension 'h'"),
+}
+
+
+@pytest.mark.parametrize(("text", "opset", "right", "wrong", "message"), CASES.values(), ids=list(CASES))
+def test_a_value_out_of_range_is_an_error(
+    text: str, opset: int, right: Feed, wrong: Feed, message: str, tmp_path: Path
+) -> None:
+    model = _model(text, opset)
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", check=False)
+    with load(tmp_path / "m.hcb") as session:
+        (expected,) = reference_session(model).run(None, dict(right))
+        np.testing.assert_array_equal(session.run(dict(right))["y"], expected)
+        feed = {name: guarded(np.asarray(array, right[name].dtype)) for name, array in {**right, **wrong}.items()}
+        for _ in range(2):
+            with pytest.raises(InputError, match=message):
+                session.run(feed)
+        np.testing.assert_array_equal(session.run(dict(right))["y"], expected)
