@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.shapes import tiled
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, filled, fixed, padded_place
+from heterocc.compiler.lower.converters.values import cropped_place, dims_of, dtype_of, filled, fixed, rank_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent, as_int64, same
@@ -142,25 +142,26 @@ def _pad(
     """Pad by numbers that follow from sizes, such as those that make a side a multiple of a window's."""
     given = (pads, value, axes)[: max(len(ctx.node.input) - 1, 0)]
     if pads is None or ctx.is_known(pads):
-        return ctx.original(data, *given)
+        return _padded_by_numbers(ctx, data, pads, *given[1:])
     known, mode = ctx.sizes(1), ctx.text("mode", "constant")
     places = ctx.sizes(3) if axes is not None else range(len(ctx.result()))
     if known is None or places is None or any(not isinstance(a, int) for a in places):
         raise NotImplementedError("the padding is computed from data")
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise NotImplementedError(f"mode {mode} is not supported")
-    before = {int(axis) % len(ctx.result()): known[n] for n, axis in enumerate(places)}
+    axes_padded = [int(axis) % len(ctx.result()) for axis in places]
+    count = len(axes_padded)
 
-    def compute(tensors: list[te.Tensor], starts: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
-        first = dict(zip(before, starts, strict=True))
+    def compute(tensors: list[te.Tensor], numbers: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        sides = {axis: (numbers[n], numbers[n + count]) for n, axis in enumerate(axes_padded)}
 
         def at(*i: tirx.Var) -> tirx.Expr:
-            indices = {axis: v.astype("int64") - first[axis] for axis, v in enumerate(i) if axis in first}
-            sizes = {axis: tensors[0].shape[axis].astype("int64") for axis in indices}
-            inside = [e for a, n in indices.items() for e in (n >= as_int64(0), n < sizes[a])]
-            read = tensors[0](
-                *(padded_place(indices[a], sizes[a], mode) if a in indices else v for a, v in enumerate(i))
-            )
+            found = {
+                axis: cropped_place(i[axis].astype("int64"), tensors[0].shape[axis].astype("int64"), *both, mode)
+                for axis, both in sides.items()
+            }
+            inside = [is_inside for _, is_inside in found.values()]
+            read = tensors[0](*(found[a][0] if a in found else v for a, v in enumerate(i)))
             if mode != "constant":
                 return read
             fill = tensors[1](*[as_int64(0)] * len(tensors[1].shape)) if value is not None else None
@@ -170,7 +171,26 @@ def _pad(
         return te.compute(shape, at, name="pad")
 
     tensors = [data, *([] if value is None or mode != "constant" else [value])]
-    return emit_sized(ctx.bb, compute, tensors, list(before.values()), ctx.result(), dtype_of(data), "pad")
+    return emit_sized(ctx.bb, compute, tensors, list(known), ctx.result(), dtype_of(data), "pad")
+
+
+def _padded_by_numbers(
+    ctx: Context, data: relax.Expr, pads: relax.Expr | None, *others: relax.Expr | None
+) -> relax.Expr:
+    """TVM's padding. Negative numbers of other modes than `constant` crop the data first, as in ONNX Runtime."""
+    numbers = [int(n) for n in (ctx.attrs.get("pads", ()) if pads is None else ctx.known(pads))]
+    if ctx.text("mode", "constant") == "constant" or not any(n < 0 for n in numbers) or pads is None:
+        return ctx.original(data, *([] if pads is None else [pads]), *others)
+    axes, count = others[1] if len(others) > 1 else None, len(numbers) // 2
+    places = range(count) if axes is None else [int(a) % rank_of(data) for a in ctx.known(axes)]
+    cut = {axis: (max(-numbers[n], 0), max(-numbers[n + count], 0)) for n, axis in enumerate(places)}
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        shape = [size - sum(cut.get(axis, (0, 0))) for axis, size in enumerate(x.shape)]
+        return te.compute(shape, lambda *i: x(*(v + cut.get(axis, (0, 0))[0] for axis, v in enumerate(i))), name="crop")
+
+    cropped = ctx.bb.emit_te(compute, data, primfunc_name_hint="crop")
+    return ctx.original(cropped, constant(np.array([max(n, 0) for n in numbers], np.int64)), *others)
 
 
 def from_sizes(bb: relax.BlockBuilder, elements: tuple[Extent, ...], shape: tuple[int, ...], dtype: str) -> relax.Expr:

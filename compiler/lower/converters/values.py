@@ -119,6 +119,21 @@ def clipped(value: relax.Expr, low: int, high: int, dtype: str) -> relax.Expr:
     return relax.op.minimum(relax.op.maximum(value, scalar(low, dtype)), scalar(high, dtype))
 
 
+def cropped_place(
+    place: tirx.Expr, size: tirx.Expr, before: tirx.Expr, after: tirx.Expr, mode: str
+) -> tuple[tirx.Expr, tirx.Expr]:
+    """The place in data of `size` that a tensor has at `place` if it is padded by these numbers.
+
+    The second result says whether it is inside of the data. Negative numbers crop the data first, as in ONNX
+    Runtime: what is left is wrapped, for example.
+    """
+    zero = as_int64(0)
+    cut = tirx.max(zero - before, zero)
+    left = size - cut - tirx.max(zero - after, zero)
+    place = place - tirx.max(before, zero)
+    return padded_place(place, left, mode) + cut, tirx.all(place >= zero, place < left)
+
+
 def padded_place(place: tirx.Expr, size: tirx.Expr, mode: str) -> tirx.Expr:
     """The place in data of `size` that a padded tensor has at `place`, which may be outside of the data.
 

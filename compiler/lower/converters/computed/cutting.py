@@ -16,7 +16,7 @@ from heterocc.compiler.lower.converters.computed.numbers import (
     within,
 )
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, padded_place, rank_of
+from heterocc.compiler.lower.converters.values import cropped_place, dims_of, dtype_of, rank_of
 from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
@@ -138,9 +138,10 @@ def _padded(
         places, inside = [], []
         for axis, v in enumerate(i):
             size = given[0].shape[axis].astype("int64")
-            place = v - _pads(given, axes is not None, count, axis)[0]
-            inside += [place >= whole(0), place < size]
-            places.append(padded_place(place, size, mode))
+            before, after = _pads(given, axes is not None, count, axis)
+            place, is_inside = cropped_place(v, size, before, after, mode)
+            inside.append(is_inside)
+            places.append(place)
         found = given[0](*places)
         if mode != "constant":
             return found

@@ -109,9 +109,7 @@ def _sources(size: int, scale: float, out: int, attrs: Mapping[str, Any]) -> lis
     mode = attrs.get("coordinate_transformation_mode", "half_pixel")
     half, factor, y = np.float32(0.5), np.float32(scale), np.arange(out, dtype=np.float32)
     if mode == "align_corners":
-        length = scale * size
-        last = np.float32(length - 1 if length != out else out - 1)
-        found = np.zeros_like(y) if length == 1 or last == 0 else y * np.float32(size - 1) / last
+        found = np.zeros_like(y) if out == 1 else y * np.float32(size - 1) / np.float32(out - 1)
     elif mode == "asymmetric":
         found = y / factor
     elif mode == "pytorch_half_pixel":

@@ -47,14 +47,10 @@ def source(
     length: tirx.Expr,
     out: tirx.Expr,
     ratio: tirx.Expr,
-    by_sizes: bool,
     region: Region | None,
     attrs: Mapping[str, Any],
 ) -> tirx.Expr:
-    """The position in the input of output `y`.
-
-    With `by_sizes` the ratio is that of the sizes; else the output's length times a scale need not be whole.
-    """
+    """The position in the input of output `y`."""
     mode = attrs.get("coordinate_transformation_mode", "half_pixel")
     # The larger of a place and 0 is the place, and hides from TVM's simplifier that a quotient is of integers.
     place, half, one = tirx.max(y.astype("float32"), _f(0.0)), _f(0.5), tirx.const(1, "int64")
@@ -79,11 +75,7 @@ def source(
         offset = whole / _f(2.0) * (_f(1.0) - out.astype("float32") / (ratio * whole))
         return offset + centred - half
     if mode == "align_corners":
-        last_out = (out - one).astype("float32") if by_sizes else whole * ratio - _f(1.0)
-        # A product that is whole but for rounding is the output's length.
-        near = tirx.abs(last_out - (out - one).astype("float32")) < _f(1e-4)
-        last_out = tirx.Select(near, (out - one).astype("float32"), last_out)
-        return tirx.Select(last_out > _f(0.0), place * last / tirx.max(last_out, _f(1e-6)), _f(0.0))
+        return tirx.Select(out > one, place * last / tirx.max((out - one).astype("float32"), _f(1.0)), _f(0.0))
     raise NotImplementedError(f"coordinate_transformation_mode {mode}")
 
 

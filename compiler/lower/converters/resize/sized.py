@@ -71,8 +71,6 @@ def resize_sized(ctx: Context, data: relax.Expr, scales: list[float] | None, att
 
     `scales` are the ratios of output to input for each of the node's axes, None for those of the sizes.
     """
-    if scales is not None and min(scales) < 1 and attrs.get("coordinate_transformation_mode") == "align_corners":
-        raise NotImplementedError("aligned corners of a dimension without a fixed size need its output's size")
     wanted, given = ctx.result(), dims_of(data)
     axes = []
     for place, axis in enumerate(axes_of(attrs, rank_of(data))):
@@ -142,7 +140,7 @@ class _Along:
 
     def _source(self, y: tirx.Expr, given: Sequence[te.Tensor], dims: Exprs, out: tirx.Expr) -> tirx.Expr:
         region, ratio = self.axis.region_of(given, dims), self.axis.ratio_of(given, dims, out)
-        return source(y, dims[self.axis.axis], out, ratio, self.axis.ratio is None, region, self.attrs)
+        return source(y, dims[self.axis.axis], out, ratio, region, self.attrs)
 
     def _table(self, rule: Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr], dtype: str) -> relax.Expr:
         """A number for each place along the axis, by a rule for its position in the input, the length and the ratio."""

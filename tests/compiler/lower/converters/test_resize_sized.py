@@ -28,11 +28,12 @@ QUICK: Sequence[Case] = [
     ("nearest", "asymmetric", "floor", (1, 1, 2, 2)),
     ("nearest", "half_pixel", "round_prefer_floor", None),
     ("linear", "pytorch_half_pixel", "floor", None),
+    ("nearest", "align_corners", "floor", (1, 1, 0.5, 0.5)),
 ]
 ALL: Sequence[Case] = [
     (mode, coordinates, rounding, scales)
     for mode, coordinates, rounding, scales in product(("nearest", "linear"), COORDINATES, ROUNDING, SCALES)
-    if (mode == "nearest" or rounding == "floor") and (coordinates != "align_corners" or scales != (1, 1, 0.5, 0.5))
+    if mode == "nearest" or rounding == "floor"
 ]
 
 
