@@ -36,8 +36,8 @@ _SMALL = 8
 
 
 def message_limit(options: ServeOptions) -> int:
-    """Bytes of a message, at most."""
-    return min(options.max_request_bytes, options.max_message_bytes, _LARGEST) + HEAD
+    """Bytes of a message, at most; a quarter of the memory for requests, because receiving one takes twice as much."""
+    return min(options.max_request_bytes, options.max_message_bytes, options.memory // 4, _LARGEST) + HEAD
 
 
 class Receiver:
@@ -45,7 +45,7 @@ class Receiver:
 
     def __init__(self, options: ServeOptions) -> None:
         self._most = message_limit(options)
-        self._small = Memory(_SMALL * self._most)
+        self._small = Memory(2 * _SMALL * self._most)
 
     def small(self, method: Callable[[Message], Awaitable[Message]], kind: Any) -> Any:
         """A handler of a method that takes a message of a class without tensors."""
@@ -71,7 +71,8 @@ class Receiver:
         self, context: Context, holding: Holding, seconds: float, *, may_end: bool = False
     ) -> bytes | None:
         """A message as it was sent; `holding` has its size. Raises ReceiveError, and QueueFullError without memory."""
-        await holding.receive(self._most, _TURN_SECONDS)
+        taken = 2 * self._most  # gRPC has it in pieces until it has made one of them
+        await holding.receive(taken, _TURN_SECONDS)
         try:
             data = await asyncio.wait_for(context.read(), seconds)
         except TimeoutError:
@@ -80,7 +81,7 @@ class Receiver:
             if may_end:
                 return None
             raise RequestError("the request has no message")
-        holding.give_back(self._most - len(data))
+        holding.give_back(taken - len(data))
         return bytes(data)
 
 

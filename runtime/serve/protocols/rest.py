@@ -186,9 +186,10 @@ class _Rest:
             return _Answer(reply, self._service.options.client_seconds, stack.pop_all())
 
     async def _run(self, request: Request, call: Call) -> Reply:
-        body = await self._body(request, call.holding)
+        body, served = await self._body(request, call.holding), call.served
         with _Left(request):
-            return await self._service.run(call, body.request, lambda outputs: Reply(call.served, body, outputs), None)
+            # Not `call.served`: a call that its own job leads to is freed with its data by the garbage collector only.
+            return await self._service.run(call, body.request, lambda outputs: Reply(served, body, outputs), None)
 
     async def _body(self, request: Request, holding: Holding) -> Body:
         header = request.headers.get(HEADER_LENGTH)

@@ -192,7 +192,7 @@ PROTOBUF: dict[str, Callable[[int], bytes]] = {
     "raw data for no model": lambda size: message("none", "FP32", size // 4, bytes(size // 4 * 4)),
     "typed digits": _typed,
     "typed texts": _typed_texts,
-    "raw texts": lambda size: message("texts", "BYTES", size // 6, struct.pack("<I", 2) + b"ab"),
+    "raw texts": lambda size: message("texts", "BYTES", size // 6, (struct.pack("<I", 2) + b"ab") * (size // 6)),
     "empty inputs": lambda size: _field(1, b"numbers") + b"\x2a\0" * (size // 2),
     "empty raw data": lambda size: _field(1, b"numbers") + b"\x3a\0" * (size // 2),
     "names": lambda size: _field(1, b"n" * size),

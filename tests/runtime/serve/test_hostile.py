@@ -73,6 +73,20 @@ def test_messages_take_bounded_memory_and_others_are_answered_meanwhile(
     assert cost.memory < 20 * SIZE
 
 
+@pytest.mark.parametrize("name", ["numbers", "texts for numbers", "texts"])
+def test_data_is_freed_with_its_request_and_not_by_the_garbage_collector(service: ServiceProcess, name: str) -> None:
+    model, body = JSON[name](SIZE)
+
+    def ask() -> None:
+        for _ in range(12):
+            post(service, model, body)
+
+    ask()
+    before = memory_of(service, "VmRSS")
+    ask()
+    assert memory_of(service, "VmRSS") - before < 5 * SIZE
+
+
 def test_messages_that_wait_to_be_received_take_bounded_memory(folder: Path) -> None:
     body = message("none", "FP32", 7 * MB // 4, bytes(7 * MB))
     with ServiceProcess(folder, "--memory-mb", 40, "--max-message-mb", 8, "--max-request-mb", 8) as service:
