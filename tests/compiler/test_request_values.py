@@ -38,6 +38,8 @@ CIRCULAR = SCATTER.replace("axis=-1", 'axis=-1, mode="circular"')
 SCATTERED: Feed = {"x": np.zeros((2, 5), np.float32), "u": np.ones((2, 2), np.float32), "at": np.array([0, 3])}
 POOL = "(float[b, 1, h, w] x, float[n, 5] r) => (float[n, 1, 2, 2] y) { y = MaxRoiPool<pooled_shape=[2, 2]>(x, r) }"
 POOLED: Feed = {"x": MAP, "r": np.array([[1, 0, 0, 4, 4], [0, 1, 1, 3, 3]], np.float32)}
+RESIZE = "(float[b, 1, h, w] x, float[4] s) => (float[b, 1, i, j] y) { y = Resize<mode=\"nearest\">(x, , s) }"
+RESIZED: Feed = {"x": MAP, "s": np.float32([1, 1, 2, 2])}
 EXTREME = "(float[a, b] x) => (int64[c, b] y) { y = ArgMax<axis=0>(x) }"
 WHOLE = "(float[a, 3, h, w] x) => (float[a, 3, 1, 1] y) { y = GlobalMaxPool(x) }"
 
@@ -52,6 +54,8 @@ CASES: dict[str, tuple[str, int, Feed, Feed, str]] = {
     "an overlap of more than all": (SELECT, 17, SELECTED, {"t": np.float32([1.5])}, "overlap is not from 0 to 1"),
     "an overlap that is not a number": (SELECT, 17, SELECTED, {"t": np.float32([np.nan])}, "overlap is not from"),
     "no least score": (SELECT, 17, SELECTED, {"m": np.zeros(0, np.float32)}, r"input 'm' must have shape \[1\]"),
+    "a scale of nothing": (RESIZE, 17, RESIZED, {"s": np.float32([1, 1, 0, 2])}, "a scale is not more than 0"),
+    "a scale that is not a number": (RESIZE, 17, RESIZED, {"s": np.float32([1, 1, np.nan, 2])}, "a s[ci]"),
     "the greatest of nothing": (EXTREME, 17, {"x": MAP[0, 0]}, {"x": np.zeros((0, 6), np.float32)}, "dimension 'a'"),
     "a map of nothing": (WHOLE, 17, {"x": np.tile(MAP, (1, 3, 1, 1))}, {"x": MAP[:, [0] * 3, :0]}, "dimension 'h'"),
 }

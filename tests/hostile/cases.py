@@ -157,7 +157,8 @@ def hostile(base: Base, naming: Naming) -> HostileModel | None:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 for value in (*attribute.g.input, *attribute.g.output, *attribute.g.value_info):
-                    value.type.tensor_type.ClearField("shape")
+                    for dim in value.type.tensor_type.shape.dim:
+                        dim.Clear()
     valid = Valid(f"{base.name} ({naming})", given, free, naming == "shared")
     return HostileModel(base.operator, model.SerializeToString(), valid)
 

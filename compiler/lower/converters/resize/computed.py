@@ -130,7 +130,11 @@ def _sizes(
         return found
 
     def check(ins: Given) -> list[tuple[tirx.Expr, str]]:
-        return [(tirx.all(*(n >= whole(0) for n in numbers(ins))), "a size of the result is negative")]
+        found = [(tirx.all(*(n >= whole(0) for n in numbers(ins))), "a size of the result is negative")]
+        if request.by_scales:
+            ratios = [_number(ins[1], place) for place in range(len(request.axes))]
+            found.append((tirx.all(*(r > tirx.const(0, "float32") for r in ratios)), "a scale is not more than 0"))
+        return found
 
     return vector(ctx, [data, request.tensors[0]], rank_of(data), numbers, check)
 
