@@ -38,7 +38,7 @@ CIRCULAR = SCATTER.replace("axis=-1", 'axis=-1, mode="circular"')
 SCATTERED: Feed = {"x": np.zeros((2, 5), np.float32), "u": np.ones((2, 2), np.float32), "at": np.array([0, 3])}
 POOL = "(float[b, 1, h, w] x, float[n, 5] r) => (float[n, 1, 2, 2] y) { y = MaxRoiPool<pooled_shape=[2, 2]>(x, r) }"
 POOLED: Feed = {"x": MAP, "r": np.array([[1, 0, 0, 4, 4], [0, 1, 1, 3, 3]], np.float32)}
-RESIZE = "(float[b, 1, h, w] x, float[4] s) => (float[b, 1, i, j] y) { y = Resize<mode=\"nearest\">(x, , s) }"
+RESIZE = '(float[b, 1, h, w] x, float[4] s) => (float[b, 1, i, j] y) { y = Resize<mode="nearest">(x, , s) }'
 RESIZED: Feed = {"x": MAP, "s": np.float32([1, 1, 2, 2])}
 EXTREME = "(float[a, b] x) => (int64[c, b] y) { y = ArgMax<axis=0>(x) }"
 WHOLE = "(float[a, 3, h, w] x) => (float[a, 3, 1, 1] y) { y = GlobalMaxPool(x) }"
