@@ -83,6 +83,11 @@ class Variables:
             total = term if isinstance(total, int) and total == 0 else total + term
         return total
 
+    def of_text(self, text: str) -> Extent:
+        """The size of a text: a number, or an expression of named dimensions."""
+        known = self._sizes.get(text)
+        return int(text) if known is None else self.extent(known)
+
     def _compound(self, compound: Compound) -> tirx.Expr:
         left, right = (as_int64(self.extent(side)) for side in (compound.left, compound.right))
         rule = {"//": tirx.floordiv, "min": tirx.min, "max": tirx.max}[compound.kind]

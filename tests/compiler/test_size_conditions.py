@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from heterocc.artifacts.errors import FeedError
+from heterocc.artifacts.errors import FeedError, InputValueError
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
 
@@ -106,3 +106,45 @@ def test_sizes_that_do_not_fit_are_an_error_before_the_run(
             np.testing.assert_allclose(session.run(feed)["y"], reference.run(None, feed)[0], rtol=1e-5, atol=1e-6)
             with pytest.raises(FeedError, match=message):
                 session.run(drawn(model, bad))
+
+
+def test_sizes_that_only_the_run_knows_are_checked_by_code(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    net (float[a, b] x, bool[n] flags) => (float[c, d] y)
+    {
+      places = NonZero(flags)
+      y = GatherElements<axis=0>(x, places)
+    }
+    """
+    compile_model(onnx.parser.parse_model(text), tmp_path / "m.hcb", devices="CPU")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with load(tmp_path / "m.hcb") as session:
+        flags = np.array([True, True, False, False, False])
+        np.testing.assert_array_equal(session.run({"x": x, "flags": flags})["y"], [[0, 4]])
+        with pytest.raises(InputValueError, match=r"GatherElements .*dimension 1 of 'data' must be"):
+            session.run({"x": x[:, :1], "flags": flags})
+
+
+def test_sizes_that_a_branch_needs_are_checked_in_the_branch(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    net (bool c, float[b, 2, n] x) => (float[b, 2, m] y)
+    {
+      y = If (c) <
+        then_branch = inside () => (float[b, 2, k] t) {
+          pads = Constant<value_ints=[0, 0, 4, 0, 0, 4]>()
+          t = Pad<mode="reflect">(x, pads)
+        },
+        else_branch = plain () => (float[b, 2, l] e) { e = Neg(x) }
+      >
+    }
+    """
+    compile_model(onnx.parser.parse_model(text), tmp_path / "m.hcb", devices="CPU")
+    short, long = np.ones((1, 2, 3), np.float32), np.ones((1, 2, 6), np.float32)
+    yes, no = np.array(True), np.array(False)
+    with load(tmp_path / "m.hcb") as session:
+        assert session.run({"c": yes, "x": long})["y"].shape == (1, 2, 14)
+        assert session.run({"c": no, "x": short})["y"].shape == (1, 2, 3)
+        with pytest.raises(InputValueError, match=r"Pad .*dimension 2 of 'data' must be 5 or more"):
+            session.run({"c": yes, "x": short})

@@ -148,6 +148,25 @@ def resize(needs: Needs) -> None:
             needs.equal(place, 0, count)
 
 
+def square(needs: Needs) -> None:
+    """Det: square matrices."""
+    needs.equal(0, -1, needs.size(0, -2))
+
+
+def one_hot(needs: Needs) -> None:
+    """OneHot: a depth, and two values."""
+    if needs.shape(1):
+        needs.equal(1, 0, 1)
+    needs.equal(2, 0, 2)
+
+
+def fourier(needs: Needs) -> None:
+    """DFT: real or complex numbers along the last axis."""
+    size = needs.size(0, -1)
+    if size is not None and size.number != 1:
+        needs.broadcast(0, -1, number(2))
+
+
 def affine_grid(needs: Needs) -> None:
     """AffineGrid: a matrix for each item of the batch."""
     wanted = needs.given.sizes(1)
@@ -171,4 +190,7 @@ RULES = {
     "Resize": resize,
     "Upsample": resize,
     "AffineGrid": affine_grid,
+    "Det": square,
+    "OneHot": one_hot,
+    "DFT": fourier,
 }

@@ -7,22 +7,68 @@ from collections.abc import Callable, Iterator, Mapping
 from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.operators.contrib import MICROSOFT
 from heterocc.compiler.importer.symbols.operators.ml import ML
-from heterocc.compiler.importer.symbols.requirements import elementwise, indexing, normalization, shaping, windows
+from heterocc.compiler.importer.symbols.requirements import (
+    attention,
+    contrib,
+    elementwise,
+    indexing,
+    normalization,
+    quantised,
+    recurrent,
+    shaping,
+    windows,
+)
 from heterocc.compiler.importer.symbols.requirements.requirement import Needs, Requirement
 
 Rule = Callable[[Needs], None]
 
 _RULES: Mapping[str, Mapping[str, Rule]] = {
     "": {
+        **attention.RULES,
         **elementwise.RULES,
         **indexing.RULES,
         **normalization.RULES,
+        **quantised.RULES,
+        **recurrent.RULES,
         **shaping.RULES,
         **windows.RULES,
     },
-    MICROSOFT: {},
-    ML: {},
+    MICROSOFT: contrib.MICROSOFT_RULES,
+    ML: contrib.ML_RULES,
 }
+
+
+FREE: Mapping[str, frozenset[str]] = {
+    "": frozenset(
+        # of one tensor, and numbers
+        "Abs Acos Acosh ArgMax ArgMin Asin Asinh Atan Atanh Bernoulli BitCast BitwiseNot Cast CastLike Ceil Clip "
+        "Constant ConstantOfShape Cos Cosh CumProd CumSum Dropout DynamicQuantizeLinear Elu Erf Exp EyeLike Floor "
+        "Gelu GlobalAveragePool GlobalLpPool GlobalMaxPool HardSigmoid HardSwish Hardmax Identity IsInf IsNaN LRN "
+        "LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Multinomial Neg NonZero Not "
+        "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range Reciprocal ReduceL1 ReduceL2 "
+        "ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Round "
+        "Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign Sqrt Tan Tanh "
+        "TfIdfVectorizer ThresholdedRelu Transpose Trilu Unique "
+        # of which the result has as many elements as the run finds
+        "Compress "
+        # of sequences and optional values, whose functions check what they are given
+        "ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct SequenceEmpty "
+        "SequenceErase SequenceInsert SequenceLength SplitToSequence "
+        # TVM's names of operators that are not ONNX's
+        "AllClassNMS BiasGelu EmbedLayerNormalization FastGelu MatMulInteger16 SkipLayerNormalization".split()
+    ),
+    MICROSOFT: frozenset(["Gelu", "QuickGelu"]),
+    ML: frozenset(  # their converters take fixed numbers of features, which they compare with their attributes
+        "ArrayFeatureExtractor Binarizer FeatureVectorizer LabelEncoder LinearClassifier LinearRegressor Normalizer "
+        "OneHotEncoder SVMClassifier SVMRegressor TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor".split()
+    ),
+}
+"""Operators that need nothing of sizes, by domain."""
+
+
+def has_rule(domain: str, op_type: str) -> bool:
+    """Whether the table says what an operator needs."""
+    return op_type in _RULES.get(domain, {})
 
 
 def requirements_of(given: Given, result: Shape) -> Iterator[Requirement]:

@@ -114,7 +114,6 @@ def stft(needs: Needs) -> None:
 
 RULES = {
     "Conv": convolution,
-    "ConvInteger": lambda needs: convolution(needs, bias=None),
     "ConvTranspose": transposed,
     "DeformConv": deformed,
     "MaxPool": pooling,

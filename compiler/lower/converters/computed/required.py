@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import onnx
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.computed.numbers import element, vector, whole
 from heterocc.compiler.lower.converters.registry import REQUIRED, Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of
@@ -20,6 +21,9 @@ AXES = "heterocc_axes"
 those of which a Reshape copies the size in place of a 0."""
 LENGTHS = "heterocc_lengths"
 """The attribute of a Size of the domain REQUIRED: the sizes of its axes. `NAMED` is the operator that needs them."""
+LEFT, RELATIONS, RIGHT = "heterocc_left", "heterocc_relations", "heterocc_right"
+"""The attributes of Sizes of the domain REQUIRED: texts of sizes and how they are related; `NAMED` has the operator,
+and a text for each relation."""
 LEAST, NAMED = "heterocc_least", "heterocc_named"
 """The attributes of a Shape of the domain REQUIRED: the least size, and the text of the error for a smaller one."""
 
@@ -95,6 +99,51 @@ def _of_sizes(ctx: Context, data: relax.Expr) -> relax.Expr:
     named.op_type = bytes(ctx.attrs[NAMED]).decode()
     own = dataclasses.replace(ctx, node=named)
     return vector(own, [data], 1, lambda ins: [ins[0].shape[places[0][0]]], check)
+
+
+@converter("Sizes", domain=REQUIRED)
+def _related(ctx: Context, *tensors: relax.Expr) -> relax.Expr:
+    """A number that is computed only if the sizes of tensors are related as a node needs it."""
+    variables = ctx.variables
+    assert variables is not None
+    texts = [[bytes(text).decode() for text in ctx.attrs[key]] for key in (LEFT, RELATIONS, RIGHT, NAMED)]
+    sides = [variables.of_text(text) for pair in zip(texts[0], texts[2], strict=True) for text in pair]
+    named = onnx.NodeProto()
+    named.CopyFrom(ctx.node)
+    named.op_type, *messages = texts[3]
+    own = dataclasses.replace(ctx, node=named)
+
+    def body(_: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer], counts: Sequence[tirx.Expr]) -> tirx.Stmt:
+        pairs = zip(counts[::2], counts[1::2], texts[1], messages, strict=True)
+        checks = [asserted(own, _relation(left, kind, right), text) for left, right, kind, text in pairs]
+        return tirx.SeqStmt([*checks, tirx.BufferStore(outs[0], whole(0), [whole(0)])])
+
+    def compute(given: list[te.Tensor], counts: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        read = [tirx.decl_buffer(t.shape, t.dtype, f"related_{i}") for i, t in enumerate(given)]
+        written = tirx.decl_buffer(list(shape), "int64", "related")
+        buffers = {"in_buffers": read, "out_buffers": [written]}
+        return te.extern(
+            [tuple(shape)],
+            given,
+            lambda ins, outs: body(ins, outs, [c.astype("int64") for c in counts]),
+            name="related",
+            dtype=["int64"],
+            **buffers,
+        )
+
+    return emit_sized(ctx.bb, compute, tensors, sides, [1], "int64", "related", opaque=True)
+
+
+def _relation(left: tirx.Expr, kind: str, right: tirx.Expr) -> tirx.Expr:
+    match kind:
+        case "equal":
+            return tirx.EQ(left, right)
+        case "at_least":
+            return left >= right
+        case "multiple":
+            safe = tirx.max(right, whole(1))
+            return tirx.all(right > whole(0), tirx.EQ(tirx.floormod(left, safe), whole(0)))
+    return tirx.any(tirx.EQ(left, right), tirx.EQ(left, whole(1)), tirx.EQ(right, whole(1)))
 
 
 @converter("Identity", domain=REQUIRED)

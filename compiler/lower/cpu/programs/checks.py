@@ -9,12 +9,16 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.symbols.agree import copied_axes, shapes_needed
 from heterocc.compiler.importer.symbols.given import Given
+from heterocc.compiler.importer.symbols.requirements.of_model import open_requirements
+from heterocc.compiler.importer.symbols.requirements.requirement import Requirement
+from heterocc.compiler.importer.symbols.sizes import Size
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.converters import REQUIRED, RESULTS
 from heterocc.compiler.lower.converters.computed.broadcasting import BROADCAST, PRODUCTS, broadcast_dims
-from heterocc.compiler.lower.converters.computed.required import AXES, LENGTHS, NAMED
+from heterocc.compiler.lower.converters.computed.required import AXES, LEFT, LENGTHS, NAMED, RELATIONS, RIGHT
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Require, Step
 from heterocc.passes.graph import Value
@@ -51,6 +55,33 @@ def needed_shapes(
     return found
 
 
+def run_requirements(
+    node: onnx.NodeProto,
+    model: ImportedModel,
+    values: Mapping[str, Value],
+    symbols: Symbols,
+    opset: int,
+    *,
+    inside: bool = False,
+) -> list[Requirement]:
+    """The requirements of a node that code has to check: of sizes that only the run knows.
+
+    For a node `inside` a branch or body they include those of sizes that are known before the run, which may leave the
+    node out.
+    """
+    known, own = frozenset(symbols.names), {name for name, owner in symbols.fresh.items() if owner == node.name}
+    found = open_requirements(node, values, symbols, opset, model.may_be_empty | symbols.fresh.keys())
+    covered = {"broadcast"} if is_open(node, values, symbols) else set()
+    covered |= {"equal"} if needed_shapes(node, values, symbols, opset) else set()  # by checks of their own
+    names = [(r, r.left.names | r.right.names) for r in found if r.relation not in covered]
+    return [r for r, used in names if used.isdisjoint(own) and (inside or not used <= known)]
+
+
+def _shown(size: Size) -> str:
+    """A size in an error: a number, or what is known of it."""
+    return str(size.number) if size.number is not None else "that of another input"
+
+
 class Checks:
     """Adds steps that end a run in which a node could not run."""
 
@@ -60,12 +91,36 @@ class Checks:
     def add(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
         """Add the checks of a node; returns the node to add, which may rely on them."""
         self._require_sizes(node, steps)
+        self._require_relations(node, steps)
         return self._squeezed(self._broadcast(self._of_needed_shapes(node, steps), steps), steps)
 
     def require(self, checked: str, steps: list[Step]) -> None:
         """End the straight code, whose computation of a value ends runs that cannot go on."""
         self.b.close(steps)
         steps.append(Require(checked))
+
+    def _require_relations(self, node: onnx.NodeProto, steps: list[Step]) -> None:
+        """End runs in which sizes do not fit that only the run knows, or that only some runs need."""
+        inside = self.b.owner != node.name
+        found = run_requirements(node, self.b.model, self.b.values, self.b.symbols, self.b.opset, inside=inside)
+        inputs = [self.b.held(name) for name in dict.fromkeys(node.input) if name in self.b.values]
+        inputs = [name for name in inputs if not self.b.values[name].is_opaque]
+        if not found or not inputs:
+            return
+        for needed in found:
+            for side in (needed.left, needed.right):
+                self.b.symbols.sizes.setdefault(side.text, side)
+        kinds = {"equal": "{}", "at_least": "{} or more", "multiple": "a multiple of {}", "broadcast": "{} or 1"}
+        texts = [f"{r.what} must be {kinds[r.relation].format(_shown(r.right))}" for r in found]
+        lists: dict[str, list[str]] = {
+            LEFT: [r.left.text for r in found],
+            RELATIONS: [r.relation for r in found],
+            RIGHT: [r.right.text for r in found],
+            NAMED: [node.op_type, *texts],
+        }
+        chosen = [helper.make_attribute(key, values) for key, values in lists.items()]
+        checked = f"{node.name}.related"
+        self.require(self.b.add("Sizes", inputs, checked, value=CHECK, domain=REQUIRED, attributes=chosen), steps)
 
     def _of_needed_shapes(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
         """The node on copies of inputs with the shapes that it needs, where only the run knows theirs."""

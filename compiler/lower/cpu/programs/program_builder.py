@@ -30,6 +30,7 @@ class Builder(Protocol):
     values: dict[str, Value]
     protos: list[onnx.NodeProto]
     arrays: dict[str, np.ndarray[Any, Any]]
+    owner: str
 
     def add(
         self,

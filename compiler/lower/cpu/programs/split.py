@@ -26,7 +26,7 @@ from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZE
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
 from heterocc.compiler.lower.converters.computed.required import WANTED
 from heterocc.compiler.lower.converters.registry import MICROSOFT
-from heterocc.compiler.lower.cpu.programs.checks import CHECK, Checks, is_open, needed_shapes
+from heterocc.compiler.lower.cpu.programs.checks import CHECK, Checks, is_open, needed_shapes, run_requirements
 from heterocc.compiler.lower.cpu.programs.containers import Containers
 from heterocc.compiler.lower.cpu.programs.functions import OWN
 from heterocc.compiler.lower.cpu.programs.limits import Limits
@@ -59,7 +59,9 @@ def needs_program(job: PartitionJob) -> bool:
         return True
     opset = job.model.opsets.get("", 1)
     return symbols is not None and any(
-        is_open(protos[n], values, symbols) or needed_shapes(protos[n], values, symbols, opset)
+        is_open(protos[n], values, symbols)
+        or needed_shapes(protos[n], values, symbols, opset)
+        or run_requirements(protos[n], job.model, values, symbols, opset)
         for n in (job.nodes if owners else ())
     )
 

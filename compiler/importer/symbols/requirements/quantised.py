@@ -1,0 +1,75 @@
+"""Requirements of quantised operators: scales and zero points for a tensor, an axis or blocks."""
+
+from __future__ import annotations
+
+from heterocc.compiler.importer.symbols.quotients import quotient
+from heterocc.compiler.importer.symbols.requirements.elementwise import product
+from heterocc.compiler.importer.symbols.requirements.requirement import Needs
+from heterocc.compiler.importer.symbols.requirements.windows import convolution
+from heterocc.compiler.importer.symbols.sizes import Size, number
+
+
+def along(needs: Needs, places: tuple[int, ...], size: Size | None) -> None:
+    """Scales and zero points of one number, or of one for each element of an axis."""
+    for place in places:
+        if len(needs.shape(place)) == 1:
+            needs.broadcast(place, 0, size)
+
+
+def single(needs: Needs, *places: int) -> None:
+    """Scales and zero points of one number, as a scalar or a vector."""
+    for place in places:
+        needs.shaped(place, [1])
+
+
+def linear(needs: Needs) -> None:
+    """QuantizeLinear and DequantizeLinear."""
+    data, scale = needs.shape(0), needs.shape(1)
+    axis, block = needs.given.attribute("axis", 1), needs.given.attribute("block_size", 0)
+    if block and len(scale) == len(data):
+        for place, size in enumerate(data):
+            if place == axis % len(data):
+                size = None if size is None else quotient(size + number(block - 1), number(block))
+            needs.equal(1, place, size)
+    elif -len(data) <= axis < len(data):
+        along(needs, (1,), data[axis])
+    needs.shaped(2, scale)
+
+
+def convolved(needs: Needs) -> None:
+    """QLinearConv."""
+    convolution(needs, weights=3, bias=8)
+    single(needs, 1, 2, 6, 7)
+    along(needs, (4, 5), needs.size(3, 0))
+
+
+def convolved_integers(needs: Needs) -> None:
+    """ConvInteger."""
+    convolution(needs, bias=None)
+    single(needs, 2)
+    along(needs, (3,), needs.size(1, 0))
+
+
+def multiplied(needs: Needs) -> None:
+    """QLinearMatMul."""
+    product(needs, 0, 3)
+    along(needs, (1, 2), needs.size(0, -2))
+    along(needs, (4, 5), needs.size(3, -1))
+    along(needs, (6, 7), needs.size(0, -2))
+
+
+def multiplied_integers(needs: Needs) -> None:
+    """MatMulInteger."""
+    product(needs)
+    along(needs, (2,), needs.size(0, -2))
+    along(needs, (3,), needs.size(1, -1))
+
+
+RULES = {
+    "QuantizeLinear": linear,
+    "DequantizeLinear": linear,
+    "QLinearConv": convolved,
+    "ConvInteger": convolved_integers,
+    "QLinearMatMul": multiplied,
+    "MatMulInteger": multiplied_integers,
+}

@@ -1,0 +1,61 @@
+"""Requirements of recurrent layers: weights, states and lengths of one batch, number of features and hidden size."""
+
+from __future__ import annotations
+
+from heterocc.compiler.importer.symbols.requirements.requirement import Needs
+from heterocc.compiler.importer.symbols.sizes import Size, number
+
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1, "DynamicQuantizeLSTM": 4}
+
+
+def layer(needs: Needs) -> None:
+    """LSTM, GRU and RNN."""
+    hidden = _common(needs)
+    gated = _gated(needs, hidden)
+    data = needs.shape(0, 3)
+    directions = _directions(needs)
+    needs.shaped(1, [directions, gated, data[2] if data else None])
+    needs.shaped(2, [directions, gated, hidden])
+
+
+def quantised_layer(needs: Needs) -> None:
+    """DynamicQuantizeLSTM, whose weights are turned."""
+    hidden = _common(needs)
+    gated = _gated(needs, hidden)
+    data = needs.shape(0, 3)
+    directions = _directions(needs)
+    needs.shaped(1, [directions, data[2] if data else None, gated])
+    needs.shaped(2, [directions, hidden, gated])
+    for place in range(8, 12):  # a scale and a zero point for each direction, or for each column, too
+        needs.shaped(place, [directions])
+        needs.shaped(place, [directions, gated])
+
+
+def _directions(needs: Needs) -> Size:
+    return number(2 if needs.given.attribute("direction", b"forward") == b"bidirectional" else 1)
+
+
+def _gated(needs: Needs, hidden: Size | None) -> Size | None:
+    return None if hidden is None else hidden * number(_GATES[needs.given.node.op_type])
+
+
+def _common(needs: Needs) -> Size | None:
+    """The requirements of bias, lengths, states and peepholes; returns the hidden size."""
+    given, data = needs.given, needs.shape(0, 3)
+    known = given.attribute("hidden_size")
+    last = -1 if given.node.op_type != "DynamicQuantizeLSTM" else -2
+    hidden = number(int(known)) if known else needs.size(2, last)
+    directions, by_batch = _directions(needs), bool(given.attribute("layout", 0))
+    batch = data[0 if by_batch else 1] if data else None
+    gated = _gated(needs, hidden)
+    needs.shaped(3, [directions, None if gated is None else gated * number(2)])
+    needs.shaped(4, [batch])
+    states = [5, 6] if given.node.op_type in ("LSTM", "DynamicQuantizeLSTM") else [5]
+    for place in states:
+        needs.shaped(place, [batch, directions, hidden] if by_batch else [directions, batch, hidden])
+    if len(states) == 2:
+        needs.shaped(7, [directions, None if hidden is None else hidden * number(3)])
+    return hidden
+
+
+RULES = {"LSTM": layer, "GRU": layer, "RNN": layer}

@@ -1,0 +1,67 @@
+"""The table of what operators need of sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from heterocc.compiler.importer.symbols.given import Given
+from heterocc.compiler.importer.symbols.requirements.requirement import Relation, Requirement
+from heterocc.compiler.importer.symbols.requirements.table import FREE, has_rule, requirements_of
+from heterocc.compiler.importer.symbols.sizes import Size, larger, named, number
+from tests.compiler.onnx_build import node
+
+DOMAINS = ("", "com.microsoft", "ai.onnx.ml")
+
+
+def converted() -> list[tuple[str, str]]:
+    """Every operator that code is generated for, by its domain."""
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    from heterocc.compiler.lower import converters
+
+    own = [key for key in converters.registry._CONVERTERS if key[0] in DOMAINS]
+    return sorted({*own, *(("", name) for name in onnx_frontend._get_convert_map())})
+
+
+def test_each_operator_states_what_it_needs_or_is_named_as_needing_nothing() -> None:
+    unnamed = [key for key in converted() if not has_rule(*key) and key[1] not in FREE.get(key[0], ())]
+    assert unnamed == []
+
+
+def test_no_operator_with_a_rule_is_named_as_needing_nothing() -> None:
+    assert [(domain, name) for domain, names in FREE.items() for name in names if has_rule(domain, name)] == []
+
+
+n, m = named("n"), named("m")
+
+
+@pytest.mark.parametrize(
+    ("left", "relation", "right", "always", "never"),
+    [
+        (n, "equal", n, True, False),
+        (n, "equal", m, False, False),
+        (n + number(1), "equal", n, False, True),
+        (n + number(3), "at_least", number(3), True, False),
+        (n, "at_least", number(1), False, False),
+        (number(2), "at_least", n + number(3), False, True),
+        (n * number(4), "multiple", number(2), True, False),
+        (n, "multiple", number(2), False, False),
+        (number(5), "multiple", number(2), False, True),
+        (n, "broadcast", number(1), True, False),
+        (n, "broadcast", number(3), False, False),
+        (number(2), "broadcast", number(3), False, True),
+        (larger(n, number(2)), "at_least", number(2), True, False),
+    ],
+)
+def test_what_holds_for_all_sizes_or_none_is_known(
+    left: Size, relation: Relation, right: Size, always: bool, never: bool
+) -> None:
+    needed = Requirement(left, relation, right, "a size")
+    assert (needed.always, needed.never) == (always, never)
+
+
+def test_a_requirement_names_the_input_as_the_operator_does() -> None:
+    shapes = [(named("a"), n), (named("b"), m)]
+    given = Given(node("GatherElements", "x i", "y", axis=1), 21, shapes, [None, None])
+    needed, *_ = requirements_of(given, None)
+    assert (needed.left, needed.right, needed.what) == (named("a"), named("b"), "dimension 0 of 'data'")
