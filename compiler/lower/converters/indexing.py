@@ -186,7 +186,8 @@ def tensor_scatter(ctx: Context, past: relax.Expr, update: relax.Expr, starts: r
     if starts is None:
         starts = ctx.bb.emit(op.zeros((shape[0],), "int64"))
     else:
-        stop = as_int64(size) if circular else as_int64(size) - as_int64(count) + tirx.const(1, "int64")
+        one = tirx.const(1, "int64")
+        stop = one << 62 if circular else as_int64(size) - as_int64(count) + one  # a circular start may be any
         starts = checked_starts(ctx, starts, stop)
 
     def compute(old: te.Tensor, new: te.Tensor, begin: te.Tensor) -> te.Tensor:

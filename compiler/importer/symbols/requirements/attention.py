@@ -132,6 +132,7 @@ def group_query(needs: Needs) -> None:
         needs.shaped(place, [query[0], query[1], _times(size, key_heads)])
     _cache(needs, (3, 4), [query[0], key_heads, None, size])
     needs.equal(5, 0, query[0])
+    needs.single(6)
     needs.shaped(8, needs.shape(7))
     needs.shaped(9, [query[0], query[1]])
     _scores(needs, 10, [query[0], heads, query[1], None])

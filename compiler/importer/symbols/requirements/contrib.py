@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heterocc.compiler.importer.symbols.requirements import attention, normalization
 from heterocc.compiler.importer.symbols.requirements.elementwise import fused_product, gemm, product, stacked
-from heterocc.compiler.importer.symbols.requirements.quantised import along, linear, single
+from heterocc.compiler.importer.symbols.requirements.quantised import along, linear
 from heterocc.compiler.importer.symbols.requirements.recurrent import quantised_layer
 from heterocc.compiler.importer.symbols.requirements.requirement import Needs
 from heterocc.compiler.importer.symbols.requirements.windows import convolution, pooling
@@ -19,13 +19,13 @@ def bias(needs: Needs) -> None:
 def quantised_pair(needs: Needs) -> None:
     """QLinearAdd and QLinearMul: two tensors that are broadcast with each other."""
     stacked(needs, [(place, needs.shape(place), 0) for place in (0, 3)])
-    single(needs, 1, 2, 4, 5, 6, 7)
+    needs.single(1, 2, 4, 5, 6, 7)
 
 
 def quantised_choice(needs: Needs) -> None:
     """QLinearWhere: three tensors that are broadcast with each other."""
     stacked(needs, [(place, needs.shape(place), 0) for place in (0, 1, 4)])
-    single(needs, 2, 3, 5, 6, 7, 8)
+    needs.single(2, 3, 5, 6, 7, 8)
 
 
 def quantised_concat(needs: Needs) -> None:
@@ -35,19 +35,19 @@ def quantised_concat(needs: Needs) -> None:
     for place in range(5, len(needs.given.shapes), 3):
         if len(needs.shape(place)) == len(first):
             needs.shaped(place, [None if n == axis else size for n, size in enumerate(first)])
-    single(needs, *(place for place in range(len(needs.given.shapes)) if place < 2 or place % 3 != 2))
+    needs.single(*(place for place in range(len(needs.given.shapes)) if place < 2 or place % 3 != 2))
 
 
 def quantised_gemm(needs: Needs) -> None:
     """QGemm."""
     gemm(needs, second=3, bias=6)
-    single(needs, 1, 2, 7, 8)
+    needs.single(1, 2, 7, 8)
     along(needs, (4, 5), needs.size(3, 0 if needs.given.attribute("transB", 0) else 1))
 
 
 def quantised_unary(needs: Needs) -> None:
     """One tensor with a scale and a zero point, and those of the result."""
-    single(needs, 1, 2, 3, 4)
+    needs.single(1, 2, 3, 4)
 
 
 def quantised_pool(needs: Needs) -> None:
@@ -79,7 +79,7 @@ def ranged_product(needs: Needs) -> None:
 def scaled_product(needs: Needs) -> None:
     """MatMulIntegerToFloat."""
     product(needs)
-    single(needs, 2, 4)
+    needs.single(2, 4)
     along(needs, (3, 5), needs.size(1, -1))
     needs.shaped(6, [needs.size(1, -1)])
 

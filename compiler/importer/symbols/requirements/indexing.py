@@ -85,9 +85,7 @@ def suppression(needs: Needs) -> None:
     needs.equal(1, 0, needs.size(0, 0))
     needs.equal(1, 2, needs.size(0, 1))
     needs.equal(0, 2, 4)
-    for place in (2, 3, 4):
-        if needs.shape(place, 1):
-            needs.equal(place, 0, 1)
+    needs.single(2, 3, 4)
 
 
 def extreme(needs: Needs) -> None:
@@ -122,6 +120,7 @@ def top_k(needs: Needs) -> None:
     given = needs.given
     wanted = given.sizes(1) if given.opset >= 10 else [number(given.attribute("k"))]
     needs.at_least(0, given.attribute("axis", -1), wanted[0] if wanted else None)
+    needs.single(1)
 
 
 RULES = {

@@ -16,12 +16,6 @@ def along(needs: Needs, places: tuple[int, ...], size: Size | None) -> None:
             needs.broadcast(place, 0, size)
 
 
-def single(needs: Needs, *places: int) -> None:
-    """Scales and zero points of one number, as a scalar or a vector."""
-    for place in places:
-        needs.shaped(place, [1])
-
-
 def linear(needs: Needs) -> None:
     """QuantizeLinear and DequantizeLinear."""
     data, scale = needs.shape(0), needs.shape(1)
@@ -39,14 +33,14 @@ def linear(needs: Needs) -> None:
 def convolved(needs: Needs) -> None:
     """QLinearConv."""
     convolution(needs, weights=3, bias=8)
-    single(needs, 1, 2, 6, 7)
+    needs.single(1, 2, 6, 7)
     along(needs, (4, 5), needs.size(3, 0))
 
 
 def convolved_integers(needs: Needs) -> None:
     """ConvInteger."""
     convolution(needs, bias=None)
-    single(needs, 2)
+    needs.single(2)
     along(needs, (3,), needs.size(1, 0))
 
 

@@ -99,6 +99,12 @@ class Needs:
             if len(self.shape(place)) == len(wanted):
                 self.equal(place, axis, size)
 
+    def single(self, *places: int) -> None:
+        """Inputs have one element, as a scalar or a vector."""
+        for place in places:
+            if len(self.shape(place)) == 1:
+                self.equal(place, 0, 1)
+
     def fits(self, place: int, wanted: Sequence[Size | None]) -> None:
         """The last dimensions of an input are broadcast with these."""
         for axis in range(1, 1 + min(len(self.shape(place)), len(wanted))):

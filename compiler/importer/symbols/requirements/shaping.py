@@ -12,6 +12,7 @@ from heterocc.compiler.importer.symbols.sizes import Size, larger, number, produ
 def pad(needs: Needs) -> None:
     """Pad: what is cut off is there, and so is what is repeated."""
     given, data = needs.given, needs.shape(0)
+    needs.single(2)
     axes = given.numbers(3) if given.has(3) else list(range(len(data)))
     pads = given.elements(1) if given.opset >= 11 else [number(n) for n in given.attribute("pads", ())]
     if axes is None or pads is None or len(pads) != 2 * len(axes):
@@ -155,8 +156,7 @@ def square(needs: Needs) -> None:
 
 def one_hot(needs: Needs) -> None:
     """OneHot: a depth, and two values."""
-    if needs.shape(1):
-        needs.equal(1, 0, 1)
+    needs.single(1)
     needs.equal(2, 0, 2)
 
 
@@ -165,6 +165,22 @@ def fourier(needs: Needs) -> None:
     size = needs.size(0, -1)
     if size is not None and size.number != 1:
         needs.broadcast(0, -1, number(2))
+    needs.single(1, 2)
+
+
+def running(needs: Needs) -> None:
+    """CumSum, CumProd and Trilu: one number beside the data."""
+    needs.single(1)
+
+
+def limited(needs: Needs) -> None:
+    """Clip and Dropout: two numbers beside the data."""
+    needs.single(1, 2)
+
+
+def numbered(needs: Needs) -> None:
+    """Range: three numbers."""
+    needs.single(0, 1, 2)
 
 
 def affine_grid(needs: Needs) -> None:
@@ -191,6 +207,9 @@ RULES = {
     "Upsample": resize,
     "AffineGrid": affine_grid,
     "Det": square,
+    **dict.fromkeys(("CumSum", "CumProd", "Trilu"), running),
+    **dict.fromkeys(("Clip", "Dropout"), limited),
+    "Range": numbered,
     "OneHot": one_hot,
     "DFT": fourier,
 }

@@ -110,6 +110,7 @@ def stft(needs: Needs) -> None:
     size = length[0] if length else needs.size(2, 0)
     needs.at_least(0, 1, size)
     needs.equal(2, 0, size)
+    needs.single(1, 3)
 
 
 RULES = {

@@ -17,8 +17,8 @@ from heterocc.compiler.lower.sized import emit_sized
 WANTED = "heterocc_wanted"
 """The attribute of an If of the domain REQUIRED: 1 if the condition has to be true, else 0."""
 AXES = "heterocc_axes"
-"""The attribute of the domain REQUIRED: the axes whose sizes a Squeeze needs to be 1; the one that a Shape checks;
-those of which a Reshape copies the size in place of a 0."""
+"""The attribute of the domain REQUIRED: the axis that a Shape checks; the axes of which a Reshape copies the size in
+place of a 0."""
 LENGTHS = "heterocc_lengths"
 """The attribute of a Size of the domain REQUIRED: the sizes of its axes. `NAMED` is the operator that needs them."""
 LEFT, RELATIONS, RIGHT = "heterocc_left", "heterocc_relations", "heterocc_right"
@@ -41,18 +41,6 @@ def _required(ctx: Context, condition: relax.Expr) -> relax.Expr:
         lambda ins: [element(ins[0])],
         lambda ins: [(tirx.EQ(element(ins[0]), whole(wanted)), text)],
     )
-
-
-@converter("Squeeze", domain=REQUIRED)
-def _single(ctx: Context, data: relax.Expr) -> relax.Expr:
-    """A number that is computed only if all sizes are 1."""
-    axes = [int(axis) for axis in ctx.attrs[AXES]]
-    text = "it removes a dimension whose size is not 1 with these inputs"
-
-    def check(ins: Sequence[tirx.Buffer]) -> list[tuple[tirx.Expr, str]]:
-        return [(tirx.EQ(ins[0].shape[axis].astype("int64"), whole(1)), text) for axis in axes]
-
-    return vector(ctx, [data], 1, lambda ins: [ins[0].shape[axes[0]]], check)
 
 
 @converter("Reshape", domain=REQUIRED)

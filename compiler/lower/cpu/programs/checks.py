@@ -92,7 +92,7 @@ class Checks:
         """Add the checks of a node; returns the node to add, which may rely on them."""
         self._require_sizes(node, steps)
         self._require_relations(node, steps)
-        return self._squeezed(self._broadcast(self._of_needed_shapes(node, steps), steps), steps)
+        return self._squeezed(self._broadcast(self._of_needed_shapes(node, steps), steps))
 
     def require(self, checked: str, steps: list[Step]) -> None:
         """End the straight code, whose computation of a value ends runs that cannot go on."""
@@ -159,8 +159,8 @@ class Checks:
         known.input[:] = held
         return known
 
-    def _squeezed(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
-        """A Squeeze of sizes that may be others than 1, which end the run, as one of the first places of these axes."""
+    def _squeezed(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """A Squeeze of sizes that may be others than 1, which have ended the run, as one of the axes' first places."""
         given = node.input[0] if node.op_type == "Squeeze" and not node.domain else ""
         shape = self.b.values[given].shape if given else None
         listed = next((tuple(a.ints) for a in node.attribute if a.name == "axes"), None)
@@ -169,11 +169,6 @@ class Checks:
         wide = [axis % len(shape) for axis in listed or () if shape[axis] != 1] if shape else []
         if shape is None or not wide:
             return node
-        chosen = helper.make_attribute(AXES, wide)
-        self.require(
-            self.b.add("Squeeze", [given], f"{node.name}.checked", value=CHECK, domain=REQUIRED, attributes=[chosen]),
-            steps,
-        )
         bounds = [
             self.b.constant(f"{node.name}.{n}", np.array(v, np.int64))
             for n, v in (("starts", [0] * len(wide)), ("ends", [1] * len(wide)), ("axes", wide))
