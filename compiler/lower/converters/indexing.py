@@ -145,7 +145,20 @@ def max_unpool(
 @converter("RoiAlign")
 def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.Expr) -> relax.Expr:
     """RoiAlign with the batch indices kept in range."""
-    return ctx.original(data, rois, _safe(ctx, batches, dims_of(data)[0]))
+    return ctx.original(data, rois, _safe(ctx, batches, dims_of(data)[0], from_end=False))
+
+
+@converter("MaxRoiPool")
+def max_roi_pool(ctx: Context, data: relax.Expr, rois: relax.Expr) -> relax.Expr:
+    """MaxRoiPool with the number of each region's image, its first number, kept in range."""
+    count, kind = dims_of(rois)[0], dtype_of(rois)
+    parts = [
+        ctx.bb.emit(op.strided_slice(rois, [1], [begin], [end], assume_inbound=True)) for begin, end in ((0, 1), (1, 5))
+    ]
+    images = ctx.bb.emit(op.astype(ctx.bb.emit(op.reshape(parts[0], (count,))), "int64"))
+    images = _safe(ctx, images, dims_of(data)[0], from_end=False)
+    first = ctx.bb.emit(op.reshape(ctx.bb.emit(op.astype(images, kind)), (count, 1)))
+    return ctx.original(data, ctx.bb.emit(op.concat([first, parts[1]], 1)))
 
 
 @converter("MaxRoiPool")

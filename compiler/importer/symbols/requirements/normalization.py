@@ -23,12 +23,9 @@ def groups(needs: Needs) -> None:
 
 
 def last(needs: Needs) -> None:
-    """LayerNormalization and its kin: parameters of the shape of what is normalised together."""
-    data = needs.shape(0)
+    """LayerNormalization and its kin: parameters that are broadcast to what is normalised together."""
     for place in range(1, len(needs.given.shapes)):
-        own = needs.shape(place)
-        for axis in range(1, 1 + min(len(own), len(data))):
-            needs.equal(place, -axis, data[-axis])
+        needs.fits(place, needs.shape(0))
 
 
 def skip(needs: Needs) -> None:
@@ -41,9 +38,9 @@ def skip(needs: Needs) -> None:
 def embedding(needs: Needs) -> None:
     """EmbedLayerNormalization: ids of one shape, tables and parameters of one width."""
     ids = needs.shape(0)
-    for place in (1, 8):
+    for place in (1, 7):
         needs.shaped(place, ids)
-    needs.shaped(7, [ids[0] if ids else None, ids[1] if len(ids) > 1 else None])
+    needs.fits(8, ids)
     width = needs.size(2, 1)
     for place in (3, 4):
         needs.equal(place, 1, width)

@@ -183,6 +183,22 @@ def numbered(needs: Needs) -> None:
     needs.single(0, 1, 2)
 
 
+def loop(needs: Needs) -> None:
+    """Loop and If: a number of trips and a condition."""
+    needs.single(0)
+    if needs.given.node.op_type == "Loop":
+        needs.single(1)
+
+
+def scan(needs: Needs) -> None:
+    """Scan: the sequences that are read have one length."""
+    count = needs.given.attribute("num_scan_inputs", 0)
+    axes = needs.given.attribute("scan_input_axes") or [0] * count
+    first = len(needs.given.shapes) - count
+    for number_ in range(1, count):
+        needs.equal(first + number_, axes[number_], needs.size(first, axes[0]))
+
+
 def affine_grid(needs: Needs) -> None:
     """AffineGrid: a matrix for each item of the batch."""
     wanted = needs.given.sizes(1)
@@ -207,6 +223,8 @@ RULES = {
     "Upsample": resize,
     "AffineGrid": affine_grid,
     "Det": square,
+    **dict.fromkeys(("Loop", "If"), loop),
+    "Scan": scan,
     **dict.fromkeys(("CumSum", "CumProd", "Trilu"), running),
     **dict.fromkeys(("Clip", "Dropout"), limited),
     "Range": numbered,

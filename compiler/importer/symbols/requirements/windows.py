@@ -111,6 +111,9 @@ def stft(needs: Needs) -> None:
     needs.at_least(0, 1, size)
     needs.equal(2, 0, size)
     needs.single(1, 3)
+    signal = needs.shape(0, 3)
+    if signal and signal[2] is not None and signal[2].number is None:
+        needs.equal(0, 2, 1)  # code of a size that may be another one is for real signals
 
 
 RULES = {
