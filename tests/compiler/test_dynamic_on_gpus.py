@@ -216,3 +216,26 @@ def test_convolutions_run_at_three_sizes_from_one_bundle(gpu: str, side: int | s
     sizes = [(1, 16), (6, 16), (3, 16)] if side == 16 else [(1, 16), (6, 31), (3, 50)]
     used = runs(path, [{"x": noise(batch, 3, size, size)} for batch, size in sizes])
     assert [name for name, _ in used] == ["main"] * 3
+
+
+@on_each_gpu
+def test_sizes_that_code_would_read_beyond_are_an_error_before_a_gpu_runs(tmp_path: Path, gpu: str) -> None:
+    model = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["" : 21]>
+    net (float[b, n] x, int64[c, n] i) => (float[b, m] y, float[c, n] z)
+    {
+      p = Constant<value_ints=[0, 4, 0, 4]>()
+      y = Pad<mode="reflect">(x, p)
+      z = GatherElements<axis=1>(x, i)
+    }
+    """)
+    bounds = {"b": (1, 8), "n": (1, 16), "c": (1, 8)}
+    compile_model(model, tmp_path / "m.hcb", devices=f"{gpu},CPU", dims=bounds, cpu_variant=False)
+    with load(tmp_path / "m.hcb") as session:
+        assert session.devices[0] == gpu
+        x, i = np.arange(12, dtype=np.float32).reshape(2, 6), np.zeros((2, 6), np.int64)
+        assert session.run({"x": x, "i": i})["y"].shape == (2, 14)
+        with pytest.raises(FeedError, match=r"'n' of input 'x' is 4: Pad .* 5 or more, not 4"):
+            session.run({"x": x[:, :4], "i": i[:, :4]})
+        with pytest.raises(FeedError, match=r"GatherElements .* 5 or more, not 2"):
+            session.run({"x": x, "i": np.zeros((5, 6), np.int64)})
