@@ -150,19 +150,6 @@ def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.E
 
 @converter("MaxRoiPool")
 def max_roi_pool(ctx: Context, data: relax.Expr, rois: relax.Expr) -> relax.Expr:
-    """MaxRoiPool with the number of each region's image, its first number, kept in range."""
-    count, kind = dims_of(rois)[0], dtype_of(rois)
-    parts = [
-        ctx.bb.emit(op.strided_slice(rois, [1], [begin], [end], assume_inbound=True)) for begin, end in ((0, 1), (1, 5))
-    ]
-    images = ctx.bb.emit(op.astype(ctx.bb.emit(op.reshape(parts[0], (count,))), "int64"))
-    images = _safe(ctx, images, dims_of(data)[0], from_end=False)
-    first = ctx.bb.emit(op.reshape(ctx.bb.emit(op.astype(images, kind)), (count, 1)))
-    return ctx.original(data, ctx.bb.emit(op.concat([first, parts[1]], 1)))
-
-
-@converter("MaxRoiPool")
-def max_roi_pool(ctx: Context, data: relax.Expr, rois: relax.Expr) -> relax.Expr:
     """MaxRoiPool with the batch indices, the first number of each region, kept in range."""
     parts = ctx.bb.emit(op.split(rois, [1], axis=1))
     batches = _safe(ctx, ctx.bb.emit(as_dtype(parts[0], "int64")), dims_of(data)[0], from_end=False)
@@ -199,9 +186,8 @@ def tensor_scatter(ctx: Context, past: relax.Expr, update: relax.Expr, starts: r
     if starts is None:
         starts = ctx.bb.emit(op.zeros((shape[0],), "int64"))
     else:
-        one = tirx.const(1, "int64")
-        stop = one << 62 if circular else as_int64(size) - as_int64(count) + one  # a circular start may be any
-        starts = checked_starts(ctx, starts, stop)
+        room = as_int64(size) - as_int64(count) + as_int64(1)
+        starts = checked_starts(ctx, starts, 1 << 62 if circular else room)  # that of a circle may be any place
 
     def compute(old: te.Tensor, new: te.Tensor, begin: te.Tensor) -> te.Tensor:
         def at(*i: tirx.Var) -> tirx.Expr:

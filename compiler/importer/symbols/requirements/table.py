@@ -41,9 +41,9 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
 FREE: Mapping[str, frozenset[str]] = {
     "": frozenset(
         # of one tensor, and numbers
-        "Abs Acos Acosh ArgMax ArgMin Asin Asinh Atan Atanh Bernoulli BitCast BitwiseNot Cast CastLike Ceil "
+        "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitCast BitwiseNot Cast CastLike Ceil "
         "Constant ConstantOfShape Cos Cosh DynamicQuantizeLinear Elu Erf Exp EyeLike Floor "
-        "Gelu GlobalAveragePool GlobalLpPool GlobalMaxPool HardSigmoid HardSwish Hardmax Identity IsInf IsNaN LRN "
+        "Gelu HardSigmoid HardSwish Hardmax Identity IsInf IsNaN LRN "
         "LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Multinomial Neg NonZero Not "
         "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Reciprocal ReduceL1 ReduceL2 "
         "ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Round "
