@@ -35,6 +35,7 @@ from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.shape_requests import (
     ShapeRequest,
+    apart,
     require_different,
     shape_requests,
 )
@@ -83,13 +84,15 @@ def compile_model(
         measures = options.stop_after in (None, "lower", "pack")
         ahead = vectors if measures else None
         place = target if packs else None
-        jobs = []
-        for number, request in enumerate(shape_requests(options)):
+        jobs: list[Job] = []
+        requests = list(shape_requests(options))
+        for number, request in enumerate(requests):
             with _leaving_out(request, show):
                 further = number > 0
                 job = prepare(source, options, show, place, request, further=further, measures=measures, ahead=ahead)
                 job.lowering_ahead = lowering
                 jobs.append(job)
+                requests += apart(request, job.model) if len(requests) == 1 else ()
         jobs = [job for job in jobs if not job.is_idle]
         require_different([(job.request, job.model) for job in jobs])
         if options.stop_after == "import":

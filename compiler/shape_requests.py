@@ -19,6 +19,8 @@ MAX_REQUESTS = 16
 """Maximum number of shapes of one bundle. Each is compiled and checked in turn, which takes its own time and code."""
 
 _MAX_LABEL = 60
+_MOST_APART = 2
+"""The most dimensions whose size 1 gets code of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,20 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
             ShapeRequest(options.shapes, fixed, bounds, "any", keep_dims=True, is_open=True, is_optional=optional)
         )
     return tuple(found)
+
+
+def apart(request: ShapeRequest, model: ImportedModel) -> list[ShapeRequest]:
+    """Further requests for the size 1 of dimensions with which a result has another rank (`ImportedModel.apart`)."""
+    in_file = {name for names in model.dimensions.values() for name in names}
+    names = [n for n in model.apart if n in in_file and request.bounds.get(n, (0, 0))[0] <= 1][:_MOST_APART]
+    found = []
+    for chosen in product((False, True), repeat=len(names)):
+        ones = {name: 1 for name, one in zip(names, chosen, strict=True) if one}
+        if ones:
+            bounds = {name: both for name, both in request.bounds.items() if name not in ones}
+            label = ",".join(f"{name}=1" for name in ones)
+            found.append(replace(request, dims={**request.dims, **ones}, bounds=bounds, label=label))
+    return found
 
 
 def require_bounds(request: ShapeRequest, model: ImportedModel) -> None:

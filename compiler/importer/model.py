@@ -40,7 +40,8 @@ class ImportedModel:
     which memory of GPUs is planned; without them GPUs run no node with a dynamic dimension. `contents` are the
     integers that nodes compute from shapes, if `at` fixed all sizes. `classes` are the names of classes that
     outputs have numbers of, or columns for, by the model's own names.
-    `defaults` are the values of inputs that a run may leave out.
+    `defaults` are the values of inputs that a run may leave out. `apart` are named dimensions whose size 1 needs code
+    of its own, because a result has another rank.
     `digests` has the digests of `weights` that were computed. `given` is the model before the import.
     """
 
@@ -60,6 +61,7 @@ class ImportedModel:
     classes: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
     contents: Mapping[str, Contents] = field(default_factory=dict)
     defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()
     digests: Digests = field(default_factory=Digests, compare=False)
     given: GivenModel | None = field(default=None, compare=False, repr=False)
 

@@ -238,6 +238,7 @@ def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenMode
         loose=loose,
         symbols=draft.symbols,
         defaults=MappingProxyType(draft.defaults),
+        apart=draft.apart,
         given=given.renamed(MappingProxyType(names)),
     )
 

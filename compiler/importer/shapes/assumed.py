@@ -49,13 +49,14 @@ def assume_sizes(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
         return False
     found = _Found(dict(symbols.pins), dict(symbols.ranges), dict(symbols.steps))
     known = len(found.pins), dict(found.steps)
-    for left, right, node in _pairs(draft, symbols, values):
+    squeezed = _squeeze_ones(draft, symbols, values, found, namer)
+    for left, right, node, exact in _pairs(draft, symbols, values):
         if not (left.names | right.names) <= set(symbols.names):
             continue  # nobody checks a size that is known only at run time
-        text = _assumption(left, right, found)
+        text = _assumption(left, right, found, exact=exact)
         if text:
             draft.notes.append(f"{node} needs the sizes '{left.text}' and '{right.text}' to be equal: {text}")
-    if (len(found.pins), found.steps) == known and not found.fixed:
+    if (len(found.pins), found.steps) == known and not found.fixed and not squeezed:
         return False
     for info in draft.graph.input:
         for dim in dims_of(info):
@@ -67,26 +68,60 @@ def assume_sizes(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
     return True
 
 
+def _squeeze_ones(draft: Draft, symbols: Symbols, values: Mapping[str, Value], found: _Found, namer: Namer) -> bool:
+    """Give each Squeeze without axes those that have one element, and assume that named dimensions have more.
+
+    With one they would be left out, too: a result of another rank. The compile makes code of its own for that.
+    """
+    changed = False
+    for node in draft.graph.node:
+        shape = symbols.shape_of(values.get(node.input[0])) if node.op_type == "Squeeze" and not node.domain else None
+        has_axes = (len(node.input) > 1 and node.input[1]) or any(a.name == "axes" for a in node.attribute)
+        if shape is None or has_axes or None in shape:
+            continue
+        names = [size.name for size in shape if size is not None and size.number is None]
+        if not names or not set(names) <= set(symbols.names):
+            continue
+        axes = [axis for axis, size in enumerate(shape) if size is not None and size.number == 1]
+        del node.input[1:]
+        if not axes:
+            node.op_type = "Identity"
+        elif draft.opset < 13:
+            node.attribute.append(helper.make_attribute("axes", axes))
+        else:
+            node.input.append(namer.give(f"{node.input[0]}_ones", "v"))
+            draft.weights[node.input[1]] = np.array(axes, np.int64)
+        for name in dict.fromkeys(name for name in names if name is not None):
+            least, largest = found.ranges.get(name, (0, None))
+            found.ranges[name] = max(least, 2), largest
+            draft.apart = (*draft.apart, *([] if name in draft.apart else [name]))
+        changed = True
+    return changed
+
+
 def disagreements(draft: Draft, values: Mapping[str, Value]) -> int:
     """The number of sizes that must be equal and are not for all sizes of the named dimensions."""
     symbols = draft.symbols
     if symbols is None:
         return 0
-    return sum(1 for left, right, _ in _pairs(draft, symbols, values) if not symbols.agree(left, right))
+    return sum(1 for left, right, *_ in _pairs(draft, symbols, values) if not symbols.agree(left, right))
 
 
-def _pairs(draft: Draft, symbols: Symbols, values: Mapping[str, Value]) -> Iterator[tuple[Size, Size, str]]:
-    """Sizes that must be equal and are not for all sizes of the named dimensions, each with a text for the node."""
-    yield from symbols.equal
+def _pairs(draft: Draft, symbols: Symbols, values: Mapping[str, Value]) -> Iterator[tuple[Size, Size, str, bool]]:
+    """Sizes that must be equal and are not for all sizes of the named dimensions, each with a text for the node.
+
+    The last element is False if one of them may also be 1.
+    """
+    yield from ((*pair, True) for pair in symbols.equal)
     for node in draft.graph.node:
         shapes = [symbols.shape_of(values.get(name)) for name in node.input]
         given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
         result = symbols.shape_of(values.get(node.output[0]))
-        for left, right in (*needed_equal(given, result), *broadcast_pairs(given)):
-            yield left, right, f"{node.op_type} '{node.name}'"
+        for pairs, exact in ((needed_equal(given, result), True), (broadcast_pairs(given), False)):
+            yield from ((left, right, f"{node.op_type} '{node.name}'", exact) for left, right in pairs)
 
 
-def _assumption(left: Size, right: Size, found: _Found) -> str | None:
+def _assumption(left: Size, right: Size, found: _Found, *, exact: bool) -> str | None:
     """Add the assumption under which two sizes are equal; returns it as text, None if there is none or a known one."""
     names = sorted(left.names | right.names)
     if not 1 <= len(names) <= _MOST_NAMES:
@@ -99,12 +134,31 @@ def _assumption(left: Size, right: Size, found: _Found) -> str | None:
     if left.number is not None or right.number is not None:
         size, value = (right, left.number) if left.number is not None else (left, right.number)
         return None if value is None or len(names) > 1 else _pinned(names[0], size, value, found)
+    name, value = _solved(left, right) if exact else (None, 0)
+    if name is not None:
+        found.fixed[name] = value
+        return f"'{name}' must be {value}"
     steps = _steps(left, right, {name: found.steps.get(name, 1) for name in names})
     new = {name: step for name, step in steps.items() if step != found.steps.get(name, 1)}
     if not new:
         return None
     found.steps.update(new)
     return ", ".join(f"'{name}' must be a multiple of {step}" for name, step in new.items())
+
+
+def _solved(left: Size, right: Size) -> tuple[str | None, int]:
+    """The name, and its only size of 1 or more with which two products are equal: 576 * batch * seq and 576 * seq."""
+    if len(left.terms) != 1 or len(right.terms) != 1:
+        return None, 0
+    (more, times), (less, count) = sorted((left.terms[0], right.terms[0]), key=lambda term: -len(term[0]))
+    rest = list(more)
+    for atom in less:
+        if atom not in rest:
+            return None, 0
+        rest.remove(atom)
+    if len(rest) != 1 or not isinstance(rest[0], str) or count % times or count // times < 1:
+        return None, 0
+    return rest[0], count // times
 
 
 def _pinned(name: str, size: Size, value: int, found: _Found) -> str | None:

@@ -198,3 +198,29 @@ def test_a_float_quotient_is_exact_until_it_is_rounded() -> None:
     ]
     model = imported(nodes, ("n",), two=np.array([2], np.float32), one=np.ones(1, np.float32))
     assert model.graph.values[model.graph.outputs[0]].shape == ("n",)
+
+
+def test_a_dimension_with_which_two_products_are_equal_for_one_size_becomes_this_size() -> None:
+    """A batch that is exported as if it were 1: 576 * batch * seq must equal 576 * seq."""
+    nodes = [N("Reshape", ["x", "rows"], ["r"]), N("Concat", ["r", "s"], ["y"], axis=1)]
+    model = dynamic_model(
+        nodes,
+        {"x": ("float32", ("batch", "seq", 576)), "s": ("float32", ("seq", 3))},
+        ["y"],
+        {"rows": np.array([-1, 576])},
+    )
+    found = import_model(model, keep_dims=True, assume=True)
+    assert found.graph.values[found.graph.outputs[0]].shape == ("seq", 579)
+    assert any("'batch' must be 1" in note for note in found.notes)
+
+
+def test_a_size_that_is_broadcast_is_not_solved() -> None:
+    nodes = [N("Reshape", ["x", "rows"], ["r"]), N("Add", ["r", "s"], ["y"])]
+    model = dynamic_model(
+        nodes,
+        {"x": ("float32", ("batch", "seq", 4)), "s": ("float32", ("seq", 4))},
+        ["y"],
+        {"rows": np.array([-1, 4])},
+    )
+    found = import_model(model, keep_dims=True, assume=True)
+    assert not any("must be 1" in note for note in found.notes)
