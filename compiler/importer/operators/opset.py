@@ -13,6 +13,11 @@ from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, opset
 from heterocc.compiler.importer.draft.order import sort_nodes
 from heterocc.compiler.importer.onnx_tools.checker import check, condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
+from heterocc.compiler.importer.operators.batched_scan import (
+    FIRST_WITHOUT_BATCH,
+    hide_batched_scans,
+    show_batched_scans,
+)
 from heterocc.compiler.importer.operators.restated import restate_after, restated_before
 
 TARGET = 17
@@ -31,7 +36,9 @@ def settle_opset(draft: Draft, where: str) -> None:
     if version > TARGET:
         lower_opset(draft)
     elif version < TARGET:
+        hide_batched_scans(draft, version)
         reason = _obstacle(draft, version) or _convert(draft, version, where)
+        show_batched_scans(draft, converted=reason is None)
         if reason is not None:
             draft.notes.append(
                 f"the model stays at operator set {version}, of which devices support fewer operators ({reason}); "
@@ -75,8 +82,8 @@ def _obstacle(draft: Draft, version: int) -> str | None:
 
     It does not convert subgraphs, so their operators must have the same meaning in both versions.
     """
-    if version < _FIRST_SCAN and any(n.op_type == "Scan" for n in draft.graph.node):
-        return f"Scan has a batch dimension in {version}"
+    if version < FIRST_WITHOUT_BATCH and any(n.op_type == "Scan" and not n.domain for n in draft.graph.node):
+        return f"Scan has lengths of sequences in {version}"
     for graph in list(graphs_of(draft.graph))[1:]:
         for node in graph.node:
             if not node.domain and _signature(node.op_type, version) != _signature(node.op_type, TARGET):
@@ -125,9 +132,6 @@ def _convert(draft: Draft, version: int, where: str) -> str | None:
     draft.weights, draft.origins, draft.affinity = trial.weights, origins, affinity
     draft.model = trial.model
     return None
-
-
-_FIRST_SCAN = 9
 
 
 def _types(model: onnx.ModelProto) -> dict[str, int]:
