@@ -85,27 +85,38 @@ def first_line(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _input_fault(error: BaseException) -> InputValueError | None:
+def _input_fault(error: BaseException, doing: str) -> InputValueError | None:
     """The error of a node that cannot compute with its inputs; None for other failures.
 
     Code for CPUs marks its own. ONNX Runtime names the node in the errors of its kernels; those that lack memory or an
-    implementation are not the input's.
+    implementation are not the input's, unless no machine like this one has that memory.
     """
-    _, mark, marked = str(error).partition(InputValueError.MARK)
+    text = str(error)
+    _, mark, marked = text.partition(InputValueError.MARK)
+    found = None if mark else re.search(_ORT_NODE, text, re.DOTALL)
     if mark:
-        return InputValueError(marked.splitlines()[0].rstrip("."), hint=_OTHER_INPUTS)
-    found = re.search(_ORT_NODE, str(error), re.DOTALL)
-    if found is None or any(word in str(error) for word in ("NOT_IMPLEMENTED", *_MEMORY_WORDS)):
+        message = marked.splitlines()[0].rstrip(".")
+    elif found is not None and not _lacks_means(text):
+        reason = " ".join(re.sub(_ORT_PLACE, "", found["reason"], flags=re.DOTALL).split()).rstrip(".")
+        message = f"{found['operator']} '{found['node']}': {reason}"
+    else:
         return None
-    reason = " ".join(re.sub(_ORT_PLACE, "", found["reason"], flags=re.DOTALL).split()).rstrip(".")
-    return InputValueError(f"{found['operator']} '{found['node']}': {reason}", hint=_OTHER_INPUTS)
+    return InputValueError(message, where=doing.removeprefix("running "), hint=_OTHER_INPUTS)
+
+
+def _lacks_means(text: str) -> bool:
+    """Whether an error of ONNX Runtime is about an implementation or memory that the machine may lack."""
+    asked = re.search(r"requested buffer of size (\d+)", text)
+    if asked is not None:
+        return int(asked[1]) <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return any(word in text for word in ("NOT_IMPLEMENTED", *_MEMORY_WORDS))
 
 
 def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError:
     """The typed error for a failure of `device` while `doing` ("running partition 'p1'"); typed errors pass through."""
     if isinstance(error, HeteroccError):
         return error
-    caused = _input_fault(error)
+    caused = _input_fault(error, doing)
     if caused is not None:
         return caused
     lost = any(word in str(error) for word in _LOST_WORDS)

@@ -9,6 +9,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.checked import asserted
+from heterocc.compiler.lower.converters.places import checked_places
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import has_fixed_sizes, requested
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, rank_of, scalar
@@ -89,6 +90,7 @@ def accumulated(ctx: Context, data: relax.Expr, axis: relax.Expr) -> relax.Expr:
     if known is not None:
         return _along(ctx, data, int(known.flat[0]) % rank)
     wanted = ctx.bb.emit(op.reshape(as_dtype(axis, "int64"), ()))
+    wanted = checked_places(ctx, wanted, [rank])
     result = _along(ctx, data, 0)
     for number in range(1, rank):
         chosen = (op.equal(wanted, scalar(n, "int64")) for n in (number, number - rank))

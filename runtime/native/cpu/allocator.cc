@@ -7,6 +7,7 @@
 #include <new>
 
 #include "heap.h"
+#include "memory_limits.h"
 
 namespace heterocc::cpu {
 namespace {
@@ -27,9 +28,8 @@ class HeapAllocator final : public Allocator {
   using Allocator::Alloc;
 
   Buffer Alloc(Device device, size_t nbytes, size_t alignment, DLDataType) override {
-    void* const block = alignment > Heap::kAlignment ? nullptr : Heap::Global().Take(nbytes);
-    if (block == nullptr) throw std::bad_alloc();
-    return Buffer{block, nbytes, device, kHeap};
+    if (alignment > Heap::kAlignment) throw std::bad_alloc();
+    return Buffer{TakeForRun(nbytes), nbytes, device, kHeap};
   }
 
   void Free(const Buffer& buffer) override { Heap::Global().Give(buffer.data); }

@@ -8,12 +8,17 @@
 #include <cstring>
 #include <iterator>
 
+#include "memory_limits.h"
+
 namespace heterocc::cpu {
 namespace {
 
 // The least size of a region: smaller ones would be many.
 constexpr size_t kLeastRegion = size_t{1} << 20;
 constexpr size_t kPage = 4096;
+
+// Regions from this size on are compared with the memory that is left: looking takes tens of microseconds.
+constexpr size_t kLarge = size_t{64} << 20;
 
 // A pattern that stands out in a result, as a number of any type and as an index, and how many bytes of a block get it.
 constexpr int kPattern = 0xCB;
@@ -26,6 +31,7 @@ size_t RoundedUp(size_t size, size_t step) {
 }
 
 char* Map(size_t size) {
+  if (size >= kLarge && size > AvailableMemory()) return nullptr;
   void* found = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return found == MAP_FAILED ? nullptr : static_cast<char*>(found);
 }

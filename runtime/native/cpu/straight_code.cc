@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <new>
+#include <limits>
+#include <string>
 
 #include "heap.h"
+#include "input_error.h"
+#include "memory_limits.h"
 #include "row_memory.h"
 
 namespace heterocc::cpu {
@@ -60,10 +63,9 @@ class Rooms {
   Rooms(const Rooms&) = delete;
   Rooms& operator=(const Rooms&) = delete;
 
-  void Take(Room* room, size_t bytes) {
+  void Take(Room* room, size_t bytes, const std::string& kernel) {
     Give(room);
-    room->data = Heap::Global().Take(bytes);
-    if (room->data == nullptr) throw std::bad_alloc();
+    room->data = TakeForRun(bytes, kernel);
     room->bytes = bytes;
   }
 
@@ -76,14 +78,20 @@ class Rooms {
   std::vector<Room>* rooms_;
 };
 
+// The product of a size and a factor; the largest number if it exceeds that.
+size_t Times(size_t size, size_t factor) {
+  size_t product = 0;
+  return __builtin_mul_overflow(size, factor, &product) ? std::numeric_limits<size_t>::max() : product;
+}
+
 size_t Bytes(const DLTensor& tensor) {
-  size_t count = 1;
-  for (int axis = 0; axis < tensor.ndim; ++axis) count *= static_cast<size_t>(tensor.shape[axis]);
-  return count * ((tensor.dtype.bits * tensor.dtype.lanes + 7) / 8);
+  auto bytes = static_cast<size_t>((tensor.dtype.bits * tensor.dtype.lanes + 7) / 8);
+  for (int axis = 0; axis < tensor.ndim; ++axis) bytes = Times(bytes, static_cast<size_t>(tensor.shape[axis]));
+  return bytes;
 }
 
 void CheckFits(size_t bytes, size_t room) {
-  if (bytes > room) TVM_FFI_THROW(ValueError) << "a value of " << bytes << " bytes in memory of " << room;
+  if (bytes > room) ThrowInputError("a value's size exceeds the memory that was computed for it with these inputs");
 }
 
 DLTensor* TensorOf(const TVMFFIAny& value) {
@@ -142,10 +150,13 @@ class Runner {
       case Step::kTake: {
         Room& room = program_.rooms[static_cast<size_t>(step.index)];
         if (room.append >= 0) return true;  // when its only tensor gets its shape
-        int64_t count = 1;
-        for (int64_t i = 0; i < step.count; ++i) count *= Value(program_.sizes[static_cast<size_t>(step.first + i)]);
-        if (count < 0) TVM_FFI_THROW(ValueError) << "a value of a negative size";
-        rooms_.Take(&room, static_cast<size_t>(count) * room.element_bytes);
+        size_t bytes = room.element_bytes;
+        for (int64_t i = 0; i < step.count; ++i) {
+          const int64_t count = Value(program_.sizes[static_cast<size_t>(step.first + i)]);
+          if (count < 0) ThrowInputError("a size of the result of kernel '" + KernelAfter(step) + "' is negative");
+          bytes = Times(bytes, static_cast<size_t>(count));
+        }
+        rooms_.Take(&room, bytes, bytes > LargestValue() ? KernelAfter(step) : "");
         return true;
       }
       case Step::kGive:
@@ -190,6 +201,13 @@ class Runner {
     return false;
   }
 
+  // The name of the first kernel that runs after a step, which is the one that writes the memory taken in it.
+  std::string KernelAfter(const Step& step) const {
+    const Step* const end = program_.steps.data() + program_.steps.size();
+    const Step* const call = std::find_if(&step, end, [](const Step& later) { return later.kind == Step::kCall; });
+    return call == end ? std::string() : program_.names[static_cast<size_t>(call->index)];
+  }
+
   // Sets the memory of a result of which an input is the first rows, and that of the input.
   void TakeRows(int64_t number) {
     const Append& append = program_.appends[static_cast<size_t>(number)];
@@ -208,7 +226,7 @@ class Runner {
       room = rows.memory->room();
     } else {
       Room& own = program_.rooms[static_cast<size_t>(append.room)];
-      rooms_.Take(&own, Bytes(result));
+      rooms_.Take(&own, Bytes(result), "");
       result.data = own.data;
     }
     if (past_room == rows.start && !IsCompact(past)) TVM_FFI_THROW(ValueError) << "a tensor that is not compact";
@@ -256,7 +274,7 @@ class Runner {
     int64_t stride = 1;
     for (int64_t axis = step.count - 1; axis >= 0; --axis) {
       const int64_t extent = Value(program_.sizes[static_cast<size_t>(step.first + axis)]);
-      if (extent < 0) TVM_FFI_THROW(ValueError) << "a value of a negative size";
+      if (extent < 0) ThrowInputError("a size of a value is negative with these inputs");
       slot.tensor.shape[axis] = extent;
       slot.tensor.strides[axis] = stride;
       stride *= extent;

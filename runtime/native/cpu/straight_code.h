@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace heterocc::cpu {
@@ -95,6 +96,7 @@ struct Program {
   std::vector<TVMFFIAny> arguments;
   std::vector<std::vector<int64_t>> uses;  // by input: the arguments that are it
   std::vector<tvm::ffi::Function> functions;
+  std::vector<std::string> names;  // of the functions
   std::vector<tvm::ffi::Any> objects;
   std::deque<Slot> slots;  // addresses stay
   std::vector<Room> rooms;

@@ -196,6 +196,7 @@ int64_t Reader::FunctionOf(const std::string& name) {
     if (!found) found = Function::GetGlobal(name);
     Require(found.has_value());
     program_->functions.push_back(*found);
+    program_->names.push_back(name);
   }
   return place->second;
 }

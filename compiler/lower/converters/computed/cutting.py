@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import (
+    LARGEST,
     element,
     elements,
     results,
@@ -28,6 +29,19 @@ def _entries(value: relax.Expr) -> int:
     if not isinstance(size, int):
         raise NotImplementedError("the number of axes depends on data")
     return size
+
+
+def right_axes(axes: tirx.Buffer, rank: int, *, distinct: bool = True) -> list[tuple[tirx.Expr, str]]:
+    """The conditions that a list of computed axes has to meet, each with what is wrong if not."""
+    found = [element(axes, entry) for entry in range(int(axes.shape[0]))]
+    inside = [tirx.all(axis >= whole(-rank), axis < whole(rank)) for axis in found]
+    counted = [tirx.Select(axis < whole(0), axis + whole(rank), axis) for axis in found]
+    differ = [one != other for n, one in enumerate(counted) for other in counted[:n]] if distinct else []
+    true = whole(0) == whole(0)
+    return [
+        (tirx.all(true, *inside), f"an axis is out of range for {rank} dimensions"),
+        (tirx.all(true, *differ), "an axis is named twice"),
+    ]
 
 
 def _on_axis(axes: tirx.Buffer | te.Tensor | None, entry: int, axis: int, rank: int) -> tirx.Expr:
@@ -56,7 +70,8 @@ class _Cut:
         for entry in range(self.count):
             here = _on_axis(axes, entry, axis, self.rank)
             by = ins[3 + self.has_axes][(whole(entry),)].astype("int64") if self.has_steps else whole(1)
-            by = tirx.Select(by == whole(0), whole(1), by)
+            # A larger step reads one element as well; the sums below do not exceed int64.
+            by = tirx.max(tirx.min(tirx.Select(by == whole(0), whole(1), by), whole(LARGEST)), whole(-LARGEST))
             begin, end = (self._place(ins[n][(whole(entry),)].astype("int64"), size, by, n == 2) for n in (1, 2))
             forward = tirx.floordiv(end - begin + by - whole(1), tirx.max(by, whole(1)))
             backward = tirx.floordiv(begin - end - by - whole(1), tirx.max(-by, whole(1)))
@@ -64,6 +79,12 @@ class _Cut:
             first, step = tirx.Select(here, begin, first), tirx.Select(here, by, step)
             length = tirx.Select(here, count, length)
         return first, step, length
+
+    def check(self, ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        """What the inputs have to meet."""
+        steps = [element(ins[3 + self.has_axes], entry) for entry in range(self.count)] if self.has_steps else []
+        moving = (tirx.all(whole(0) == whole(0), *(step != whole(0) for step in steps)), "a step is 0")
+        return [moving, *(right_axes(ins[3], self.rank) if self.has_axes else ())]
 
     @staticmethod
     def _place(index: tirx.Expr, size: tirx.Expr, step: tirx.Expr, is_end: bool) -> tirx.Expr:
@@ -77,7 +98,9 @@ class _Cut:
 def _slice(ctx: Context, data: relax.Expr, *given: relax.Expr | None) -> relax.Expr:
     rank = rank_of(data)
     cut = _Cut(rank, given)
-    return vector(ctx, [data, *cut.tensors], rank, lambda ins: [cut.of(ins, axis)[2] for axis in range(rank)])
+    return vector(
+        ctx, [data, *cut.tensors], rank, lambda ins: [cut.of(ins, axis)[2] for axis in range(rank)], cut.check
+    )
 
 
 @results("Slice")
@@ -115,10 +138,16 @@ def _pad(ctx: Context, data: relax.Expr, pads: relax.Expr, _value: object = None
         found = []
         for axis in range(rank):
             before, after = _pads(ins, axes is not None, count, axis)
-            found.append(tirx.max(ins[0].shape[axis].astype("int64") + before + after, whole(0)))
+            found.append(ins[0].shape[axis].astype("int64") + before + after)
         return found
 
-    return vector(ctx, tensors, rank, numbers)
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        numbers = [element(ins[1], entry) for entry in range(2 * count)]
+        inside = [tirx.all(n <= whole(LARGEST), n >= whole(-LARGEST)) for n in numbers]
+        limited = (tirx.all(whole(0) == whole(0), *inside), f"a padding exceeds {LARGEST} elements, the limit")
+        return [limited, *(() if axes is None else right_axes(ins[2], rank))]
+
+    return vector(ctx, tensors, rank, numbers, check)
 
 
 @results("Pad")
@@ -199,7 +228,7 @@ def _unsqueeze(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
         added = [_any_entry(ins[1], axis, rank) for axis in range(rank)]
         return _dealt(added, [d.astype("int64") for d in ins[0].shape])
 
-    return vector(ctx, [data, axes], rank, numbers)
+    return vector(ctx, [data, axes], rank, numbers, lambda ins: right_axes(ins[1], rank))
 
 
 @sizes("Squeeze")
@@ -226,7 +255,8 @@ def _squeeze(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
             total = total * d.astype("int64")
         for size in numbers(ins):
             left = left * size
-        return [(total == left, "an axis that is removed has more than one element")]
+        text = "an axis that is removed has more than one element"
+        return [*right_axes(ins[1], rank), (total == left, text)]
 
     return vector(ctx, [data, axes], rank - _entries(axes), numbers, check)
 

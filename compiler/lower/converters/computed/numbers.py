@@ -21,6 +21,10 @@ from heterocc.compiler.lower.sized import emit_sized
 PLACES = "heterocc_places"
 """The attribute of a node of the domain SIZES: output and axis of each size that it gives."""
 
+LARGEST = 1 << 40
+"""The most elements of a tensor whose shape a run computes. With one byte each they exceed the memory of most machines,
+and the number of their bytes is far from the end of int64."""
+
 Numbers = Callable[[Sequence[tirx.Buffer]], Sequence[tirx.Expr]]
 Check = Callable[[Sequence[tirx.Buffer]], Sequence[tuple[tirx.Expr, str]]]
 
@@ -32,15 +36,19 @@ def sizes(*op_types: str) -> Callable[[Converter], Converter]:
         @converter(*op_types, domain=SIZES)
         def chosen(ctx: Context, *inputs: relax.Expr | None) -> relax.Expr:
             found = function(ctx, *inputs)
-            places = [int(n) for n in ctx.attrs[PLACES]]
-            parts = []
-            for output, axis in zip(places[::2], places[1::2], strict=True):
-                vector = ctx.bb.emit(found[output] if isinstance(found, list) else found)
-                part = relax.op.strided_slice(
-                    vector, axes=[0], begin=[axis], end=[axis + 1], strides=[1], assume_inbound=True
-                )
-                parts.append(ctx.bb.emit(part))
-            return parts[0] if len(parts) == 1 else relax.op.concat(parts, 0)
+            shapes = found if isinstance(found, list) else [found]
+            numbers = [int(n) for n in ctx.attrs[PLACES]]
+            places = list(zip(numbers[::2], numbers[1::2], strict=True))
+            used = list(dict.fromkeys(output for output, _ in places))
+
+            def chosen_sizes(ins: Sequence[tirx.Buffer]) -> list[tirx.Expr]:
+                return [element(ins[used.index(output)], axis) for output, axis in places]
+
+            def check(ins: Sequence[tirx.Buffer]) -> list[tuple[tirx.Expr, str]]:
+                every = [[element(shape, axis) for axis in range(int(shape.shape[0]))] for shape in ins]
+                return [found for shape in every for found in possible(shape)]
+
+            return vector(ctx, [ctx.bb.emit(shapes[n]) for n in used], len(places), chosen_sizes, check)
 
         return function
 
@@ -70,6 +78,24 @@ def prepared_shape(op_type: str) -> Rule | None:
 def whole(number: int) -> tirx.Expr:
     """A constant of int64."""
     return tirx.const(number, "int64")
+
+
+def possible(shape: Sequence[tirx.Expr]) -> list[tuple[tirx.Expr, str]]:
+    """The conditions that a computed shape has to meet before memory is asked for, each with what is wrong if not."""
+    positive = [size >= whole(0) for size in shape]
+    text = f"its result would have more than {LARGEST} elements, the limit of a computed shape"
+    return [
+        (tirx.all(whole(0) == whole(0), *positive), "a size of its result is negative"),
+        (within_limit(shape), text),
+    ]
+
+
+def within_limit(factors: Sequence[tirx.Expr]) -> tirx.Expr:
+    """Whether a product of whole numbers is at most LARGEST, with 1 in place of 0."""
+    total = tirx.const(1.0, "float64")
+    for factor in factors:
+        total = total * tirx.max(factor.astype("float64"), tirx.const(1.0, "float64"))
+    return total <= tirx.const(float(LARGEST), "float64")
 
 
 def vector(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.computed.cutting import right_axes
 from heterocc.compiler.lower.converters.computed.numbers import (
     elements,
     loop,
@@ -60,7 +61,10 @@ def _sizes(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
             found.append(size)
         return found
 
-    return vector(ctx, [data, axes], rank if kept else rank - count, numbers)
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        return right_axes(ins[1], rank, distinct=not kept)
+
+    return vector(ctx, [data, axes], rank if kept else rank - count, numbers, check)
 
 
 @results(*_KINDS)

@@ -9,8 +9,10 @@ import onnx
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import (
+    LARGEST,
     element,
     elements,
+    possible,
     product,
     results,
     sizes,
@@ -24,6 +26,8 @@ from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
 Buffers = Sequence[tirx.Buffer]
+
+_LEAST = np.iinfo(np.int64).min
 
 
 def _length(value: relax.Expr) -> int:
@@ -100,10 +104,16 @@ def _expanded(ctx: Context, data: relax.Expr, _shape: relax.Expr) -> relax.Expr:
 
 @sizes("Tile")
 def _tile(ctx: Context, data: relax.Expr, times: relax.Expr) -> relax.Expr:
-    def numbers(ins: Buffers) -> list[tirx.Expr]:
-        return [tirx.max(d.astype("int64") * element(ins[1], i), whole(0)) for i, d in enumerate(ins[0].shape)]
+    def factors(ins: Buffers) -> list[tuple[tirx.Expr, tirx.Expr]]:
+        return [(d.astype("int64"), element(ins[1], i)) for i, d in enumerate(ins[0].shape)]
 
-    return vector(ctx, [data, times], rank_of(data), numbers)
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        return [size * times for size, times in factors(ins)]
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        return [found for pair in factors(ins) for found in possible(pair)]
+
+    return vector(ctx, [data, times], rank_of(data), numbers, check)
 
 
 @results("Tile")
@@ -143,18 +153,28 @@ def _range(ctx: Context, start: relax.Expr, limit: relax.Expr, delta: relax.Expr
     def numbers(ins: Buffers) -> list[tirx.Expr]:
         first, last, step = ends(ins)
         if work == "int64":
-            safe = tirx.Select(step == whole(0), whole(1), step)
-            count = tirx.Select(
-                step > whole(0),
-                tirx.floordiv(last - first + safe - whole(1), safe),
-                tirx.floordiv(first - last - safe - whole(1), -safe),
-            )
+            is_up = step > whole(0)
+            span = tirx.Select(is_up, last - first, first - last)
+            by = tirx.max(tirx.Select(is_up, step, -tirx.max(step, whole(_LEAST + 1))), whole(1))
+            # The processor stops the process for a division by 0 or -1, and `by` is neither.
+            count = tirx.Select(span > whole(0), tirx.floordiv(span - whole(1), by) + whole(1), whole(0))
         else:
             count = tirx.ceil((last - first) / step).astype("int64")
         return [tirx.max(count, whole(0))]
 
     def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
-        return [(ends(ins)[2] != tirx.const(0, work), "the step is 0")]
+        first, last, step = ends(ins)
+        wide = [end.astype("float64") for end in (first, last, step)]
+        count = (wide[1] - wide[0]) / wide[2]
+        none, most = tirx.const(0, work), tirx.const(float(LARGEST), "float64")
+        right = tirx.any(step > none, step < none)  # NaN is neither
+        # An infinite step gives one element or none; other infinities and NaN have no count.
+        finite = [tirx.all(end == end, tirx.abs(end) < tirx.infinity("float64")) for end in wide[:2]]
+        near = tirx.abs(wide[1] - wide[0]) < tirx.const(2.0**63, "float64") if work == "int64" else right
+        return [
+            (right, "the step is 0 or not a number"),
+            (tirx.all(*finite, near, count <= most), f"the range is not finite, or has more than {LARGEST} elements"),
+        ]
 
     return vector(ctx, [start, limit, delta], 1, numbers, check)
 
@@ -177,9 +197,12 @@ def _one_hot(ctx: Context, indices: relax.Expr, depth: relax.Expr, _values: rela
 
     def numbers(ins: Buffers) -> list[tirx.Expr]:
         dims = [d.astype("int64") for d in ins[0].shape]
-        return [*dims[:axis], tirx.max(element(ins[1]), whole(0)), *dims[axis:]]
+        return [*dims[:axis], element(ins[1]), *dims[axis:]]
 
-    return vector(ctx, [indices, depth], rank, numbers)
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        return [(element(ins[1]) > whole(0), "the depth is not positive")]
+
+    return vector(ctx, [indices, depth], rank, numbers, check)
 
 
 @results("OneHot")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
-from heterocc.compiler.lower.converters.computed.numbers import element, results, sizes, vector, whole
+from heterocc.compiler.lower.converters.computed.numbers import LARGEST, element, results, sizes, vector, whole
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.resize.places import BY_RATIO, CROP, Region
 from heterocc.compiler.lower.converters.resize.sized import Axis, Ratio, axes_of, resample
@@ -110,6 +110,15 @@ class _Request:
         size = dims[self.axes[place]].astype("float32") * ratio(ins, dims)
         return tirx.floor(size if self.by_scales else size + tirx.const(0.5, "float32")).astype("int64")
 
+    def positive(self, ins: Given) -> list[tirx.Expr]:
+        """Whether the scales or the sizes are those of a result; `ins` are as for `length`."""
+        if not self.by_scales:
+            sizes = [(element(ins[1], place), ins[0].shape[axis]) for place, axis in enumerate(self.axes)]
+            return [tirx.any(size > whole(0), tirx.all(size == whole(0), old == 0)) for size, old in sizes]
+        most, zero = tirx.const(float(LARGEST), "float32"), tirx.const(0.0, "float32")
+        scales = [self._value(ins, 0, 1, place) for place in range(len(self.axes))]
+        return [tirx.all(scale > zero, scale <= most) for scale in scales]
+
 
 @sizes("Resize")
 def _sizes(
@@ -130,11 +139,7 @@ def _sizes(
         return found
 
     def check(ins: Given) -> list[tuple[tirx.Expr, str]]:
-        found = [(tirx.all(*(n >= whole(0) for n in numbers(ins))), "a size of the result is negative")]
-        if request.by_scales:
-            ratios = [_number(ins[1], place) for place in range(len(request.axes))]
-            found.append((tirx.all(*(r > tirx.const(0, "float32") for r in ratios)), "a scale is not more than 0"))
-        return found
+        return [(tirx.all(*request.positive(ins)), "a scale or a size is not a positive number")]
 
     return vector(ctx, [data, request.tensors[0]], rank_of(data), numbers, check)
 
