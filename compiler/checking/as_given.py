@@ -21,6 +21,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.onnx_tools.exact_products import has_products
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
+from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.importer.random_nodes import random_values
 from heterocc.runtime.execute.narrow import ort_value
 
@@ -79,7 +80,9 @@ def _run(
     # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
     weights = {name: ort_value(contiguous(array)) for name, array in large.items()}
     try:
-        session = session_of(_typed(proto), weights)
+        proto = _typed(proto)
+        with_safe_quotients(proto.graph, {}, large)
+        session = session_of(proto, weights)
         asked = {i.name for i in session.get_inputs()}
         arrays = {
             name: contiguous(value) if isinstance(value, np.ndarray) else value

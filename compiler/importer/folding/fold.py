@@ -31,6 +31,7 @@ from heterocc.compiler.importer.estimates.work import Cost, Size, node_cost, out
 from heterocc.compiler.importer.folding.loops import loop_cost
 from heterocc.compiler.importer.folding.settle import settled_constant
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import open_session
+from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.importer.random_nodes import random_operator
 from heterocc.passes.graph import Value
 
@@ -65,13 +66,13 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
     rest = {n.name for n in draft.graph.node} - {n.name for n in ready}
     wanted = {o.name for o in draft.graph.output}
     wanted.update(name for n in draft.graph.node if n.name in rest for name in reads(n))
-    if _run(draft, ready, wanted):
+    if _run(draft, ready, wanted, values):
         folded.update(n.name for n in ready)
     else:  # one by one, to leave only those that cannot be computed
         draft.budget.free(-freed)
         readers = _readers(draft)
         for node in ready:
-            if all(name in draft.weights for name in reads(node)) and _run(draft, [node], set(node.output)):
+            if all(name in draft.weights for name in reads(node)) and _run(draft, [node], set(node.output), values):
                 folded.add(node.name)
                 for name in _last_read(draft, node, readers):
                     del draft.weights[name]
@@ -194,7 +195,7 @@ def _is_kept(node: onnx.NodeProto) -> bool:
     return node.op_type in _KEPT or any(_is_kept(inner) for body in bodies(node) for inner in body.node)
 
 
-def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:
+def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str], values: Mapping[str, Value]) -> bool:
     """Compute constant nodes in ONNX Runtime and keep the wanted values; return whether that succeeded."""
     outputs = [o for n in nodes for o in n.output if o and o in wanted]
     if not outputs:
@@ -208,6 +209,7 @@ def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:
         [onnx.ValueInfoProto(name=name) for name in outputs],
         [to_tensor(name, draft.weights[name]) for name in used if name not in feeds],
     )
+    with_safe_quotients(graph, values, draft.weights)
     model = helper.make_model(graph, opset_imports=draft.model.opset_import, ir_version=draft.model.ir_version)
     try:
         session = open_session(model)

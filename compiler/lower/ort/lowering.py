@@ -12,9 +12,9 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft.draft import to_tensor
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.ort.own_integers import with_own_integers
-from heterocc.compiler.lower.ort.quotients import with_safe_quotients
 from heterocc.runtime.execute.narrow import ort_value
 from heterocc.runtime.execute.ort_session import open_session, session_options
 
@@ -31,7 +31,7 @@ class OrtLowering:
     def lower(self, job: PartitionJob) -> LoweredPartition:
         """The partition as an ONNX model with its larger initializers external. Raises LoweringError (HC203)."""
         proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
-        with_safe_quotients(proto, job.model)
+        with_safe_quotients(proto.graph, job.model.graph.values, job.model.weights)
         copies = with_own_integers(proto)
         outside: dict[str, np.ndarray] = {}
         for tensor in proto.graph.initializer:

@@ -78,6 +78,15 @@ def check(dtype, shape):
         session.run(feed)
 
 
+def check_constants():
+    text = '''<ir_version: 9, opset_import: ["" : 18]> agraph (int64[2] x) => (int64[2] y)
+        <int64[2] a = {-9223372036854775808, 7}, int64[2] b = {-1, 2}> { q = Div(a, b) y = Add(x, q) }'''
+    compile_model(onnx.parser.parse_model(text), FOLDER / "c.hcb", devices=sys.argv[1])
+    with load(FOLDER / "c.hcb") as session:
+        assert session.run({"x": np.array([1, 1])})["y"].tolist() == [1 - 2**63, 4]
+
+
+check_constants()
 for number, dtype in enumerate(TYPES):
     check(dtype, "n" if number % 2 and sys.argv[1] != "OPENCL,CPU" else "5")
 """
