@@ -110,14 +110,18 @@ class _Request:
         size = dims[self.axes[place]].astype("float32") * ratio(ins, dims)
         return tirx.floor(size if self.by_scales else size + tirx.const(0.5, "float32")).astype("int64")
 
-    def positive(self, ins: Given) -> list[tirx.Expr]:
-        """Whether the scales or the sizes are those of a result; `ins` are as for `length`."""
+    def demands(self, ins: Given) -> list[tuple[tirx.Expr, str]]:
+        """What the scales or the sizes have to meet; `ins` are as for `length`."""
         if not self.by_scales:
             sizes = [(element(ins[1], place), ins[0].shape[axis]) for place, axis in enumerate(self.axes)]
-            return [tirx.any(size > whole(0), tirx.all(size == whole(0), old == 0)) for size, old in sizes]
+            right = [tirx.any(size > whole(0), tirx.all(size == whole(0), old == 0)) for size, old in sizes]
+            return [(tirx.all(*right), "a size is not more than 0")]
         most, zero = tirx.const(float(LARGEST), "float32"), tirx.const(0.0, "float32")
         scales = [self._value(ins, 0, 1, place) for place in range(len(self.axes))]
-        return [tirx.all(scale > zero, scale <= most) for scale in scales]
+        return [
+            (tirx.all(*(scale > zero for scale in scales)), "a scale is not more than 0"),
+            (tirx.all(*(scale <= most for scale in scales)), f"a scale is larger than {LARGEST}, the limit"),
+        ]
 
 
 @sizes("Resize")
@@ -138,10 +142,7 @@ def _sizes(
             found[axis] = request.length(ins, place)
         return found
 
-    def check(ins: Given) -> list[tuple[tirx.Expr, str]]:
-        return [(tirx.all(*request.positive(ins)), "a scale or a size is not a positive number")]
-
-    return vector(ctx, [data, request.tensors[0]], rank_of(data), numbers, check)
+    return vector(ctx, [data, request.tensors[0]], rank_of(data), numbers, request.demands)
 
 
 @sizes("Upsample")
