@@ -9,11 +9,11 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.checked import asserted
-from heterocc.compiler.lower.converters.computed.numbers import nest, whole
+from heterocc.compiler.lower.converters.nests import nest
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed
 from heterocc.compiler.lower.sized import emit_sized
-from heterocc.compiler.lower.variables import Extent
+from heterocc.compiler.lower.variables import Extent, as_int64
 
 
 def checked_places(ctx: Context, places: relax.Expr, sizes: Sequence[Extent], *, from_end: bool = True) -> relax.Expr:
@@ -27,7 +27,7 @@ def checked_places(ctx: Context, places: relax.Expr, sizes: Sequence[Extent], *,
         return places
 
     def ranges(counts: Sequence[tirx.Expr]) -> list[_Range]:
-        return [_Range(-n if from_end else whole(0), n) for n in counts]
+        return [_Range(-n if from_end else as_int64(0), n) for n in counts]
 
     (known,) = sizes if len(sizes) == 1 else ("",)
     where = f" for a dimension of {known}" if isinstance(known, int) else ""
@@ -40,7 +40,7 @@ def checked_lengths(ctx: Context, lengths: relax.Expr, size: Extent) -> relax.Ex
         return lengths
     up_to = f"{size}" if isinstance(size, int) else "the size of the dimension"
     text = f"a length of a sequence is not from 0 to {up_to}"
-    return _checked(ctx, lengths, [size], lambda counts: [_Range(whole(0), counts[0] + whole(1))], text)
+    return _checked(ctx, lengths, [size], lambda counts: [_Range(as_int64(0), counts[0] + as_int64(1))], text)
 
 
 def checked_starts(ctx: Context, starts: relax.Expr, stop: Extent) -> relax.Expr:
@@ -48,7 +48,7 @@ def checked_starts(ctx: Context, starts: relax.Expr, stop: Extent) -> relax.Expr
     if ctx.backend != "cpu":
         return starts
     text = "a start is negative, or leaves no room for what is written"
-    return _checked(ctx, starts, [stop], lambda counts: [_Range(whole(0), counts[0])], text)
+    return _checked(ctx, starts, [stop], lambda counts: [_Range(as_int64(0), counts[0])], text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _body(
     outer = table.shape[:-1] if len(counts) > 1 else table.shape
 
     def at(i: Sequence[tirx.Var], column: int) -> list[tirx.Expr]:
-        return [*i, whole(column)] if len(counts) > 1 else list(i)
+        return [*i, as_int64(column)] if len(counts) > 1 else list(i)
 
     def number(i: Sequence[tirx.Var], column: int) -> tirx.Expr:
         return tirx.BufferLoad(table, at(i, column)).astype("int64")
@@ -119,7 +119,7 @@ def _body(
         return [tirx.BufferStore(least, low, [c]), tirx.BufferStore(greatest, high, [c])]
 
     def counted(i: Sequence[tirx.Var], c: int) -> list[tirx.Stmt]:
-        place = tirx.Select(number(i, c) < whole(0), number(i, c) + counts[c], number(i, c))
+        place = tirx.Select(number(i, c) < as_int64(0), number(i, c) + counts[c], number(i, c))
         return [tirx.BufferStore(found, place.astype(str(table.dtype)), at(i, c))]
 
     right = [tirx.all(least[c] >= ranges[c].first, greatest[c] < ranges[c].stop) for c in columns]
@@ -127,8 +127,8 @@ def _body(
         [
             tirx.AllocBuffer(least),
             tirx.AllocBuffer(greatest),
-            *(tirx.BufferStore(least, whole(0), [c]) for c in columns),
-            *(tirx.BufferStore(greatest, whole(-1), [c]) for c in columns),
+            *(tirx.BufferStore(least, as_int64(0), [c]) for c in columns),
+            *(tirx.BufferStore(greatest, as_int64(-1), [c]) for c in columns),
             nest(outer, lambda i: [line for c in columns for line in widened(i, c)]),
             check(tirx.all(*right)),
             nest(outer, lambda i: [line for c in columns for line in counted(i, c)]),

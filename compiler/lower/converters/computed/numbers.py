@@ -164,16 +164,6 @@ def loop(extent: tirx.Expr, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
     return tirx.For(var, whole(0), extent.astype("int64"), tirx.ForKind.SERIAL, body(var))
 
 
-def nest(extents: Sequence[tirx.Expr], lines: Callable[[Sequence[tirx.Var]], list[tirx.Stmt]]) -> tirx.Stmt:
-    """Serial loops over dimensions."""
-    variables = [tirx.Var(f"i{n}", "int64") for n in range(len(extents))]
-    inner = lines(variables)
-    body = tirx.SeqStmt(inner) if len(inner) > 1 else inner[0]
-    for variable, extent in zip(reversed(variables), reversed(list(extents)), strict=True):
-        body = tirx.For(variable, whole(0), extent.astype("int64"), tirx.ForKind.SERIAL, body)
-    return body
-
-
 def element(tensor: Any, number: int = 0) -> tirx.Expr:
     """An element of a vector, or a scalar, as int64."""
     indices = [whole(number)] if len(tensor.shape) else []
