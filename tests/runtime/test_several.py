@@ -132,7 +132,7 @@ def test_a_device_that_is_absent_is_skipped_with_a_note_and_a_wrong_name_is_an_e
     with load(path, "MULTI:CUDA,CPU") as session:
         assert len(session.variants) == 1
         assert any("MULTI skipped CUDA" in note for note in session.notes)
-    for devices, message in (("MULTI:TPU,CPU", "TPU"), ("MULTI:", "empty"), ("MULTI:CUDA", "no variant for CUDA")):
+    for devices, message in (("MULTI:TPU,CPU", "TPU"), ("MULTI:,", "empty"), ("MULTI:CUDA", "no variant for CUDA")):
         with pytest.raises(UnknownDeviceError, match=message):
             load(path, devices)
     with pytest.raises(UnknownDeviceError, match="no variant"):
