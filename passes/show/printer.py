@@ -75,8 +75,17 @@ def summary(plan: Plan) -> str:
     line = f"{count(len(plan.graph.nodes), 'node')}: {', '.join(shown) or 'nothing to run'}; {transfers}"
     seconds = plan_seconds(plan)
     if seconds is not None:
-        line += f"; est. {human_seconds(seconds)}{_alone(plan)}"
+        line += f"; est. {human_seconds(seconds)}{_at_best(plan, seconds)}{_alone(plan)}"
     return line if plan.goal is None else f"{line}; {goal_text(plan.goal)}"
+
+
+def _at_best(plan: Plan, seconds: float) -> str:
+    """How far the time may be from the least of all plans, where that is known."""
+    if plan.bound is None or plan.goal is not None:
+        return ""
+    if plan.bound >= seconds * (1 - 1e-9):
+        return ", the least of all plans"
+    return f", at best {human_seconds(plan.bound)}"
 
 
 def goal_text(goal: Goal) -> str:

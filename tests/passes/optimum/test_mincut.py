@@ -22,6 +22,7 @@ from heterocc.passes.optimum import search
 from heterocc.passes.optimum.problem import Problem
 from heterocc.passes.placement import overfull
 from heterocc.passes.plan import Plan, consecutive
+from heterocc.passes.show.printer import human_seconds, summary
 from tests.passes.graphs import chain_graph
 from tests.passes.optimum.cost import least_cost, partitions_cost, placement_cost, random_problem
 
@@ -189,6 +190,16 @@ def test_values_between_devices_without_a_link_are_an_error_that_says_so() -> No
         Greedy().run(Plan.initial(graph, machine))
     with pytest.raises(ValueError, match="'v0' cannot be sent from A to B"):
         Plan(graph, machine, consecutive(graph, {"n0": "A", "n1": "B"}))
+
+
+def test_the_summary_says_how_far_a_plan_may_be_from_the_best() -> None:
+    graph = joined_chains(60)
+    machine = priced(graph, "ABC", 2e-5)
+    far = MinCut(effort=0).run(Plan.initial(graph, machine))
+    assert far.bound is not None and f", at best {human_seconds(far.bound)}" in summary(far)
+    assert "at best" not in summary(Greedy().run(Plan.initial(graph, machine)))
+    chain = chain_graph(20, 1_000)
+    assert ", the least of all plans" in summary(MinCut().run(Plan.initial(chain, priced(chain, "ABC", 2e-5))))
 
 
 def test_effort_is_read_and_checked() -> None:
