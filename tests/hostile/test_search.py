@@ -28,7 +28,7 @@ def converted() -> set[str]:
     """All operators that have a converter, with their domains."""
     ours = {(domain, name) for domain, name in registry._CONVERTERS if not domain.startswith("heterocc.")}
     # Neither TVM nor our tables of computed sizes have domains: Microsoft's operators are among theirs.
-    others = {name for domain, name in registry._CONVERTERS if domain.startswith("heterocc.")}
+    others = {n for domain, n in registry._CONVERTERS if domain.startswith("heterocc.") and domain != registry.REQUIRED}
     others |= set(onnx_frontend._get_convert_map())
     named = {f"{domain}::{name}" if domain else name for domain, name in ours}
     return named | {name for name in others if f"com.microsoft::{name}" not in named}
