@@ -31,7 +31,7 @@ class Hosts:
         self._given = allowed is not None
         self._any = allowed is not None and ANY in allowed
         self._loopback = _is_loopback(host)
-        names = allowed if allowed is not None else (*_LOCAL, host, socket.gethostname(), socket.getfqdn())
+        names = allowed if allowed is not None else (*_LOCAL, host, socket.gethostname())
         self._names = {_plain(name) for name in names}
 
     def refusal(self, host: str, origin: str, site: str, changes: bool) -> str | None:

@@ -51,6 +51,7 @@ TEXTUAL: Mapping[str, Mutate] = {
     "device-json": structured.json_mutant,
     "costs": structured.json_mutant,
     "request": structured.request_mutant,
+    "message": structured.damage,
 }
 """Targets of targets.py, called in the process of the part, and changes of their seeds."""
 

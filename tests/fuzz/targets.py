@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,11 @@ from heterocc.compiler.placement.cost_table import load_cost_table
 from heterocc.runtime.execute.onnx_wire import unexpected_external
 from heterocc.runtime.files.inputs import read_npz
 from heterocc.runtime.select.compat import host, why_not
+from heterocc.runtime.serve.inference import Request
 from heterocc.runtime.serve.protocols.rest_bodies import Body
+from heterocc.runtime.serve.protocols.rpc_bodies import parse_infer
+from heterocc.runtime.serve.protocols.rpc_messages import MESSAGES
+from heterocc.runtime.serve.tensors import decoded_bytes, is_array_shape
 from tests.artifacts.bundle_forge import contents, pack, with_manifest
 from tests.artifacts.bundle_sample import write_sample
 
@@ -123,9 +128,20 @@ def _npz() -> bytes:
 def _request(data: bytes) -> None:
     """An HTTP request for inference: JSON, and from the first zero byte on its binary tensors."""
     end = data.find(b"\0")
-    for given in Body(data, None if end < 0 else end).request.inputs:
-        # The service compares the datatype and the number of dimensions with the model's before it decodes.
-        if len(given.shape) < 8 and given.datatype in ("FP32", "INT16", "BYTES"):
+    _decode(Body(data, None if end < 0 else end).request)
+
+
+def _message(data: bytes) -> None:
+    """A gRPC request for inference."""
+    _decode(parse_infer(data)[1])
+
+
+def _decode(request: Request) -> None:
+    for given in request.inputs:
+        # The service compares the datatype and the shape with the model's before it decodes.
+        known = given.datatype in ("FP32", "INT16", "INT64", "BYTES")
+        if known and min(given.shape, default=0) >= 0 and is_array_shape(given.shape):
+            decoded_bytes(given.datatype, given.shape, given.size)
             given.decode(given.datatype, given.shape)
 
 
@@ -136,6 +152,18 @@ def _requests() -> list[bytes]:
     outputs = [{"name": "y", "parameters": {"binary_data": True}}]
     one = {"id": "7", "inputs": [listed, texts], "outputs": outputs, "parameters": {"timeout": 1000}}
     return [json.dumps(one).encode(), json.dumps({"inputs": [listed, raw]}).encode() + bytes(6)]
+
+
+def _messages() -> list[bytes]:
+    typed = {"name": "x", "datatype": "INT64", "shape": [2], "contents": {"int64_contents": [1, -2]}}
+    texts = {"name": "s", "datatype": "BYTES", "shape": [2], "contents": {"bytes_contents": [b"a", "ü".encode()]}}
+    raw = {"name": "r", "datatype": "FP32", "shape": [1, 2]}
+    parameters = {"timeout": {"int64_param": 1000}}
+    given: list[dict[str, Any]] = [
+        {"inputs": [typed, texts], "outputs": [{"name": "y"}], "parameters": parameters, "id": "7"},
+        {"inputs": [raw], "raw_input_contents": [bytes(8)]},
+    ]
+    return [MESSAGES["ModelInferRequest"](model_name="m", **fields).SerializeToString() for fields in given]
 
 
 def _model() -> bytes:
@@ -188,4 +216,5 @@ TARGETS: Mapping[str, Target] = {
     "costs": Target(_by_file(load_cost_table, "c.json"), lambda: [json.dumps(_COSTS).encode()]),
     "npz": Target(_by_file(read_npz, "x.npz"), lambda: [_npz()]),
     "request": Target(_request, _requests),
+    "message": Target(_message, _messages),
 }

@@ -63,7 +63,7 @@ def test_the_parts_of_a_container_make_the_container(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["opencl_module", "vulkan_module", "opencl_binaries", "signatures"])
+@pytest.mark.parametrize("name", ["opencl_module", "vulkan_module", "opencl_binaries", "request_data", "signatures"])
 def test_the_guided_targets_run(name: str) -> None:
     if name == "signatures":
         pytest.importorskip("atheris", reason="atheris is not installed (the extra heterocc[fuzz])")
