@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -132,14 +132,32 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
 def apart(request: ShapeRequest, model: ImportedModel) -> list[ShapeRequest]:
     """Further requests for the size 1 of dimensions with which a result has another rank (`ImportedModel.apart`)."""
     in_file = {name for names in model.dimensions.values() for name in names}
-    names = [n for n in model.apart if n in in_file and request.bounds.get(n, (0, 0))[0] <= 1][:_MOST_APART]
+    names = [name for name in model.apart if request.bounds.get(name, (0, 0))[0] <= 1][:_MOST_APART]
     found = []
     for chosen in product((False, True), repeat=len(names)):
         ones = {name: 1 for name, one in zip(names, chosen, strict=True) if one}
-        if ones:
+        shapes = _shapes_with(model, ones, in_file)
+        if ones and shapes is not None:
+            dims = {name: 1 for name in ones if name in in_file}
             bounds = {name: both for name, both in request.bounds.items() if name not in ones}
             label = ",".join(f"{name}=1" for name in ones)
-            found.append(replace(request, dims={**request.dims, **ones}, bounds=bounds, label=label))
+            changed = replace(request, shapes={**request.shapes, **shapes}, dims={**request.dims, **dims})
+            found.append(replace(changed, bounds=bounds, label=label))
+    return found
+
+
+def _shapes_with(
+    model: ImportedModel, ones: Mapping[str, int], in_file: Container[str | None]
+) -> dict[str, tuple[int, ...]] | None:
+    """The shapes of inputs with a dimension of 1 that has no name in the file; None if they have other dynamic ones."""
+    found = {}
+    for name in model.graph.inputs:
+        shape = [ones.get(d, d) if isinstance(d, str) else d for d in model.graph.values[name].shape or ()]
+        if any(d in ones and d not in in_file for d in model.graph.values[name].shape or ()):
+            sizes = tuple(d for d in shape if isinstance(d, int))
+            if len(sizes) < len(shape):
+                return None
+            found[model.sources[name]] = sizes
     return found
 
 

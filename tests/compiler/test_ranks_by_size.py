@@ -22,8 +22,9 @@ from tests.reference import reference_session
         (13, ["n", 8], [(1, 8), (2, 8), (5, 8)]),
         (11, ["n", 1, "c"], [(1, 1, 1), (1, 1, 3), (3, 1, 1), (2, 1, 4)]),
         (13, ["n", "c"], [(1, 1), (1, 3), (3, 1), (2, 4)]),
+        (13, [None, 8], [(1, 8), (2, 8)]),
     ],
-    ids=["one", "two-with-one", "two"],
+    ids=["one", "two-with-one", "two", "unnamed"],
 )
 def test_a_squeeze_without_axes_gives_the_rank_of_each_request(
     tmp_path: Path, opset: int, dims: list[int | str], sizes: list[tuple[int, ...]]
