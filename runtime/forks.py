@@ -15,6 +15,7 @@ from threading import get_ident
 from typing import Any
 
 from heterocc.artifacts.errors import DeviceError
+from heterocc.artifacts.files.locks import renewed_lock
 
 SPAWN = "start processes with the method 'spawn'"
 
@@ -25,10 +26,38 @@ _inside: set[int] = set()
 _interrupted = False
 _opened: set[str] = set()
 _lost: set[str] = set()
-_kept: weakref.WeakSet[Any] = weakref.WeakSet()
-_kept_if_interrupted: weakref.WeakSet[Any] = weakref.WeakSet()
 _exit_guarded = False
 _threads_at_exit = False
+
+
+class _Holders:
+    """Weak references to objects. A WeakSet's would run Python code when an object ends.
+
+    A signal handler that raises an exception in such code loses it.
+    """
+
+    def __init__(self) -> None:
+        self._references: list[weakref.ref[Any]] = []
+        self._most = 16
+        self._lock = renewed_lock()
+
+    def add(self, holder: object) -> None:
+        """Add an object, and drop the references to those that have ended as soon as they may be half of all."""
+        with self._lock:
+            if len(self._references) >= self._most:
+                self._references = [r for r in self._references if r() is not None]
+                self._most = 16 + 2 * len(self._references)
+            self._references.append(weakref.ref(holder))
+
+    def __iter__(self) -> Iterator[Any]:
+        return (holder for r in tuple(self._references) if (holder := r()) is not None)
+
+    def clear(self) -> None:
+        """Forget all objects."""
+        self._references = []
+
+
+_kept, _kept_if_interrupted = _Holders(), _Holders()
 
 
 def enter() -> bool:

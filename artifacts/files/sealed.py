@@ -19,6 +19,8 @@ _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_S
 
 MORE_FILES = "raise the limit on open files (`ulimit -n`), or close other sessions"
 
+_DENIED = "allow the system call memfd_create, which code is loaded through, in the container's or service's filter"
+
 _serial = itertools.count(1)
 
 
@@ -84,7 +86,9 @@ def sealed_memfd(name: str, data: bytes | memoryview) -> int:
             os.close(fd)
         raise BundleError(
             f"cannot make a memory file for {name[:80]!r}: {error.strerror or error}",
-            hint=hint_for(error, "free some memory"),
+            hint=_DENIED
+            if error.errno in (errno.EPERM, errno.EACCES, errno.ENOSYS)
+            else hint_for(error, "free some memory"),
         ) from error
     return fd
 

@@ -20,6 +20,7 @@ from heterocc.artifacts.errors import (
     OutputFileError,
     UsageError,
 )
+from heterocc.artifacts.files.opening import open_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -250,7 +251,7 @@ def _write_new(file: Path, data: bytes, mode: int) -> None:
 
 def _content(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             data = stream.read(_MOST + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

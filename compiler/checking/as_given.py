@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import Hint, InputError, InvalidGraphError, MeaningError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.checking.compare import Difference, compare
 from heterocc.compiler.checking.judge import Judge, largest_error
 from heterocc.compiler.checking.reference import Reference, Stop, contiguous, run_session, session_of
@@ -93,6 +94,7 @@ def _run(
     except InputError as error:
         raise _CannotRunError(error.message) from error
     except Exception as error:  # the classes of ONNX Runtime's errors have no common base
+        pass_foreign(error)
         raise _CannotRunError(f"ONNX Runtime does not run it: {complaint(error).sentence()}") from error
     by_name = dict(zip(dict.fromkeys(wanted), values, strict=True))
     return {name: by_name[given.names[name]] for name in names}

@@ -11,6 +11,7 @@ import onnx
 
 from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.checking.half_reference import SCALE, round_products, round_values, rounded
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
@@ -70,6 +71,7 @@ def run_session(session: Any, outputs: Sequence[str], given: Mapping[str, Any], 
     try:
         return _run_until(session, outputs, given, limit)
     except Exception as error:
+        pass_foreign(error)
         if not limit.terminate:
             raise
         raise InputError(
@@ -140,6 +142,7 @@ class Reference:
         try:
             self._session = session_of(proto, self._weights)
         except Exception as error:  # its classes have no common base; it lacks an operator for a type, for instance
+            pass_foreign(error)
             raise self._cannot_run(error) from error
 
     def run(self, feed: Mapping[str, Any], scale: float = 1.0) -> dict[str, Any]:
@@ -160,6 +163,7 @@ class Reference:
             except InputError:
                 raise
             except Exception as error:
+                pass_foreign(error)
                 # ONNX Runtime raises bare C++ exceptions of several types; all mean that this feed does not run.
                 raise self._cannot_run(error) from error
             result.update(zip(self.outputs, values, strict=True))

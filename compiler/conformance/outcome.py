@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.checking.compare import FLOAT16, Tolerance, compare
 from heterocc.compiler.conformance.cases import Case
 from heterocc.compiler.importer.draft.draft import Draft
@@ -52,6 +53,7 @@ def outcome(case: Case, devices: str) -> Outcome:
     except HeteroccError as error:
         return Outcome("refused", error.code, error.message.splitlines()[0])
     except Exception as error:
+        pass_foreign(error)
         # Whatever a run may raise: the report shows it as a fault of heterocc.
         text = str(error).strip().splitlines() or [""]
         return Outcome("failed", type(error).__name__, text[-1][:300])
@@ -60,7 +62,8 @@ def outcome(case: Case, devices: str) -> Outcome:
         return Outcome("passed")
     try:
         reference = onnx_runtime(case)
-    except Exception:
+    except Exception as error:
+        pass_foreign(error)
         # ONNX Runtime cannot run it, so it does not confirm the result.
         return Outcome("wrong", "", reason)
     same = len(reference) == len(got) and all(compare("", a, b).ok for a, b in zip(got, reference, strict=True))
@@ -72,6 +75,7 @@ def reference_outcome(case: Case) -> Outcome:
     try:
         got = onnx_runtime(case)
     except Exception as error:
+        pass_foreign(error)
         # ONNX Runtime raises classes of its own for operators, types and versions that it lacks.
         text = str(error).strip().splitlines() or [""]
         return Outcome("refused", type(error).__name__, text[0][:300])

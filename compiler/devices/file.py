@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from heterocc.artifacts.dtypes import CARRIED, NUMERIC_DTYPES
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.files.filetype import EMPTY, TEXT, file_kind
+from heterocc.artifacts.files.opening import open_file
 from heterocc.artifacts.files.texts import parse_json, parse_toml
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu, runs_here
@@ -274,7 +275,7 @@ def read_data(path: Path, role: str, does: str) -> Any:
     Raises FileMissingError (HC101) and DeviceFileError (HC109).
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise FileMissingError(f"cannot read {role} '{path}': {error.strerror}", where=str(path)) from None

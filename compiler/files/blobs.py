@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heterocc.artifacts.errors import OutputFileError
-from heterocc.artifacts.files.writing import atomic_write
+from heterocc.compiler.files.private import objection_to, read_private, write_private
 from heterocc.compiler.files.records import cache_dir
 
 FORMAT = 1
@@ -36,12 +35,18 @@ _UNIT = 1024
 class DiskBlobs:
     """Files under `root`, of at most `limit` bytes together.
 
-    `failure` is the reason why the last file could not be stored, or None. A compile continues without a cache.
+    `failure` is the reason why the last file could not be stored, or None. A compile continues without a cache, as it
+    does with one that others can write (`objection_to`).
     """
 
     root: Path
     limit: int
     failure: str | None = field(default=None, init=False)
+    _refused: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.failure = objection_to(self.root)
+        self._refused = self.failure is not None
 
     def _path(self, key: str) -> Path:
         return self.root / _FOLDER / key[:2] / key
@@ -49,9 +54,8 @@ class DiskBlobs:
     def read(self, key: str) -> bytes | None:
         """The stored bytes; None for a missing, damaged or foreign file. Counts as a use."""
         path = self._path(key)
-        try:
-            data = path.read_bytes()
-        except OSError:
+        data = None if self._refused else read_private(path)
+        if data is None:
             return None
         content = data[_DIGEST:]
         if data[:_DIGEST] != _checksum(key, content):
@@ -63,18 +67,17 @@ class DiskBlobs:
     def write(self, contents: Mapping[str, bytes]) -> None:
         """Store contents by key, and keep the limit: the files that were unused for the longest time are removed."""
         written = 0
+        if self._refused:
+            return
         try:
             for key, content in contents.items():
                 if len(content) + _DIGEST > self._kept:
                     continue
                 path = self._path(key)
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                atomic_write(path, _checksum(key, content) + content, durable=False)
+                write_private(path, _checksum(key, content) + content)
                 written += len(content) + _DIGEST
-        except (OSError, OutputFileError) as error:
-            cause = error if isinstance(error, OSError) else error.__cause__
-            reason = cause.strerror if isinstance(cause, OSError) else error
-            self.failure = f"the cache of compiled code in {self.root} cannot be written: {reason}"
+        except OSError as error:
+            self.failure = f"the cache of compiled code in {self.root} cannot be written: {error.strerror}"
         if written and self._is_due(written):
             self._shrink()
 
@@ -121,7 +124,7 @@ class DiskBlobs:
                 Path(path).unlink()
             total -= size
         with contextlib.suppress(OSError):
-            self._growth.write_bytes(b"")
+            write_private(self._growth, b"")
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:

@@ -13,16 +13,16 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from heterocc.compiler.files.private import objection_to, read_private, write_private
 
 FORMAT = 1
 MAX_PER_SHARD = 64
 """Maximum files in each of 256 shards: 16384 records, below 64 MiB on any file system with blocks of 4 KiB."""
 MAX_RECORD_BYTES = 4096
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 SOURCES = (
     "artifacts",
     "compiler/devices",
@@ -41,54 +41,42 @@ SOURCES = (
 class DiskRecords:
     """Records of one `kind`, small JSON objects in files under `root`. Safe to use from several processes.
 
-    `failure` is the reason why the last record could not be stored, or None. A compile continues without a cache.
+    `failure` is the reason why the last record could not be stored, or None. A compile continues without a cache, as it
+    does with one that others can write (`objection_to`).
     """
 
     root: Path
     kind: str
     failure: str | None = field(default=None, init=False)
+    _refused: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.failure = objection_to(self.root)
+        self._refused = self.failure is not None
 
     def _path(self, key: str) -> Path:
         return self.root / f"{self.kind}-v{FORMAT}" / key[:2] / f"{key}.json"
 
     def read(self, key: str) -> dict[str, object] | None:
         """The stored record; None for a missing, damaged or foreign file."""
-        path = self._path(key)
+        data = None if self._refused else read_private(self._path(key), MAX_RECORD_BYTES)
         try:
-            with path.open("rb") as file:
-                data = file.read(MAX_RECORD_BYTES + 1)
-            record = json.loads(data) if len(data) <= MAX_RECORD_BYTES else None
-        except (OSError, ValueError, RecursionError):
+            record = None if data is None else json.loads(data)
+        except (ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) and record.get("key") == key else None
 
     def write(self, key: str, record: Mapping[str, object]) -> None:
         """Store a record under a temporary name and rename it; then drop the shard's oldest files beyond its size."""
+        if self._refused:
+            return
         path = self._path(key)
         data = json.dumps({"key": key, **record}).encode()
         try:
-            _replace(path, data)
+            write_private(path, data)
             _shrink(path.parent)
         except OSError as error:
             self.failure = f"the {self.kind} cache in {self.root} cannot be written: {error.strerror}"
-
-
-def _replace(path: Path, data: bytes) -> None:
-    # A compile writes hundreds of records, and an AtomicFile takes half a millisecond. What a killed process leaves is
-    # dropped with the shard's oldest files.
-    temporary = path.with_name(f".{secrets.token_hex(8)}.partial")
-    try:
-        fd = os.open(temporary, _NEW, 0o600)
-    except FileNotFoundError:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(temporary, _NEW, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _shrink(shard: Path) -> None:

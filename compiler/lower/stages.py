@@ -11,6 +11,7 @@ import numpy as np
 import tvm
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import with_names
@@ -65,6 +66,7 @@ def lowering(job: PartitionJob, advice: str = CPU_HINT) -> Iterator[None]:
     except HeteroccError:
         raise
     except Exception as error:  # TVM raises its own classes, ValueError, TypeError, KeyError …
+        pass_foreign(error)
         raise LoweringError(
             f"partition {job.name} cannot be lowered for {job.device.name}: {reason_of(error)}",
             where=f"{len(job.nodes)} nodes from '{job.nodes[0]}'",
@@ -97,6 +99,7 @@ def refusal(attempt: Callable[[], Any]) -> str | None:
     except HeteroccError as error:
         return error.message
     except Exception as error:  # as in `lowering`
+        pass_foreign(error)
         return reason_of(error)
     return None
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.lower.backend import PartitionJob
 
 Form = TypeVar("Form")
@@ -22,7 +23,8 @@ class Tried(Generic[Form]):
         self._kept = None
         try:
             self._kept = (job, make(job))
-        except Exception:  # as in `refusal`: trials of single nodes give the reasons
+        except Exception as error:  # as in `refusal`: trials of single nodes give the reasons
+            pass_foreign(error)
             return False
         return True
 

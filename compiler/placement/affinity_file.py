@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from heterocc.artifacts.errors import AffinityFileError, FileMissingError
 from heterocc.artifacts.files.filetype import HEAD, file_kind
+from heterocc.artifacts.files.opening import open_file
 from heterocc.artifacts.files.reading import note_read
 from heterocc.artifacts.files.texts import parse_toml
 from heterocc.artifacts.files.writing import atomic_write
@@ -62,11 +63,13 @@ def load_affinity(path: Path) -> Affinity:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise AffinityFileError("the affinity file is larger than 64 MB", where=str(path), hint="use globs")
-        text = path.read_text(encoding="utf-8")
+        with open_file(path) as stream:
+            content = stream.read()
+        text = content.decode()
     except OSError as error:
         raise FileMissingError(f"cannot read the affinity file: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
-        kind = file_kind(path.read_bytes()[:HEAD])
+        kind = file_kind(content[:HEAD])
         what = f"is {kind}" if kind else "is not UTF-8 text"
         raise AffinityFileError(
             f"the affinity file {what}", where=str(path), hint="an affinity file is a TOML file"

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from heterocc.artifacts.errors import CostTableError, FileMissingError, UnsupportedOpError
+from heterocc.artifacts.files.opening import open_file
 from heterocc.artifacts.files.reading import note_read
 from heterocc.artifacts.files.texts import parse_json
 from heterocc.compiler.placement.run_passes import run_pipeline
@@ -69,7 +70,8 @@ def load_cost_table(path: Path) -> CostTable:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise CostTableError("the cost table is larger than 1 GB", where=str(path), hint="give a smaller file")
-        text = path.read_text(encoding="utf-8")
+        with open_file(path) as file:
+            text = file.read().decode()
     except OSError as error:
         raise FileMissingError(f"cannot read the cost table: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:

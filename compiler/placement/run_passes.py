@@ -21,6 +21,7 @@ from heterocc.artifacts.errors import (
     UsageError,
 )
 from heterocc.artifacts.files.writing import atomic_write
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.text.printable import printable
 from heterocc.compiler.options import CompileOptions, Stage
 from heterocc.passes.base import MEASURED, Pass, parse_pipeline, policy_pipeline
@@ -125,6 +126,7 @@ def _run_all(plan: Plan, passes: Sequence[Pass], trace: Trace, variant: str) -> 
         except HeteroccError:
             raise
         except Exception as error:
+            pass_foreign(error)
             hint = _reproducer_hint(trace, f"{prefix}{index:02d}-{pass_.name}.repro.plan", plan, pass_)
             raise PassError(
                 f"pass '{pass_.name}' failed: {type(error).__name__}: {error}", where=f"{plan.graph.name}", hint=hint
@@ -190,6 +192,7 @@ def _reproducer_hint(trace: Trace, name: str, plan: Plan, pass_: Pass) -> str:
         folder = Path(tempfile.mkdtemp(prefix="heterocc-")) if trace.dump_dir is None else trace.dump_dir
         path = _write(folder, name, text)
     except Exception as error:
+        pass_foreign(error)
         # The crash must be reported even if its reproducer cannot be written.
         return f"a heterocc bug; its reproducer could not be written: {error}"
     command = f"python -m heterocc.compiler.placement.run_passes {path}"

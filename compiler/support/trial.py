@@ -16,6 +16,7 @@ import onnx
 
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.importer.model import ImportedModel
@@ -220,6 +221,7 @@ class Support:
         except HeteroccError as error:
             return error.message
         except Exception as error:
+            pass_foreign(error)
             # A trial may lower any operator in any form, so any exception means that the device cannot run it.
             return reason_of(error)
 

@@ -17,6 +17,7 @@ from heterocc.artifacts.errors import (
     InputValueError,
 )
 from heterocc.artifacts.files.sealed import MORE_FILES
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.runtime.native import typed_error
 
 _MEMORY_WORDS = (
@@ -113,9 +114,13 @@ def _lacks_means(text: str) -> bool:
 
 
 def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError:
-    """The typed error for a failure of `device` while `doing` ("running partition 'p1'"); typed errors pass through."""
+    """The typed error for a failure of `device` while `doing` ("running partition 'p1'"); typed errors pass through.
+
+    Raises exceptions that are not the device's, such as those of signal handlers, unchanged.
+    """
     if isinstance(error, HeteroccError):
         return error
+    pass_foreign(error)
     caused = _input_fault(error, doing)
     if caused is not None:
         return caused

@@ -10,6 +10,7 @@ import numpy as np
 
 from heterocc.artifacts.dtypes import NARROW
 from heterocc.artifacts.errors import BundleError, BundleManifestError, DeviceError, DriverMissingError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.manifest import Partition, TensorSpec
 from heterocc.runtime import forks
 from heterocc.runtime.execute.faults import first_line
@@ -98,9 +99,10 @@ class OrtPartition:
         if weights:
             options.add_external_initializers(list(weights), self._held)
         try:
-            with cpu_api.denormals(kept=keeps_denormals):  # of a process's first session ONNX Runtime leaves it set
+            with cpu_api.Denormals(kept=keeps_denormals):  # of a process's first session ONNX Runtime leaves it set
                 self._session = open_session(model, options)
         except Exception as error:
+            pass_foreign(error)
             raise DeviceError(
                 f"ONNX Runtime {ort.__version__} cannot load partition '{part.name}': {first_line(error)}",
                 where=f"partition '{part.name}'",
@@ -124,7 +126,7 @@ class OrtPartition:
         run = self._session.run_with_iobinding
 
         def run_bound() -> None:
-            with cpu_api.denormals(kept=self._keeps_denormals):
+            with cpu_api.Denormals(kept=self._keeps_denormals):
                 run(binding)
 
         return run_bound
@@ -151,7 +153,7 @@ class OrtPartition:
         def run() -> None:
             feed = {name: given(value) for name, value in zip(self.inputs, inputs, strict=True)}
             method = self._session.run if as_python else self._session.run_with_ort_values
-            with cpu_api.denormals(kept=self._keeps_denormals):
+            with cpu_api.Denormals(kept=self._keeps_denormals):
                 results = method(self.outputs, feed)
             for value, result in zip(outputs, results, strict=True):
                 static = arrays.get(value)

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from heterocc.artifacts.foreign import pass_foreign
+
 Optimise = Literal["all", "basic", "none"]
 
 _EXACT = "session.x64quantprecision"
@@ -100,7 +102,8 @@ def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = (
         return create(model, options)
     try:
         return create(model, options)
-    except Exception:  # ONNX Runtime's exception classes have no public base
+    except Exception as error:  # ONNX Runtime's exception classes have no public base
+        pass_foreign(error)
         options.add_session_config_entry(_EXACT, "0")
         return create(model, options)
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from heterocc.artifacts.dtypes import NARROW, container
-from heterocc.artifacts.errors import FeedError, FileMissingError, ShapeOptionError, UsageError
+from heterocc.artifacts.errors import FeedError, FileMissingError, HeteroccError, ShapeOptionError, UsageError
 from heterocc.artifacts.files.filetype import HEAD, file_kind
+from heterocc.artifacts.files.opening import open_file
 from heterocc.artifacts.files.reading import note_read
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime.execute.narrow import narrow_dtype
-from heterocc.runtime.feeds import TensorInfo, native, nearest
+from heterocc.runtime.feeds import InputCheck, TensorInfo, native, nearest
 from heterocc.runtime.files.outputs import NAMES, read_names
 from heterocc.runtime.files.sequences import gathered
 from heterocc.runtime.plan.schedule import numpy_dtype
@@ -26,6 +29,9 @@ from heterocc.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 Tensor = TensorSpec | TensorInfo
+
+_LARGE = 1 << 24
+"""The bytes from which a file is checked before it is read."""
 
 
 def read_inputs(
@@ -153,7 +159,8 @@ def read_files(specs: Mapping[str, Tensor], given: Sequence[str]) -> dict[str, A
     for text in given:
         name, path = _split(text, specs)
         if path.suffix.lower() == ".npz":
-            feed.update({name: _with_meaning(array, specs.get(name)) for name, array in read_npz(path).items()})
+            arrays = read_npz(path, specs)
+            feed.update({name: _with_meaning(array, specs.get(name)) for name, array in arrays.items()})
             continue
         if path.is_dir():
             feed.update(_read_folder(path))
@@ -170,28 +177,50 @@ def read_files(specs: Mapping[str, Tensor], given: Sequence[str]) -> dict[str, A
     return gathered(((name, spec.dtype) for name, spec in specs.items()), feed)
 
 
-def read_npz(path: Path) -> dict[str, Array]:
-    """All arrays of an .npz file, in native byte order; FileMissingError or FeedError when it cannot be read."""
+def read_npz(path: Path, specs: Mapping[str, Tensor] | None = None) -> dict[str, Array]:
+    """All arrays of an .npz file, in native byte order; FileMissingError or FeedError when it cannot be read.
+
+    A large array that does not fit the input of its name in `specs` is refused before it is read.
+    """
     note_read(path, "the file of inputs")
     try:
         # numpy.load is not used, because it confuses names that end in .npy.
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
             names = read_names(archive.read(NAMES)) if NAMES in archive.namelist() else {}
             members = [m for m in archive.namelist() if m != NAMES]
-            return {names.get(m, m.removesuffix(".npy")): _read_member(archive, m) for m in members}
+            called = {names.get(m, m.removesuffix(".npy")): m for m in members}
+            return {name: _read_member(archive, m, path, (specs or {}).get(name)) for name, m in called.items()}
+    except HeteroccError:
+        raise
     except OSError as error:
+        pass_foreign(error)
         raise FileMissingError(f"cannot read inputs: {error.strerror or error}", where=str(path)) from error
     except Exception as error:
+        pass_foreign(error)
         # numpy and zipfile raise ValueError, BadZipFile, EOFError or KeyError, depending on the damage.
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             kind = file_kind(stream.read(HEAD))
         found = f"it is {kind}" if kind and not zipfile.is_zipfile(path) else str(error)
         raise FeedError(f"not an .npz file of plain arrays: {found}", where=str(path)) from error
 
 
-def _read_member(archive: zipfile.ZipFile, member: str) -> Array:
+def _read_member(archive: zipfile.ZipFile, member: str, path: Path, spec: Tensor | None) -> Array:
+    if archive.getinfo(member).file_size > _LARGE:
+        with archive.open(member) as stream:
+            _require_fits(stream, path, spec)
     with archive.open(member) as stream:
         return native(np.lib.format.read_array(stream, allow_pickle=False))
+
+
+def _require_fits(stream: IO[bytes], path: Path, spec: Tensor | None) -> None:
+    """Raise FeedError if the array in an .npy file, of which only the header is read, does not fit an input."""
+    if not isinstance(spec, TensorInfo) or numpy_dtype(spec.dtype) is None:
+        return
+    version = np.lib.format.read_magic(stream)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = header(stream)
+    # An array of this form that takes no memory.
+    InputCheck(spec, str(path))(np.broadcast_to(np.zeros((), dtype), shape))
 
 
 def _read_folder(folder: Path) -> dict[str, Array]:
@@ -222,13 +251,23 @@ def _read_array(path: Path, spec: Tensor | None) -> Array:
     note_read(path, "a file of inputs")
     try:
         if spec is None or path.suffix == ".npy":
-            with path.open("rb") as stream:
+            with open_file(path) as stream:
+                if path.is_file() and path.stat().st_size > _LARGE:
+                    _require_fits(stream, path, spec)
+                    stream.seek(0)
                 return _with_meaning(native(np.lib.format.read_array(stream, allow_pickle=False)), spec)
-        data = path.read_bytes()
+        with open_file(path) as stream:
+            expected = _raw_bytes(spec)
+            data = stream.read(-1 if expected is None else expected + 1)
+            longer = 0 if expected is None else len(data) + _rest(stream) - expected
+    except HeteroccError:
+        raise
     except OSError as error:
+        pass_foreign(error)
         what = "inputs" if spec is None else f"input '{spec.name}'"
         raise FileMissingError(f"cannot read {what}: {error.strerror}", where=str(path)) from error
     except Exception as error:
+        pass_foreign(error)
         # numpy raises ValueError, TypeError, EOFError or MemoryError, depending on the damage.
         raise FeedError(f"not a plain .npy file: {error}", where=str(path)) from error
     dtype = narrow_dtype(spec.dtype) if spec.dtype in NARROW else numpy_dtype(spec.dtype)
@@ -245,13 +284,26 @@ def _read_array(path: Path, spec: Tensor | None) -> Array:
             where=str(path),
             hint="give it as .npy",
         )
-    expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if len(data) != expected:
+    if expected is None or longer:
+        held = (expected or 0) + longer
         raise FeedError(
-            f"{len(data)} bytes for input '{spec.name}', which is {spec.dtype}{list(shape)} ({expected} bytes)",
+            f"{held} bytes for input '{spec.name}', which is {spec.dtype}{list(shape)} ({expected} bytes)",
             where=str(path),
         )
     return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _raw_bytes(spec: Tensor) -> int | None:
+    """The bytes of an input of fixed shape; None for others."""
+    dtype = narrow_dtype(spec.dtype) if spec.dtype in NARROW else numpy_dtype(spec.dtype)
+    if dtype is None or spec.shape is None or not all(isinstance(d, int) for d in spec.shape):
+        return None
+    return math.prod(d for d in spec.shape if isinstance(d, int)) * dtype.itemsize
+
+
+def _rest(stream: IO[bytes]) -> int:
+    """The bytes of a regular file that have not been read."""
+    return max(0, os.fstat(stream.fileno()).st_size - stream.tell()) if stream.seekable() else 0
 
 
 def _with_meaning(array: Array, spec: Tensor | None) -> Array:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -153,21 +152,25 @@ def with_denormals(function: Callable[..., Any], *, kept: bool) -> Callable[...,
     return found
 
 
-@contextmanager
-def denormals(*, kept: bool) -> Iterator[None]:
+class Denormals:
     """A block in which this thread keeps denormal numbers or takes them for zeros; its mode is the same afterwards.
 
-    Without the plug-in the mode does not change.
+    Without the plug-in the mode does not change. It is no generator, because one that an exception of a signal handler
+    leaves is closed later, where such an exception is lost.
     """
-    found = _library()
-    if found is None:
-        yield
-        return
-    before = found.heterocc_cpu_keep_denormals(kept)
-    try:
-        yield
-    finally:
-        found.heterocc_cpu_set_mode(before)
+
+    def __init__(self, *, kept: bool) -> None:
+        self._kept = kept
+        self._library = _library()
+        self._before: int | None = None
+
+    def __enter__(self) -> None:
+        if self._library is not None:
+            self._before = self._library.heterocc_cpu_keep_denormals(self._kept)
+
+    def __exit__(self, *_: object) -> None:
+        if self._library is not None and self._before is not None:
+            self._library.heterocc_cpu_set_mode(self._before)
 
 
 def appendable(array: Array) -> Array | None:

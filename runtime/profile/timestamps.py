@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.runtime import forks
 from heterocc.runtime.execute.faults import first_line
 from heterocc.runtime.native import typed_error, vulkan_devices
@@ -30,6 +31,7 @@ class Timestamps:
                 try:
                     found.start()
                 except Exception as error:
+                    pass_foreign(error)
                     typed = typed_error(error)
                     found = first_line(error) if typed is None else typed.message
                 else:

@@ -193,6 +193,11 @@ def _cpu_reasons(device: Device, machine: HostInfo) -> list[str]:
     wanted = [f for f in device.cpu_features if f in known or f.startswith(_VECTOR)]
     missing = [f for f in wanted if f not in machine.cpu_features]
     if missing:
+        if not machine.cpu_features:
+            return [
+                f"the code for {device.name} needs CPU features, and /proc/cpuinfo, which names those of this machine, "
+                f"cannot be read: {', '.join(missing)}"
+            ]
         return [f"the code for {device.name} needs CPU features that this machine lacks: {', '.join(missing)}"]
     # Asked only for code that needs it: the permission changes what the process may do, such as small signal stacks.
     refused = [f for f in wanted if is_matrix_feature(f)]

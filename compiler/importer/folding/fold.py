@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import (
     INLINE_BYTES,
     Draft,
@@ -214,7 +215,10 @@ def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str], values: Ma
     try:
         session = open_session(model)
         results = session.run(outputs, feeds)
-    except Exception:  # nodes that ONNX Runtime cannot compute now are left in the model; the run reports the reason
+    except (
+        Exception
+    ) as error:  # nodes that ONNX Runtime cannot compute now are left in the model; the run reports the reason
+        pass_foreign(error)
         return False
     if not all(isinstance(r, np.ndarray) for r in results):
         return False

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import (
     INLINE_BYTES,
     bodies,
@@ -128,7 +129,8 @@ def _inferred(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(d, v) for d, v in opsets.items()])
     try:
         found = infer_onnx(model, "")
-    except Exception:  # an invalid loop is reported when it is run
+    except Exception as error:  # an invalid loop is reported when it is run
+        pass_foreign(error)
         return None
     table = value_table(found.graph, {})
     table.update((t.name, Value(t.name, dtype_name(t.data_type), tuple(t.dims))) for t in found.graph.initializer)

@@ -6,6 +6,7 @@ from typing import Any
 
 import onnx
 
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.onnx_tools.exact_products import with_exact_products
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.runtime.execute import ort_session
@@ -79,6 +80,7 @@ def objection(proto: onnx.ModelProto, *, compute: bool = True) -> str | None:
     except state.InvalidGraph as error:
         return str(error)
     except Exception as error:  # its classes have no common base but Exception
+        pass_foreign(error)
         text = str(error)
         if any(t in text for t in _TYPE_ERRORS) or (
             "is not a registered function/op" in text and _has_unknown_operator(proto)
@@ -91,7 +93,8 @@ def is_accepted(proto: onnx.ModelProto, *, compute: bool = True) -> bool:
     """Whether ONNX Runtime creates a session for the model, without an error of any kind."""
     try:
         open_session(proto, optimise=True, compute=compute)
-    except Exception:  # its classes have no common base but Exception
+    except Exception as error:  # its classes have no common base but Exception
+        pass_foreign(error)
         return False
     return True
 

@@ -8,6 +8,7 @@ import onnx
 from onnx import helper, inliner
 
 from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.depth_first import depth_first
 from heterocc.compiler.importer.draft.draft import Draft, bodies, graphs_of, nodes_of, reads, set_nodes, tensor_type
 from heterocc.compiler.importer.draft.names import Namer, rename_values
@@ -206,6 +207,7 @@ def _body_of(
         else:
             model = inliner.inline_local_functions(model, convert_version=True)
     except Exception as error:
+        pass_foreign(error)
         if schema:
             return [call]  # ONNX cannot expand every form; the query decides whether a device supports it
         raise InvalidGraphError(

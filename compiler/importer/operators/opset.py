@@ -9,6 +9,7 @@ import onnx
 from onnx import version_converter
 
 from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, opsets
 from heterocc.compiler.importer.draft.order import sort_nodes
 from heterocc.compiler.importer.onnx_tools.checker import check, condense
@@ -114,6 +115,7 @@ def _convert(draft: Draft, version: int, where: str) -> str | None:
     try:
         after = version_converter.convert_version(restated_before(before, version), TARGET)
     except Exception as error:  # the converter's C++ side raises RuntimeError and others
+        pass_foreign(error)
         return f"the converter says: {condense(str(error))}"
     if _foreign(before) != _foreign(after):
         return "the converter loses operators of other domains"

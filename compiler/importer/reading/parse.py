@@ -15,6 +15,7 @@ import onnx
 from heterocc.artifacts.errors import FileMissingError, Hint, NotOnnxError
 from heterocc.artifacts.files.filetype import BUNDLE, HEAD, ONNX, TEXT, file_kind
 from heterocc.artifacts.files.reading import note_read
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.importer.reading.split import LEAST, Parts, split_file
 from heterocc.compiler.importer.reading.tensors import check_model
@@ -131,6 +132,7 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
     try:
         model.ParseFromString(data)
     except Exception as error:  # protobuf has one error class per implementation
+        pass_foreign(error)
         if kind == TEXT:
             raise _foreign(kind, shown) from error
         raise NotOnnxError(

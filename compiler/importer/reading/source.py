@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from heterocc.artifacts.errors import NotOnnxError, UsageError
+from heterocc.artifacts.foreign import pass_foreign
 
 if TYPE_CHECKING:  # the command line starts without onnx
     import onnx
@@ -73,6 +74,7 @@ def _bytes_of(model: object) -> bytes:
     try:
         data: bytes = model.SerializeToString(deterministic=True)
     except Exception as error:  # protobuf has one error class per implementation
+        pass_foreign(error)
         raise NotOnnxError(
             "the ModelProto is larger than 2 GB, the limit of ONNX's file format",
             hint="save it with onnx.save_model(..., save_as_external_data=True) and give the path",

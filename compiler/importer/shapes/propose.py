@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import Draft, value_of
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
@@ -143,7 +144,8 @@ def _runner(draft: Draft) -> Callable[[Shapes, float], bool] | None:
         return None
     try:
         session = open_session(proto.SerializeToString(), session_options(optimise="none"))
-    except Exception:  # it lacks an operator, for instance; its classes have no common base
+    except Exception as error:  # it lacks an operator, for instance; its classes have no common base
+        pass_foreign(error)
         return None
     large = {i.name: weights[i.name] for i in session.get_inputs() if i.name in weights}
     values = [value_of(i) for i in draft.graph.input if i.name not in draft.weights]
@@ -162,7 +164,8 @@ def _runner(draft: Draft) -> Callable[[Shapes, float], bool] | None:
         timer.start()
         try:
             session.run(None, feed, limit)
-        except Exception:  # this shape does not fit, or it took too long
+        except Exception as error:  # this shape does not fit, or it took too long
+            pass_foreign(error)
             return False
         finally:
             timer.cancel()

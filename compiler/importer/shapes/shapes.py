@@ -9,6 +9,7 @@ import onnx
 from onnx import shape_inference
 
 from heterocc.artifacts.errors import DynamicShapeError, Hint, InvalidGraphError, ShapeOptionError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import Draft, describable, keep, value_of, value_table
 from heterocc.compiler.importer.onnx_tools.checker import condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
@@ -263,7 +264,8 @@ def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None
     proto.graph.output.extend(onnx.ValueInfoProto(name=o) for o in written if o not in listed)
     try:
         found = output_types(proto)
-    except Exception:  # it also refuses operators that it does not know, and branches that are never taken
+    except Exception as error:  # it also refuses operators that it does not know, and branches that are never taken
+        pass_foreign(error)
         return {}
     return {
         o.name: (o.type, [d if isinstance(d, int) and d >= 0 else None for d in o.shape] or None)

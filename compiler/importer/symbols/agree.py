@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.quotients import quotient
 from heterocc.compiler.importer.symbols.requirements.requirement import Requirement
@@ -31,7 +32,8 @@ def _requirements(given: Given, result: tuple[Size | None, ...] | None) -> list[
         return list(requirements_of(given, result))
     except (HeteroccError, MemoryError):
         raise
-    except Exception:  # rules assume valid nodes; devices refuse a node whose rule fails
+    except Exception as error:  # rules assume valid nodes; devices refuse a node whose rule fails
+        pass_foreign(error)
         return []
 
 

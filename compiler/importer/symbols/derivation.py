@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.symbols.branches import SIDES, Branches
 from heterocc.compiler.importer.symbols.containers import container_results, inputs_of, note_results
 from heterocc.compiler.importer.symbols.contents import as_contents, contents_of
@@ -204,6 +205,7 @@ def _applied(symbols: Symbols, node: onnx.NodeProto, rule: Callable[..., _T | No
     except (HeteroccError, MemoryError):
         raise
     except Exception as error:
+        pass_foreign(error)
         symbols.failed.append((node, error))
         return None
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tvm_ffi
 
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.files.records import toolchain_digest
@@ -149,6 +150,7 @@ class CloseChoices:
                 for symbol, form in self._raced(timed):
                     changed[symbol] = form
             except Exception as error:  # the linker, TVM, numpy and ctypes raise classes of their own
+                pass_foreign(error)
                 left = count(len(timed) - (len(self.found) - before), "kernel")
                 self.tuning.note(f"timing failed, and the models' choices stay for {left}: {first_line(error)}")
         return changed

@@ -9,6 +9,7 @@ import onnx
 
 from heterocc.artifacts.dtypes import NARROW, STORAGE
 from heterocc.artifacts.errors import LoweringError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft.draft import to_tensor
 from heterocc.compiler.importer.model import ImportedModel
@@ -94,6 +95,7 @@ def _refusal(proto: onnx.ModelProto, weights: dict[str, np.ndarray], *, optimise
     try:
         open_session(proto.SerializeToString(), options)
     except Exception as error:  # ONNX Runtime's exception classes have no public base
+        pass_foreign(error)
         lines = str(error).splitlines()
         return lines[0][:300] if lines else type(error).__name__
     return None

@@ -18,6 +18,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.errors import HeteroccError, LoweringError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.symbols.requirements.of_model import requirements_at
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
@@ -179,6 +180,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         except HeteroccError:
             raise
         except Exception as error:  # converters raise anything: AssertionError, KeyError, TVMError, ValueError …
+            pass_foreign(error)
             raise LoweringError(
                 f"the importer cannot convert {node.op_type}: {reason_of(error)}", where=self._where(node)
             ) from error

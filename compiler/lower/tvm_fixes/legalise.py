@@ -14,6 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.lower.straight import bindings_of
 
 _RULE = "FLegalize"
@@ -36,6 +37,7 @@ def legalised(mod: tvm.IRModule) -> tvm.IRModule:
             try:
                 made = rule(builder, operator)
             except Exception as error:  # raised when the pass is done
+                pass_foreign(error)
                 refusals.append(error)
                 return operator
             if _is_plain(made, operator):

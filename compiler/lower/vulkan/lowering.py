@@ -10,6 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from heterocc.artifacts.errors import LoweringError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
@@ -132,7 +133,8 @@ def _code(job: PartitionJob) -> _Code:
     with generating(limits) as generation:
         try:
             executable = build_executable(stages.entry, target, pipeline=PIPELINE)
-        except Exception:
+        except Exception as error:
+            pass_foreign(error)
             if generation.problem is None:
                 raise
             raise _placed(generation.problem, stages.scheduled) from None

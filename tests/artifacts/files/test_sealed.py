@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import importlib.util
 import mmap
@@ -81,3 +82,13 @@ def test_no_descriptor_left_is_a_bundle_error() -> None:
             sealed_memfd("a", b"a")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_a_system_that_denies_memory_files_is_named(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    with pytest.raises(BundleError, match="allow the system call memfd_create"):
+        sealed_memfd("code", b"code")

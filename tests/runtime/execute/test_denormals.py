@@ -75,7 +75,7 @@ def test_a_run_that_fails_leaves_the_callers_mode(tmp_path: Path, devices: str) 
 def test_a_caller_that_takes_denormal_numbers_for_zeros_goes_on_doing_so(tmp_path: Path) -> None:
     path = _compiled(_halved(8), tmp_path, "CPU")
     session = load(path)
-    with cpu_api.denormals(kept=False):
+    with cpu_api.Denormals(kept=False):
         session.run({"x": np.full(8, DENORMAL)})
         assert not _keeps_denormals()
     assert _keeps_denormals()
@@ -84,7 +84,7 @@ def test_a_caller_that_takes_denormal_numbers_for_zeros_goes_on_doing_so(tmp_pat
 def test_a_function_called_from_a_run_computes_in_the_callers_mode() -> None:
     seen = []
     call = cpu_api.with_denormals(lambda: seen.append(_keeps_denormals()), kept=True)
-    with cpu_api.denormals(kept=False):
+    with cpu_api.Denormals(kept=False):
         call()
         assert not _keeps_denormals()
     assert seen == [True]

@@ -208,3 +208,9 @@ def test_code_that_multiplies_matrices_needs_the_permission_of_the_system_which_
     reasons = why_not(variant(cpu("avx2", "amx-int8", "amx-tile")), TVM, here, no_question)
     refused = "the code for CPU needs CPU features that the system does not permit this process to use: "
     assert reasons == (() if given else (f"{refused}amx-int8, amx-tile",))
+
+
+def test_features_that_cannot_be_found_out_are_not_called_missing() -> None:
+    blind = replaced(HERE, cpu_features=frozenset())
+    (reason,) = why_not(variant(cpu("avx2")), TVM, blind, no_question)
+    assert "/proc/cpuinfo" in reason and "lacks" not in reason

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.lower.backend import Run
 from heterocc.compiler.lower.gpu.packed import Layouts, Packed
@@ -52,6 +53,7 @@ class Bench:
         try:
             functions: list[tvm_ffi.Function] = self._loaded([c.function for c in candidates])
         except Exception as error:  # drivers and TVM raise classes of their own
+            pass_foreign(error)
             if len(candidates) == 1:
                 return [f"it cannot be compiled: {first_line(error)}"]
             return [run for candidate in candidates for run in self.runs([candidate])]
@@ -81,6 +83,7 @@ class Bench:
             self.wait()
             found = [to_host(t) for t in wrote]
         except Exception as error:
+            pass_foreign(error)
             return f"it fails when run: {first_line(error)}"
         if self.expected is None:
             self.expected = found

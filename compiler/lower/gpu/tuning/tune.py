@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import Candidate, PartitionJob, Run, Tuned, Tuning
 from heterocc.compiler.lower.choices import Trail
@@ -72,7 +73,8 @@ def way_by(rule: Rule, trail: Trail, kernel: Kernel, limits: Limits) -> Way | No
     """The kernel scheduled by a rule with the choices of a trail; None if that fails."""
     try:
         packed = scheduled_by(rule, kernel.function, replace(limits, choose=trail), kernel.packable)
-    except Exception:  # incompatible choices; TVM raises various classes
+    except Exception as error:  # incompatible choices; TVM raises various classes
+        pass_foreign(error)
         return None
     if packed is None:
         return None
