@@ -77,12 +77,20 @@ size_t AvailableMemory() {
   return least;
 }
 
+size_t Times(size_t bytes, int64_t size) {
+  size_t product = 0;
+  return size < 0 || __builtin_mul_overflow(bytes, static_cast<size_t>(size), &product) ? kAny : product;
+}
+
+void CheckSize(size_t bytes, const std::string& kernel) {
+  if (bytes <= LargestValue()) return;
+  const std::string what = kernel.empty() ? "a value" : "the result of kernel '" + kernel + "'";
+  ThrowInputError(what + " has " + (bytes > kAny / 2 ? "more than 2**63" : std::to_string(bytes)) +
+                  " bytes with these inputs, and the limit is " + std::to_string(LargestValue()));
+}
+
 void* TakeForRun(size_t bytes, const std::string& kernel) {
-  if (bytes > LargestValue()) {
-    const std::string what = kernel.empty() ? "a value" : "the result of kernel '" + kernel + "'";
-    ThrowInputError(what + " has " + (bytes > kAny / 2 ? "more than 2**63" : std::to_string(bytes)) +
-                    " bytes with these inputs, and the limit is " + std::to_string(LargestValue()));
-  }
+  CheckSize(bytes, kernel);
   void* const block = Heap::Global().Take(bytes);
   if (block == nullptr) throw std::bad_alloc();
   return block;

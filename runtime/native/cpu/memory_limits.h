@@ -6,6 +6,7 @@
 #define HETEROCC_CPU_MEMORY_LIMITS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace heterocc::cpu {
@@ -16,8 +17,14 @@ size_t LargestValue();
 // Bytes that the system and the container have left now.
 size_t AvailableMemory();
 
-// Memory of Heap for a value of a run. Throws an input error that names the kernel which writes the value, if `kernel`
-// is not empty, for more bytes than LargestValue, and std::bad_alloc if there is no memory.
+// The product of a number of bytes and a size; the largest number if it exceeds that, or if the size is negative.
+size_t Times(size_t bytes, int64_t size);
+
+// Throws an input error, which names `kernel` as the writer of the value unless it is empty, for more than
+// LargestValue.
+void CheckSize(size_t bytes, const std::string& kernel = {});
+
+// Memory of Heap for a value of a run. Throws as CheckSize does, and std::bad_alloc if there is no memory.
 void* TakeForRun(size_t bytes, const std::string& kernel = {});
 
 }  // namespace heterocc::cpu

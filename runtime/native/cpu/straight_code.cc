@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <string>
 
 #include "heap.h"
@@ -78,15 +77,9 @@ class Rooms {
   std::vector<Room>* rooms_;
 };
 
-// The product of a size and a factor; the largest number if it exceeds that.
-size_t Times(size_t size, size_t factor) {
-  size_t product = 0;
-  return __builtin_mul_overflow(size, factor, &product) ? std::numeric_limits<size_t>::max() : product;
-}
-
 size_t Bytes(const DLTensor& tensor) {
   auto bytes = static_cast<size_t>((tensor.dtype.bits * tensor.dtype.lanes + 7) / 8);
-  for (int axis = 0; axis < tensor.ndim; ++axis) bytes = Times(bytes, static_cast<size_t>(tensor.shape[axis]));
+  for (int axis = 0; axis < tensor.ndim; ++axis) bytes = Times(bytes, tensor.shape[axis]);
   return bytes;
 }
 
@@ -154,7 +147,7 @@ class Runner {
         for (int64_t i = 0; i < step.count; ++i) {
           const int64_t count = Value(program_.sizes[static_cast<size_t>(step.first + i)]);
           if (count < 0) ThrowInputError("a size of the result of kernel '" + KernelAfter(step) + "' is negative");
-          bytes = Times(bytes, static_cast<size_t>(count));
+          bytes = Times(bytes, count);
         }
         rooms_.Take(&room, bytes, bytes > LargestValue() ? KernelAfter(step) : "");
         return true;
