@@ -12,10 +12,10 @@ import onnx
 from heterocc.compiler.importer.draft.draft import Draft, bodies, reads
 
 MOST_BYTES = 1 << 20
-"""The most bytes of initializers that become inputs in a model that lists all of its initializers."""
+"""The most bytes of initializers that become inputs in a model that lists most of its initializers."""
 
 _SHAPING = frozenset(
-    "BatchNormalization CenterCropPad ConstantOfShape CumSum DequantizeLinear Dropout Expand OneHot Pad QLinearConv "
+    "CenterCropPad ConstantOfShape CumSum DequantizeLinear Dropout Expand OneHot Pad QLinearConv "
     "QLinearMatMul QuantizeLinear Range ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape "
     "Resize RoiAlign Slice Split Squeeze Tile TopK Trilu Unsqueeze Upsample".split()
 )
@@ -23,10 +23,13 @@ _SHAPING = frozenset(
 
 
 def take_defaults(draft: Draft) -> dict[str, np.ndarray]:
-    """Take the initializers that are inputs of the bundle from the weights; the others stay constants, with a note."""
+    """Take the initializers that are inputs of the bundle from the weights; the others stay constants, with a note.
+
+    A model that lists a few of its initializers means them; of one that lists most of them this is not known.
+    """
     listed = [i.name for i in draft.graph.input if i.name in draft.weights]
-    intended = len(listed) < len(draft.weights)
-    held = _held(draft)
+    intended = 2 * len(listed) <= len(draft.weights)
+    held = {n for n in listed if draft.weights[n].dtype == object} if intended else _held(draft)
     found = {name: draft.weights[name] for name in listed if name not in held}
     if not intended and sum(draft.weights[name].nbytes for name in listed) > MOST_BYTES:
         found = {}

@@ -96,3 +96,14 @@ def test_what_determines_shapes_or_is_read_in_a_branch_stays_constant() -> None:
     imported = import_model(proto)
     assert [imported.sources[name] for name in imported.graph.inputs] == ["x", "v"]
     assert any("'shape' and 1 other stay constant" in note for note in imported.notes)
+
+
+def test_the_one_of_several_that_is_listed_is_meant_though_it_determines_a_shape(tmp_path: Path) -> None:
+    constants = {"k": np.array([2]), "v": noise(8), "w": noise(8, seed=3)}
+    nodes = [node("Add", "x v", "a"), node("Mul", "a w", "m"), node("TopK", "m k", "y places")]
+    proto = listing(model(nodes, [value("x", [4, 8])], [value("y")], constants, ir_version=8), "k")
+    compile_model(proto, tmp_path / "m.hcb")
+    with load(tmp_path / "m.hcb") as session:
+        for feed in ({"x": X}, {"x": X, "k": np.array([5])}):
+            (right,) = reference_session(proto).run(None, feed)
+            np.testing.assert_allclose(session.run(feed)["y"], right, rtol=1e-5)
