@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,16 +10,55 @@ import numpy as np
 
 from heterocc.artifacts.errors import FeedError
 from heterocc.runtime.execute.chain import Context
-from heterocc.runtime.feeds import Array, TensorInfo, nearest
+from heterocc.runtime.feeds import Array, InputCheck, TensorInfo, nearest
 from heterocc.runtime.native import cpu_api
+
+
+class BoundArrays(Mapping[str, Array]):
+    """The arrays of a binding by name. They stay the same: a run reads and writes their memory.
+
+    To assign to an input copies into its array, after the checks of `Session.run`. To assign to an output is an error.
+    """
+
+    __slots__ = ("_arrays", "_checks", "_where")
+
+    def __init__(self, arrays: Mapping[str, Array], where: str, checks: Mapping[str, InputCheck] | None = None) -> None:
+        """`checks` are those of inputs, by name; None for outputs."""
+        self._arrays = dict(arrays)
+        self._where = where
+        self._checks = checks
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self) -> str:
+        return repr(self._arrays)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        kind = "output" if self._checks is None else "input"
+        if name not in self._arrays:
+            raise FeedError(f"the model has no {kind} '{name}'", where=self._where, hint=nearest(name, self._arrays))
+        if self._arrays[name] is value:  # what `inputs[name] += 1` assigns
+            return
+        if self._checks is None:
+            hint = f"copy what a run wrote: outputs['{name}'].copy()"
+            raise FeedError(f"the array of output '{name}' cannot be replaced", where=self._where, hint=hint)
+        np.copyto(self._arrays[name], self._checks[name](value))
 
 
 class Binding:
     """A separate context: write into `inputs`, call `run`, read `outputs`. A run copies and allocates nothing.
 
     `inputs` and `outputs` map names to numpy arrays over the session's memory (64-byte aligned, C-contiguous). Inputs
-    keep their contents from run to run; outputs are valid until the next run. An output that is a model input shares
-    the input's array; an output that is a constant must not be written. Not thread-safe.
+    keep their contents from run to run; `inputs[name] = array` copies into the session's memory. Outputs are valid
+    until the next run. An output that is a model input shares the input's array; an output that is a constant must not
+    be written. Not thread-safe.
 
     Raises FeedError if an input or output has no static shape.
     """
@@ -31,17 +70,23 @@ class Binding:
         outputs: Iterable[tuple[TensorInfo, int]],
         alive: Callable[[], object],
         run_on: Callable[[Context, Sequence[Any]], None],
+        where: str,
     ) -> None:
-        """For `Session.bind`: a context, tensors with the numbers of their values, the session's check and its run."""
+        """For `Session.bind`: a context, tensors with the numbers of their values, the session's check and its run.
+
+        `where` is the bundle, for errors.
+        """
         self._context = context
         self._alive = alive
         self._run_on = run_on
-        self.inputs = self._views(inputs)
-        self.outputs = self._views(outputs)
+        taken = list(inputs)
+        checks = {info.name: InputCheck(info, where) for info, _ in taken}
+        self.inputs = BoundArrays(self._views(taken), where, checks)
+        self.outputs = BoundArrays(self._views(outputs), where)
         for array in self.inputs.values():
             array.fill(0)
 
-    def run(self) -> dict[str, Array]:
+    def run(self) -> BoundArrays:
         """Run on the contents of `inputs` and return `outputs`. Raises the errors of `Session.run`."""
         self._alive()
         self._run_on(self._context, ())

@@ -324,7 +324,7 @@ class Session(Asynchronous, Inspected):
         with forks.working(self._bundle.path):
             inputs = zip(loaded.inputs, ready.variant.inputs, strict=True)
             outputs = zip(loaded.outputs, ready.variant.outputs, strict=True)
-            return Binding(ready.pool.new(), inputs, outputs, self._alive, ready.runs.run_on)
+            return Binding(ready.pool.new(), inputs, outputs, self._alive, ready.runs.run_on, self._bundle.path)
 
     # ---- closing --------------------------------------------------------------------------------------------------
 

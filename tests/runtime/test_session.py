@@ -206,6 +206,34 @@ def test_a_binding_runs_on_the_sessions_own_memory(bundle_of: Write) -> None:
         assert binding.inputs["x"].ctypes.data % 64 == 0
 
 
+def test_an_array_that_is_assigned_to_an_input_of_a_binding_is_checked_and_copied(bundle_of: Write) -> None:
+    with load(bundle_of(standin.chain(3))) as session:
+        binding = session.bind()
+        held, given = binding.inputs["x"], X.copy()
+        binding.inputs["x"] = given
+        assert binding.inputs["x"] is held
+        np.testing.assert_array_equal(binding.run()["v2"], X + 3)
+        binding.inputs["x"] += 1
+        given[...] = 0
+        np.testing.assert_array_equal(binding.run()["v2"], X + 4)
+        for wrong, message in ((X.astype(np.float64), "float64"), (X[:3], "shape"), ([1.0] * 16, "numpy array")):
+            with pytest.raises(FeedError, match=message):
+                binding.inputs["x"] = wrong
+        with pytest.raises(FeedError, match="the model has no input 'y'"):
+            binding.inputs["y"] = X
+        np.testing.assert_array_equal(binding.run()["v2"], X + 4)
+
+
+def test_outputs_of_a_binding_cannot_be_replaced(bundle_of: Write) -> None:
+    with load(bundle_of(standin.chain(3))) as session:
+        binding = session.bind()
+        for name, message in (("v2", "the array of output 'v2' cannot be replaced"), ("v9", "has no output 'v9'")):
+            with pytest.raises(FeedError, match=message):
+                binding.outputs[name] = X
+        assert list(binding.outputs) == ["v2"] and len(binding.inputs) == 1
+        np.testing.assert_array_equal(binding.run()["v2"], np.full(16, 3, np.float32))
+
+
 def test_a_closed_session_says_so(bundle_of: Write) -> None:
     session = load(bundle_of(standin.chain(1)))
     session.close()

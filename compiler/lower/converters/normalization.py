@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import onnx
@@ -92,6 +91,6 @@ def rms_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr) -> rela
     if shape_of(scale) != row:
         scale = op.broadcast_to(scale, row)
     flat = ctx.bb.emit(op.reshape(data, (math.prod(shape[:axis]), whole)))
-    last = dataclasses.replace(ctx, attrs={**ctx.attrs, "axis": -1})
+    last = ctx.changed({"axis": -1})
     scaled = last.original(flat, ctx.bb.emit(op.reshape(scale, (whole,))))
     return op.reshape(ctx.bb.emit(scaled), shape)

@@ -145,7 +145,7 @@ def lp_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
     powers = ctx.bb.emit(_power(ctx, op.abs(data), p))
     ctx, powers = padded(ctx, powers, tirx.const(0, dtype_of(data)))
     ctx = rounded_up(ctx, rank_of(data) - 2)
-    attrs = {**ctx.attrs, "count_include_pad": True}
+    attrs = ctx.attrs.changed({"count_include_pad": True})
     inputs = onnx_frontend.onnx_input([powers])
     mean = ctx.bb.emit(onnx_frontend.AveragePool._impl_v1(ctx.bb, inputs, attrs, list(ctx.tables)))
     count = scalar(float(math.prod(ctx.attrs["kernel_shape"])), dtype_of(data))

@@ -7,8 +7,8 @@ variables; `values.shape_of` refuses a node that has one, for converters that ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from heterocc.compiler.lower.converters.attributes import Attributes, Inputs
 from heterocc.compiler.lower.variables import Extent, Variables
 from heterocc.passes.graph import Value
 
@@ -49,7 +50,7 @@ class Context:
 
     bb: relax.BlockBuilder
     node: onnx.NodeProto
-    attrs: Mapping[str, Any]
+    attrs: Attributes
     opset: int
     outputs: int
     tables: tuple[dict[str, relax.Expr], dict[str, tuple[relax.Expr, np.ndarray]]]
@@ -98,6 +99,10 @@ class Context:
         found = self.variables.contents(name) if name and self.variables is not None else None
         return None if found is None else found[0]
 
+    def changed(self, changes: Mapping[str, Any], without: Collection[str] = ()) -> Context:
+        """The context with other attributes, and without some."""
+        return replace(self, attrs=self.attrs.changed(changes, without))
+
     def text(self, name: str, default: str) -> str:
         """The value of a string attribute."""
         value = self.attrs.get(name, default)
@@ -122,9 +127,18 @@ class Context:
 
     def original(self, *inputs: relax.Expr | None) -> relax.Expr:
         """The result of TVM's converter for the node with these inputs."""
-        attrs = {**self.attrs, "tvm_custom": {"name": self.node.name, "num_outputs": self.outputs}}
+        attrs = self.attrs.changed({"tvm_custom": {"name": self.node.name, "num_outputs": self.outputs}})
         convert = onnx_frontend._get_convert_map()[self.node.op_type].get_converter(self.opset)
-        return convert(self.bb, onnx_frontend.onnx_input(inputs), attrs, list(self.tables))
+        given = Inputs(inputs)
+        result = convert(self.bb, given, attrs, list(self.tables))
+        require_inputs(given)
+        return result
+
+
+def require_inputs(given: Inputs) -> None:
+    """Raise NotImplementedError for an input that a converter did not read."""
+    if given.unread:
+        raise NotImplementedError(f"its input {given.unread[0]} is not supported")
 
 
 Converter = Callable[..., Any]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.magnitudes import may_exceed, plain_type
 from heterocc.passes.graph import Node
 
 LARGEST = float(np.finfo(np.float16).max)
@@ -56,11 +57,6 @@ _LOSS = 2.0**-10
 """The largest rounding error of a weight relative to it, in the 2-norm, that float16's 11 bits account for."""
 
 
-def plain_type(op_type: str) -> str:
-    """An operator type without its domain."""
-    return op_type.rpartition("::")[2]
-
-
 def fits(weight: np.ndarray[Any, Any]) -> bool:
     """Whether a float32 weight may be stored as float16: no element overflows, and underflow loses little.
 
@@ -83,6 +79,7 @@ def rounded_values(model: ImportedModel, nodes: Iterable[str]) -> tuple[frozense
     graph = model.graph
     chosen = [graph.node_by_name[name] for name in nodes]
     kept = {v for node in graph.nodes if plain_type(node.op_type) in READS_FLOAT32 for v in node.inputs}
+    kept |= may_exceed(graph)
     values: set[str] = set()
     weights: set[str] = set()
     for node in chosen:

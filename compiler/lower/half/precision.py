@@ -19,7 +19,8 @@ from tvm import relax, tirx
 
 from heterocc.compiler.lower.backend import KernelInfo, PartitionJob
 from heterocc.compiler.lower.half.kernels import Narrower, moves_only, plain_memory
-from heterocc.compiler.lower.half.policy import LARGEST, READS_FLOAT32, WRITES_FLOAT32, fits, plain_type
+from heterocc.compiler.lower.half.policy import LARGEST, READS_FLOAT32, WRITES_FLOAT32, fits
+from heterocc.compiler.lower.magnitudes import may_exceed, plain_type
 from heterocc.compiler.lower.relax.importer import dtype_name
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.straight import (
@@ -78,6 +79,7 @@ class _Partition:
         self._origin = _origins(self._main)
         self._wide: set[Value] = set()
         self._large: set[Value] = set()
+        self._exceeding = may_exceed(job.model.graph)
 
     def narrow(self) -> frozenset[Value]:
         """The values to store as float16."""
@@ -117,7 +119,8 @@ class _Partition:
         moved = moves and not self._large.isdisjoint(read)
         heavy = any(value in self._large and value[0].name in self._module.arrays for value in read)
         heavy = heavy or any(_constant_beyond(a) for a in arguments_of(binding.value))
-        if any(t in WRITES_FLOAT32 for t in last) or moved or heavy or _beyond(function):
+        exceeds = any(t in WRITES_FLOAT32 for t in last) or not self._exceeding.isdisjoint(info.outputs)
+        if exceeds or moved or heavy or _beyond(function):
             self._large.update(written)
 
 

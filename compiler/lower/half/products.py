@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.lower.half.policy import plain_type
+from heterocc.compiler.lower.magnitudes import plain_type
 
 PRODUCTS = frozenset(
     "Attention Conv ConvTranspose Einsum FusedConv FusedGemm FusedMatMul Gemm GroupQueryAttention MatMul "

@@ -23,12 +23,14 @@ from heterocc.compiler.importer.symbols.requirements.of_model import requirement
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
+from heterocc.compiler.lower.converters.attributes import Attributes
 from heterocc.compiler.lower.converters.computed_shapes import from_sizes, reshaped
 from heterocc.compiler.lower.converters.elementwise.narrow import carried_name
 from heterocc.compiler.lower.converters.elementwise.narrow import convert as convert_narrow
 from heterocc.compiler.lower.converters.elementwise.narrow import is_touched as is_narrow
 from heterocc.compiler.lower.converters.quantised.dequantised import in_integers
 from heterocc.compiler.lower.converters.registry import ML
+from heterocc.compiler.lower.converters.unread import require_read
 from heterocc.compiler.lower.converters.values import GROUPED
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.reasons import reason_of
@@ -91,7 +93,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         self.values: dict[str, list[str]] = {}
         self.notes: dict[str, object] = {}
         self.variables = Variables(job.model)
-        self.widened = Widened(job.model, on=job.device.backend == "cpu")
+        self.widened = Widened(job.model, all_values=job.device.backend == "cpu")
         self.wide: dict[str, relax.Expr] = {}
 
     def constant(self, name: str, *, wide: bool = False) -> None:
@@ -133,7 +135,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         for node in graph.node:
             for name in node.input:
                 if name in job.model.weights:
-                    wide = self.widened.dtype(name) is not None and not self.widened.as_stored(node)
+                    wide = self.widened.stored(name) is not None and not self.widened.as_stored(node)
                     self.constant(name, wide=wide)
         for name in job.outputs:
             if name in job.model.weights:
@@ -198,7 +200,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
 
     def _given(self, node: onnx.NodeProto, name: str) -> relax.Expr:
         """A value in the form in which a node reads it."""
-        dtype = self.widened.dtype(name)
+        dtype = self.widened.stored(name)
         if dtype is None:
             return self._nodes[name]
         if self.widened.as_stored(node):
@@ -227,7 +229,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         self._require_possible(node)
         attrs = self._parse_attr(node.attribute)
         stored = self.widened.as_stored(node)
-        if any(self.widened.dtype(name) for name in node.output) and not stored:
+        if any(self.widened.stored(name) for name in node.output) and not stored:
             attrs = without_types(attrs)
         inputs = onnx_frontend.onnx_input([self._given(node, name) if name else None for name in node.input])
         tables = (self._nodes, self._params)
@@ -235,7 +237,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         context = Context(
             self.bb,
             node,
-            attrs,
+            Attributes(attrs),
             self.ml_opset if node.domain == ML else self.opset,
             len(node.output),
             tables,
@@ -247,6 +249,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         )
         given = [inputs[i] for i in range(len(node.input))]
         fields = convert_narrow(context, given, self._fields) if is_narrow(context) else self._fields(context, given)
+        require_read(context)
         outputs = []
         for name, value in zip(node.output, fields, strict=False):
             expr = self._as_computed(node, name, self.bb.normalize(value))
@@ -264,9 +267,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
 
     def _as_computed(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> relax.Expr:
         """A node's result, widened if it is of 16 bits, after the rounding that the node asks for."""
-        dtype = self.widened.dtype(name)
-        if dtype is None or not isinstance(value.ty, relax.TensorType):
+        dtype, stored = self.widened.dtype(name), self.widened.stored(name)
+        if stored is None or not isinstance(value.ty, relax.TensorType):
             return value
+        if dtype is None:
+            as_stored = self.widened.as_stored(node)
+            return value if as_stored else narrow(self.bb, self.bb.emit(value), stored)
         if self.widened.rounds(node):
             value = narrow(self.bb, self.bb.emit(value), dtype)
         return value if dtype_name(value.ty) == "float32" else widen(self.bb, self.bb.emit(value), dtype)
@@ -284,8 +290,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         elif own is not None:
             result = own(context, *given)
         elif node.domain in STANDARD_DOMAINS and node.op_type in onnx_frontend._get_convert_map():
-            attrs = {**context.attrs, "tvm_custom": {"name": node.name, "num_outputs": len(node.output)}}
-            result = self._convert_operator(node.op_type, onnx_frontend.onnx_input(given), attrs, self.opset)
+            result = context.original(*given)
         else:
             name = node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}"
             raise LoweringError(f"TVM has no converter for {name}", where=self._where(node))

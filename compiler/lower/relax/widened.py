@@ -1,10 +1,14 @@
-"""Values of float16 and bfloat16 in a partition for a CPU: float32 between its borders.
+"""Values of float16 and bfloat16 in a partition that are float32 while its nodes are computed.
 
 CPUs compute in float32. Each such value that enters a partition is widened where it is first read, nodes compute and
 pass on float32, and results are rounded when they leave. Only what the model itself rounds, by Cast, is rounded in
 between, so the results are nearer to exact ones than those of a device that stores every value in 16 bits, and numbers
 beyond 65504 do not become infinite. ONNX Runtime does the same on CPUs. Weights are widened once; of a table from which
 a node takes rows, the rows are.
+
+Other devices compute in float16, except sums, means, squares and powers, whose terms and results may exceed 65504
+although the model's other values do not: a normalisation in single operators, say. These are computed in float32, and
+so is what follows from them by arithmetic that does not bring them back into range (`magnitudes.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from tvm import relax
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.converters.elementwise.narrow import from_bfloat16, to_bfloat16
 from heterocc.compiler.lower.converters.values import as_dtype
+from heterocc.compiler.lower.magnitudes import SUMS, may_exceed
 from heterocc.passes.graph import Value
 
 STORED = frozenset(["float16", "bfloat16"])
@@ -31,23 +36,53 @@ _TYPES = ("to", "dtype", "output_dtype")
 """Attributes that name the type of a result."""
 
 
+_HEAVY = frozenset("Attention Conv ConvTranspose Einsum Gemm GRU LSTM MatMul RNN".split())
+"""Operators that read what is stored: in float32 they would take twice the time."""
+
+
 class Widened:
     """Which values of a model are float32 while its nodes are computed, although the model stores them in 16 bits."""
 
-    def __init__(self, model: ImportedModel, *, on: bool) -> None:
-        """`on` is false for devices that compute in the model's types."""
+    def __init__(self, model: ImportedModel, *, all_values: bool) -> None:
+        """`all_values` is true for devices that compute in float32, false for others."""
         self._model = model
-        self._on = on and any(value.dtype in STORED for value in model.graph.values.values())
+        self._on = any(value.dtype in STORED for value in model.graph.values.values())
+        self._all = all_values
+        self._nodes: set[str] = set()
+        self._values: set[str] = set()
+        if self._on and not all_values:
+            self._find()
+
+    def _find(self) -> None:
+        """Find the nodes that compute in float32 beside others, and the results that stay in it."""
+        exceeding = may_exceed(self._model.graph)
+        for node in self._model.graph.nodes:
+            halves = [v for v in node.outputs if self._is_half(v)]
+            if node.op_type in _HEAVY or not halves:
+                continue
+            kept = exceeding.intersection(halves)
+            if kept or node.op_type in SUMS or not self._values.isdisjoint(node.inputs):
+                self._nodes.add(node.name)
+                self._values |= kept
+
+    def _is_half(self, name: str) -> bool:
+        return self._model.graph.values[name].dtype == "float16"
 
     def dtype(self, name: str) -> str | None:
         """The 16-bit type of a value that is widened, None for others."""
+        if not self._all and name not in self._values:
+            return None
+        return self.stored(name)
+
+    def stored(self, name: str) -> str | None:
+        """The 16-bit type of a value in the model, None for other types."""
         value = self._model.graph.values.get(name) if self._on and name else None
         return value.dtype if value is not None and value.dtype in STORED else None
 
     def values(self, node: onnx.NodeProto) -> Mapping[str, Value]:
         """The graph's values, with those of the node as they are computed."""
         found = self._model.graph.values
-        wide = [name for name in (*node.input, *node.output) if self.dtype(name)]
+        wide = [name for name in (*node.input, *node.output) if self.stored(name)]
         if not wide or self.as_stored(node):
             return found
         return {**found, **{name: dataclasses.replace(found[name], dtype="float32") for name in wide}}
@@ -55,8 +90,11 @@ class Widened:
     def as_stored(self, node: onnx.NodeProto) -> bool:
         """Whether the node is converted with its inputs as the model stores them.
 
-        It reads bits, takes rows of a weight, or makes numbers of a type that it names.
+        It reads bits, takes rows of a weight, or makes numbers of a type that it names; or the device computes in the
+        model's types.
         """
+        if not self._all:
+            return node.name not in self._nodes
         if node.op_type in _ROWS:
             return node.input[0] in self._model.weights
         return node.op_type == "BitCast" or not (
@@ -65,7 +103,7 @@ class Widened:
 
     def rounds(self, node: onnx.NodeProto) -> bool:
         """Whether the model asks for the rounding of the node's result."""
-        return node.op_type in _CASTS and self.dtype(node.input[0]) != self.dtype(node.output[0])
+        return node.op_type in _CASTS and self.stored(node.input[0]) != self.stored(node.output[0])
 
 
 def without_types(attrs: Mapping[str, object]) -> dict[str, object]:

@@ -9,8 +9,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from heterocc.compiler.lower.converters.attributes import Inputs
 from heterocc.compiler.lower.converters.quantised.operators import known_array
-from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter
+from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter, require_inputs
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, rank_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
@@ -281,8 +282,10 @@ def _rms(ctx: Context, data: relax.Expr, scale: relax.Expr, axes: list[int]) -> 
 def standard(ctx: Context, op_type: str, *inputs: relax.Expr | None) -> relax.Expr:
     """The result of TVM's converter for a standard operator with this node's attributes."""
     convert = onnx_frontend._get_convert_map()[op_type].get_converter(17)
-    given = onnx_frontend.onnx_input([None if v is None else ctx.bb.normalize(v) for v in inputs])
-    return convert(ctx.bb, given, dict(ctx.attrs), list(ctx.tables))
+    given = Inputs([None if v is None else ctx.bb.normalize(v) for v in inputs])
+    result = convert(ctx.bb, given, ctx.attrs.changed({}), list(ctx.tables))
+    require_inputs(given)
+    return result
 
 
 @converter("BiasGelu", "FastGelu", "Gelu", "MatMulInteger16", domain=MICROSOFT)

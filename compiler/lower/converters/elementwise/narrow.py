@@ -8,7 +8,6 @@ operator specification.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -76,8 +75,7 @@ def convert(ctx: Context, given: list[relax.Expr | None], run: Run) -> list[rela
         return run(ctx, given)
     if kind == "BitCast":
         code = np.dtype(carried_name(_dtype(ctx, ctx.node.output[0])))
-        bits = {**ctx.attrs, "to": int(helper.np_dtype_to_tensor_dtype(code))}
-        return run(dataclasses.replace(ctx, attrs=bits), given)
+        return run(ctx.changed({"to": int(helper.np_dtype_to_tensor_dtype(code))}), given)
     wide = [v if v is None else decode(ctx, v, _dtype(ctx, n)) for v, n in zip(given, ctx.node.input, strict=True)]
     target = _dtype(ctx, ctx.node.output[0])
     saturates = bool(ctx.attrs.get("saturate", 1))
@@ -85,7 +83,7 @@ def convert(ctx: Context, given: list[relax.Expr | None], run: Run) -> list[rela
         value = wide[0]
         if target not in CARRIED:
             to = int(helper.np_dtype_to_tensor_dtype(np.dtype(target)))
-            return run(dataclasses.replace(ctx, attrs={**ctx.attrs, "to": to}), [value])
+            return run(ctx.changed({"to": to}), [value])
         return [encode(ctx, value, target, saturates=saturates)]
     if kind == "QuantizeLinear" and target in CARRIED:
         return [_quantised(ctx, wide, target, saturates=saturates)]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import ML, Context, converter
@@ -57,24 +55,20 @@ def one_hot_encoder(ctx: Context, data: relax.Expr) -> relax.Expr:
     return op.astype(same, "float32")
 
 
-def _attribute(ctx: Context, name: str) -> Any:
-    return next((helper.get_attribute_value(a) for a in ctx.node.attribute if a.name == name), None)
-
-
 def _listed(ctx: Context, name: str) -> np.ndarray | None:
     """The keys or values as numbers; None for strings."""
     for key, dtype in ((f"{name}_int64s", np.int64), (f"{name}_floats", np.float32)):
-        found = _attribute(ctx, key)
+        found = ctx.attrs.get(key)
         if found:
             return np.array(found, dtype)
-    tensor = _attribute(ctx, f"{name}_tensor")
+    tensor = ctx.attrs.get(f"{name}_tensor")
     if isinstance(tensor, onnx.TensorProto) and tensor.data_type != onnx.TensorProto.STRING:
         return np.asarray(numpy_helper.to_array(tensor)).ravel()
     return None
 
 
 def _default(ctx: Context, dtype: np.dtype) -> float:
-    tensor = _attribute(ctx, "default_tensor")
+    tensor = ctx.attrs.get("default_tensor")
     if isinstance(tensor, onnx.TensorProto):
         return float(numpy_helper.to_array(tensor).ravel()[0])
     if dtype.kind == "f":

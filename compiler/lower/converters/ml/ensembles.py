@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
 
@@ -67,17 +67,17 @@ class Forest:
     tracks: np.ndarray | None
 
 
-def nodes_by_ids(node: onnx.NodeProto, weights: str) -> Nodes:
+def nodes_by_ids(attrs: Mapping[str, Any], weights: str) -> Nodes:
     """The nodes of a TreeEnsembleClassifier or TreeEnsembleRegressor; `weights` is the prefix of leaves' attributes.
 
     Raises NotImplementedError for attributes that contradict each other.
     """
-    trees, ids = _array(node, "nodes_treeids"), _array(node, "nodes_nodeids")
+    trees, ids = _array(attrs, "nodes_treeids"), _array(attrs, "nodes_nodeids")
     place = {pair: number for number, pair in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
     if len(place) < len(ids):
         raise NotImplementedError("two nodes of a tree have the same number")
-    modes = np.array([_MODES.get(m, NEQ) for m in _attribute(node, "nodes_modes") or ()], np.int64)
-    true, false = (_array(node, f"nodes_{side}nodeids") for side in ("true", "false"))
+    modes = np.array([_MODES.get(m, NEQ) for m in attrs.get("nodes_modes") or ()], np.int64)
+    true, false = (_array(attrs, f"nodes_{side}nodeids") for side in ("true", "false"))
     if not len(trees) == len(ids) == len(modes) == len(true) == len(false):
         raise NotImplementedError("attributes of the nodes have different lengths")
 
@@ -97,45 +97,46 @@ def nodes_by_ids(node: onnx.NodeProto, weights: str) -> Nodes:
     roots = np.flatnonzero(~is_child)
     if not np.array_equal(np.sort(trees[roots]), np.unique(trees)):
         raise NotImplementedError("a tree has no root, or several")
-    tracks = _array(node, "nodes_missing_value_tracks_true")
-    pairs = zip(_array(node, f"{weights}_treeids").tolist(), _array(node, f"{weights}_nodeids").tolist(), strict=True)
+    tracks = _array(attrs, "nodes_missing_value_tracks_true")
+    pairs = zip(_array(attrs, f"{weights}_treeids").tolist(), _array(attrs, f"{weights}_nodeids").tolist(), strict=True)
     try:
         owners = np.array([place[pair] for pair in pairs], np.int64)
     except KeyError as error:
         raise NotImplementedError(f"a weight belongs to node {error.args[0]}, which does not exist") from error
     return Nodes(
         roots=roots,
-        features=_array(node, "nodes_featureids"),
-        splits=numbers(node, "nodes_values"),
+        features=_array(attrs, "nodes_featureids"),
+        splits=numbers(attrs, "nodes_values"),
         modes=modes,
         tracks=tracks if len(tracks) else np.zeros(len(ids), np.int64),
         true=true,
         false=false,
         members={},
-        leaves=(owners, _array(node, f"{weights}_ids"), numbers(node, f"{weights}_weights")),
+        leaves=(owners, _array(attrs, f"{weights}_ids"), numbers(attrs, f"{weights}_weights")),
     )
 
 
-def nodes_by_place(node: onnx.NodeProto) -> Nodes:
+def nodes_by_place(attrs: Mapping[str, Any]) -> Nodes:
     """The nodes of a TreeEnsemble, whose leaves are separate: they get numbers after those of the nodes."""
-    modes = numpy_helper.to_array(_attribute(node, "nodes_modes")).astype(np.int64)
+    modes = numpy_helper.to_array(attrs.get("nodes_modes")).astype(np.int64)
     count = len(modes)
-    targets, weights = _array(node, "leaf_targetids"), numbers(node, "leaf_weights")
+    targets, weights = _array(attrs, "leaf_targetids"), numbers(attrs, "leaf_weights")
     true, false = (
-        _array(node, f"nodes_{side}nodeids") + count * _array(node, f"nodes_{side}leafs") for side in ("true", "false")
+        _array(attrs, f"nodes_{side}nodeids") + count * _array(attrs, f"nodes_{side}leafs")
+        for side in ("true", "false")
     )
     own, more = np.arange(count, count + len(weights)), np.zeros(len(weights), np.int64)
-    tracks = _array(node, "nodes_missing_value_tracks_true")
+    tracks = _array(attrs, "nodes_missing_value_tracks_true")
     members: dict[int, np.ndarray] = {}
     if np.any(modes == MEMBER):
-        values = numbers(node, "membership_values")
+        values = numbers(attrs, "membership_values")
         ends = np.flatnonzero(np.isnan(values))
         for number, end in zip(np.flatnonzero(modes == MEMBER), ends, strict=False):
             members[int(number)] = values[:end][ends[ends < end].max(initial=-1) + 1 :]
-    splits = numbers(node, "nodes_splits")
+    splits = numbers(attrs, "nodes_splits")
     return Nodes(
-        roots=_array(node, "tree_roots"),
-        features=np.concatenate([_array(node, "nodes_featureids"), more]),
+        roots=_array(attrs, "tree_roots"),
+        features=np.concatenate([_array(attrs, "nodes_featureids"), more]),
         splits=np.concatenate([splits, more.astype(splits.dtype)]),
         modes=np.concatenate([modes, more + LEAF]),
         tracks=np.concatenate([tracks if len(tracks) else np.zeros(count, np.int64), more]),
@@ -260,6 +261,9 @@ def _with_one_comparison(found: Nodes, dtype: str) -> Nodes:
     below = joined.modes == LT
     # x < v is x <= the number before v; nothing is below -inf
     lower = np.nextafter(joined.splits[below], np.array(-np.inf, dtype))
+    # A denormal number is zero to compiled code: what is below 0 is at most the largest normal number below it.
+    tiny = np.finfo(dtype).tiny
+    lower = np.where(np.abs(lower) < tiny, np.where(lower < 0, -tiny, np.zeros_like(lower)), lower)
     joined.splits[below] = np.where(joined.splits[below] == -np.inf, np.array(np.nan, dtype), lower)
     joined.modes[below] = LEQ
     return joined
@@ -281,19 +285,15 @@ def _levels(found: Nodes) -> np.ndarray:
     raise NotImplementedError(f"a tree has more than {_MOST_LEVELS} levels")
 
 
-def _attribute(node: onnx.NodeProto, name: str) -> Any:
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), None)
-
-
-def _array(node: onnx.NodeProto, name: str) -> np.ndarray:
-    found = _attribute(node, name)
+def _array(attrs: Mapping[str, Any], name: str) -> np.ndarray:
+    found = attrs.get(name)
     return np.array([] if found is None else found, np.int64)
 
 
-def numbers(node: onnx.NodeProto, name: str) -> np.ndarray:
+def numbers(attrs: Mapping[str, Any], name: str) -> np.ndarray:
     """An attribute of floats, also as a tensor: float32, or the tensor's type."""
     for key in (name, f"{name}_as_tensor"):
-        found = _attribute(node, key)
+        found = attrs.get(key)
         if isinstance(found, onnx.TensorProto):
             return np.asarray(numpy_helper.to_array(found))
         if isinstance(found, Sequence) and len(found):

@@ -28,8 +28,8 @@ _F32 = "float32"
 def linear_regressor(ctx: Context, data: relax.Expr) -> relax.Expr:
     """LinearRegressor: [rows, targets], float32."""
     targets = int(ctx.attrs.get("targets", 1))
-    found = _product(ctx, data, numbers(ctx.node, "coefficients"), targets)
-    base = numbers(ctx.node, "intercepts")
+    found = _product(ctx, data, numbers(ctx.attrs, "coefficients"), targets)
+    base = numbers(ctx.attrs, "intercepts")
     if len(base):
         found = ctx.bb.emit(op.add(found, row(base, _F32)))
     transform = ctx.text("post_transform", "NONE")
@@ -42,9 +42,9 @@ def linear_regressor(ctx: Context, data: relax.Expr) -> relax.Expr:
 def linear_classifier(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
     """LinearClassifier with integer labels: labels [rows], and scores [rows, classes] as float32."""
     labels = _labels(ctx)
-    base = numbers(ctx.node, "intercepts")
+    base = numbers(ctx.attrs, "intercepts")
     classes = len(base) or len(labels)
-    found = _product(ctx, data, numbers(ctx.node, "coefficients"), classes)
+    found = _product(ctx, data, numbers(ctx.attrs, "coefficients"), classes)
     if len(base):
         found = ctx.bb.emit(op.add(found, row(base, _F32)))
     transform = ctx.text("post_transform", "NONE")
@@ -67,10 +67,10 @@ def linear_classifier(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
 @converter("SVMRegressor", domain=ML)
 def svm_regressor(ctx: Context, data: relax.Expr) -> relax.Expr:
     """SVMRegressor: [rows, 1], float32."""
-    factors, shift = numbers(ctx.node, "coefficients"), numbers(ctx.node, "rho")
+    factors, shift = numbers(ctx.attrs, "coefficients"), numbers(ctx.attrs, "rho")
     count = int(ctx.attrs.get("n_supports", 0))
     if count > 0:
-        found = _kernels(ctx, data, numbers(ctx.node, "support_vectors"), count, 0.0)
+        found = _kernels(ctx, data, numbers(ctx.attrs, "support_vectors"), count, 0.0)
         found = op.add(op.matmul(found, constant(factors.astype(np.float32).reshape(-1, 1))), row(shift[:1], _F32))
     else:
         found = _kernels(ctx, data, factors, 1, float(shift[0]), linear=True)
@@ -84,7 +84,7 @@ def svm_classifier(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
     """SVMClassifier with integer labels: labels [rows], and scores as ONNX Runtime orders them."""
     labels, transform = _labels(ctx), ctx.text("post_transform", "NONE")
     counts = [int(n) for n in ctx.attrs.get("vectors_per_class", ())]
-    factors, shift = numbers(ctx.node, "coefficients"), numbers(ctx.node, "rho")
+    factors, shift = numbers(ctx.attrs, "coefficients"), numbers(ctx.attrs, "rho")
     classes = len(labels)
     if classes < 2:
         raise NotImplementedError("a classifier with one class is not supported")
@@ -95,7 +95,7 @@ def svm_classifier(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
         return [labels_at(ctx, labels, first_largest(ctx, found)), transformed(ctx, found, transform)][: ctx.outputs]
     if len(counts) != classes:
         raise NotImplementedError(f"{classes} classes have {len(counts)} numbers of vectors")
-    similar = _kernels(ctx, data, numbers(ctx.node, "support_vectors"), sum(counts), 0.0)
+    similar = _kernels(ctx, data, numbers(ctx.attrs, "support_vectors"), sum(counts), 0.0)
     found = _pairs(ctx, similar, counts, factors, shift)
     winner = _votes(ctx, found, classes)
     if "prob_a" in ctx.attrs and len(ctx.attrs["prob_a"]):

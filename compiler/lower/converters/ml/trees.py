@@ -36,10 +36,10 @@ def tree_ensemble_regressor(ctx: Context, data: relax.Expr) -> relax.Expr:
     found = _regression(
         ctx,
         data,
-        nodes_by_ids(ctx.node, "target"),
+        nodes_by_ids(ctx.attrs, "target"),
         ctx.text("aggregate_function", "SUM"),
         ctx.text("post_transform", "NONE"),
-        numbers(ctx.node, "base_values"),
+        numbers(ctx.attrs, "base_values"),
     )
     return as_dtype(found, "float32")
 
@@ -49,7 +49,7 @@ def tree_ensemble(ctx: Context, data: relax.Expr) -> relax.Expr:
     """TreeEnsemble: [rows, targets], of the data's type."""
     aggregate = _AGGREGATES[int(ctx.attrs.get("aggregate_function", 1))]
     transform = TRANSFORMS[int(ctx.attrs.get("post_transform", 0))]
-    found = _regression(ctx, data, nodes_by_place(ctx.node), aggregate, transform, np.array([], np.float32))
+    found = _regression(ctx, data, nodes_by_place(ctx.attrs), aggregate, transform, np.array([], np.float32))
     return as_dtype(found, dtype_of(data))
 
 
@@ -92,7 +92,7 @@ def tree_ensemble_classifier(ctx: Context, data: relax.Expr) -> list[relax.Expr]
         raise NotImplementedError("the labels are strings")
     if len(labels) < 2:
         raise NotImplementedError("an ensemble with one class is not supported")
-    nodes, base = nodes_by_ids(ctx.node, "class"), numbers(ctx.node, "base_values")
+    nodes, base = nodes_by_ids(ctx.attrs, "class"), numbers(ctx.attrs, "base_values")
     transform = ctx.text("post_transform", "NONE")
     scores = _Scores(ctx, data, nodes, len(labels))
     if len(labels) > 2:

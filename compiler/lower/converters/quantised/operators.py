@@ -231,7 +231,7 @@ def _requantised(ctx: Context, result: relax.Expr, factor: relax.Expr, zero: rel
 
 def _convolve(ctx: Context, data: relax.Expr, kernel: relax.Expr) -> relax.Expr:
     convert = onnx_frontend._get_convert_map()["Conv"].get_converter(ctx.opset)
-    attrs = {**ctx.attrs, "kernel_shape": list(shape_of(kernel)[2:])}
+    attrs = ctx.attrs.changed({"kernel_shape": list(shape_of(kernel)[2:])})
     return convert(ctx.bb, onnx_frontend.onnx_input([ctx.bb.normalize(data), kernel, None]), attrs, list(ctx.tables))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
+from heterocc.compiler.lower.converters.attributes import Attributes
 from heterocc.compiler.lower.converters.computed.numbers import LARGEST, element, results, sizes, vector, whole
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.resize.places import BY_RATIO, CROP, Region
@@ -19,12 +20,12 @@ Given = Sequence[Any]
 """The buffers or tensors of a kernel."""
 
 
-def attributes(ctx: Context) -> dict[str, Any]:
+def attributes(ctx: Context) -> Attributes:
     """The node's attributes, with strings decoded, in the form of operator set 11 or later."""
     found = {k: v.decode() if isinstance(v, bytes) else v for k, v in ctx.attrs.items()}
     if ctx.opset < 11:
         found |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": BY_RATIO}
-    return found
+    return ctx.attrs.changed(found)
 
 
 def _count(value: relax.Expr | None) -> int | tirx.Expr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,8 +118,7 @@ def padded(ctx: Context, data: relax.Expr, weight: relax.Expr) -> Context:
     total = [max(0, t) for t in total]
     before = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
     pads = [*before, *(t - b for t, b in zip(total, before, strict=True))]
-    attrs = {k: v for k, v in ctx.attrs.items() if k not in ("output_shape", "auto_pad")}
-    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads, "output_padding": more})
+    return ctx.changed({"pads": pads, "output_padding": more}, without=("output_shape", "auto_pad"))
 
 
 def axes_of(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[AxisConvolution, ...] | None:

@@ -10,7 +10,6 @@ convolutional layer?, https://arxiv.org/abs/1609.07009)
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from itertools import product
 from math import prod
@@ -175,8 +174,7 @@ def _spread(ctx: Context, weight: relax.Expr) -> tuple[Context, relax.Expr]:
         shape[axis] *= dilation
         weight = ctx.bb.emit(op.reshape(weight, shape))
         weight = ctx.bb.emit(op.strided_slice(weight, [axis], [0], [(count - 1) * dilation + 1], assume_inbound=True))
-    attrs = {k: v for k, v in ctx.attrs.items() if k not in ("dilations", "kernel_shape")}
-    return dataclasses.replace(ctx, attrs=attrs), weight
+    return ctx.changed({}, without=("dilations", "kernel_shape")), weight
 
 
 def _in_parts(

@@ -60,8 +60,7 @@ def rounded_up(ctx: Context, rank: int) -> Context:
     for axis in range(rank):
         last = (kernel[axis] - 1) * dilations[axis]
         pads[axis + rank] = min(pads[axis + rank] + strides[axis] - 1, last)
-    attrs = {k: v for k, v in ctx.attrs.items() if k != "ceil_mode"}
-    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads})
+    return ctx.changed({"pads": pads}, without=("ceil_mode",))
 
 
 def _is_fixed(data: relax.Expr) -> bool:
@@ -118,9 +117,7 @@ def with_pads(ctx: Context, data: relax.Expr) -> Context:
     total = [max(0, t) for t in total]
     before = [(t + (ctx.text("auto_pad", "NOTSET") == "SAME_LOWER")) // 2 for t in total]
     pads = [*before, *(t - b for t, b in zip(total, before, strict=True))]
-    replaced = ("auto_pad",) if dilated else ("auto_pad", "ceil_mode")
-    attrs = {k: v for k, v in ctx.attrs.items() if k not in replaced}
-    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads})
+    return ctx.changed({"pads": pads}, without=("auto_pad",) if dilated else ("auto_pad", "ceil_mode"))
 
 
 MOST_TAPS = 128

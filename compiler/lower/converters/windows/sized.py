@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from tvm import relax, te, tirx
 
@@ -39,11 +37,11 @@ def padded_by_size(
         raise NotImplementedError("`auto_pad` of windows with dilation over images of any size")
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     late = ctx.text("auto_pad", "NOTSET") == "SAME_LOWER"
-    attrs: dict[str, Any] = {k: v for k, v in ctx.attrs.items() if k not in ("auto_pad", "ceil_mode")}
+    ctx = ctx.changed({}, without=("auto_pad", "ceil_mode"))
     if all(s == 1 for s in strides):
         before = [(r - 1 + late) // 2 for r in reach]
         pads = [*before, *(r - 1 - b for r, b in zip(reach, before, strict=True))]
-        return dataclasses.replace(ctx, attrs={**attrs, "pads": pads}), data
+        return ctx.changed({"pads": pads}), data
     if fill is None:
         raise NotImplementedError("means over windows whose padding depends on the image's size are not supported")
     axes = list(zip(sizes, strides, reach, strict=True))
@@ -62,4 +60,4 @@ def padded_by_size(
         return te.compute(shape, at, name="padded")
 
     found = emit_sized(ctx.bb, compute, [data], [], [batch, channels, *wanted], dtype_of(data), "padded")
-    return dataclasses.replace(ctx, attrs=attrs), found
+    return ctx, found

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,10 @@ from tests.ml_models import (
     regressor,
     rows,
 )
+
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
 def walked(trees: Forest, data: np.ndarray) -> np.ndarray:
@@ -51,7 +56,7 @@ def test_all_comparisons_are_one_comparison_with_the_same_paths(seed: int, modes
     rng = np.random.default_rng(seed)
     proto = regressor(random_trees(rng, modes=modes))
     x = rows(rng, 50, nan=True)
-    found = walked(forest(nodes_by_ids(proto.graph.node[0], "target"), 3, 1, "float32"), x)
+    found = walked(forest(nodes_by_ids(attributes_of(proto.graph.node[0]), "target"), 3, 1, "float32"), x)
     np.testing.assert_array_equal(found, reference(proto)({"x": x})[0])
 
 
@@ -189,4 +194,4 @@ def test_trees_that_contradict_themselves_are_refused(change: dict[str, Any], re
     }
     node = regressor(attributes).graph.node[0]
     with pytest.raises(NotImplementedError, match=reason):
-        forest(nodes_by_ids(node, "target"), 3, 1, "float32")
+        forest(nodes_by_ids(attributes_of(node), "target"), 3, 1, "float32")

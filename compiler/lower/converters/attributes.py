@@ -1,0 +1,65 @@
+"""The attributes and inputs of a node during its conversion, which remember what was read.
+
+A converter that does not read an attribute would compute as if it had the default value, without an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tvm.relax.frontend.onnx import onnx_frontend
+
+
+class Attributes(dict[str, Any]):
+    """Attributes by name. `seen` are the names that were read, or left out of a copy."""
+
+    def __init__(self, values: Mapping[str, Any], seen: set[str] | None = None) -> None:
+        super().__init__(values)
+        self.seen = set() if seen is None else seen
+
+    def __getitem__(self, name: str) -> Any:
+        self.seen.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.seen.add(str(name))
+        return super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute, or the default."""
+        self.seen.add(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Remove an attribute, and return its value."""
+        self.seen.add(name)
+        return super().pop(name, *default)
+
+    def changed(self, changes: Mapping[str, Any], without: Collection[str] = ()) -> Attributes:
+        """A copy with other values, and without some attributes; both remember in one place what was read."""
+        self.seen.update(without)
+        return Attributes({**{k: v for k, v in self.items() if k not in without}, **changes}, self.seen)
+
+
+class Inputs(onnx_frontend.onnx_input):  # type: ignore[misc]  # TVM has no type information
+    """The inputs of a node for TVM's converters. `seen` are the indices of those that were read."""
+
+    def __init__(self, values: Collection[Any]) -> None:
+        super().__init__(values)
+        self.seen: set[int] = set()
+
+    @property
+    def unread(self) -> list[int]:
+        """The indices of inputs that are there and were not read."""
+        return [i for i in range(len(self)) if i not in self.seen and list.__getitem__(self, i) is not None]
+
+    def __getitem__(self, item: int | slice) -> Any:
+        if isinstance(item, slice):
+            return [self[i] for i in range(len(self) if item.stop is None else item.stop)[item]]
+        self.seen.add(item % len(self) if item < 0 else item)
+        return list.__getitem__(self, item) if item < len(self) else None
+
+    def __iter__(self) -> Any:
+        self.seen.update(range(len(self)))
+        return super().__iter__()
