@@ -322,6 +322,7 @@ _RULES: Mapping[str, Rule] = {
     "ConvTranspose": transposed_shapes,
     "Resize": _resize,
     "Attention": standard_attention,
+    "GroupNormalization": _same,
     "SimplifiedLayerNormalization": _same,
     "DepthToSpace": _blocks,
     "SpaceToDepth": _blocks,

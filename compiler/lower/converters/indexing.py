@@ -85,7 +85,7 @@ def gather_nd(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr
 def scatter_elements(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: relax.Expr) -> relax.Expr:
     """ScatterElements: a scatter of single elements."""
     axis = ctx.attrs.get("axis", 0) % rank_of(data)
-    safe = _safe(ctx, indices, dims_of(data)[axis])
+    safe = safe_indices(ctx, indices, dims_of(data)[axis])
     return op.scatter_elements(data, safe, updates, axis=axis, reduction=_reduction(ctx))
 
 
@@ -137,22 +137,16 @@ def max_unpool(
         sizes = zip(shape_of(data)[2:], kernel, strides, pads[:spatial], pads[spatial:], strict=True)
         shape = [*shape_of(data)[:2], *((n - 1) * s + k - p - q for n, k, s, p, q in sizes)]
     size = math.prod(shape)
-    safe = _safe(ctx, ctx.bb.emit(op.reshape(indices, (-1,))), size)
+    safe = safe_indices(ctx, ctx.bb.emit(op.reshape(indices, (-1,))), size)
     flat = op.scatter_elements(op.zeros((size,), dtype_of(data)), safe, op.reshape(data, (-1,)), axis=0)
     return op.reshape(flat, shape)
-
-
-@converter("RoiAlign")
-def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.Expr) -> relax.Expr:
-    """RoiAlign with the batch indices kept in range."""
-    return ctx.original(data, rois, _safe(ctx, batches, dims_of(data)[0], from_end=False))
 
 
 @converter("MaxRoiPool")
 def max_roi_pool(ctx: Context, data: relax.Expr, rois: relax.Expr) -> relax.Expr:
     """MaxRoiPool with the batch indices, the first number of each region, kept in range."""
     parts = ctx.bb.emit(op.split(rois, [1], axis=1))
-    batches = _safe(ctx, ctx.bb.emit(as_dtype(parts[0], "int64")), dims_of(data)[0], from_end=False)
+    batches = safe_indices(ctx, ctx.bb.emit(as_dtype(parts[0], "int64")), dims_of(data)[0], from_end=False)
     return ctx.original(data, ctx.bb.emit(op.concat([as_dtype(batches, dtype_of(rois)), parts[1]], axis=1)))
 
 
@@ -207,7 +201,8 @@ def _reduction(ctx: Context) -> str:
     return "update" if reduction == "none" else reduction
 
 
-def _safe(ctx: Context, indices: relax.Expr, size: Extent, *, from_end: bool = True) -> relax.Expr:
+def safe_indices(ctx: Context, indices: relax.Expr, size: Extent, *, from_end: bool = True) -> relax.Expr:
+    """Indices that are inside an axis of this size; those outside are an error of the run, where it can be one."""
     _require_elements(size, indices)
     indices = checked_places(ctx, indices, [size], from_end=from_end)
     if not isinstance(size, int):

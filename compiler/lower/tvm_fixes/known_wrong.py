@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import onnx
-from onnx import helper
 
 
 def known_wrong(node: onnx.NodeProto) -> str | None:
@@ -21,18 +19,5 @@ def known_wrong(node: onnx.NodeProto) -> str | None:
     return rule(node) if rule is not None else None
 
 
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
-
-
-def _roi_align(node: onnx.NodeProto) -> str | None:
-    if _attributes(node).get("mode", b"avg") == b"max":
-        return "RoiAlign with mode=max: the importer takes the maximum of different samples than ONNX"
-    return None
-
-
-_RULES: Mapping[str, Callable[[onnx.NodeProto], str | None]] = MappingProxyType(
-    {
-        "RoiAlign": _roi_align,
-    }
-)
+_RULES: Mapping[str, Callable[[onnx.NodeProto], str | None]] = MappingProxyType({})
+"""A rule for each operator with such a converter; none has one now."""
