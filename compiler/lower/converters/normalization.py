@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 
 import onnx
 from onnx import helper
@@ -68,27 +66,6 @@ def _layer_normalization(
     normal = op.multiply(centred, inverse)
     normal = op.multiply(normal if work == dtype_of(data) else op.astype(normal, dtype_of(data)), scale)
     return [normal if bias is None else op.add(normal, bias), mean, inverse][: max(1, ctx.outputs)]
-
-
-@converter("GroupNormalization")
-def _group_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr, bias: relax.Expr) -> relax.Expr:
-    """GroupNormalization; of sizes that TVM's operator does not take, as the normalisation of matrices' rows."""
-    if ctx.opset < 21:
-        raise NotImplementedError("the numbers of each group before version 21 are not supported")
-    if not ctx.is_symbolic_data(data):
-        return ctx.original(data, scale, bias)
-    dims, groups = dims_of(data), int(ctx.attrs["num_groups"])
-    channels = shape_of(scale)[0]
-    row = functools.reduce(operator.mul, dims[2:], channels // groups)
-    work = helper.tensor_dtype_to_np_dtype(ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT)).name
-    wide = ctx.bb.emit(as_dtype(op.reshape(data, (dims[0], groups, row)), work))
-    centred = ctx.bb.emit(op.subtract(wide, ctx.bb.emit(op.mean(wide, [2], True))))
-    variance = ctx.bb.emit(op.mean(ctx.bb.emit(op.multiply(centred, centred)), [2], True))
-    root = op.sqrt(op.add(variance, scalar(ctx.attrs.get("epsilon", 1e-5), work)))
-    normal = as_dtype(ctx.bb.emit(op.divide(centred, ctx.bb.emit(root))), dtype_of(data))
-    along = (1, channels, *(1 for _ in dims[2:]))
-    scale, bias = (ctx.bb.emit(op.reshape(v, along)) for v in (scale, bias))
-    return op.add(ctx.bb.emit(op.multiply(op.reshape(normal, dims), scale)), bias)
 
 
 @converter("LpNormalization")

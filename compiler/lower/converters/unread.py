@@ -9,7 +9,16 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from heterocc.compiler.lower.converters.registry import MICROSOFT, ML, PREPARED, REQUIRED, RESULTS, SIZES, Context
+from heterocc.compiler.lower.converters.registry import (
+    MICROSOFT,
+    ML,
+    PREPARED,
+    REQUIRED,
+    RESULTS,
+    SIZES,
+    Context,
+    own_converter,
+)
 from heterocc.runtime.execute.ort_session import onnxruntime_package
 
 _PARTS = frozenset({SIZES, PREPARED, REQUIRED})
@@ -31,15 +40,25 @@ _MAY_BE_UNREAD: Mapping[str, frozenset[str]] = {
         "ConvTranspose": f"{_WINDOWS} output_shape",
         "DeformConv": _WINDOWS,
         "DynamicQuantizeLSTM": "hidden_size",
+        "Bernoulli": "dtype",
         "EyeLike": "dtype",
+        "Flatten": "axis",
         "FusedConv": _WINDOWS,
         "GRU": "hidden_size",
         "LSTM": "hidden_size",
+        "MaxUnpool": "kernel_shape pads strides",
+        "Multinomial": "dtype",
         "QLinearConv": _WINDOWS,
         "RNN": "hidden_size",
+        "RandomNormal": "dtype shape",
+        "RandomNormalLike": "dtype",
+        "RandomUniform": "dtype shape",
+        "RandomUniformLike": "dtype",
         "Range": "stash_type",
         "Reshape": "allowzero",
         "Split": "num_outputs",
+        "Squeeze": "axes",
+        "Unsqueeze": "axes",
         # They have no meaning for the numbers in the result, or for inference.
         "Attention": "mask_filter_value qk_matmul_output_mode softmax_precision",
         "BatchNormalization": "momentum",
@@ -77,7 +96,8 @@ _REDUCTIONS = frozenset({"noop_with_empty_axes"})
 def require_read(ctx: Context) -> None:
     """Raise NotImplementedError for an attribute that was not read and has another value than the default."""
     node = ctx.node
-    if node.domain in _PARTS:
+    # Of the standard operators whose sizes a run computes, other converters read what the sizes follow from.
+    if node.domain in _PARTS or (node.domain == RESULTS and own_converter(MICROSOFT, node.op_type) is None):
         return
     known = _MAY_BE_UNREAD.get(node.op_type, frozenset())
     for attribute in node.attribute:
