@@ -16,7 +16,7 @@ def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.E
     """RoiAlign. TVM's operator shifts regions before it scales them, and leaves out the results of empty ones."""
     if dtype_of(data) != dtype_of(rois):
         raise NotImplementedError("regions of another type than the map")
-    batches = safe_indices(ctx, batches, dims_of(data)[0])
+    batches = safe_indices(ctx, batches, dims_of(data)[0], from_end=False)
     halves = ctx.text("coordinate_transformation_mode", "half_pixel" if ctx.opset >= 16 else "output_half_pixel")
     mode = ctx.text("mode", "avg")
     if mode not in ("avg", "max") or halves not in ("half_pixel", "output_half_pixel"):
