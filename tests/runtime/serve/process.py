@@ -20,6 +20,7 @@ from tests.runtime import standin
 from tests.runtime.standin import Model, Op, Part
 
 COMMAND = (sys.executable, "-m", "heterocc.compiler.cli", "serve")
+RUNTIME_COMMAND = (sys.executable, "-c", "from heterocc.runtime.cli.main import main; main()", "serve")
 SLOW_STEPS = 200
 SLOW_SHAPE = (1 << 17,)
 """A chain of so many partitions with such values takes about 12 ms."""

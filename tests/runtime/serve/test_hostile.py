@@ -29,7 +29,7 @@ from tests.runtime.serve.hostile import (
 from tests.runtime.serve.process import ServiceProcess
 
 MB = 1_000_000
-SIZE = 4 * MB
+SIZE = 3 * MB
 LONGEST = 0.5
 """Seconds; other programs that run on the machine count, too. benchmarks/serve_hostile.py measures it."""
 
@@ -192,7 +192,7 @@ DOCUMENTS = st.fixed_dictionaries(
         "parameters": PARAMETERS | VALUES,
     },
 )
-FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FUZZ

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from heterocc.runtime.serve.hosts import Hosts
 from tests.runtime.serve.hostile import write_models
-from tests.runtime.serve.process import ServiceProcess
+from tests.runtime.serve.process import COMMAND, RUNTIME_COMMAND, ServiceProcess
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST", "localhost.", ""])
@@ -49,8 +50,9 @@ def test_pages_of_other_sites_may_ask_and_change_nothing(site: str) -> None:
     assert hosts.refusal("localhost:8000", "null", "", True) is not None
 
 
-def test_a_rebound_name_reaches_nothing_of_a_service(tmp_path: Path) -> None:
-    with ServiceProcess(write_models(tmp_path / "models")) as service:
+@pytest.mark.parametrize("command", [COMMAND, RUNTIME_COMMAND], ids=["heterocc", "heterocc-run"])
+def test_a_rebound_name_reaches_nothing_of_a_service(tmp_path: Path, command: Sequence[str]) -> None:
+    with ServiceProcess(write_models(tmp_path / "models"), command=command) as service:
         for path in ("/v2", "/status", "/v2/repository/models/numbers/unload"):
             for headers, status in (({"Host": "evil.example"}, 403), ({"Host": "["}, 403), ({}, 200)):
                 data = b"" if path.endswith("unload") else None
