@@ -83,7 +83,7 @@ def _run(
     weights = {name: ort_value(contiguous(array)) for name, array in large.items()}
     try:
         proto = _typed(proto)
-        with_safe_quotients(proto.graph, {}, large)
+        with_safe_quotients(proto, {}, large)
         session = session_of(proto, weights)
         asked = {i.name for i in session.get_inputs()}
         arrays = {

@@ -7,30 +7,65 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+from onnx.numpy_helper import to_array
 
+from heterocc.compiler.importer.draft.draft import graphs_of
 from heterocc.passes.graph import Value
 
 _DTYPES = {"int32": TensorProto.INT32, "int64": TensorProto.INT64}
 
 
 def with_safe_quotients(
-    graph: onnx.GraphProto, values: Mapping[str, Value], constants: Mapping[str, np.ndarray[Any, Any]]
+    model: onnx.ModelProto, values: Mapping[str, Value], constants: Mapping[str, np.ndarray[Any, Any]]
 ) -> None:
-    """Change a graph so that a quotient by -1 is the negated dividend.
+    """Change a model so that a quotient by -1 is the negated dividend.
 
-    `values` and `constants` are what is known of its model beside its initializers. ONNX Runtime 1.32 divides with the
+    `values` and `constants` are what is known of it beside its initializers. ONNX Runtime 1.32 divides with the
     processor's instruction, which stops the process for a quotient that exceeds the dtype. It compares divisors with 0,
-    and its Mod knows -1. Divisions in bodies of control flow are left.
+    and its Mod knows -1.
     """
-    divisions = [n for n in graph.node if n.op_type == "Div" and not n.domain]
-    read = {name for n in divisions for name in n.input}
-    own = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.name in read and t.name not in constants}
-    known = {**own, **{name: constants[name] for name in read if name in constants}}
-    taken = {v for n in graph.node for v in (n.name, *n.input, *n.output)}
+    every = [(graph, [n for n in graph.node if _divides(n)]) for graph in graphs_of(model.graph)]
+    if not any(divisions for _, divisions in every):
+        return
+    read = {name for _, divisions in every for n in divisions for name in n.input}
+    known = {t.name: to_array(t) for g, _ in every for t in g.initializer if t.name in read and t.name not in constants}
+    known.update((name, constants[name]) for name in read if name in constants)
+    dtypes = {name: array.dtype.name for name, array in known.items()}
+    dtypes.update((name, value.dtype) for name, value in values.items())
+    if any(divisions for graph, divisions in every if graph is not model.graph):
+        dtypes.update(_inferred(model))
+    taken = {v for g, _ in every for n in g.node for v in (n.name, *n.input, *n.output)}
+    for graph, divisions in every:
+        if divisions:
+            _change(graph, dtypes, known, taken)
+
+
+def _divides(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Div" and not node.domain
+
+
+def _inferred(model: onnx.ModelProto) -> dict[str, str]:
+    """The dtypes of values in all graphs of a model, whose names differ."""
+    typed = onnx.shape_inference.infer_shapes(model)
+    found = {}
+    for graph in graphs_of(typed.graph):
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type in _DTYPES.values():
+                found[value.name] = next(d for d, e in _DTYPES.items() if e == value.type.tensor_type.elem_type)
+    return found
+
+
+def _change(
+    graph: onnx.GraphProto,
+    dtypes: Mapping[str, str],
+    known: Mapping[str, np.ndarray[Any, Any]],
+    taken: set[str],
+) -> None:
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        dtype = _dtype(node, values, known) if node.op_type == "Div" and not node.domain else ""
+        names = (*node.output, *node.input) if _divides(node) else ()
+        dtype = next((dtypes[name] for name in names if name in dtypes), "")
         divisors = known.get(node.input[1]) if dtype in _DTYPES else None
         if dtype not in _DTYPES or (divisors is not None and not (divisors == -1).any()):
             nodes.append(node)
@@ -39,13 +74,6 @@ def with_safe_quotients(
     if len(nodes) > len(graph.node):
         del graph.node[:]
         graph.node.extend(nodes)
-
-
-def _dtype(node: onnx.NodeProto, values: Mapping[str, Value], known: Mapping[str, np.ndarray[Any, Any]]) -> str:
-    """The dtype of a division, by its result or a constant operand; empty if neither is known."""
-    if node.output[0] in values:
-        return values[node.output[0]].dtype
-    return next((known[name].dtype.name for name in node.input if name in known), "")
 
 
 def _safe(graph: onnx.GraphProto, node: onnx.NodeProto, dtype: str, taken: set[str]) -> list[onnx.NodeProto]:

@@ -32,7 +32,7 @@ class OrtLowering:
     def lower(self, job: PartitionJob) -> LoweredPartition:
         """The partition as an ONNX model with its larger initializers external. Raises LoweringError (HC203)."""
         proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
-        with_safe_quotients(proto.graph, job.model.graph.values, job.model.weights)
+        with_safe_quotients(proto, job.model.graph.values, job.model.weights)
         copies = with_own_integers(proto)
         outside: dict[str, np.ndarray] = {}
         for tensor in proto.graph.initializer:

@@ -86,7 +86,19 @@ def check_constants():
         assert session.run({"x": np.array([1, 1])})["y"].tolist() == [1 - 2**63, 4]
 
 
+def check_body():
+    text = '''<ir_version: 9, opset_import: ["" : 18]> agraph (int64 trips, int64[n] x, int64[1] by) => (int64[n] y) {
+        y = Loop(trips, , x) <body = turn (int64 i, bool go, int64[n] a) => (bool on, int64[n] b) {
+            on = Identity(go) q = Div(a, by) b = Identity(q) }>
+    }'''
+    compile_model(onnx.parser.parse_model(text), FOLDER / "b.hcb", devices=sys.argv[1])
+    with load(FOLDER / "b.hcb") as session:
+        feed = {"trips": np.array(1), "x": np.array([-(2**63), 4]), "by": np.array([-1])}
+        assert session.run(feed)["y"].tolist() == [-(2**63), -4]
+
+
 check_constants()
+check_body()
 for number, dtype in enumerate(TYPES):
     check(dtype, "n" if number % 2 and sys.argv[1] != "OPENCL,CPU" else "5")
 """
