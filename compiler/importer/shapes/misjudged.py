@@ -10,13 +10,15 @@ from heterocc.compiler.importer.draft.draft import bodies
 from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.operators.windows import POOLS, transposed_shapes, window_shapes
 
+ShapeOf = Callable[[str], Shape]
+
 _RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {
     **dict.fromkeys(POOLS, window_shapes),
     "ConvTranspose": transposed_shapes,
 }
 
 
-def misjudged(nodes: Sequence[onnx.NodeProto], shapes: Mapping[str, Shape], opset: int) -> frozenset[str]:
+def misjudged(nodes: Sequence[onnx.NodeProto], shape_of: ShapeOf, opset: int) -> frozenset[str]:
     """The values whose shapes, as ONNX infers them, do not hold in a run of ONNX Runtime, and all that follow.
 
     Before operator set 22 ONNX counts a last window of pooling that begins behind the data, which no run has; with
@@ -25,20 +27,20 @@ def misjudged(nodes: Sequence[onnx.NodeProto], shapes: Mapping[str, Shape], opse
     """
     found: set[str] = set()
     for node in nodes:
-        if not found.isdisjoint(node.input) or _is_misjudged(node, shapes, found, opset):
+        if not found.isdisjoint(node.input) or _is_misjudged(node, shape_of, found, opset):
             found.update(node.output)
     return frozenset(found - {""})
 
 
-def _is_misjudged(node: onnx.NodeProto, shapes: Mapping[str, Shape], found: Collection[str], opset: int) -> bool:
+def _is_misjudged(node: onnx.NodeProto, shape_of: ShapeOf, found: Collection[str], opset: int) -> bool:
     inner = [n for body in bodies(node) for n in body.node]
     if inner:
-        return any(not set(found).isdisjoint(n.input) or _is_misjudged(n, shapes, found, opset) for n in inner)
+        return any(not set(found).isdisjoint(n.input) or _is_misjudged(n, shape_of, found, opset) for n in inner)
     rule = None if node.domain else _RULES.get(node.op_type)
     if rule is None:
         return False
-    given = Given(node, opset, [shapes.get(name) for name in node.input], [])
-    believed, right = shapes.get(node.output[0]), (rule(given) or [None])[0]
+    given = Given(node, opset, [shape_of(name) for name in node.input], [])
+    believed, right = shape_of(node.output[0]), (rule(given) or [None])[0]
     if believed is None or right is None:  # in a body, for example
         return any(given.attribute(name) for name in ("ceil_mode", "output_padding", "output_shape"))
     pairs = [(a, b) for a, b in zip(believed, right, strict=False) if a is not None and b is not None]

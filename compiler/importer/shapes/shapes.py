@@ -195,7 +195,7 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
         _merge_type(known[name], kind, dims)
     table = value_table(draft.graph, draft.weights)
     symbols = draft.symbols or Symbols(())
-    wrong = misjudged(draft.graph.node, {name: symbols.shape_of(v) for name, v in table.items()}, draft.opset)
+    wrong = misjudged(draft.graph.node, lambda name: symbols.shape_of(table.get(name)), draft.opset)
     if draft.symbols is None and not wrong and not any(node.domain == ML for node in draft.graph.node):
         return table
     forgotten = {name: replace(table[name], shape=None) for name in wrong if name in table}
