@@ -7,6 +7,7 @@ a request forever, and keeps headers and pipelined requests of any number.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import resource
 import socket
@@ -15,6 +16,9 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.runtime.serve.answers import text_of
+from heterocc.runtime.serve.errors import ReceiveError, RequestSizeError
 from heterocc.runtime.serve.options import RATE
 
 ABORT = "heterocc.abort"
@@ -154,7 +158,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) > _PIPELINED:
             self.transport.abort()
         elif self._quiet > _HEAD + _SLICE and not self.transport.is_closing():
-            self._refuse(431, "the headers have too many bytes")
+            self._refuse(431, RequestSizeError(f"the headers have more than {_HEAD} bytes"))
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
@@ -193,12 +197,12 @@ class Connection(HttpToolsProtocol):
         if left > 0:
             self._timer = self.loop.call_later(left, self._check)
         elif self._received and not (self.cycle is not None and self.cycle.response_started):
-            self._refuse(408, "the request was not received in time")
+            self._refuse(408, ReceiveError("the request was not received in time"))
         else:
             self.transport.abort()
 
-    def _refuse(self, status: int, text: str) -> None:
-        body = f'{{"error":"HC509: {text}"}}'.encode()
+    def _refuse(self, status: int, error: HeteroccError) -> None:
+        body = json.dumps({"error": text_of(error)}).encode()
         head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
         self.transport.close()
