@@ -124,6 +124,13 @@ class InputCheck:
             return np.from_dlpack(given)
         except (BufferError, RuntimeError, TypeError) as error:
             got = f"{type(given).__name__} ({error})"
+            if getattr(given, "requires_grad", False):
+                self._refuse("a tensor without a gradient", "", got, "give tensor.detach()")
+            if "bfloat16" in str(getattr(given, "dtype", "")):
+                hint = f"numpy has no bfloat16: give tensor.float().numpy() as {self.info.dtype}"
+                if self.info.dtype == "bfloat16":
+                    hint = "give tensor.float().numpy().astype(ml_dtypes.bfloat16)"
+                self._refuse("a tensor of a dtype that numpy has", "", got, hint)
             self._refuse("a tensor in host memory", "", got, "copy it to the CPU first")
 
     def _check_text_or_object(self, given: Any) -> Any:

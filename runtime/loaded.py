@@ -109,6 +109,12 @@ class Loaded:
     def run_list(self, names: Sequence[str] | None, feed: Feed) -> list[Any]:
         """The outputs with these names, in this order; None means all."""
         known = self._names
+        if isinstance(names, str):
+            raise FeedError(
+                f"the names of the outputs are a list, not the text '{names}'",
+                where=self._bundle.path,
+                hint=f"run(['{names}'], feed), or run(None, feed) for all",
+            )
         for name in names or ():
             if name not in known:
                 raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, known))

@@ -49,6 +49,10 @@ def open_source(source: Source) -> tuple[int, str]:
     )
 
 
+def _hint(error: OSError | ValueError) -> str:
+    return "give its user the permission to read it" if isinstance(error, PermissionError) else "check the path"
+
+
 def _open(shown: str) -> int:
     try:
         # Non-blocking, so that a pipe is refused instead of waited for.
@@ -56,7 +60,7 @@ def _open(shown: str) -> int:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise FileMissingError(
-            f"cannot open the bundle: {reason}", where=shown, hint=hint_for(error, "check the path")
+            f"cannot open the bundle: {reason}", where=shown, hint=hint_for(error, _hint(error))
         ) from None
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from heterocc.artifacts.errors import HeteroccError, command_form
-from heterocc.compiler.devices.names import known_devices, resolve_devices
+from heterocc.compiler.devices.names import SEE_DEVICES, known_devices, resolve_devices
 from heterocc.runtime.select.devices import inventory
 from heterocc.runtime.select.ranking import kind_text, label_of
 
@@ -53,7 +53,7 @@ def _alias(name: str) -> dict[str, Any]:
         return {"label": None, "device": None, "present": False, "why": error.message}
     kind = kind_text(chosen.unit, software=chosen.software)
     why = (
-        "; ".join(map(command_form, notes))
+        "; ".join(map(command_form, notes)).removesuffix(SEE_DEVICES)
         or f"{name} is the first {kind}: CUDA comes before Vulkan, Vulkan before OpenCL"
     )
     label = label_of(chosen.backend, chosen.index) if chosen.present else None

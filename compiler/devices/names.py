@@ -30,6 +30,9 @@ ORT_IS_LAST = (
 _ACCELERATORS: dict[str, Backend] = {"OPENCL": "opencl", "VULKAN": "vulkan", "CUDA": "cuda"}
 _LABELS = ("CPU", "GPU", "OPENCL", "VULKAN", "CUDA", "ORT", "AUTO")
 
+SEE_DEVICES = "; `heterocc devices` shows what is missing"
+"""The end of notes about a missing device, which the report of that command leaves out."""
+
 
 def host_device() -> TargetDevice:
     """The CPU of this machine."""
@@ -282,8 +285,7 @@ class _Resolver:
             found = sorted(software, key=lambda d: SOFTWARE_BACKENDS.index(d.backend))
             if index < len(found):
                 self.notes.append(
-                    f"{name.upper()} is a software device, {found[index].description}: no GPU was found; "
-                    "`heterocc devices` shows what is missing"
+                    f"{name.upper()} is a software device, {found[index].description}: no GPU was found{SEE_DEVICES}"
                 )
         if not found and index == 0:
             reason = self.here.why_missing("opencl")

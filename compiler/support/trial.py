@@ -24,10 +24,11 @@ from heterocc.compiler.lower.backend import Lowering, WholeTrial
 from heterocc.compiler.lower.reasons import reason_of
 from heterocc.compiler.support.cache import Answer, Answers, NoCache
 from heterocc.compiler.support.sized_speed import has_generated_code, is_expected_fast
+from heterocc.passes.cost import NOT_AS_FAST
 from heterocc.passes.graph import Node, Value
 from heterocc.runtime.select.ranking import GPU_BACKENDS
 
-Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering"]
+Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering", "speed"]
 LoweringFor = Callable[[TargetDevice], Lowering]
 KnownWrong = Callable[[onnx.NodeProto], str | None]
 
@@ -153,7 +154,7 @@ class Support:
         if device.backend == "cpu" and self.beside_last_resort and any(not v.is_static for _, v in touched):
             slower = self._slower(node, device)
             if slower is not None:
-                return Refusal("shape", slower)
+                return Refusal("speed", slower)
         for role, value in touched:
             nbytes = self._most_bytes(value)
             if device.max_buffer is not None and nbytes > device.max_buffer:
@@ -191,9 +192,9 @@ class Support:
         if self._is_fast is None:
             self._is_fast = is_expected_fast(self.model)
         if not self._is_fast:
-            return "code for the dynamic dimensions of this model is expected to be slower than ONNX Runtime"
+            return f"code for the dynamic dimensions of this model {NOT_AS_FAST}"
         if not has_generated_code(self.model, node):
-            return "code for its dynamic dimensions is expected to be slower than ONNX Runtime"
+            return f"code for its dynamic dimensions {NOT_AS_FAST}"
         return None
 
     def _most_bytes(self, value: Value) -> int:

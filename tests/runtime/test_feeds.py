@@ -120,3 +120,30 @@ def test_strings_are_checked_as_strings() -> None:
     assert check(np.array(["a", "b"], dtype=object)).shape == (2,)
     with pytest.raises(FeedError, match="array of strings"):
         check(np.zeros(2))
+
+
+class FakeTensor:
+    """A stand-in for a tensor of PyTorch that DLPack refuses."""
+
+    def __init__(self, dtype: str, *, requires_grad: bool = False) -> None:
+        self.dtype, self.requires_grad = dtype, requires_grad
+
+    def __dlpack__(self, **_: object) -> object:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "hint"),
+    [
+        (FakeTensor("torch.float32", requires_grad=True), "tensor.detach()"),
+        (FakeTensor("torch.bfloat16"), "tensor.float().numpy()"),
+        (FakeTensor("torch.float32"), "copy it to the CPU first"),
+    ],
+)
+def test_a_tensor_that_cannot_be_shared_gets_a_hint_for_its_kind(tensor: FakeTensor, hint: str) -> None:
+    with pytest.raises(FeedError) as caught:
+        InputCheck(TensorInfo("x", "float32", (2,)), "m.hcb")(tensor)
+    assert hint in str(caught.value.hint)

@@ -375,3 +375,10 @@ def test_damaged_code_is_always_found_by_load(bundle_of: Write) -> None:
 def test_an_unknown_way_to_verify_is_refused(bundle_of: Write) -> None:
     with pytest.raises(UsageError, match="verify must be"):
         load(bundle_of(standin.chain(1)), verify="never")  # type: ignore[arg-type]
+
+
+def test_a_text_in_place_of_a_list_of_outputs_is_named(bundle_of: Write) -> None:
+    with load(bundle_of(two_outputs())) as session:
+        with pytest.raises(FeedError, match="are a list, not the text 's'") as error:
+            session.run("s", feed_of_two_outputs())
+        assert "run(['s'], feed)" in str(error.value.hint)

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.estimates.work import MAX_GROWTH_BYTES
 from heterocc.compiler.importer.operators.functions import _called_by
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.reading import read
@@ -279,3 +280,23 @@ def test_a_model_with_too_many_inputs_and_outputs_is_refused(tmp_path: Path, mon
     made = model([node("Relu", f"x{i}", f"y{i}") for i in range(4)], *ends)
     with pytest.raises(InvalidGraphError, match="the model has 8 inputs and outputs, more than 7"):
         import_model(save(tmp_path, made))
+
+
+@pytest.mark.parametrize("kind", ["Concat", "Tile", "ConstantOfShape"])
+def test_a_small_model_does_not_make_large_constants(tmp_path: Path, kind: str) -> None:
+    """They are computed at run time: a model of 1 kB made a bundle of 134 MB."""
+    count = 2**24
+    nodes = {
+        "Concat": [node("Shape", "x", "s0"), *doubled("Concat", 24, axis=0), node("Identity", "s24", "y")],
+        "Tile": [node("Shape", "x", "s"), node("Tile", "s n", "y")],
+        "ConstantOfShape": [node("ConstantOfShape", "n", "c"), node("Identity", "c", "y")],
+    }[kind]
+    made = model(
+        nodes,
+        [value("x", [3])],
+        [value("y", None, I64 if kind != "ConstantOfShape" else TensorProto.FLOAT)],
+        {"n": np.array([count])},
+    )
+    found = import_model(save(tmp_path, made))
+    assert sum(array.nbytes for array in found.weights.values()) <= MAX_GROWTH_BYTES
+    assert found.graph.nodes

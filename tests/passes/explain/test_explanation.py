@@ -11,7 +11,7 @@ from heterocc.artifacts.errors import AffinityPatternError
 from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.passes.affinity import Affinity, Rule
 from heterocc.passes.base import policy_pipeline
-from heterocc.passes.cost import Link, Machine, PlacementDevice
+from heterocc.passes.cost import NOT_AS_FAST, Link, Machine, PlacementDevice
 from heterocc.passes.estimate import plan_seconds
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.record import read_record, write_record
@@ -101,13 +101,12 @@ def test_every_device_without_a_node_has_a_note_if_costs_decide() -> None:
     )
 
 
-def test_a_last_resort_that_gets_no_node_says_so() -> None:
+def test_a_last_resort_that_gets_no_node_has_no_note() -> None:
+    """It is in the default list, so that every compile would have one."""
     graph = chain_graph(2)
     times = {d: {n.name: 1e-6 for n in graph.nodes} for d in ("CPU", "ORT")}
     found = explained("merge", Machine((ORT, CPU), seconds=times), graph)
-    assert found.notes == (
-        "ORT gets none of the 2 nodes: it runs only what no other listed device can, and the others can run all",
-    )
+    assert found.notes == ()
     assert found.nodes[0].sentence == (
         "no other listed device can run it, except ORT, listed for what the others cannot run"
     )
@@ -195,3 +194,15 @@ def test_a_record_gives_the_same_explanation_again() -> None:
     for broken in ("[]", "{}", '{"format":2}', "", "[" * 100_000):
         with pytest.raises((ValueError, KeyError, TypeError, RecursionError)):
             read_record(broken)
+
+
+def test_a_device_is_not_said_to_lack_what_it_is_only_expected_to_run_slower() -> None:
+    graph = chain_graph(2)
+    times = {d: {n.name: 1e-6 for n in graph.nodes} for d in ("CPU", "ORT")}
+    reason = f"code for its dynamic dimensions {NOT_AS_FAST}"
+    machine = Machine((CPU, ORT), refusals={"CPU": {n.name: reason for n in graph.nodes}}, seconds=times)
+    found = explained("merge", machine, graph)
+    assert found.notes == (
+        "CPU gets none of the 2 nodes: ONNX Runtime is expected to be faster; `-d CPU` compiles those that it can run",
+    )
+    assert "cannot run" not in found.nodes[0].sentence
