@@ -15,7 +15,7 @@ from heterocc.passes.estimate import node_times
 from heterocc.passes.graph import Graph
 from heterocc.passes.native.calls import cheapest_turns
 from heterocc.passes.placement import overfull
-from heterocc.passes.schedule import fewest_turns
+from heterocc.passes.schedule import EXACT_WORK, grouped
 from heterocc.passes.sent import Sent
 from heterocc.passes.shapes import shape_nodes
 
@@ -97,13 +97,20 @@ class Problem:
         sources, readers = self.graph.edges
         return np.searchsorted(readers, np.arange(len(self.seconds) + 1)).astype(np.int64), sources
 
+    def planned(self, labels: Labels) -> float:
+        """As `total`, with the partitions of `turns`."""
+        return self.placed(labels) + math.fsum(self.overhead[labels[turn[0]]] for turn in self.turns(labels))
+
     def turns(self, labels: Labels) -> list[list[int]]:
         """Partitions in run order as lists of nodes, of least overhead."""
         key = labels.tobytes()
         if key not in self._last_turns:
             positive = self.overhead[self.overhead > 0]
             least = float(positive.min()) * 1e-9 if len(positive) else 1.0  # without any overhead, fewer are better
-            turns = fewest_turns(self.graph, labels, [float(o) or least for o in self.overhead])
+            weights = np.array([float(o) or least for o in self.overhead])
+            # The search with more work is the better one but for chance, if neither has a proof.
+            found = [cheapest_turns(self.edges, labels, weights, work) for work in (EXACT_WORK, SEARCH_WORK)]
+            turns = grouped(min(found, key=lambda entry: entry[1])[0])
             if len(self._last_turns) >= _MEMORISED:
                 self._last_turns.pop(next(iter(self._last_turns)))
             self._last_turns[key] = turns

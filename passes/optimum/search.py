@@ -75,6 +75,7 @@ def find(problem: Problem, start: Labels, work: float) -> Placement:
         if problem.overhead.any() and bound < cost * (1 - CLOSE) < np.inf:
             best = restarted(problem, start, best)
             cost = problem.total(best)
+    cost = problem.planned(best)
     return Placement(best, cost, cost if bound >= cost * (1 - CLOSE) else bound)
 
 
@@ -111,12 +112,9 @@ def _candidates(problem: Problem, start: Labels, best: Labels) -> Iterator[Label
     if len(start) > MOST_NODES_DESCENT:
         crossings = crossings[1::2]
     for crossing in crossings:
-        if problem.devices == 2:
-            found = swap(problem, start, 0, 1, crossing)
-        else:
-            found = labels_at(problem, crossing)
-            if len(start) <= MOST_NODES_DESCENT:
-                found = swap_all(problem, found, crossing)
+        found = _cheapest(problem, start, crossing)
+        if problem.devices > 2 and len(start) <= MOST_NODES_DESCENT:
+            found = swap_all(problem, found, crossing)
         yield found
         if not problem.fits(found):
             yield from least_within_memory(problem, start, crossing)
@@ -126,18 +124,23 @@ def _candidates(problem: Problem, start: Labels, best: Labels) -> Iterator[Label
         yield np.where(np.isinf(problem.seconds[:, device]), start, device)
 
 
+def _cheapest(problem: Problem, start: Labels, crossing: float) -> Labels:
+    """Labels of low cost with a price of transfers: of least cost with two devices, of messages with more."""
+    return swap(problem, start, 0, 1, crossing) if problem.devices == 2 else labels_at(problem, crossing)
+
+
 def least_within_memory(problem: Problem, start: Labels, crossing: float = 0.0) -> Iterable[Labels]:
     """Placements with a price on the memory of limited devices, found by bisection of the least price that fits."""
     low, high = 0.0, _first_price(problem)
     for _ in range(_DOUBLINGS):
-        found = swap_all(problem.priced(high), start, crossing)
+        found = _cheapest(problem.priced(high), start, crossing)
         if problem.fits(found):
             yield found
             break
         low, high = high, 4 * high
     for _ in range(_BISECTIONS):
         price = (low + high) / 2
-        found = swap_all(problem.priced(price), start, crossing)
+        found = _cheapest(problem.priced(price), start, crossing)
         if problem.fits(found):
             high = price
             yield found

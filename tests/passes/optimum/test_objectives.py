@@ -173,6 +173,16 @@ def test_larger_graphs_keep_pins_and_are_near_the_bound(devices: int, nodes: int
             assert plan.goal.value <= min(alone, 1.5 * plan.goal.bound)
 
 
+def test_the_value_of_a_plan_that_fits_is_its_time() -> None:
+    graph, machine = random_problem(5, 300, 4)
+    machine = dataclasses.replace(machine, default_link=Link(), links={p: k for p, k in machine.links.items() if k})
+    everything = sum(graph.values[v].nbytes for n in graph.nodes for v in n.outputs)
+    devices = tuple(dataclasses.replace(d, memory=int(everything * 0.4)) for d in machine.devices)
+    plan, goal = planned(graph, dataclasses.replace(machine, devices=devices), "memory")
+    assert not overfull(graph, plan.machine, plan.device_of)
+    assert close(goal.value, plan_seconds(plan) or 0.0) and goal.bound <= goal.value
+
+
 def packed(sizes: list[int], limit: int) -> tuple[Graph, Machine]:
     """A chain whose nodes read constants of so many bytes, on two devices with a limit each."""
     graph = chain_graph(len(sizes), 1)
