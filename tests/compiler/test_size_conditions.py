@@ -77,6 +77,12 @@ CASES: dict[str, tuple[str, Shapes, Shapes, str]] = {
         {"x": (2, 4), "z": (3, 4)},
         "Add .* to be 2 or 1, not 3",
     ),
+    "an expansion of neither one nor as many": (
+        "(float[n, k] x) => (float[2, n, 6] y) { s = Constant<value_ints=[2, 1, 6]>() y = Expand(x, s) }",
+        {"x": (3, 1)},
+        {"x": (3, 2)},
+        "Expand .* dimension 1 of 'input' to be 6 or 1, not 2",
+    ),
     "a bias of another length": (
         "(float[a, b] x, float[b, d] w, float[e] c) => (float[a, d] y) { y = Gemm(x, w, c) }",
         {"x": (3, 4), "w": (4, 5), "c": (5,)},

@@ -8,6 +8,7 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.quotients import quotient
+from heterocc.compiler.importer.symbols.requirements.elementwise import CHOOSING
 from heterocc.compiler.importer.symbols.requirements.requirement import Requirement
 from heterocc.compiler.importer.symbols.requirements.table import requirements_of
 from heterocc.compiler.importer.symbols.sizes import Size, product_of
@@ -22,7 +23,12 @@ def needed_equal(given: Given, result: tuple[Size | None, ...] | None) -> Iterat
 
 
 def broadcast_pairs(given: Given) -> Iterator[tuple[Size, Size]]:
-    """Pairs of sizes that are broadcast with each other, of which none is 1 for all sizes of the named dimensions."""
+    """Pairs of sizes that are broadcast with each other, of which none is 1 for all sizes of the named dimensions.
+
+    There are none for operators whose code takes both sizes.
+    """
+    if given.node.op_type in CHOOSING and not given.node.domain:
+        return
     yield from ((r.left, r.right) for r in _requirements(given, None) if r.relation == "broadcast")
 
 

@@ -39,9 +39,27 @@ def reshaped(bb: relax.BlockBuilder, data: relax.Expr, shape: Sequence[Extent]) 
 
 @converter("Expand")
 def _expand(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
-    if not ctx.is_symbolic(0):
+    if not ctx.is_symbolic(0) and not ctx.is_symbolic_data(data):
         return ctx.original(data, shape)
-    return op.broadcast_to(data, [as_int64(n) for n in ctx.result()])
+    wanted = ctx.result()
+    own = dims_of(data)
+    kept = wanted[len(wanted) - len(own) :]
+    chosen = [not (isinstance(a, int) and a == 1) and not same((a,), (b,)) for a, b in zip(own, kept, strict=True)]
+    if not any(chosen):
+        return op.broadcast_to(data, [as_int64(n) for n in wanted])
+
+    def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            places = []
+            for place, size, open_ in zip(i[len(wanted) - len(own) :], sizes, chosen, strict=True):
+                place, zero = place.astype("int64"), as_int64(0)
+                known = zero if isinstance(size, tirx.IntImm) and int(size) == 1 else place
+                places.append(tirx.Select(tirx.EQ(size, as_int64(1)), zero, place) if open_ else known)
+            return tensors[0](*places)
+
+        return te.compute(shape, at, name="expand")
+
+    return emit_sized(ctx.bb, compute, [data], own, wanted, dtype_of(data), "expand")
 
 
 @converter("ConstantOfShape")

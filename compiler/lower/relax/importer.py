@@ -19,6 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.artifacts.foreign import pass_foreign
+from heterocc.compiler.importer.symbols.requirements.elementwise import CHOOSING
 from heterocc.compiler.importer.symbols.requirements.of_model import requirements_at
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
@@ -305,7 +306,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
                     f"{node.op_type} needs {needed.what} to fit {needed.right.text}, and it is {needed.left.text}",
                     where=self._where(node),
                 )
-            if needed.relation == "broadcast":
+            if needed.relation == "broadcast" and node.op_type not in CHOOSING:
                 raise LoweringError(
                     f"{node.op_type} broadcasts sizes of which only a run knows whether they are 1: {needed.what}",
                     where=self._where(node),

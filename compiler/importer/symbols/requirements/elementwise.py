@@ -15,6 +15,10 @@ BROADCASTING = frozenset(
 """Operators whose inputs are all broadcast with each other."""
 
 
+CHOOSING = frozenset(["Expand"])
+"""Operators whose code looks at the run which sizes are 1, if those of the result are known."""
+
+
 def broadcast(needs: Needs) -> None:
     """The sizes of each dimension are equal, or 1."""
     inputs = [(place, needs.shape(place)) for place in range(len(needs.given.shapes))]
