@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.fresh_process import fresh
 
 SCRIPT = """
 import os, sys
@@ -66,3 +69,24 @@ print(len(loaded) > 150, callable(dlight.base.transform._apply_rules))
 def test_every_module_of_tvm_is_an_attribute_of_its_package_in_any_order_of_imports() -> None:
     done = subprocess.run([sys.executable, "-c", ANY_ORDER], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "True True"], done.stderr
+
+
+SORTS = """
+from heterocc.compiler import compile_model
+from tests.compiler.onnx_build import I64, model, node, value
+import numpy as np
+sums = model([node("CumSum", "x axis", "y")], [value("x", [3, 4]), value("axis", [], 6)], [value("y")])
+best = model([node("TopK", "x k", "y places")], [value("x", ["n", 4])], [value("y")], {"k": np.array([2])}, opset=13)
+for proto in (sums, best):
+    for devices in ("OPENCL,CPU", "CPU"):
+        print(*sorted(set(compile_model(proto, "m.hcb", devices=devices).plan.device_of.values())))
+"""
+
+
+@pytest.mark.opencl
+def test_running_sums_and_sorts_compile_beside_a_gpu_and_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = fresh(SORTS, HETEROCC_CACHE="off").splitlines()
+    assert len(found) == 4 and all(line.split()[0] == "CPU" for line in found)
