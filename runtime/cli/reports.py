@@ -102,6 +102,14 @@ def spec_text(spec: TensorSpec) -> str:
 
 _MOST_CLASSES = 20
 
+_NOT_CHECKED = "no result of this bundle was compared with ONNX Runtime when it was compiled"
+
+
+def _any_checked(manifest: Manifest) -> bool:
+    """Whether a partition was checked, or there is none."""
+    parts = [part for variant in manifest.variants for part in variant.partitions]
+    return not parts or any(part.checked for part in parts)
+
 
 def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) -> None:
     """Print the contents of a bundle."""
@@ -125,6 +133,8 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
     goldens = manifest.all_goldens
     more = f", for {len(goldens)} shapes of inputs" if len(goldens) > 1 else ""
     print_plain(f"golden    {f'seed {goldens[0].seed}{more}' if goldens else 'none'}")
+    if not _any_checked(manifest):
+        print_plain(f"warning   {_NOT_CHECKED}")
     for variant in manifest.variants:
         print_plain("")
         _print_variant(manifest, variant, kernels=kernels)
@@ -215,6 +225,7 @@ def check_bundle(
             "intact": damage is None,
             "damage": None if damage is None else damage.to_json(),
             "warning": bundle.manifest.faults_warning(),
+            "checked": _any_checked(bundle.manifest),
             "variants": variants,
             "order": order,
             "runs": damage is None and bool(order),
@@ -229,6 +240,8 @@ def print_check(report: Mapping[str, Any]) -> None:
         print_line(f"damaged: {report['damage']['message']}")
     if report["warning"] is not None:
         print_plain(f"warning: {report['warning']}")
+    if not report["checked"]:
+        print_plain(f"warning: {_NOT_CHECKED}")
     for variant in report["variants"]:
         cpus = f" ({', '.join(variant['cpus'])})" if "cpus" in variant else ""
         cpus += f" for {variant['shapes']}" if "shapes" in variant else ""

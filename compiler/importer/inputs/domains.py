@@ -99,24 +99,38 @@ _FORWARDS = frozenset(
 )
 """Operators that do not change integers."""
 
+_TAKES = frozenset({"Gather", "GatherElements", "GatherND", "Split", "Tile"})
+"""Operators that do not change the integers of their first input."""
+
 _INDEX_INPUT = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0}
 _AXES = frozenset({("Slice", 3), ("Pad", 3), ("Squeeze", 1), ("Unsqueeze", 1)})
 """Inputs (operator, index) that are lists of axes."""
 _EMBEDDED = {0: 2, 1: 4}
 """The indices of EmbedLayerNormalization, each with the input that it indexes."""
+_FIRST = (0, 1)
+"""The indices that are valid in a dimension of unknown size."""
 _LENGTHS = {"LSTM": 4, "GRU": 4, "RNN": 4, "ReverseSequence": 1}
 
 
 class Domains:
-    """The domains of a model's inputs. `constants` are the initializers that are not in the proto."""
+    """The domains of a model's inputs. `constants` are the initializers that are not in the proto.
 
-    def __init__(self, proto: onnx.ModelProto, constants: Mapping[str, Array]) -> None:
+    `given` are the inputs with the shapes that are to be drawn. They also tell the sizes of named dimensions.
+    """
+
+    def __init__(
+        self, proto: onnx.ModelProto, constants: Mapping[str, Array], given: Mapping[str, Value] | None = None
+    ) -> None:
+        sizes = _named_sizes(proto, given or {})
         self._constants = constants
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         self._shapes: dict[str, tuple[int | None, ...]] = {name: array.shape for name, array in constants.items()}
         for info in (*proto.graph.value_info, *proto.graph.input):
             dims = info.type.tensor_type.shape.dim
-            self._shapes[info.name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
+            self._shapes[info.name] = tuple(
+                d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param) for d in dims
+            )
+        self._shapes.update((name, v.numbers) for name, v in (given or {}).items() if v.numbers is not None)
         self._inline = {
             node.output[0]: numpy_helper.to_array(a.t)
             for node in proto.graph.node
@@ -251,6 +265,7 @@ class Domains:
         if exact is not None:
             return exact
         bounds: list[Integers] = []
+        unsure: list[Integers] = []  # of dimensions whose size is not known
         compared: list[int] = []
         seen: set[str] = set()
         todo = [(value.name, 0)]
@@ -262,7 +277,7 @@ class Domains:
             for node in self._readers.get(name, ()):
                 place = list(node.input).index(name)
                 number = self._scalar(node.input[1 - place]) if node.op_type in ("Add", "Sub") else None
-                if node.op_type in _FORWARDS:
+                if node.op_type in _FORWARDS or (node.op_type in _TAKES and place == 0):
                     todo.extend((output, shift) for output in node.output)
                 elif number is not None and number == int(number) and (node.op_type == "Add" or place == 0):
                     moved = int(number) if node.op_type == "Add" else -int(number)
@@ -274,7 +289,10 @@ class Domains:
                 elif (found := self._bound(node, place)) is not None:
                     low, high = max(0, found[0] - shift), found[1] - shift
                     if low < high:
-                        bounds.append(Integers(low, high, f"{node.op_type} '{node.name}' reads it"))
+                        (unsure if found is _FIRST else bounds).append(
+                            Integers(low, high, f"{node.op_type} '{node.name}' reads it")
+                        )
+        bounds = bounds or unsure
         if bounds:
             least = min(bounds, key=lambda b: b.high)
             return Integers(min(max(b.low for b in bounds), least.high - 1), least.high, least.reason)
@@ -302,13 +320,12 @@ class Domains:
             return (0, max(1, int(depth))) if depth is not None else None
         shape = self._shapes.get(node.input[0])
         if not shape:
-            return None
+            return _FIRST
         if node.op_type in ("GatherND", "ScatterND"):
-            known = [d for d in shape if d]
-            return (0, min(known)) if known else None
+            return (0, min(d or 1 for d in shape))
         axis = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "axis"), 0)
-        size = shape[axis]
-        return (0, size) if size else None
+        size = shape[axis] if -len(shape) <= axis < len(shape) else None
+        return (0, size) if size else _FIRST
 
     # ---- constants ------------------------------------------------------------------------------------------------
 
@@ -323,6 +340,17 @@ class Domains:
             return None
         number = float(array.ravel()[0])
         return number if np.isfinite(number) else None
+
+
+def _named_sizes(proto: onnx.ModelProto, given: Mapping[str, Value]) -> dict[str, int]:
+    """The sizes of the named dimensions of inputs that have these shapes."""
+    sizes: dict[str, int] = {}
+    for info in proto.graph.input:
+        shape = given[info.name].numbers if info.name in given else None
+        dims = info.type.tensor_type.shape.dim
+        if shape is not None and len(shape) == len(dims):
+            sizes.update((d.dim_param, size) for d, size in zip(dims, shape, strict=True) if d.dim_param)
+    return sizes
 
 
 def draw(domain: Domain, shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:

@@ -45,7 +45,7 @@ def draw_inputs(
 
     Raises InputError for an input whose type cannot be drawn (string, map, sequence of tensors of unknown rank).
     """
-    domains = Domains(proto, constants)
+    domains = Domains(proto, constants, inputs)
     names = sources or {}
     held = {info.name: elements_of(info.type) for info in proto.graph.input}
     return {

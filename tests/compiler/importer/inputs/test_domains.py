@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
+from heterocc.compiler.importer.pipeline import import_model
 from heterocc.passes.graph import Value
 from heterocc.runtime import load
 from heterocc.runtime.files.inputs import read_inputs
@@ -110,3 +111,40 @@ def test_another_seed_of_a_run_draws_from_what_the_model_is_known_to_accept(tmp_
         feeds = [read_inputs(tmp_path / "m.hcb", session, (), seed)["x"] for seed in (0, 3)]
         assert np.isfinite(session.run({"x": feeds[1]})["y"]).all()
     assert not np.array_equal(*feeds)
+
+
+def test_indices_of_a_graph_network_are_below_the_number_of_its_nodes(tmp_path: Path) -> None:
+    """`edges` [2, E] has the sources and targets of messages between the rows of `x`; nothing was checked before."""
+    nodes = [
+        helper.make_node("Gather", ["edges", "first"], ["source"], axis=0),
+        helper.make_node("Gather", ["edges", "second"], ["target"], axis=0),
+        helper.make_node("Cast", ["source"], ["s"], to=TensorProto.INT64),
+        helper.make_node("Gather", ["x", "s"], ["message"], axis=0),
+        helper.make_node("Unsqueeze", ["target", "one"], ["column"]),
+        helper.make_node("Mul", ["x", "zero"], ["empty"]),
+        helper.make_node("Expand", ["column", "like"], ["t"]),
+        helper.make_node("ScatterElements", ["empty", "t", "message"], ["y"], axis=0, reduction="add"),
+    ]
+    constants = {
+        "first": np.array(0),
+        "second": np.array(1),
+        "one": np.array([1]),
+        "zero": np.zeros(1, np.float32),
+        "like": np.array([1, 4]),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["nodes", 4]),
+            helper.make_tensor_value_info("edges", TensorProto.INT64, [2, "edges"]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["nodes", 4])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    values = {"x": Value("x", "float32", (3, 4)), "edges": Value("edges", "int64", (2, 500))}
+    feed = draw_inputs(proto, values, constants, 0)
+    assert set(np.unique(feed["edges"])) == {0, 1, 2}
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert import_model(tmp_path / "m.onnx", keep_dims=True).samples
