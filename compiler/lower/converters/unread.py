@@ -139,14 +139,17 @@ def _defaults(domain: str, op_type: str, opset: int) -> dict[str, Any]:
 
 @cache
 def _microsoft() -> dict[str, dict[str, Any]]:
-    """The defaults of the operators that ONNX Runtime adds, by operator and attribute."""
+    """The defaults of the operators that ONNX Runtime adds, by operator and attribute.
+
+    Integers without one in the schema are 0, as the operators' descriptions say.
+    """
     state = onnxruntime_package().capi.onnxruntime_pybind11_state
-    return {
-        schema.name: {
-            name: helper.get_attribute_value(onnx.AttributeProto.FromString(attribute._default_value))
-            for name, attribute in schema.attributes.items()
-            if attribute._default_value
-        }
-        for schema in state.get_all_operator_schema()
-        if schema.domain == MICROSOFT
-    }
+    found: dict[str, dict[str, Any]] = {}
+    for schema in state.get_all_operator_schema():
+        known = found.setdefault(schema.name, {}) if schema.domain == MICROSOFT else {}
+        for name, attribute in schema.attributes.items():
+            if attribute._default_value:
+                known[name] = helper.get_attribute_value(onnx.AttributeProto.FromString(attribute._default_value))
+            elif attribute.type.name == "INT" and not attribute.required:
+                known[name] = 0
+    return found

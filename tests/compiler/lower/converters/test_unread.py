@@ -102,6 +102,13 @@ def test_converters_of_parts_need_not_read_all_attributes() -> None:
         require_read(context(RESULTS, "GroupQueryAttention", helper.make_attribute("sliding_window_cache", 1)))
 
 
+def test_integers_of_onnx_runtimes_operators_are_zero_by_default() -> None:
+    assert default_of(MICROSOFT, "GroupQueryAttention", "do_rotary", _OPSET) == 0
+    assert default_of(MICROSOFT, "GroupQueryAttention", "causal", _OPSET) == 1
+    assert default_of(MICROSOFT, "GroupQueryAttention", "k_quant_type", _OPSET) == b"NONE"
+    assert default_of(MICROSOFT, "MatMulNBits", "K", _OPSET) is None
+
+
 def test_an_attribute_that_no_schema_has_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="the attribute news=1 is not supported"):
         require_read(context("", "Relu", helper.make_attribute("news", 1)))
