@@ -166,6 +166,11 @@ REFERENCES = {
     "golden input": (put("golden", "inputs", to={}), "golden inputs differ"),
     "golden output": (put("golden", "outputs", "z", to="golden/in0.npy"), "golden outputs differ"),
     "golden member": (put("golden", "inputs", "x", to="golden/none.npy"), "golden member 'golden/none.npy'"),
+    "default of no input": (
+        put("model", "defaults", to={"z": "golden/in0.npy"}),
+        "the default of 'z' is not for an input of the model",
+    ),
+    "default member": (put("model", "defaults", to={"x": "golden/none.npy"}), "default member 'golden/none.npy'"),
     "golden tolerance": (put("golden", "rtol", to=-1.0), "malformed at"),
     "wrong type": (put("model", to=[]), "malformed at 'model'"),
     "number for text": (put("model", "name", to=1), "malformed at 'model.name'"),

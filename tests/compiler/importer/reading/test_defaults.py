@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,13 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
-from heterocc.artifacts.errors import FeedError
+from heterocc.artifacts.errors import BundleError, FeedError
 from heterocc.compiler import compile_model
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.reading import defaults
 from heterocc.runtime import load
+from tests.artifacts.bundle_forge import contents, pack, rehash, with_manifest
 from tests.compiler.onnx_build import branch, model, node, noise, value
 from tests.reference import reference_session
 
@@ -107,3 +109,15 @@ def test_the_one_of_several_that_is_listed_is_meant_though_it_determines_a_shape
         for feed in ({"x": X}, {"x": X, "k": np.array([5])}):
             (right,) = reference_session(proto).run(None, feed)
             np.testing.assert_allclose(session.run(feed)["y"], right, rtol=1e-5)
+
+
+def test_a_default_of_another_shape_than_the_input_is_an_error_of_the_bundle(tmp_path: Path) -> None:
+    proto = listing(model(GEMM, [value("x", [4, 8])], [value("y")], WEIGHTS, ir_version=8), "w")
+    compile_model(proto, tmp_path / "m.hcb", devices="CPU")
+    members = contents(tmp_path / "m.hcb")
+    manifest = json.loads(members["manifest.json"])
+    manifest["model"]["defaults"] = {"w": manifest["golden"]["inputs"]["x"]}
+    rehash(manifest, members)
+    pack(tmp_path / "wrong.hcb", with_manifest(members, json.dumps(manifest).encode()))
+    with pytest.raises(BundleError, match="the default of input 'w' must have shape"):
+        load(tmp_path / "wrong.hcb")
