@@ -40,6 +40,7 @@ POOL = "(float[b, 1, h, w] x, float[n, 5] r) => (float[n, 1, 2, 2] y) { y = MaxR
 POOLED: Feed = {"x": MAP, "r": np.array([[1, 0, 0, 4, 4], [0, 1, 1, 3, 3]], np.float32)}
 RESIZE = '(float[b, 1, h, w] x, float[4] s) => (float[b, 1, i, j] y) { y = Resize<mode="nearest">(x, , s) }'
 RESIZED: Feed = {"x": MAP, "s": np.float32([1, 1, 2, 2])}
+TOTALS = "(float[n] x, int64 a) => (float[n] y) { y = CumSum(x, a) }"
 EXTREME = "(float[a, b] x) => (int64[c, b] y) { y = ArgMax<axis=0>(x) }"
 WHOLE = "(float[a, 3, h, w] x) => (float[a, 3, 1, 1] y) { y = GlobalMaxPool(x) }"
 
@@ -56,6 +57,7 @@ CASES: dict[str, tuple[str, int, Feed, Feed, str]] = {
     "no least score": (SELECT, 17, SELECTED, {"m": np.zeros(0, np.float32)}, r"input 'm' must have shape \[1\]"),
     "a scale of nothing": (RESIZE, 17, RESIZED, {"s": np.float32([1, 1, 0, 2])}, "a scale is not more than 0"),
     "a scale that is not a number": (RESIZE, 17, RESIZED, {"s": np.float32([1, 1, np.nan, 2])}, "a s[ci]"),
+    "an axis that is not there": (TOTALS, 17, {"x": MAP[0, 0, 0], "a": np.array(-1)}, {"a": np.array(1)}, "CumSum"),
     "the greatest of nothing": (EXTREME, 17, {"x": MAP[0, 0]}, {"x": np.zeros((0, 6), np.float32)}, "dimension 'a'"),
     "a map of nothing": (WHOLE, 17, {"x": np.tile(MAP, (1, 3, 1, 1))}, {"x": MAP[:, [0] * 3, :0]}, "dimension 'h'"),
 }

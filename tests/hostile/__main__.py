@@ -6,7 +6,8 @@ Small models of every operator, whose sizes are symbolic, get requests that do n
 exchanged, and values out of range. Inputs, and tensors of a run, end at pages without access, and new memory is filled,
 so that a read outside of an array ends the process or changes the result. heterocc and ONNX Runtime run in processes of
 their own. `--operator` searches only some operators, `--part 2/4` a part of the models; `--seed` gives other requests.
-`--save FOLDER --name MODEL --number 12` writes a model and a request, as a report names them, to files.
+`--save FOLDER --name MODEL --number 12` writes a model and a request, as a report names them, to files, and `--again
+FILE` runs the requests again that were defects in an earlier search's file.
 The file is written after each model, and a search continues where its file ends. The status is 1 if there are defects
 that `known.py` does not name.
 """
@@ -18,6 +19,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,16 +48,20 @@ def main(arguments: list[str] | None = None) -> int:
     option("--seed", type=int, default=0)
     option("--seconds", type=float, default=float("inf"), help="end after so many")
     option("--output", type=Path, help="the file to write, and to continue")
+    option("--again", type=Path, help="only the defects of this file")
     option("--save", type=Path, help="only write model.onnx and request.npz to this folder")
     option("--name", help="the model to save")
     option("--number", type=int, default=0, help="the request to save")
     asked = parser.parse_args(arguments)
     if asked.save is not None:
         return save(asked.save, asked.name, asked.number, asked.seed)
-    models = hostile_models(asked.models, asked.operator, asked.naming or NAMINGS)
+    if asked.again is not None:
+        models, numbers = defective(asked.again)
+    else:
+        models = hostile_models(asked.models, asked.operator, asked.naming or NAMINGS)
+        numbers = dict.fromkeys((m.name for m in models), range(max(1, -(-asked.requests // max(1, len(models))))))
     if not models:
-        parser.error("no model is of these operators")
-    share = max(1, -(-asked.requests // len(models)))
+        parser.error("there is no such model")
     number, parts = map(int, asked.part.split("/"))
     models = models[number - 1 :: parts]
     totals, done = _continued(asked.output)
@@ -66,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
                 break
             if model.name in done:
                 continue
-            search_model(search, model, share, totals)
+            search_model(search, model, numbers[model.name], totals)
             done.append(model.name)
             if asked.output is not None:
                 text = json.dumps(
@@ -77,6 +83,18 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{index}/{len(models)} models: {_counts(totals.verdicts)}", flush=True)
     print(table(totals))
     return 1 if any(f.verdict in DEFECTS and not explained(f) for f in totals.findings) else 0
+
+
+def defective(path: Path) -> tuple[list[HostileModel], Mapping[str, Sequence[int]]]:
+    """The models of a file that had defects, and the numbers of their requests."""
+    numbers: dict[str, list[int]] = {}
+    operators = set()
+    for finding in json.loads(path.read_text(encoding="utf-8"))["findings"]:
+        if finding["verdict"] in DEFECTS:
+            numbers.setdefault(finding["model"], []).append(max(0, finding["number"]))
+            operators.add(finding["operator"])
+    found = [m for operator in sorted(operators) for base in bases()[operator] for m in namings(base)]
+    return [m for m in found if m.name in numbers], numbers
 
 
 def save(folder: Path, name: str, number: int, seed: int) -> int:
@@ -90,11 +108,11 @@ def save(folder: Path, name: str, number: int, seed: int) -> int:
     return 0
 
 
-def search_model(search: Search, model: HostileModel, share: int, totals: Totals) -> None:
-    """All requests of one model."""
+def search_model(search: Search, model: HostileModel, numbers: Sequence[int], totals: Totals) -> None:
+    """These requests of one model."""
     totals.models += 1
     seen: Counter[str] = Counter()
-    for finding, code in search.run(model, range(share)):
+    for finding, code in search.run(model, numbers):
         totals.add(finding, code)
         if finding.verdict in ("crash", "timeout"):
             seen[finding.verdict] += 1

@@ -13,6 +13,7 @@ NOT_SEARCHED: Mapping[str, str] = {
     "Optional": "its result is not a tensor; OptionalGetElement and OptionalHasElement are searched",
     "RandomNormal": "has no inputs",
     "RandomUniform": "has no inputs",
+    "Sizes": "a check that the import writes, which no model has",
 }
 """Operators that have a converter and no model, with the reason."""
 
@@ -35,13 +36,29 @@ ON_PURPOSE: tuple[Known, ...] = (
     Known("Loop", "timeout", "", "a million turns, each of which maps guard pages"),
     Known("Scan", "timeout", "", "tens of thousands of turns, each of which maps guard pages"),
     Known("ConvInteger", "we accept", "conv_integer.cc", "ONNX Runtime refuses the valid request, too"),
+    Known("LinearAttention", "we accept", "running Add node", "a state for one item is broadcast, as Add does"),
     Known("ReduceMin", "we accept", "empty set with bool type", "ONNX defines the result"),
     Known("ReduceMax", "we accept", "empty set with bool type", "ONNX defines the result"),
+    *(
+        Known(f"{name}Window", "we accept", "", "ONNX defines the window by a Range, which has no elements then")
+        for name in ("Blackman", "Hamming", "Hann")
+    ),
     Known("Resize", "we accept", "'Cubic' mode only supports", "ONNX has cubic interpolation along all axes"),
 )
 """Answers that are right, or as good as an error."""
 
-NOT_MENDED: tuple[Known, ...] = ()
+NOT_MENDED: tuple[Known, ...] = (
+    Known("LayerNormalization", "we accept", "Scale and (optional) bias", "a scale of other sizes is broadcast"),
+    Known("LinearAttention", "timeout", "", "compiles for minutes if equal sizes share a name"),
+    Known("QLinearMatMul", "different", "", "a product along an axis without elements"),
+    Known(
+        "Reshape", "we accept", "reshape_helper.h", "data [n, 3, 4] and the constant shape [3, 4, 0]: any n is taken"
+    ),
+    Known("STFT", "we accept", "", "the length of a frame is negative, or more than the signal has"),
+    Known("DFT", "we accept", "DFT axis must refer", "the axis is that of real and imaginary parts"),
+    Known("CenterCropPad", "different", "", "a wanted size is the least integer"),
+    Known("TopK", "we accept", "k tensor", "k has several elements"),
+)
 """Defects. Each names what is wrong; there is no other place where the search leaves one out."""
 
 

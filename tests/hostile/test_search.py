@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -14,8 +15,8 @@ import pytest
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters import registry
-from tests.hostile.__main__ import search_model
-from tests.hostile.cases import HostileModel, bases, hostile_models
+from tests.hostile.__main__ import defective, search_model
+from tests.hostile.cases import HostileModel, bases, hostile_models, namings
 from tests.hostile.known import NOT_SEARCHED, explained
 from tests.hostile.requests import Valid, request
 from tests.hostile.search import DEFECTS, Search, Totals, judge
@@ -103,6 +104,16 @@ def test_verdicts() -> None:
     assert judge(model, asked, Answer("timeout"), Answer("timeout"))[0] == "both took long"
 
 
+def test_the_defects_of_an_earlier_search_are_run_again(tmp_path: Path) -> None:
+    (model, other, *_) = namings(bases()["Gather"][0])
+    found = [(model.name, 3, "crash"), (model.name, -1, "timeout"), (other.name, 4, "we refuse")]
+    findings = [{"model": m, "operator": "Gather", "number": n, "verdict": v} for m, n, v in found]
+    (tmp_path / "found.json").write_text(json.dumps({"findings": findings}), encoding="utf-8")
+    models, numbers = defective(tmp_path / "found.json")
+    assert [m.name for m in models] == [model.name]
+    assert numbers == {model.name: [3, 0]}
+
+
 SHARE = ("Conv", "Gather", "MaxRoiPool", "Pad", "ReverseSequence", "ScatterElements")
 """Operators of `make test`: each kind of request matters to one of them."""
 
@@ -123,6 +134,6 @@ def searched(operators: tuple[str, ...], share: int) -> Totals:
     totals = Totals()
     with Search("CPU", 0) as search:
         for model in hostile_models(1, operators, ["apart", "weights"]):
-            search_model(search, model, share, totals)
+            search_model(search, model, range(share), totals)
     assert [f for f in totals.findings if f.verdict in DEFECTS and not explained(f)] == []
     return totals

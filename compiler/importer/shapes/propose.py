@@ -93,7 +93,8 @@ def _filled(
     """
     symbols: dict[str, int] = {}
     found: Shapes = {}
-    for info in dynamic:
+    # Kernels first, so that a name that an image has, too, gets the small size.
+    for info in sorted(dynamic, key=lambda info: info.name not in kernels):
         value = value_of(info)
         if value.shape is None:
             found[info.name] = list(_UNKNOWN_RANK[0])
