@@ -13,8 +13,8 @@ from heterocc.artifacts.files.reading import refuse_input
 def require_writable(target: Path, *, folder: bool = False) -> None:
     """Raise OutputFileError (HC111) if a path cannot be written, before any work is done.
 
-    `folder` means that the path is a directory. Missing directories are allowed: `make_folder` creates them before the
-    first write.
+    `folder` means that the path is a directory, which `make_folder` creates before the first write if it is missing.
+    That of a file must exist, as a mistyped one would be created.
     """
     shown = str(target)
     if shown == "-":
@@ -31,6 +31,8 @@ def require_writable(target: Path, *, folder: bool = False) -> None:
                 kind = "a directory" if target.is_dir() else "not a regular file"
                 raise OutputFileError(f"the output is {kind}", where=shown, hint="name a file")
         parent = target if folder and target.is_dir() else Path(os.path.realpath(target)).parent
+        if not folder and not os.path.lexists(parent):
+            raise OutputFileError(f"there is no folder '{parent}'", where=shown, hint="create it, or check the path")
         while not os.path.lexists(parent) and parent != parent.parent:
             parent = parent.parent
         if not parent.is_dir():

@@ -1,4 +1,4 @@
-"""Output files of commands: never over an input, with missing directories created, each under its own name."""
+"""Output files of commands: never over an input, never in a mistyped folder, each under its own name."""
 
 import json
 import os
@@ -159,14 +159,23 @@ def test_a_run_overwrites_neither_the_bundle_nor_its_inputs(bundle: Path, tmp_pa
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_missing_directories_of_outputs_are_made(bundle: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_missing_above_an_output_is_an_error_and_not_made(bundle: Path, tmp_path: Path) -> None:
+    """A mistyped one was created, and the output was where nobody looks."""
     model = relu(tmp_path / "m.onnx")
-    assert heterocc("compile", model, "-d", "CPU", "-o", tmp_path / "a" / "b" / "m.hcb").exit_code == 0
-    assert heterocc("partition", model, "--write-affinity", tmp_path / "c" / "d" / "p.toml").exit_code == 0
-    assert heterocc("run", bundle, "-o", tmp_path / "e" / "f" / "out.npz").exit_code == 0
+    before = set(tmp_path.iterdir())
+    for arguments in (
+        ("compile", model, "-d", "CPU", "-o", tmp_path / "a" / "b" / "m.hcb"),
+        ("partition", model, "--write-affinity", tmp_path / "c" / "p.toml"),
+        ("run", bundle, "-o", tmp_path / "e" / "out.npz"),
+    ):
+        done = heterocc(*arguments)
+        assert done.exit_code == 1 and "there is no folder" in done.stderr, done.stderr
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_folder_that_is_itself_the_output_is_made(bundle: Path, tmp_path: Path) -> None:
     assert heterocc("run", bundle, "-o", tmp_path / "g" / "h").exit_code == 0
-    for made in ("a/b/m.hcb", "c/d/p.toml", "e/f/out.npz", "g/h/y.npy"):
-        assert (tmp_path / made).is_file()
+    assert (tmp_path / "g" / "h" / "y.npy").is_file()
 
 
 def test_a_failed_compile_makes_no_directory(tmp_path: Path) -> None:
