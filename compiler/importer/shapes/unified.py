@@ -14,6 +14,8 @@ from heterocc.compiler.importer.symbols.sizes import Size, product_of
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Value
 
+_COMBINING = ("MatMul", "FusedMatMul", "QLinearAdd", "QLinearMul", "QLinearWhere")
+
 
 def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = False) -> bool:
     """Rename dimensions of the inputs that an operator needs to be equal to others; return whether there were any.
@@ -85,8 +87,12 @@ def _differing(left: Size, right: Size, *, factors: bool) -> tuple[str | None, s
 
 
 def _fixed_broadcasts(given: Given) -> Iterator[tuple[Size, Size]]:
-    """Dimensions that are broadcast with each other by an operator whose code needs to know which ones are 1."""
-    if given.node.domain or given.node.op_type not in (*BROADCASTING, "MatMul"):
+    """Dimensions that are broadcast with each other by an operator whose code needs to know which ones are 1.
+
+    Of a parameter beside data none is expected to be 1. Of two tensors that are combined one may well be, and is not
+    assumed to be another: a device without code for both refuses the operator.
+    """
+    if given.node.op_type not in (*BROADCASTING, *_COMBINING):
         yield from broadcast_pairs(given)
 
 
