@@ -45,6 +45,9 @@ from heterocc.passes.show.printer import count
 from heterocc.runtime.files.inputs import read_npz
 from heterocc.runtime.select.ranking import GPU_BACKENDS
 
+MOST_GOLDEN_BYTES = 1 << 25
+"""The most bytes of golden vectors beside twice those of the weights: a small model must not make a large bundle."""
+
 
 @dataclass
 class Job:
@@ -273,6 +276,11 @@ class Job:
     def golden(self, parts: Sequence[VariantParts]) -> GoldenVectors | None:
         """The golden vectors for the job's shapes, and its packed variants."""
         if self.feed is None or self.outputs is None:
+            return None
+        arrays = [a for a in (*self.feed.values(), *self.outputs.values()) if isinstance(a, np.ndarray)]
+        most = MOST_GOLDEN_BYTES + 2 * sum(array.nbytes for array in self.model.weights.values())
+        if sum(array.nbytes for array in arrays) > most:
+            self.reporter.note(f"the bundle has no golden vectors: they would have more than {most} bytes")
             return None
         half, paired = half_nodes(parts), paired_nodes(parts)
         return golden_vectors(self.model, self.options.seed, self.feed, self.outputs, half, paired)

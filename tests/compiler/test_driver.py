@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 from heterocc.artifacts.errors import IncompatibleBundleError, PinnedDeviceError
+from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model, query_model
 from heterocc.runtime import load
-from tests.compiler.small import conv_net
+from tests.compiler.small import conv_net, save
 
 NO_DRIVER = {"HETEROCC_OPENCL_FAULT": "no-driver", "HETEROCC_VULKAN_FAULT": "no-driver"}
 
@@ -152,3 +154,12 @@ def test_a_model_with_types_that_onnx_runtime_lacks_compiles_unchecked(tmp_path:
     np.testing.assert_array_equal(load(tmp_path / "m.hcb").run({"a": a, "b": b})["y"], a @ b)
     found = heterocc("compile", tmp_path / "m.onnx", "-d", "ORT", "-o", tmp_path / "n.hcb")
     assert found.returncode == 1 and "Traceback" not in found.stderr
+
+
+def test_large_golden_vectors_are_left_out_of_a_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heterocc.compiler.job.MOST_GOLDEN_BYTES", 0)
+    model = save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 3]}, {"y": [2, 3]})
+    report = compile_model(model, tmp_path / "m.hcb", devices=["CPU"])
+    assert "the bundle has no golden vectors: they would have more than 0 bytes" in report.notes
+    with open_bundle(tmp_path / "m.hcb") as bundle:
+        assert not bundle.manifest.all_goldens
