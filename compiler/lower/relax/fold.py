@@ -23,6 +23,9 @@ from heterocc.compiler.lower.straight import (
 FOLD_BYTES = 4096
 """A folded value may have this many bytes, or twice as many as its operands. So broadcasts are not stored."""
 
+MOST_BYTES = 1 << 25
+"""A folded value has at most this many bytes, beside twice those of all weights: a value may be joined with itself."""
+
 EMBED_BYTES = 64
 """Folded values up to this size become constants of the function, larger ones parameters."""
 
@@ -72,8 +75,9 @@ def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[t
     main = mod["main"]
     known: dict[relax.Var, np.ndarray | None] = {p: arrays[p.name] for p in main.params if p.name in arrays}
     folded: list[relax.VarBinding] = []
+    most = MOST_BYTES + 2 * sum(array.nbytes for array in arrays.values())
     for binding in bindings_of(main):
-        if _foldable(binding, known):
+        if _foldable(binding, known) and _nbytes(binding.value) <= most:
             folded.append(binding)
             with np.errstate(all="ignore"):  # infinities and NaN without warnings, as in compiled code
                 known[binding.var] = _evaluate(binding.value, known)
