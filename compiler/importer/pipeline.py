@@ -17,6 +17,7 @@ from heterocc.compiler.importer.draft.names import Namer, rename_nodes, rename_v
 from heterocc.compiler.importer.estimates.work import Budget
 from heterocc.compiler.importer.folding.conv_fusion import fuse
 from heterocc.compiler.importer.folding.empty_inputs import know_empty_inputs
+from heterocc.compiler.importer.folding.loops import require_few_trips
 from heterocc.compiler.importer.folding.pad_fusion import fuse_pads
 from heterocc.compiler.importer.folding.ranges import write_ranges
 from heterocc.compiler.importer.folding.simplify import simplify
@@ -207,6 +208,7 @@ def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenMode
     """Build the result of the import, with identifiers for names that ONNX's tools added."""
     names = {new: given.names[old] for new, old in _rename(draft)[0].items() if old in given.names}
     table = infer(draft, stem)
+    require_few_trips(draft.graph, draft.weights, table, draft.origins, where)
     loose = _loose_nodes(draft, where, names)
     graph = draft.graph
     drop_unused_domains(draft)

@@ -1,13 +1,15 @@
-"""Estimates of the cost of loops over constants, so that import computes only affordable ones."""
+"""Estimates of the work of loops: import computes affordable ones over constants, and refuses those that hardly end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import (
     INLINE_BYTES,
@@ -20,6 +22,7 @@ from heterocc.compiler.importer.draft.draft import (
 )
 from heterocc.compiler.importer.estimates.work import FLOPS_PER_BYTE, Cost, flops
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
+from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control, repeat_of
 from heterocc.passes.graph import Value
 
 _MAX_STEPS = 1 << 18
@@ -27,6 +30,57 @@ _MAX_STEPS = 1 << 18
 
 _WORK_PER_STEP = 2048
 """Bytes that a core copies in the time that ONNX Runtime needs to start a node."""
+
+MOST_TRIPS = 10**9
+"""The limit on trips that nothing can end early. They take longer than the reference may run, which is 600 s."""
+
+
+def require_few_trips(
+    graph: onnx.GraphProto,
+    weights: Mapping[str, np.ndarray],
+    values: Mapping[str, Value],
+    origins: Mapping[str, Sequence[str]],
+    where: str,
+    outer: float = 1,
+) -> None:
+    """Raise InvalidGraphError for a Loop or Scan whose body runs more than MOST_TRIPS times in each run of the model.
+
+    `outer` is how often the graph itself runs. Branches are not followed, as it may be that none is taken, nor are
+    loops that a computed condition may end: exporters write 2**63 - 1 trips for `while`.
+    """
+    for node in graph.node:
+        if not is_control(node) or node.op_type == "If":
+            continue
+        trips = outer * _certain_trips(node, weights, values)
+        if trips > MOST_TRIPS:
+            label = next(iter(origins.get(node.name, ())), node.name)
+            count = "for ever" if trips == math.inf else f"{trips} times"
+            raise InvalidGraphError(
+                f"the body of {node.op_type} '{label}' runs {count}, as no condition ends it before",
+                where=f"{where}: node '{label}'",
+                hint=f"give it at most {MOST_TRIPS} trips, or a condition that its body computes",
+            )
+        if trips:
+            body = body_of(node)
+            require_few_trips(body, {**weights, **constants_of(body)}, values, origins, where, trips)
+
+
+def _certain_trips(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> float:
+    """The number of trips if it is the same in every run; 0 if it is not, or is unknown."""
+    repeat = repeat_of(node, weights)
+    if repeat is None or repeat.condition:
+        return 0
+    if repeat.read:
+        rows = repeat.read[0]
+        shape = values[rows.outer].shape if rows.outer in values else None
+        size = shape[rows.axis] if shape and -len(shape) <= rows.axis < len(shape) else None
+        return size if isinstance(size, int) else 0
+    first, limit = weights.get(repeat.first), weights.get(repeat.limit)
+    if repeat.first and (first is None or not first.any()):
+        return 0
+    if not repeat.limit:
+        return math.inf
+    return max(0, int(limit.reshape(-1)[0])) if limit is not None and limit.size == 1 else 0
 
 
 def loop_cost(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], opsets: Mapping[str, int]) -> Cost | None:

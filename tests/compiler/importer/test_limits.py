@@ -210,10 +210,70 @@ def test_a_short_loop_over_constants_is_computed(tmp_path: Path) -> None:
     assert op_types(imported_like(save(tmp_path, proto), {"x": noise(1)})) == ["Add"]
 
 
-@pytest.mark.parametrize("trips", [2**24, 2**62])
-def test_a_long_loop_over_constants_stays_a_loop(tmp_path: Path, trips: int) -> None:
-    proto = loop_over_constants(trips, [node("Add", "s s", "t")])
+def test_a_long_loop_over_constants_stays_a_loop(tmp_path: Path) -> None:
+    proto = loop_over_constants(2**24, [node("Add", "s s", "t")])
     assert op_types(import_model(save(tmp_path, proto)))[0] == "Loop"
+
+
+def loop_of_x(trips: int | None, first: str, *nodes: onnx.NodeProto) -> onnx.ModelProto:
+    """A Loop whose body doubles x, and with `nodes` makes its condition `on` of `go`."""
+    body = helper.make_graph(
+        [node("Add", "s s", "t"), *nodes],
+        "body",
+        [value("i", [], I64), value("go", [], BOOL), value("s", [3])],
+        [value("on", [], BOOL), value("t", [3])],
+    )
+    given = "-" if trips is None else "n"
+    constants = {"true": np.array(True), "false": np.array(False), "few": np.array(5)}
+    constants |= {} if trips is None else {"n": np.array(trips)}
+    loop = node("Loop", f"{given} {first} x", "y", "often", body=body)
+    return model([loop], [value("x", [3]), value("asked", [], BOOL)], [value("y", [3])], constants)
+
+
+COPIED = [node("Identity", "go", "on")]
+ENDLESS = {
+    "without a condition": loop_of_x(2**62, "-", *COPIED),
+    "from true": loop_of_x(2**63 - 1, "true", *COPIED),
+    "constant inside": loop_of_x(2**40, "-", node("Constant", "", "on", value=numpy_helper.from_array(np.array(True)))),
+    "constant outside": loop_of_x(2**31, "true", node("Identity", "true", "on")),
+    "computed of constants": loop_of_x(2**62, "true", node("Not", "false", "on")),
+    "without a number of trips": loop_of_x(None, "true", *COPIED),
+}
+ENDING = {
+    "a while": loop_of_x(2**63 - 1, "true", node("Less", "i few", "on")),
+    "a while of no number": loop_of_x(None, "true", node("Less", "i few", "on")),
+    "never begun": loop_of_x(2**62, "false", *COPIED),
+    "only if asked": loop_of_x(2**62, "asked", *COPIED),
+    "a negative number": loop_of_x(-(2**62), "true", *COPIED),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_a_loop_that_does_not_end_within_hours_is_refused(tmp_path: Path, what: str) -> None:
+    message = r"the body of Loop 'often' runs (\d{10,} times|for ever), as"
+    with pytest.raises(InvalidGraphError, match=message) as raised:
+        import_model(save(tmp_path, ENDLESS[what]))
+    assert raised.value.where == "m.onnx: node 'often'"
+
+
+@pytest.mark.parametrize("what", ENDING)
+def test_a_loop_that_may_end_is_imported(tmp_path: Path, what: str) -> None:
+    imported_like(save(tmp_path, ENDING[what]), {"x": noise(3), "asked": np.array(False)})
+
+
+def test_loops_in_loops_that_do_not_end_within_hours_are_refused(tmp_path: Path) -> None:
+    inner = loop_of_x(2**20, "true", *COPIED).graph.node[0]
+    inner.input[2], inner.output[0] = "u", "v"
+    body = helper.make_graph(
+        [inner, node("Identity", "more", "again")],
+        "outer",
+        [value("j", [], I64), value("more", [], BOOL), value("u", [3])],
+        [value("again", [], BOOL), value("v", [3])],
+    )
+    constants = {"n": np.array(2**20), "true": np.array(True)}
+    made = model([node("Loop", "n - x", "y", body=body)], [value("x", [3])], [value("y", [3])], constants)
+    with pytest.raises(InvalidGraphError, match=f"the body of Loop 'often' runs {2**40} times"):
+        import_model(save(tmp_path, made))
 
 
 def test_a_loop_whose_state_grows_stays_a_loop(tmp_path: Path) -> None:
