@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tvm import relax
+from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import has_fixed_sizes, requested
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of
+from heterocc.compiler.lower.variables import as_int64
 
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest"}
 
@@ -18,7 +19,8 @@ def grid_sample(ctx: Context, data: relax.Expr, grid: relax.Expr) -> relax.Expr:
     images = dims_of(data)
     fits = has_fixed_sizes(data) and has_fixed_sizes(grid) and len(images) == 4 and images[2] * images[3] < 1 << 31
     if ctx.backend != "cpu" or mode is None or not fits or {dtype_of(data), dtype_of(grid)} != {"float32"}:
-        return ctx.original(data, grid)
+        mirrored = ctx.text("padding_mode", "zeros") == "reflection" and ctx.attrs.get("align_corners", 0)
+        return ctx.original(_at_least_two(ctx, data) if mirrored else data, grid)
     shape = [*images[:2], *dims_of(grid)[1:3]]
     options: dict[str, int | str] = {
         "mode": mode,
@@ -26,3 +28,24 @@ def grid_sample(ctx: Context, data: relax.Expr, grid: relax.Expr) -> relax.Expr:
         "aligned": int(ctx.attrs.get("align_corners", 0)),
     }
     return requested(ctx, "grid_sample", [data, grid], [(shape, "float32")], **options)
+
+
+def _at_least_two(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """Images whose spatial axes of one element have it twice: every coordinate is then between equal elements.
+
+    TVM divides by the size less one to mirror a coordinate, which ends the process if the size is 1.
+    """
+    shape = dims_of(data)
+    if all(isinstance(size, int) and size > 1 for size in shape[2:]):
+        return data
+    two = as_int64(2)
+    larger = [tirx.min(two * as_int64(n), tirx.max(as_int64(n), two)) for n in shape[2:]]  # one that is empty stays so
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            last = [as_int64(n) - as_int64(1) for n in x.shape[2:]]
+            return x(*i[:2], *(tirx.min(v.astype("int64"), n) for v, n in zip(i[2:], last, strict=True)))
+
+        return te.compute([*shape[:2], *larger], at, name="at_least_two")
+
+    return ctx.bb.emit_te(compute, data, primfunc_name_hint="at_least_two")
