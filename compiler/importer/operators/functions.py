@@ -39,8 +39,11 @@ _DEFINED = "heterocc.defined"
 """The domain of functions that stand for operators of ONNX while these are expanded."""
 
 _MAX_DEPTH = 200
-_MAX_NODES = 1_000_000
+_MAX_NODES = 100_000
 """The limit on the nodes that all calls together expand to; a few nested functions can exceed any number."""
+
+_MAX_GROWTH = 20
+"""How many times its nodes as written a model may expand to, if that is more than _MAX_NODES."""
 
 _Key = tuple[str, str]
 """The domain and name of a function."""
@@ -107,8 +110,9 @@ def _check_size(draft: Draft, where: str) -> None:
         levels[key] = 1 + max((levels[called] for called in calls[key]), default=0)
     if levels[_MAIN] - 1 > _MAX_DEPTH:
         raise InvalidGraphError(f"functions call each other more than {_MAX_DEPTH} levels deep", where=where)
-    if sizes[_MAIN] > _MAX_NODES:
-        raise InvalidGraphError(f"the model's functions expand to more than {_MAX_NODES} nodes", where=where)
+    most = max(_MAX_NODES, _MAX_GROWTH * sum(map(len, operators.values())))
+    if sizes[_MAIN] > most:
+        raise InvalidGraphError(f"the model's functions expand to more than {most} nodes", where=where)
 
 
 def _called_by(

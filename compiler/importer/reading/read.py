@@ -17,7 +17,7 @@ from heterocc.compiler.importer.reading.defaults import take_defaults
 from heterocc.compiler.importer.reading.external_data import ExternalData
 from heterocc.compiler.importer.reading.parse import parse_apart
 from heterocc.compiler.importer.reading.source import ModelSource
-from heterocc.compiler.importer.reading.sparse import dense, settle_sparse
+from heterocc.compiler.importer.reading.sparse import Room, dense, settle_sparse
 from heterocc.compiler.importer.reading.tensors import settle_tensors
 
 _REPLACEABLE = 4
@@ -109,15 +109,16 @@ def _take_constants(draft: Draft, external: ExternalData, where: str) -> None:
             raise InvalidGraphError(f"two initializers are called '{tensor.name}'", where=where)
         draft.weights[tensor.name] = _load(tensor, external, where)
     del graph.initializer[:]
+    room = Room()
     for sparse in graph.sparse_initializer:
         name = sparse.values.name
         if name in draft.weights:
             raise InvalidGraphError(f"two initializers are called '{name}'", where=where)
         values, indices = _load(sparse.values, external, where), _load(sparse.indices, external, where)
-        draft.weights[name] = dense(sparse, values, indices, where)
+        draft.weights[name] = dense(sparse, values, indices, where, room)
     del graph.sparse_initializer[:]
     settle_tensors(draft.model, external, where)
-    settle_sparse(draft.model, where)
+    settle_sparse(draft.model, where, room)
 
 
 def _load(tensor: onnx.TensorProto, external: ExternalData, where: str) -> np.ndarray:

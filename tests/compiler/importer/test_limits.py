@@ -281,25 +281,50 @@ def test_a_loop_whose_state_grows_stays_a_loop(tmp_path: Path) -> None:
     assert op_types(import_model(save(tmp_path, proto)))[0] == "Loop"
 
 
-def test_functions_that_expand_exponentially_are_refused(tmp_path: Path) -> None:
-    functions = [
-        helper.make_function(
-            "ours",
-            f"F{i}",
-            ["a"],
-            ["b"],
-            [
-                node("Relu" if i == 0 else f"F{i - 1}", "a", "m", domain="ours" if i else ""),
-                node("Relu" if i == 0 else f"F{i - 1}", "m", "b", domain="ours" if i else ""),
-            ],
-            [helper.make_opsetid("", 17), helper.make_opsetid("ours", 1)],
+def functions_of(levels: int, calls: int) -> onnx.ModelProto:
+    """A function that calls another `calls` times, which calls a third, and so on."""
+    functions = []
+    for level in range(levels):
+        op_type, domain = (f"F{level - 1}", "ours") if level else ("Relu", "")
+        names = ["a", *(f"m{i}" for i in range(1, calls)), "b"]
+        nodes = [node(op_type, names[i], names[i + 1], domain=domain) for i in range(calls)]
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ours", 1)]
+        functions.append(helper.make_function("ours", f"F{level}", ["a"], ["b"], nodes, opsets))
+    call = node(f"F{levels - 1}", "x", "y", domain="ours")
+    return model([call], [value("x", [3])], [value("y")], domains=[("ours", 1)], functions=functions)
+
+
+@pytest.mark.parametrize(("levels", "calls"), [(30, 2), (17, 2), (3, 60)])
+def test_functions_that_expand_exponentially_are_refused(tmp_path: Path, levels: int, calls: int) -> None:
+    with pytest.raises(InvalidGraphError, match="more than 100000 nodes"):
+        import_model(save(tmp_path, functions_of(levels, calls)))
+
+
+def test_functions_that_are_called_often_are_expanded(tmp_path: Path) -> None:
+    assert len(import_model(save(tmp_path, functions_of(2, 30))).graph.nodes) == 900
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("place", ["initializer", "constant"])
+def test_sparse_tensors_that_store_little_are_not_made_large(tmp_path: Path, count: int, place: str) -> None:
+    """Dense, they would have 2 GiB of a file of a few kB."""
+    stored = [
+        helper.make_sparse_tensor(
+            numpy_helper.from_array(np.ones(1, np.float32), f"v{i}"),
+            numpy_helper.from_array(np.array([3]), f"i{i}"),
+            [2**29 // count // (1 if place == "initializer" else 3)],
         )
-        for i in range(30)
+        for i in range(count)
     ]
-    call = node("F29", "x", "y", domain="ours")
-    proto = model([call], [value("x", [3])], [value("y")], domains=[("ours", 1)], functions=functions)
-    with pytest.raises(InvalidGraphError, match="more than 1000000 nodes"):
-        import_model(save(tmp_path, proto))
+    names = " ".join(f"v{i}" for i in range(count))
+    made = model([node("Sum", f"{names} x", "y")], [value("x", [1])], [value("y")])
+    if place == "initializer":
+        made.graph.sparse_initializer.extend(stored)
+    else:
+        constants = [node("Constant", "", f"v{i}", sparse_value=tensor) for i, tensor in enumerate(stored)]
+        made.graph.node.extend(constants)
+    with pytest.raises(InvalidGraphError, match="a sparse tensor of which 12 bytes are stored has"):
+        import_model(save(tmp_path, made))
 
 
 def test_a_call_takes_only_the_functions_that_it_needs_to_the_inliner() -> None:

@@ -451,7 +451,8 @@ def test_two_sparse_initializers_of_one_name_are_refused(tmp_path: Path) -> None
 def test_a_model_that_asks_for_more_memory_than_there_is_is_refused(tmp_path: Path) -> None:
     """A sparse initializer of 3 GiB; the process may take one."""
     made = model([node("Add", "x w", "y")], INPUTS, OUTPUTS)
-    made.graph.sparse_initializer.append(sparse(np.array([0], np.int64), [3 << 28]))
+    stored = np.arange(400_000, dtype=np.int64)
+    made.graph.sparse_initializer.append(sparse(stored, [3 << 28]))
     path = save(tmp_path, made)
     program = f"""
 import resource
