@@ -43,6 +43,12 @@ RESIZED: Feed = {"x": MAP, "s": np.float32([1, 1, 2, 2])}
 TOTALS = "(float[n] x, int64 a) => (float[n] y) { y = CumSum(x, a) }"
 EXTREME = "(float[a, b] x) => (int64[c, b] y) { y = ArgMax<axis=0>(x) }"
 WHOLE = "(float[a, 3, h, w] x) => (float[a, 3, 1, 1] y) { y = GlobalMaxPool(x) }"
+IMPULSE = np.eye(1, 16, dtype=np.float32).reshape(2, 8, 1)  # its transforms are exact
+SIGNAL: Feed = {"x": IMPULSE, "a": np.array(1)}
+FOURIER = "(float[b, 8, 1] x, int64 a) => (float[b, 8, 2] y) { y = DFT(x, , a) }"
+FRAMES = "(float[b, n, 1] x, int64 s, int64 l) => (float[b, f, k, 2] y) { y = STFT(x, s, , l) }"
+FRAMED: Feed = {"x": IMPULSE, "s": np.array(2), "l": np.array(4)}
+WINDOWED = FRAMES.replace("l) =>", "l, float[w] v) =>").replace("s, ,", "s, v,")
 
 CASES: dict[str, tuple[str, int, Feed, Feed, str]] = {
     "a region of an image that is not there": (POOL, 17, POOLED, {"r": POOLED["r"] + [1, 0, 0, 0, 0]}, "MaxRoiPool"),
@@ -58,6 +64,20 @@ CASES: dict[str, tuple[str, int, Feed, Feed, str]] = {
     "a scale of nothing": (RESIZE, 17, RESIZED, {"s": np.float32([1, 1, 0, 2])}, "a scale is not more than 0"),
     "a scale that is not a number": (RESIZE, 17, RESIZED, {"s": np.float32([1, 1, np.nan, 2])}, "a s[ci]"),
     "an axis that is not there": (TOTALS, 17, {"x": MAP[0, 0, 0], "a": np.array(-1)}, {"a": np.array(1)}, "CumSum"),
+    "an axis after the last of a signal": (FOURIER, 20, SIGNAL, {"a": np.array(1 << 33)}, "DFT .* not one of"),
+    "an axis before the first of a signal": (FOURIER, 20, SIGNAL, {"a": np.array(-10)}, "DFT .* not one of"),
+    "the axis of imaginary parts": (FOURIER, 20, SIGNAL, {"a": np.array(-1)}, "DFT .* not one of"),
+    "a frame longer than the signal": (FRAMES, 17, FRAMED, {"l": np.array(9)}, "STFT .* longer than the signal"),
+    "a frame of nothing": (FRAMES, 17, FRAMED, {"l": np.array(0)}, "STFT .* length of a frame is not positive"),
+    "a frame of a negative length": (FRAMES, 17, FRAMED, {"l": np.array(-(2**63))}, "STFT .* is not positive"),
+    "frames without a step": (FRAMES, 17, FRAMED, {"s": np.array(0)}, "STFT .* step is not positive"),
+    "a window longer than a frame": (
+        WINDOWED,
+        17,
+        {**FRAMED, "v": np.ones(4, np.float32)},
+        {"v": np.ones(5, np.float32)},
+        "STFT .* window is not as long as a frame",
+    ),
     "the greatest of nothing": (EXTREME, 17, {"x": MAP[0, 0]}, {"x": np.zeros((0, 6), np.float32)}, "dimension 'a'"),
     "a map of nothing": (WHOLE, 17, {"x": np.tile(MAP, (1, 3, 1, 1))}, {"x": MAP[:, [0] * 3, :0]}, "dimension 'h'"),
 }

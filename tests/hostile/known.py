@@ -54,13 +54,10 @@ NOT_MENDED: tuple[Known, ...] = (
     Known(
         "Reshape", "we accept", "reshape_helper.h", "data [n, 3, 4] and the constant shape [3, 4, 0]: any n is taken"
     ),
-    Known("STFT", "we accept", "", "the length of a frame is negative, or more than the signal has"),
-    Known("DFT", "we accept", "", "the axis is that of real and imaginary parts, or is not there"),
     Known("RotaryEmbedding", "we accept", "Input 'cos_cache'", "the table has other rows than the heads"),
     Known("Upsample", "we accept", "ScalesValidation", "a computed scale is less than 1"),
     Known("com.microsoft::QLinearGlobalAveragePool", "we accept", "", "a map has no elements"),
     Known("CenterCropPad", "different", "", "a wanted size is the least integer"),
-    Known("TopK", "we accept", "k tensor", "k has several elements"),
 )
 """Defects. Each names what is wrong; there is no other place where the search leaves one out."""
 

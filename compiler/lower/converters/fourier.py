@@ -31,9 +31,9 @@ def dft(ctx: Context, data: relax.Expr, length: relax.Expr | None = None, axis: 
         along = int(ctx.known(axis).flat[0])
     else:
         along = int(ctx.attrs.get("axis", -2 if ctx.opset >= 20 else 1))
+    if not -rank <= along < rank or along % rank == rank - 1:
+        raise NotImplementedError(f"axis {along} is not one of the signal")
     along %= rank
-    if along == rank - 1:
-        raise NotImplementedError("the axis of real and imaginary parts cannot be transformed")
     inverse, half = bool(ctx.attrs.get("inverse", 0)), bool(ctx.attrs.get("onesided", 0))
     to_real = inverse and half
     usual = 2 * (shape[along] - 1) if to_real else shape[along]

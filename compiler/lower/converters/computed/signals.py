@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tvm import relax, tirx
 
+from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.computed.numbers import (
     element,
     loop,
@@ -49,6 +50,14 @@ class _Transform:
         found = element(ins[1 + self.has_length])
         return tirx.Select(found < whole(0), found + whole(self.rank), found)
 
+    def demands(self, ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        """What the axis and the length have to meet."""
+        inside = tirx.all(self.axis(ins) >= whole(0), self.axis(ins) < whole(self.rank - 1))
+        return [
+            (inside, "the axis is not one of the signal"),
+            (self.length(ins) > whole(0), "the length is not positive"),
+        ]
+
     def along(self, ins: Buffers) -> tirx.Expr:
         """The size of the data along the axis."""
         return self.on_axis(ins, [d.astype("int64") for d in ins[0].shape[:-1]])
@@ -83,14 +92,7 @@ def _sizes(ctx: Context, data: relax.Expr, *given: relax.Expr | None) -> relax.E
         ]
         return [*found, whole(1 if dft.to_real else 2)]
 
-    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
-        inside = tirx.all(dft.axis(ins) >= whole(0), dft.axis(ins) < whole(dft.rank - 1))
-        return [
-            (inside, "the axis is not one of the signal"),
-            (dft.length(ins) > whole(0), "the length is not positive"),
-        ]
-
-    return vector(ctx, dft.tensors, dft.rank, numbers, check)
+    return vector(ctx, dft.tensors, dft.rank, numbers, dft.demands)
 
 
 @results("DFT")
@@ -123,9 +125,14 @@ def transformed(ctx: Context, data: relax.Expr, *given: relax.Expr | None) -> re
             start = tirx.BufferStore(out, tirx.const(0, dtype), spot)
             return tirx.SeqStmt([start, loop(tirx.min(most, dft.along(ins)), term)])
 
-        return loop(product(out.shape), one)
+        # The sizes of the result may be known without the axis and the length.
+        return _checked(ctx, dft.demands(ins), loop(product(out.shape), one))
 
     return table(ctx, dft.tensors, ctx.result(), write, dtype, "dft")
+
+
+def _checked(ctx: Context, demands: Sequence[tuple[tirx.Expr, str]], body: tirx.Stmt) -> tirx.Stmt:
+    return tirx.SeqStmt([*(asserted(ctx, *demand) for demand in demands), body])
 
 
 def _product(
@@ -165,9 +172,24 @@ class _Frames:
         if self.half and self.complex:
             raise NotImplementedError("a one-sided transform of complex numbers is not supported")
 
+    def demands(self, ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        """What the step and the length of a frame have to meet."""
+        size, samples = self._given_length(ins), ins[0].shape[1].astype("int64")
+        found = [
+            (element(ins[1]) > whole(0), "the step is not positive"),
+            (size > whole(0), "the length of a frame is not positive"),
+            (size <= samples, "a frame is longer than the signal"),
+        ]
+        if self.window is not None and self.length_at is not None:
+            same = tirx.EQ(ins[self.window].shape[0].astype("int64"), size)
+            found.append((same, "the window is not as long as a frame"))
+        return found
+
+    def _given_length(self, ins: Buffers) -> tirx.Expr:
+        return element(ins[self.length_at]) if self.length_at is not None else ins[2].shape[0].astype("int64")
+
     def length(self, ins: Buffers) -> tirx.Expr:
-        found = element(ins[self.length_at]) if self.length_at is not None else ins[2].shape[0].astype("int64")
-        return tirx.max(found, whole(1))
+        return tirx.max(self._given_length(ins), whole(1))
 
     def step(self, ins: Buffers) -> tirx.Expr:
         return tirx.max(element(ins[1]), whole(1))
@@ -183,10 +205,7 @@ class _Frames:
 def _stft_sizes(ctx: Context, data: relax.Expr, *given: relax.Expr | None) -> relax.Expr:
     stft = _Frames(ctx, data, *given)
 
-    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
-        return [(element(ins[1]) > whole(0), "the step is not positive")]
-
-    return vector(ctx, stft.tensors, 4, stft.numbers, check)
+    return vector(ctx, stft.tensors, 4, stft.numbers, stft.demands)
 
 
 @results("STFT")
@@ -215,6 +234,6 @@ def frames_transformed(ctx: Context, data: relax.Expr, *given: relax.Expr | None
 
             return tirx.SeqStmt([tirx.BufferStore(out, tirx.const(0, dtype), spot), loop(size, term)])
 
-        return loop(product(out.shape), one)
+        return _checked(ctx, stft.demands(ins), loop(product(out.shape), one))
 
     return table(ctx, stft.tensors, ctx.result(), write, dtype, "stft")
