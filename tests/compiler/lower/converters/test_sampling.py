@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tests.compiler.lower.cpu.test_symbolic import compare
+from tests.compiler.lower.cpu.test_symbolic import compare, compiled
 from tests.compiler.lower.lowered import assert_same, model, run_cpu, run_ort
 from tests.symbolic_models import dynamic_model
 
@@ -36,6 +36,17 @@ def test_images_of_one_row_are_mirrored_at_the_centres_of_pixels(mode: str, size
 
 def test_images_of_any_size_may_have_one_row(tmp_path: Path) -> None:
     nodes = [helper.make_node("GridSample", ["x", "grid"], ["y"], mode="bicubic", **MIRRORED)]
-    inputs = {"x": ("float32", (1, 2, "h", 1)), "grid": ("float32", (1, 3, 3, 2))}
-    feeds = [{"x": image(height, 1), "grid": places(3, 3)} for height in (4, 1)]
+    inputs = {"x": ("float32", (1, 2, "h", "w")), "grid": ("float32", (1, 3, 3, 2))}
+    feeds = [{"x": image(*sizes), "grid": places(3, 3)} for sizes in ((4, 5), (1, 5), (5, 1), (1, 1))]
     compare(dynamic_model(nodes, inputs, ["y"], {}), tmp_path, feeds)
+
+
+def test_a_coordinate_that_is_nan_leaves_the_other_samples_of_an_image_of_one_row(tmp_path: Path) -> None:
+    nodes = [helper.make_node("GridSample", ["x", "grid"], ["y"], mode="bilinear", **MIRRORED)]
+    inputs = {"x": ("float32", (1, 2, "h", 5)), "grid": ("float32", (1, 1, 3, 2))}
+    run = compiled(dynamic_model(nodes, inputs, ["y"], {}), tmp_path)
+    grid = places(1, 3)
+    broken = grid.copy()
+    broken[0, 0, 1] = np.nan
+    (wanted,), (found,) = (run({"x": image(1, 5), "grid": g}) for g in (grid, broken))
+    np.testing.assert_array_equal(found[..., [0, 2]], wanted[..., [0, 2]])
