@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.bundle import Bundle
-from heterocc.artifacts.errors import DeviceError
+from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime import forks
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.execute.direct import go_home, write_to
 from heterocc.runtime.execute.dynamic.any_size import run_of_any_size
-from heterocc.runtime.execute.faults import offer
+from heterocc.runtime.execute.faults import first_line, offer
 from heterocc.runtime.execute.ort import to_python
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.native.cpu_runner import Run, RunValue, new_runner
@@ -27,6 +27,15 @@ LOOK_NS = 50_000
 
 
 _NO_RESULTS: dict[int, Array] = {}
+
+
+def _too_large(error: MemoryError) -> DeviceMemoryError:
+    """The error for results, or for values that Python code makes, for which there is not enough memory."""
+    return DeviceMemoryError(
+        f"there is not enough memory for the results of a run: {first_line(error)}",
+        where="the host",
+        hint="close other sessions, or keep fewer results",
+    )
 
 
 class Runs:
@@ -58,9 +67,14 @@ class Runs:
         `arrays` are the inputs, in the variant's order; `targets` are the caller's arrays for outputs, by name.
         """
         context = pool.take()
-        direct = self._place_results(context, arrays, wanted, targets) if context.direct else _NO_RESULTS
-        self.run_on(context, arrays)
-        results = [direct[i] if i in direct else self._result(context, i, targets.get(self._names[i])) for i in wanted]
+        try:
+            direct = self._place_results(context, arrays, wanted, targets) if context.direct else _NO_RESULTS
+            self.run_on(context, arrays)
+            results = [
+                direct[i] if i in direct else self._result(context, i, targets.get(self._names[i])) for i in wanted
+            ]
+        except MemoryError as error:
+            raise _too_large(error) from error
         if context.objects:
             context.objects.clear()
         if context.direct:
@@ -85,6 +99,8 @@ class Runs:
         entered = forks.enter()
         try:
             results = run(feed)
+        except MemoryError as error:
+            raise _too_large(error) from error
         finally:
             if entered:
                 forks.leave()
