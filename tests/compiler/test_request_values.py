@@ -49,6 +49,19 @@ FOURIER = "(float[b, 8, 1] x, int64 a) => (float[b, 8, 2] y) { y = DFT(x, , a) }
 FRAMES = "(float[b, n, 1] x, int64 s, int64 l) => (float[b, f, k, 2] y) { y = STFT(x, s, , l) }"
 FRAMED: Feed = {"x": IMPULSE, "s": np.array(2), "l": np.array(4)}
 WINDOWED = FRAMES.replace("l) =>", "l, float[w] v) =>").replace("s, ,", "s, v,")
+CACHED = (
+    "(float[b, 1, 8] x, float[b, 1, 8] k, float[b, 1, 8] v, float[b, 1, 6, 8] p, float[b, 1, 6, 8] q, int32[b] l, "
+    "int32 t) => (float[b, 1, 8] z, float[b, 1, n, 8] y, float[b, 1, n, 8] w) { z, y, w = "
+    "com.microsoft.GroupQueryAttention<num_heads=1, kv_num_heads=1>(x, k, v, p, q, l, t) }"
+)
+ROW = np.ones((1, 1, 8), np.float32)
+KEYS = np.ones((1, 1, 6, 8), np.float32)
+ATTENDED: Feed = {
+    **dict.fromkeys("xkv", ROW),
+    **dict.fromkeys("pq", KEYS),
+    "l": np.array([5], np.int32),
+    "t": np.array(6, np.int32),
+}
 
 CASES: dict[str, tuple[str, int, Feed, Feed, str]] = {
     "a region of an image that is not there": (POOL, 17, POOLED, {"r": POOLED["r"] + [1, 0, 0, 0, 0]}, "MaxRoiPool"),
@@ -78,6 +91,14 @@ CASES: dict[str, tuple[str, int, Feed, Feed, str]] = {
         {"v": np.ones(5, np.float32)},
         "STFT .* window is not as long as a frame",
     ),
+    "a last key after the cache": (
+        CACHED,
+        17,
+        ATTENDED,
+        {"l": np.array([6])},
+        "Attention 'l': an index is out of range",
+    ),
+    "a last key before the cache": (CACHED, 17, ATTENDED, {"l": np.array([-1])}, "Attention 'l': an index is out"),
     "the greatest of nothing": (EXTREME, 17, {"x": MAP[0, 0]}, {"x": np.zeros((0, 6), np.float32)}, "dimension 'a'"),
     "a map of nothing": (WHOLE, 17, {"x": np.tile(MAP, (1, 3, 1, 1))}, {"x": MAP[:, [0] * 3, :0]}, "dimension 'h'"),
 }
@@ -90,7 +111,7 @@ def test_a_value_out_of_range_is_an_error(
     model = _model(text, opset)
     compile_model(model, tmp_path / "m.hcb", devices="CPU", check=False)
     with load(tmp_path / "m.hcb") as session:
-        (expected,) = reference_session(model).run(None, dict(right))
+        (expected,) = reference_session(model).run(["y"], dict(right))
         np.testing.assert_array_equal(session.run(dict(right))["y"], expected)
         feed = {name: guarded(np.asarray(array, right[name].dtype)) for name, array in {**right, **wrong}.items()}
         for _ in range(2):

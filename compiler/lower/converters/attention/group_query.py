@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import onnx
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.attention.fused import numbers, part, refuse, rotated, scale
@@ -16,6 +18,7 @@ from heterocc.compiler.lower.converters.attention.operators import (
     heads_joined,
 )
 from heterocc.compiler.lower.converters.computed.numbers import element, results, sizes, vector, whole
+from heterocc.compiler.lower.converters.places import checked_places
 from heterocc.compiler.lower.converters.registry import MICROSOFT, RESULTS, Context, converter
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
@@ -64,11 +67,15 @@ def group_query_attention(
     size = shape_of(query, 3)[0]
     most = _total(ctx, total)
     prompt = isinstance(most, int) and isinstance(rows, int) and most == rows
+    old = 0 if past_key is None else dims_of(past_key)[2]
+    computed = ctx.node.domain == RESULTS
+    keys = ctx.result(1)[2] if computed else _larger(most, old)
+    lengths = checked_places(_reader_of(ctx, 5), lengths, [keys], from_end=False)
     valid = ctx.bb.emit(op.reshape(as_dtype(lengths, "int64"), (batch, 1)))
     if prompt and isinstance(batch, int):
         before = constant(np.zeros((batch, 1), np.int64))
     else:
-        before = _before(ctx, valid, batch, rows, total if ctx.node.domain == RESULTS else None)
+        before = _before(ctx, valid, batch, rows, total if computed else None)
     if ctx.attrs.get("do_rotary", 0):
         if cos is None or sin is None:
             raise NotImplementedError("a rotation needs both tables of angles")
@@ -76,9 +83,6 @@ def group_query_attention(
             positions = ctx.bb.emit(op.add(before, numbers(ctx, rows, (1, rows))))
         interleaved = bool(ctx.attrs.get("rotary_interleaved", 0))
         query, key = (rotated(ctx, v, cos, sin, positions, interleaved) for v in (query, key))
-    old = 0 if past_key is None else dims_of(past_key)[2]
-    computed = ctx.node.domain == RESULTS
-    keys = ctx.result(1)[2] if computed else _larger(most, old)
     if past_key is not None or not same((keys,), (rows,)):
         starts = ctx.bb.emit(op.reshape(before, (batch,)))
         key, value = (_present(ctx, p, v, starts, keys) for p, v in ((past_key, key), (past_value, value)))
@@ -88,6 +92,14 @@ def group_query_attention(
     if computed and ctx.outputs > 2:  # its length has a name of its own
         value = ctx.bb.emit(op.reshape(value, [as_int64(n) for n in ctx.result(2)]))
     return [heads_joined(ctx, scores.result), key, value][: ctx.outputs]
+
+
+def _reader_of(ctx: Context, place: int) -> Context:
+    """The context of errors about an input. It names the input, not the node, so that layers share what they check."""
+    node = onnx.NodeProto()
+    node.CopyFrom(ctx.node)
+    node.name = ctx.node.input[place]
+    return dataclasses.replace(ctx, node=node)
 
 
 def _total(ctx: Context, total: relax.Expr) -> Extent:
