@@ -11,7 +11,7 @@ from heterocc.compiler.importer.symbols.operators.attention import attention_sha
 from heterocc.compiler.importer.symbols.operators.contrib import MICROSOFT, concatenated, contrib_shapes_of
 from heterocc.compiler.importer.symbols.operators.ml import ML, ml_shapes_of
 from heterocc.compiler.importer.symbols.operators.slices import slice_shapes
-from heterocc.compiler.importer.symbols.operators.windows import transposed_shapes, window_shapes
+from heterocc.compiler.importer.symbols.operators.windows import transposed_shapes, unpooled_shapes, window_shapes
 from heterocc.compiler.importer.symbols.quotients import quotient
 from heterocc.compiler.importer.symbols.sizes import Size, larger, number, product_of
 
@@ -320,6 +320,7 @@ _RULES: Mapping[str, Rule] = {
     "AveragePool": window_shapes,
     "LpPool": window_shapes,
     "ConvTranspose": transposed_shapes,
+    "MaxUnpool": unpooled_shapes,
     "Resize": _resize,
     "Attention": standard_attention,
     "GroupNormalization": _same,

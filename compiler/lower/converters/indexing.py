@@ -19,13 +19,13 @@ from heterocc.compiler.lower.converters.values import (
     as_dtype,
     dims_of,
     dtype_of,
+    filled,
     fixed,
     fixed_size,
     inside,
     is_known_empty,
     rank_of,
     scalar,
-    shape_of,
 )
 from heterocc.compiler.lower.sized import checked, emit_sized
 from heterocc.compiler.lower.straight import constant
@@ -124,21 +124,13 @@ def scatter_nd(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: rel
 
 
 @converter("MaxUnpool")
-def max_unpool(
-    ctx: Context, data: relax.Expr, indices: relax.Expr, output_shape: relax.Expr | None = None
-) -> relax.Expr:
+def max_unpool(ctx: Context, data: relax.Expr, indices: relax.Expr, *_: relax.Expr | None) -> relax.Expr:
     """MaxUnpool: writes each value at its index in the flattened output."""
-    rank = rank_of(data)
-    if output_shape is not None:
-        shape = [int(n) for n in ctx.known(output_shape)]
-    else:
-        kernel, spatial = ctx.attrs["kernel_shape"], rank - 2
-        strides, pads = ctx.attrs.get("strides", [1] * spatial), ctx.attrs.get("pads", [0] * 2 * spatial)
-        sizes = zip(shape_of(data)[2:], kernel, strides, pads[:spatial], pads[spatial:], strict=True)
-        shape = [*shape_of(data)[:2], *((n - 1) * s + k - p - q for n, k, s, p, q in sizes)]
+    shape = ctx.result()
     size = math.prod(shape)
     safe = safe_indices(ctx, ctx.bb.emit(op.reshape(indices, (-1,))), size)
-    flat = op.scatter_elements(op.zeros((size,), dtype_of(data)), safe, op.reshape(data, (-1,)), axis=0)
+    empty = filled([size], np.zeros((), dtype_of(data)))
+    flat = op.scatter_elements(empty, safe, op.reshape(data, (-1,)), axis=0)
     return op.reshape(flat, shape)
 
 

@@ -92,3 +92,21 @@ def transposed_shapes(given: Given) -> list[Shape] | None:
                 beyond = min(beyond, 0)
             dims.append(size * number(strides[axis]) + number(beyond))
     return [tuple(dims)]
+
+
+def unpooled_shapes(given: Given) -> list[Shape] | None:
+    """MaxUnpool: the given shape, or the one whose windows are the data."""
+    shape, kernel = given.shape(), given.attribute("kernel_shape")
+    if given.has(2):
+        wanted = given.elements(2)
+        impossible = wanted is None or any(n is not None and n.number is not None and n.number < 0 for n in wanted)
+        return None if impossible or wanted is None else [tuple(wanted)]
+    if shape is None or kernel is None:
+        return None
+    rank = len(kernel)
+    strides, pads = given.attribute("strides") or [1] * rank, given.attribute("pads") or [0] * 2 * rank
+    dims = list(shape[:2])
+    for axis, size in enumerate(shape[2:]):
+        beyond = kernel[axis] - strides[axis] - pads[axis] - pads[axis + rank]
+        dims.append(None if size is None else size * number(strides[axis]) + number(beyond))
+    return [tuple(dims)]

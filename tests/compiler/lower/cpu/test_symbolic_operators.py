@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.lower.cpu.test_symbolic import compare
+from tests.compiler.lower.lowered import run_cpu
+from tests.reference import reference_session
 from tests.symbolic_models import dynamic_model
 
 _N = helper.make_node
@@ -235,3 +238,31 @@ def test_pooling_that_rounds_sizes_up_agrees_with_onnx_runtime(tmp_path: Path) -
     feeds = [{"x": rng.standard_normal((1, 9, *s)).astype(np.float32)} for s in ((9, 8), (16, 23), (11, 34))]
     given = {"x": ("float32", (1, 9, "height", "width"))}
     compare(dynamic_model(nodes, given, list("bcdef"), {}), tmp_path, feeds)
+
+
+@pytest.mark.parametrize("given", ["", "computed"])
+def test_maxima_are_put_back_in_tensors_of_any_batch(given: str, tmp_path: Path) -> None:
+    windows = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        _N("Shape", ["x"], ["computed"]),
+        _N("MaxPool", ["x"], ["best", "places"], **windows),
+        _N("MaxUnpool", ["best", "places", given][: 3 if given else 2], ["y"], **windows),
+    ]
+    height = 5 if given else 4
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 2, height, 6))}, ["y"], {})
+    rng = np.random.default_rng(0)
+    compare(proto, tmp_path, [{"x": rng.standard_normal((n, 2, height, 6)).astype(np.float32)} for n in (1, 3)])
+
+
+def test_maxima_are_put_back_in_tensors_of_a_constant_shape() -> None:
+    windows = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        _N("MaxPool", ["x"], ["best", "places"], **windows),
+        _N("MaxUnpool", ["best", "places", "shape"], ["y"], **windows),
+    ]
+    proto = dynamic_model(nodes, {"x": ("float32", (2, 2, 4, 6))}, ["y"], {"shape": np.array([2, 2, 5, 6])})
+    feeds = {"x": np.random.default_rng(0).standard_normal((2, 2, 4, 6)).astype(np.float32)}
+    made = import_model(proto)
+    assert made.graph.values[made.graph.outputs[0]].shape == (2, 2, 5, 6)
+    wanted = reference_session(proto).run(None, feeds)
+    np.testing.assert_array_equal([*run_cpu(made, feeds).values()], wanted)
