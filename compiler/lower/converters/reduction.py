@@ -14,7 +14,6 @@ from heterocc.compiler.lower.converters.values import (
     as_dtype,
     dims_of,
     dtype_of,
-    fixed_size,
     is_known_empty,
     rank_of,
     scalar,
@@ -109,10 +108,16 @@ def hardmax(ctx: Context, data: relax.Expr) -> relax.Expr:
             rows[d >= axis] *= n
         data = ctx.bb.emit(op.reshape(data, rows))
     along = axis if ctx.opset >= 13 else 1
-    count = fixed_size(data, along)
     best = _index(ctx, data, along, largest=True, keepdims=True, last=False)
-    positions = op.reshape(op.arange(0, count, 1, "int64"), [count if d == along else 1 for d in range(rank_of(data))])
-    result = op.astype(op.equal(positions, best), dtype_of(data))
+
+    def compute(x: te.Tensor, first: te.Tensor) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            is_first = i[along].astype("int64").equal(first(*i[:along], 0, *i[along + 1 :]))
+            return tirx.Select(is_first, tirx.const(1, x.dtype), tirx.const(0, x.dtype))
+
+        return te.compute(x.shape, at, name="hardmax")
+
+    result = ctx.bb.emit_te(compute, data, best, primfunc_name_hint="hardmax")
     return result if ctx.opset >= 13 else op.reshape(result, shape)
 
 

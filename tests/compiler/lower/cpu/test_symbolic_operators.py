@@ -266,3 +266,10 @@ def test_maxima_are_put_back_in_tensors_of_a_constant_shape() -> None:
     assert made.graph.values[made.graph.outputs[0]].shape == (2, 2, 5, 6)
     wanted = reference_session(proto).run(None, feeds)
     np.testing.assert_array_equal([*run_cpu(made, feeds).values()], wanted)
+
+
+def test_the_largest_elements_along_an_axis_of_any_size_are_marked(tmp_path: Path) -> None:
+    nodes = [_N("Hardmax", ["x"], [f"y{axis}"], axis=axis) for axis in range(3)]
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "m"))}, ["y0", "y1", "y2"], {})
+    rng = np.random.default_rng(0)
+    compare(proto, tmp_path, [{"x": rng.integers(0, 3, (n, 4, m)).astype(np.float32)} for n, m in ((1, 5), (6, 1))])
