@@ -273,3 +273,13 @@ def test_the_largest_elements_along_an_axis_of_any_size_are_marked(tmp_path: Pat
     proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "m"))}, ["y0", "y1", "y2"], {})
     rng = np.random.default_rng(0)
     compare(proto, tmp_path, [{"x": rng.integers(0, 3, (n, 4, m)).astype(np.float32)} for n, m in ((1, 5), (6, 1))])
+
+
+def test_groups_of_channels_are_normalised_for_any_batch(tmp_path: Path) -> None:
+    constants = {"scale": np.arange(1, 5, dtype=np.float32), "bias": np.arange(4, dtype=np.float32)}
+    nodes = [_N("GroupNormalization", ["x", "scale", "bias"], ["y"], num_groups=2)]
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, 3, 5))}, ["y"], constants)
+    proto.opset_import[0].version = 21  # with a scale for each channel
+    proto.graph.output[0].type.tensor_type.elem_type = 1  # not inferred for operator set 17, which has no such operator
+    rng = np.random.default_rng(0)
+    compare(proto, tmp_path, [{"x": rng.standard_normal((n, 4, 3, 5)).astype(np.float32)} for n in (1, 3)])
