@@ -60,6 +60,12 @@ class Inputs(onnx_frontend.onnx_input):  # type: ignore[misc]  # TVM has no type
         self.seen.add(item % len(self) if item < 0 else item)
         return list.__getitem__(self, item) if item < len(self) else None
 
+    def __add__(self, others: list[Any]) -> Inputs:
+        """These inputs with others behind them; both remember in one place what was read."""
+        found = Inputs([*list.__iter__(self), *others])
+        found.seen = self.seen
+        return found
+
     def __iter__(self) -> Any:
         self.seen.update(range(len(self)))
         return super().__iter__()

@@ -26,6 +26,7 @@ from heterocc.compiler.lower.converters.registry import (
     require_inputs,
 )
 from heterocc.compiler.lower.converters.unread import _MAY_BE_UNREAD, default_of, require_read
+from heterocc.runtime import load
 from heterocc.runtime.execute.ort_session import onnxruntime_package
 from tests.compiler.onnx_build import model, node, noise, save, value
 
@@ -129,6 +130,32 @@ def test_inputs_that_a_converter_does_not_read_are_refused() -> None:
         require_inputs(given)
     assert given[1:3] == values[1:3]
     require_inputs(given)
+
+
+def test_inputs_with_others_behind_them_remember_in_one_place_what_was_read() -> None:
+    given = Inputs([relax.const(0.0), relax.const(1.0)])
+    more = given + [relax.const(2.0)]  # noqa: RUF005  # as TVM's converters write it
+    assert more[0] is not None and more[2] is not None
+    assert given.unread == [1]
+
+
+def test_an_unsqueeze_with_an_attribute_for_its_axes_compiles_in_a_body(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [helper.make_node("Unsqueeze", ["part"], ["wide"], axes=[0]), helper.make_node("Identity", ["wide"], ["out"])],
+        "body",
+        [value("part", [3])],
+        [value("out", [1, 3])],
+    )
+    scan = helper.make_node("Scan", ["x"], ["y"], "scan", body=body, num_scan_inputs=1)
+    proto = helper.make_model(
+        helper.make_graph([scan], "g", [value("x", ["n", 3])], [value("y", ["n", 1, 3])]),
+        opset_imports=[helper.make_opsetid("", 10)],
+        ir_version=5,
+    )
+    compile_model(proto, tmp_path / "m.hcb", devices="CPU")
+    x = noise(4, 3)
+    with load(tmp_path / "m.hcb") as session:
+        np.testing.assert_array_equal(session.run({"x": x})["y"], x[:, None])
 
 
 def sliding(**more: int) -> onnx.ModelProto:
