@@ -81,7 +81,7 @@ _MAY_BE_UNREAD: Mapping[str, frozenset[str]] = {
         "LabelEncoder": "default_float default_int64 default_string default_tensor",
         "MaxPool": _WINDOWS,
         "MultiHeadAttention": "mask_filter_value",
-        "QuantizeLinear": "axis saturate",
+        "QuantizeLinear": "axis output_dtype saturate",
         "Resize": f"{_RESIZING} keep_aspect_ratio_policy nearest_mode",
         "SVMClassifier": "kernel_params",
         "SVMRegressor": "kernel_params",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,7 +12,8 @@ import tvm
 from onnx import helper
 from tvm import relax
 
-from heterocc.artifacts.errors import LoweringError
+from heterocc.artifacts.errors import FeedError, LoweringError
+from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
@@ -20,6 +22,7 @@ from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import import_partition
 from heterocc.compiler.lower.relax.separable import is_separable
 from heterocc.compiler.lower.variables import Variables
+from heterocc.runtime import load
 from tests.compiler.lower.lowered import CPU
 from tests.reference import reference_session
 from tests.symbolic_models import convolutions, dynamic_model, perceptron, transformer
@@ -189,20 +192,34 @@ def test_a_shape_that_depends_on_data_is_refused_with_its_node(tmp_path: object)
 
 
 @pytest.mark.parametrize(
-    "node",
+    ("node", "fits", "wrong"),
     [
-        helper.make_node("Reshape", ["x", "one_row"], ["y"]),
-        helper.make_node("MatMul", ["z", "w"], ["y"]),
-        helper.make_node("Concat", ["x", "double"], ["y"], axis=1),
+        (helper.make_node("Reshape", ["x", "one_row"], ["y"]), (1, 3), (2, 3)),
+        (helper.make_node("MatMul", ["x", "w"], ["y"]), (5, 4), (5, 3)),
     ],
-    ids=lambda node: node.op_type,
+    ids=lambda value: value.op_type if isinstance(value, onnx.NodeProto) else None,
 )
-def test_sizes_that_only_some_inputs_make_equal_are_refused(node: onnx.NodeProto) -> None:
-    inputs = {"x": ("float32", ("n", 3)), "z": ("float32", ("m", "k"))}
+def test_sizes_that_only_some_inputs_make_equal_are_checked_before_a_run(
+    node: onnx.NodeProto, fits: tuple[int, int], wrong: tuple[int, int], tmp_path: Path
+) -> None:
     constants = {"one_row": np.array([1, 3], np.int64), "w": normal(4, 2)}
-    twice = helper.make_node("Concat", ["x", "x"], ["double"], axis=0)
-    with pytest.raises(LoweringError, match=f"{node.op_type} needs the sizes '.*' and '.*' to be equal"):
-        lower(dynamic_model([twice, node], inputs, ["y"], constants))
+    model = dynamic_model([node], {"x": ("float32", ("n", "k"))}, ["y"], constants)
+    compile_model(model, tmp_path / "m.hcb", devices="CPU")
+    x = normal(*fits)
+    with load(tmp_path / "m.hcb") as session:
+        expected = x if node.op_type == "Reshape" else x @ constants["w"]
+        np.testing.assert_allclose(session.run({"x": x})["y"], expected, rtol=1e-5, atol=1e-6)
+        with pytest.raises(FeedError, match="x"):
+            session.run({"x": normal(*wrong)})
+
+
+def test_sizes_that_are_equal_for_no_input_are_refused() -> None:
+    nodes = [
+        helper.make_node("Concat", ["x", "x"], ["double"], axis=0),
+        helper.make_node("Concat", ["x", "double"], ["y"], axis=1),
+    ]
+    with pytest.raises(LoweringError, match="shape of output 'y'"):
+        lower(dynamic_model(nodes, {"x": ("float32", ("n", 3))}, ["y"], {}))
 
 
 def test_a_batch_with_a_shape_that_is_computed_from_its_size_is_a_loop_over_items(tmp_path: object) -> None:
