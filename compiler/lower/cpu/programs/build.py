@@ -157,9 +157,11 @@ def _called(function: tirx.PrimFunc, name: str) -> tirx.PrimFunc:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    candidate, count = name, 1
-    while candidate in taken or candidate == "main" or candidate.startswith("part_"):
-        candidate, count = f"{name}_{count}", count + 1
+    # The names of entries and of parts; a node of a model may be called so.
+    own = f"kernel_{name}" if name == "main" or name.startswith("part_") else name
+    candidate, count = own, 1
+    while candidate in taken:
+        candidate, count = f"{own}_{count}", count + 1
     taken.add(candidate)
     return candidate
 

@@ -140,6 +140,7 @@ def test_inputs_with_others_behind_them_remember_in_one_place_what_was_read() ->
 
 
 def test_an_unsqueeze_with_an_attribute_for_its_axes_compiles_in_a_body(tmp_path: Path) -> None:
+    # A value called part gave a kernel a name that is reserved, and the compile did not end.
     body = helper.make_graph(
         [helper.make_node("Unsqueeze", ["part"], ["wide"], axes=[0]), helper.make_node("Identity", ["wide"], ["out"])],
         "body",
