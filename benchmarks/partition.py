@@ -26,7 +26,6 @@ from heterocc.passes.base import policy_pipeline  # noqa: E402
 from heterocc.passes.cost import Link, Machine, PlacementDevice  # noqa: E402
 from heterocc.passes.estimate import plan_seconds  # noqa: E402
 from heterocc.passes.graph import Graph, Node, Value  # noqa: E402
-from heterocc.passes.optimum.cuts import prepare  # noqa: E402
 from heterocc.passes.plan import Plan  # noqa: E402
 
 KINDS = ("skips", "chain", "wide", "towers", "random")
@@ -74,7 +73,6 @@ def main() -> None:
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=["skips"])
     parser.add_argument("--repeat", type=int, default=1)
     options = parser.parse_args()
-    prepare()
     rows = []
     print(
         f"{'kind':<8}{'nodes':>8} {'policy':<9}{'seconds':>9}{'partitions':>12}{'transfers':>11}{'cost ms':>10}"

@@ -124,6 +124,7 @@ def test_an_annotated_model_has_device_partition_time_and_reason_of_every_node(t
     proto.graph.node[8].input[1] = "m2"
     onnx.save(proto, tmp_path / "m.onnx")
     out = tmp_path / "out" / "m.onnx"
+    out.parent.mkdir()
     explain_model(tmp_path / "m.onnx", policy="greedy", annotate=out, **asked(tmp_path))
     nodes = onnx.load(out).graph.node
     found = {n.name or n.op_type: {e.key.removeprefix("heterocc."): e.value for e in n.metadata_props} for n in nodes}

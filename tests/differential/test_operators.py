@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 import heterocc.runtime
-from heterocc.artifacts.errors import DeviceError
+from heterocc.artifacts.errors import InputValueError
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.support.query import query_model
 from tests.differential.operator_cases import CASES
@@ -41,7 +41,7 @@ def test_an_index_far_out_of_range_is_an_error_that_names_the_node(far: object, 
     compile_model(path, tmp_path / "m.hcb", devices="CPU", check=False)
     with heterocc.runtime.load(tmp_path / "m.hcb") as session:
         for _ in range(2):
-            with pytest.raises(DeviceError, match="an index is out of range"):
+            with pytest.raises(InputValueError, match="an index is out of range"):
                 session.run(feed)
 
 
@@ -96,7 +96,7 @@ def test_operators_of_other_domains_refuse_an_index_out_of_range_as_onnx_runtime
         np.testing.assert_allclose(session.run(feed)["y"], reference.run(["y"], feed)[0], rtol=1e-5, atol=1e-5)
         for places in wrong:
             feed = {**given, "at": np.array(places, right.dtype)}
-            with pytest.raises(DeviceError, match=f"{reader.op_type} .*an index is out of range"):
+            with pytest.raises(InputValueError, match=f"{reader.op_type} .*an index is out of range"):
                 session.run(feed)
             with pytest.raises(Exception, match=r"out of (range|bound)"):
                 reference.run(None, feed)

@@ -132,8 +132,8 @@ def test_an_input_at_any_address_is_right(session: Session, monkeypatch: pytest.
         (lambda f: f | {"b": f["b"].astype(np.float64)}, "dtype float32, got float64"),
         (lambda f: f | {"b": f["b"].reshape(15)}, r"got \[15\]"),
         (lambda f: f | {"b": f["b"][:2]}, "dimension 'n' is 3 in 'a' and 2 in 'b'"),
-        (lambda f: [f], "must map input names to arrays, got list"),
-        (lambda f: None, "must map input names to arrays, got NoneType"),
+        (lambda f: [f], "inputs, got 1 array"),
+        (lambda f: None, "must be a mapping, an array, or a list of arrays, got NoneType"),
     ],
 )
 def test_a_wrong_feed_is_refused_as_in_python(session: Session, change: Callable[[Feed], Any], words: str) -> None:

@@ -139,8 +139,8 @@ def test_an_input_at_any_address_is_right(session: Session, monkeypatch: pytest.
         (lambda f: f | {"b": f["b"].astype(np.float64)}, "dtype float32, got float64"),
         (lambda f: f | {"b": f["b"].T}, r"shape \[3, 5\], got \[5, 3\]"),
         (lambda f: f | {"b": f["b"].reshape(15)}, r"shape \[3, 5\], got \[15\]"),
-        (lambda f: [f], "must map input names to arrays, got list"),
-        (lambda f: None, "must map input names to arrays, got NoneType"),
+        (lambda f: [f], "inputs, got 1 array"),
+        (lambda f: None, "must be a mapping, an array, or a list of arrays, got NoneType"),
     ],
 )
 def test_a_wrong_feed_is_refused_as_before(session: Session, change: Callable[[Feed], Any], words: str) -> None:

@@ -36,7 +36,7 @@ def test_a_run_that_onnx_runtime_refuses_writes_our_error_and_nothing_of_its_log
     np.savez(tmp_path / "in.npz", i=np.array([9, 100]))
     command = [sys.executable, "-m", "heterocc.compiler.cli", "run", str(tmp_path / "m.hcb"), "-i"]
     done = subprocess.run([*command, str(tmp_path / "in.npz")], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and done.stderr.startswith("error[HC401]")
+    assert done.returncode == 1 and done.stderr.startswith("error[HC117]")
     assert "idx=9" in done.stderr and "\x1b" not in done.stderr and "[E:onnxruntime" not in done.stderr
 
 
