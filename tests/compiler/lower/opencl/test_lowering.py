@@ -64,10 +64,8 @@ def test_kernels_have_no_more_tensors_than_every_device_takes(tmp_path: Path) ->
     lowered = check(Graph(inputs, nodes), tmp_path)
     assert len(lowered.kernels) > 1
     joined = imported(Graph(inputs, [node("Concat", *names, axis=0)]), tmp_path)
-    with pytest.raises(LoweringError, match="a kernel has 141 tensors, but the device allows only 128"):
-        OpenclLowering().lower(whole(joined, first_device()))
-    refused = OpenclLowering().trial(joined, joined.graph.nodes[0].name, first_device())
-    assert refused == "a kernel has 141 tensors, but the device allows only 128"
+    assert len(OpenclLowering().lower(whole(joined, first_device())).kernels) > 1
+    assert OpenclLowering().trial(joined, joined.graph.nodes[0].name, first_device()) is None
 
 
 def test_elementwise_functions_match_onnx_runtime(tmp_path: Path) -> None:
