@@ -9,7 +9,7 @@ from heterocc.artifacts.errors import FeedError
 from heterocc.artifacts.manifest import Condition, Expression, Variant
 
 _MOST_TRIED = 4096
-"""The sizes that are tried in search of one that fits."""
+"""The conditions that are evaluated, in each direction, in search of a size that fits: a refusal must not take long."""
 
 _TEXTS = {"equal": "", "at_least": " or more", "multiple": "", "broadcast": " or 1"}
 
@@ -68,8 +68,9 @@ class Conditions:
         def fits(size: int) -> bool:
             return all(holds(c, {**sizes, name: size}) for c in own)
 
-        below = next((n for n in range(sizes[name] - 1, max(0, sizes[name] - _MOST_TRIED), -1) if fits(n)), None)
-        above = next((n for n in range(sizes[name] + 1, sizes[name] + _MOST_TRIED) if fits(n)), None)
+        most = _MOST_TRIED // len(own)
+        below = next((n for n in range(sizes[name] - 1, max(0, sizes[name] - most), -1) if fits(n)), None)
+        above = next((n for n in range(sizes[name] + 1, sizes[name] + most) if fits(n)), None)
         found = " or ".join(str(n) for n in (below, above) if n is not None)
         return f"give '{name}' a size such as {found}" if found else "give inputs of other sizes"
 
