@@ -215,9 +215,8 @@ def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str], values: Ma
     try:
         session = open_session(model)
         results = session.run(outputs, feeds)
-    except (
-        Exception
-    ) as error:  # nodes that ONNX Runtime cannot compute now are left in the model; the run reports the reason
+    except Exception as error:
+        # Nodes that ONNX Runtime cannot compute now are left in the model; the run reports the reason.
         pass_foreign(error)
         return False
     if not all(isinstance(r, np.ndarray) for r in results):
