@@ -1,7 +1,8 @@
-"""The documents name files and modules that exist."""
+"""The documents, and the docstrings of rooms, name files and modules that exist."""
 
 from __future__ import annotations
 
+import ast
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,12 @@ _FOLDERS = "artifacts|benchmarks|compiler|docs|examples|passes|runtime|scripts|t
 _PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w/.-]*[\w/]")
 _MODULE = re.compile(r"\bheterocc\.(?:artifacts|compiler|passes|runtime)(?:\.\w+)*")
 _WRITTEN_BY_RUNS = ("benchmarks/results",)
+ROOMS = sorted(
+    path.parent
+    for package in ("artifacts", "compiler", "passes", "runtime")
+    for path in ROOT.glob(f"{package}/**/__init__.py")
+)
+_FILE = re.compile(r"`([\w/]+(?:\.(?:py|cc|h|md)|/))`")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -25,6 +32,18 @@ def test_every_path_in_a_document_exists(document: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_module_in_a_document_exists(document: Path) -> None:
     assert not [name for name in sorted(set(_MODULE.findall(document.read_text()))) if not _exists(name)]
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_in_the_docstring_of_a_room_exists(room: Path) -> None:
+    """A name is relative to the room, to one of its folders, to its package or to the project."""
+    text = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    folders = [room, *(path for path in room.iterdir() if path.is_dir()), *room.parents]
+    assert not [name for name in _FILE.findall(text) if not any((folder / name).exists() for folder in folders)]
+
+
+def test_the_architecture_is_one_page() -> None:
+    assert len((ROOT / "docs" / "ARCHITECTURE.md").read_text().split()) <= 700
 
 
 def _exists(name: str) -> bool:

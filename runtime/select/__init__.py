@@ -1,1 +1,4 @@
-"""Selection of the variant of a bundle that is loaded on this machine."""
+"""Selection of the variant of a bundle that is loaded on this machine.
+
+`select.py` selects, `opening.py` opens what is selected.
+"""

@@ -1,4 +1,8 @@
-"""Converters of the operators of `ai.onnx.ml`: tree ensembles, linear models, support vectors, preparation."""
+"""Converters of the operators of `ai.onnx.ml`: tree ensembles, linear models, support vectors, preparation.
+
+`ensembles.py` reads trees into tables, and `tree_kernel.py` walks them. Such kernels are complete when they enter a
+module (`compiler/lower/written.py`).
+"""
 
 from heterocc.compiler.lower.converters.ml import encoders, linear, preparing, trees
 

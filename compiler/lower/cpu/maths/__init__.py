@@ -1,1 +1,6 @@
-"""Functions of real numbers as arithmetic on vectors, in place of one call of the C library per element."""
+"""Functions of real numbers as arithmetic on vectors, in place of one call of the C library per element.
+
+Results are within 2 units in the last place of float32 (`tables.py`: by a polynomial for each interval); float64 uses
+the C library. `rules.py` has two passes: one before TVM's vectorizer, which marks the calls, and one after it, which
+replaces them for each function's target. `pipeline.py` adds them to TVM's passes, for CPU code only.
+"""

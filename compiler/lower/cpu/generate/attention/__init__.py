@@ -1,1 +1,1 @@
-"""Attention as one kernel."""
+"""Attention as one kernel: in float32 (`writer.py`), and with products of bfloat16 (`paired.py`)."""
