@@ -62,6 +62,9 @@ class Bundle(Closing):
         self._look_lock = renewed_lock()
         self._verification: Verification | None = None
 
+    def __repr__(self) -> str:
+        return f"<{'closed ' if self._view is None else ''}Bundle '{self.path}' of '{self.manifest.model.name}'>"
+
     def close(self) -> None:
         """Release the mapping, which is unmapped when the last view of it is garbage-collected."""
         self._view = None

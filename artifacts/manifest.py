@@ -273,6 +273,9 @@ class Variant(Record):
     conditions: Annotated[tuple[Condition, ...], Limit(max_length=65_536)] = ()
     rooms: dict[str, Size] = {}
 
+    def __repr__(self) -> str:
+        return f"<Variant '{self.name}': {self.summary}>"
+
 
 class Golden(Record):
     """Seeded inputs and ONNX Runtime's outputs for them, as .npy members by tensor name, with tolerances.
@@ -307,6 +310,9 @@ class Manifest(Record):
     golden: Golden | None = None
     goldens: Annotated[tuple[Golden, ...], Limit(max_length=64)] = ()
     faults: Annotated[tuple[FaultVariable, ...], Limit(max_length=16)] = ()
+
+    def __repr__(self) -> str:
+        return f"<Manifest of '{self.model.name}': variants {', '.join(variant.name for variant in self.variants)}>"
 
     def faults_warning(self) -> str | None:
         """The warning about a bundle that was compiled with simulated failures, in one sentence; None for others."""

@@ -124,7 +124,16 @@ class Record:
         return hash((type(self), *self.__dict__.values()))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.__dict__.items())})"
+        """The fields, without the elements of long ones."""
+        return f"{type(self).__name__}({', '.join(f'{k}={_short(v)}' for k, v in self.__dict__.items())})"
+
+
+def _short(value: Any) -> str:
+    """The repr of a value, or the number of its elements if these are many."""
+    if isinstance(value, (tuple, dict)) and len(value) > 4:
+        return f"<{len(value)} entries>"
+    text = repr(value)
+    return text if len(text) <= 400 else f"{text[:400]}…"
 
 
 def compact(data: Any) -> str:

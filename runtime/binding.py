@@ -38,7 +38,7 @@ class BoundArrays(Mapping[str, Array]):
         return len(self._arrays)
 
     def __repr__(self) -> str:
-        return repr(self._arrays)
+        return f"<arrays {_described(self._arrays)}>"
 
     def __setitem__(self, name: str, value: Any) -> None:
         kind = "output" if self._checks is None else "input"
@@ -85,6 +85,9 @@ class Binding:
         self.outputs = BoundArrays(self._views(outputs), where)
         for array in self.inputs.values():
             array.fill(0)
+
+    def __repr__(self) -> str:
+        return f"<Binding: ({_described(self.inputs)}) -> ({_described(self.outputs)})>"
 
     def run(self) -> BoundArrays:
         """Run on the contents of `inputs` and return `outputs`. Raises the errors of `Session.run`."""
@@ -183,9 +186,18 @@ class StatefulBinding:
         self._offered.add(name)
         return found
 
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{name} from {source}" for name, source in self._pairs.items())
+        return f"<StatefulBinding: {pairs}; {'with' if self._state else 'without'} state>"
+
     def reset(self) -> None:
         """Forget the state: the next run needs all inputs."""
         self._state.clear()
+
+
+def _described(arrays: Mapping[str, Array]) -> str:
+    """Names, dtypes and shapes: `x: float32 [1, 3]`."""
+    return ", ".join(f"{name}: {array.dtype} {list(array.shape)}" for name, array in arrays.items())
 
 
 def _read_only(array: Any) -> Any:

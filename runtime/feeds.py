@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsIndex, overload
 
 import numpy as np
 
@@ -68,6 +68,27 @@ class TensorInfo:
             for dim, allowed in zip(self.shape, sizes, strict=True)
         )
         return f"[{', '.join(dims)}]"
+
+
+class Tensors(tuple[TensorInfo, ...]):
+    """The inputs or outputs of a model, in its order; also by name: `session.inputs["image"]`."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, key: str | SupportsIndex, /) -> TensorInfo: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> tuple[TensorInfo, ...]: ...
+
+    def __getitem__(self, key: Any, /) -> Any:
+        """The tensor of a name or place. Raises KeyError, which names the one that is spelled alike, or IndexError."""
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        for info in self:
+            if info.name == key:
+                return info
+        hint = nearest(key, [info.name for info in self])
+        raise KeyError(f"no tensor '{key}'" + (f"; {hint}" if hint else ""))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from heterocc.runtime import forks
 from heterocc.runtime.asynchronous import Asynchronous
 from heterocc.runtime.binding import Binding, StatefulBinding
 from heterocc.runtime.changing import Changing
-from heterocc.runtime.feeds import Array, Feed, TensorInfo
+from heterocc.runtime.feeds import Array, Feed, Tensors
 from heterocc.runtime.inspected import Inspected
 from heterocc.runtime.loaded import Results
 from heterocc.runtime.requests.limits import Aim, check_aim, check_requests, request_limit, threads_for
@@ -173,14 +173,17 @@ class Session(Asynchronous, Inspected):
     # ---- properties -----------------------------------------------------------------------------------------------
 
     @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """The model's inputs, in its order, with the sizes that dynamic dimensions may have."""
-        return self._loaded.inputs
+    def inputs(self) -> Tensors:
+        """The model's inputs, in its order and by name, with the sizes that dynamic dimensions may have."""
+        return Tensors(self._loaded.inputs)
 
     @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """The model's outputs, in its order; dimensions that differ by the shapes of the inputs are names or None."""
-        return self._loaded.outputs
+    def outputs(self) -> Tensors:
+        """The model's outputs, in its order and by name.
+
+        Dimensions that differ by the shapes of the inputs are names or None.
+        """
+        return Tensors(self._loaded.outputs)
 
     @property
     def classes(self) -> Mapping[str, tuple[str | int, ...]]:
@@ -245,6 +248,12 @@ class Session(Asynchronous, Inspected):
             f"<{state}Session of '{self._bundle.manifest.model.name}' on {','.join(self.devices)} "
             f"({parts} partition{'s' * (parts != 1)}): ({ins}) -> ({outs})>"
         )
+
+    def _repr_html_(self) -> str:
+        """The session's inputs, outputs and partitions as a table, which notebooks show."""
+        from heterocc.runtime.notebook import session_html
+
+        return session_html(repr(self), self.inputs, self.outputs, self.variant)
 
     # ---- running --------------------------------------------------------------------------------------------------
 

@@ -86,6 +86,9 @@ class Explanation:
     others: tuple[OtherPlan, ...] = ()
     measured: tuple[tuple[str, float], ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Explanation of {self.plan!r}, policy {self.policy}, beside {len(self.others)} other plans>"
+
     @cached_property
     def costs(self) -> Costs:
         """The costs of the plan."""

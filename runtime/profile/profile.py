@@ -52,6 +52,9 @@ class Profile:
     runs: int
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Profile: {self.total_ms:.3f} ms per run, {self.runs} runs, {len(self.records)} records>"
+
     @property
     def total_ms(self) -> float:
         """The time of all partitions and transfers per run, in milliseconds."""

@@ -28,6 +28,10 @@ class KernelTrace:
     kernel: Kernel | None
     outputs: tuple[Array, ...]
 
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{array.dtype} {list(array.shape)}" for array in self.outputs)
+        return f"<KernelTrace of {self.symbol} in partition {self.partition}: {shapes}>"
+
 
 TraceCallback = Callable[[KernelTrace], None]
 

@@ -57,6 +57,10 @@ class Stream(Closing, Iterator[Results]):
         self.delivered = 0
         """The number of results and errors that `next` has returned and raised."""
 
+    def __repr__(self) -> str:
+        state = "closed " if self._feeds is None else ""
+        return f"<{state}Stream: {self.delivered} delivered, {len(self._flight)} in flight>"
+
     def __iter__(self) -> Stream:
         return self
 

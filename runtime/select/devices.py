@@ -44,6 +44,9 @@ class Inventory:
     devices: tuple[FoundDevice, ...]
     absent: tuple[Absent, ...]
 
+    def __repr__(self) -> str:
+        return f"<Inventory: {', '.join(device.label for device in self.devices)}>"
+
     def __iter__(self) -> Iterator[FoundDevice]:
         return iter(self.devices)
 

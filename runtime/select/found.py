@@ -69,6 +69,9 @@ class FoundDevice:
     api: str = ""
     own: ApiDevice | None = None
 
+    def __repr__(self) -> str:
+        return f"<FoundDevice {self.label}: {self.description}{' (software)' * self.software}>"
+
     def to_json(self) -> dict[str, Any]:
         """As `heterocc devices --json` prints it."""
         data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "own"}
