@@ -122,10 +122,12 @@ def _split(given: Given) -> list[Shape] | None:
     elif given.has(1) or size is None:
         sizes = [None] * count
     else:
-        part = quotient(size + number(count - 1), number(count))
+        # What remains for the last part, or that the parts are equal, is a requirement (requirements/shaping.py).
+        equal = given.opset < 18
+        part = quotient(size if equal else size + number(count - 1), number(count))
         sizes = [part] * count
-        if part is not None and part * number(count) != size:
-            sizes[-1] = None if size.number is None else size - part * number(count - 1)
+        if part is not None and not equal:
+            sizes[-1] = larger(size - part * number(count - 1), number(0))  # a last part may be empty
     return [(*shape[:axis], s, *shape[axis + 1 :]) for s in sizes]
 
 

@@ -154,18 +154,20 @@ def _concatenated(ctx: Context, parts: Sequence[relax.Expr], axis: int, shape: S
 
 @converter("Split")
 def split(ctx: Context, data: relax.Expr, sizes: relax.Expr | None = None) -> relax.Expr | list[relax.Expr]:
-    """Split. If a part is empty, each part becomes a separate slice, as it does if its size follows from others."""
+    """Split. If a part is empty or follows from other sizes, each part becomes a separate slice."""
+    axis = int(ctx.attrs.get("axis", 0)) % rank_of(data)
     known = ctx.sizes(1) if sizes is not None and fixed(sizes) is None else None
+    if sizes is None and "split" not in ctx.attrs and not isinstance(dims_of(data)[axis], int):
+        known = tuple(ctx.result(output)[axis] for output in range(ctx.outputs))
     if known is not None:
-        return _parted(ctx, data, known)
+        return _parted(ctx, data, axis, known)
     parts = ctx.attrs.get("split") if sizes is None else ctx.known(sizes)
     if ctx.outputs > MOST_ENDS:
-        axis = int(ctx.attrs.get("axis", 0)) % rank_of(data)
         written = [ctx.result(output)[axis] for output in range(ctx.outputs)] if parts is None else parts
         return _grouped(ctx, data, axis, [int(n) for n in written])
     if parts is None or all(parts):
         return ctx.original(data) if sizes is None else ctx.original(data, sizes)
-    return _slices(data, int(ctx.attrs.get("axis", 0)) % rank_of(data), [int(n) for n in parts])
+    return _slices(data, axis, [int(n) for n in parts])
 
 
 def _slices(data: relax.Expr, axis: int, sizes: Sequence[int]) -> list[relax.Expr]:
@@ -190,9 +192,8 @@ def _grouped(ctx: Context, data: relax.Expr, axis: int, sizes: Sequence[int]) ->
     return [ctx.bb.emit(relax.TupleGetItem(parts, i)) for i in range(len(sizes))]
 
 
-def _parted(ctx: Context, data: relax.Expr, sizes: Sequence[Extent]) -> list[relax.Expr]:
+def _parted(ctx: Context, data: relax.Expr, axis: int, sizes: Sequence[Extent]) -> list[relax.Expr]:
     """The parts of these sizes, in the shapes that are known of them."""
-    axis = int(ctx.attrs.get("axis", 0)) % rank_of(data)
     starts = list(itertools.accumulate((as_int64(n) for n in sizes[:-1]), initial=tirx.const(0, "int64")))
 
     def part(given: list[te.Tensor], start: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:

@@ -96,11 +96,19 @@ def transposed_shapes(given: Given) -> list[Shape] | None:
 
 def unpooled_shapes(given: Given) -> list[Shape] | None:
     """MaxUnpool: the given shape, or the one whose windows are the data."""
-    shape, kernel = given.shape(), given.attribute("kernel_shape")
     if given.has(2):
-        wanted = given.elements(2)
-        impossible = wanted is None or any(n is not None and n.number is not None and n.number < 0 for n in wanted)
-        return None if impossible or wanted is None else [tuple(wanted)]
+        wanted, shape = given.elements(2), given.shape()
+        if wanted is None:
+            return None if shape is None else [(None,) * len(shape)]
+        impossible = any(n is not None and n.number is not None and n.number < 0 for n in wanted)
+        return None if impossible else [tuple(wanted)]
+    least = least_unpooled(given)
+    return None if least is None else [least]
+
+
+def least_unpooled(given: Given) -> Shape:
+    """The shape whose windows are the data of a MaxUnpool."""
+    shape, kernel = given.shape(), given.attribute("kernel_shape")
     if shape is None or kernel is None:
         return None
     rank = len(kernel)
@@ -109,4 +117,4 @@ def unpooled_shapes(given: Given) -> list[Shape] | None:
     for axis, size in enumerate(shape[2:]):
         beyond = kernel[axis] - strides[axis] - pads[axis] - pads[axis + rank]
         dims.append(None if size is None else size * number(strides[axis]) + number(beyond))
-    return [tuple(dims)]
+    return tuple(dims)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heterocc.compiler.importer.symbols.operators.windows import least_unpooled
 from heterocc.compiler.importer.symbols.requirements.requirement import Needs
 from heterocc.compiler.importer.symbols.sizes import Size, number, product_of, smaller
 
@@ -76,8 +77,13 @@ def reverse_sequence(needs: Needs) -> None:
 
 
 def max_unpool(needs: Needs) -> None:
-    """MaxUnpool: an index for each element."""
+    """MaxUnpool: an index for each element, and a result of the same batch and channels, with room for the windows."""
     needs.shaped(1, needs.shape(0))
+    least = least_unpooled(needs.given)
+    if needs.given.has(2) and least is not None:
+        for axis, (size, needed) in enumerate(zip(needs.given.elements(2) or (), least, strict=False)):
+            if size is not None and needed is not None:
+                needs.relate(size, "equal" if axis < 2 else "at_least", needed, f"dimension {axis} of its result")
 
 
 def suppression(needs: Needs) -> None:

@@ -1,4 +1,4 @@
-"""Operators that get the size of an image as data: AffineGrid, Col2Im."""
+"""Operators that get the size of an image as data: AffineGrid, Col2Im, MaxUnpool."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from heterocc.compiler.lower.converters.computed.numbers import (
     vector,
     whole,
 )
+from heterocc.compiler.lower.converters.indexing import max_unpool
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
 
 Buffers = Sequence[tirx.Buffer]
 
@@ -133,3 +134,35 @@ def _places(ctx: Context, ins: Buffers, rank: int) -> list[tirx.Expr]:
         room = element(ins[1], d) + whole(pads[d] + pads[d + rank]) - reach
         found.append(tirx.floordiv(room, whole(strides[d])) + whole(1))
     return found
+
+
+@sizes("MaxUnpool")
+def _unpool(ctx: Context, data: relax.Expr, _indices: relax.Expr, shape: relax.Expr) -> relax.Expr:
+    """The sizes that are asked for: batch and channels of the data, and room for the windows."""
+    rank = rank_of(data)
+    space = rank - 2
+    kernel = ctx.attrs["kernel_shape"]
+    strides, pads = ctx.attrs.get("strides", [1] * space), ctx.attrs.get("pads", [0] * 2 * space)
+    if _length(shape) != rank:
+        raise NotImplementedError(f"the shape of the result has {_length(shape)} sizes, the data have {rank}")
+
+    def least(ins: Buffers) -> list[tirx.Expr]:
+        found = [size.astype("int64") for size in ins[0].shape]
+        for axis in range(space):
+            beyond = int(kernel[axis]) - int(strides[axis]) - int(pads[axis]) - int(pads[axis + space])
+            found[axis + 2] = found[axis + 2] * whole(int(strides[axis])) + whole(beyond)
+        return found
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        asked = [(element(ins[1], axis), size) for axis, size in enumerate(least(ins))]
+        return [
+            (tirx.all(*(n == size for n, size in asked[:2])), "its result has another batch or number of channels"),
+            (tirx.all(*(n >= size for n, size in asked[2:])), "a size of its result is smaller than its windows need"),
+        ]
+
+    return vector(ctx, [data, shape], rank, lambda ins: [element(ins[1], axis) for axis in range(rank)], check)
+
+
+@results("MaxUnpool")
+def _unpooled(ctx: Context, data: relax.Expr, indices: relax.Expr, _shape: relax.Expr) -> relax.Expr:
+    return max_unpool(ctx, data, indices)
