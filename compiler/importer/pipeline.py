@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,9 +12,10 @@ from types import MappingProxyType
 import onnx
 
 from heterocc.artifacts.dtypes import container
-from heterocc.artifacts.errors import InputError, InvalidGraphError
+from heterocc.artifacts.errors import DynamicShapeError, HeteroccError, InputError, InvalidGraphError
 from heterocc.compiler.importer.draft.draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
 from heterocc.compiler.importer.draft.names import Namer, rename_nodes, rename_values
+from heterocc.compiler.importer.estimates.runs import Work, work_of
 from heterocc.compiler.importer.estimates.work import Budget
 from heterocc.compiler.importer.folding.conv_fusion import fuse
 from heterocc.compiler.importer.folding.empty_inputs import know_empty_inputs
@@ -35,15 +37,15 @@ from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_
 from heterocc.compiler.importer.sequences.opening import open_sequences
 from heterocc.compiler.importer.shapes.assumed import assume_sizes, disagreements
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
-from heterocc.compiler.importer.shapes.propose import propose_shapes
+from heterocc.compiler.importer.shapes.propose import Proposals, Shapes
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
 from heterocc.compiler.importer.shapes.shapes import (
     dims_text,
     dynamic_inputs,
-    fix_inputs,
     infer,
     name_dimensions,
     set_input_shapes,
+    still_dynamic,
 )
 from heterocc.compiler.importer.shapes.unified import unify_names
 from heterocc.compiler.importer.symbols.derivation import rule_failure
@@ -104,30 +106,43 @@ def _import(
     where = path.name
     ends = (*draft.graph.input, *draft.graph.output)
     names = {i.name: tuple(d.dim_param if is_symbol(d) else None for d in dims_of(i)) for i in ends}
-    samples: Mapping[str, Sequence[int]] | None = {}
-    if keep_dims:
-        set_input_shapes(draft, shapes, where, dims)
-        samples = propose_shapes(draft) if dynamic_inputs(draft) else {}
-        name_dimensions(draft)
-    else:
-        fix_inputs(draft, shapes, where, dims)
+    set_input_shapes(draft, shapes, where, dims)
+    proposals = Proposals(draft) if dynamic_inputs(draft) else None
+    unfixed = [] if keep_dims else [copy.deepcopy(i) for i in dynamic_inputs(draft)]
+    name_dimensions(draft)
     given.take_inputs(draft)
     # A name that is not UTF-8 has lone surrogates in Python, which cannot be written to text files.
     stem = os.fsencode(path.stem).decode("utf-8", "replace")
     try:
         model = _normalised(draft, stem, digest, where, given, assume=assume)
-        tried = model.allowed({name: tuple(shape) for name, shape in (samples or {}).items()})
-        return replace(
-            model,
-            dimensions=MappingProxyType(names),
-            samples=MappingProxyType(tried),
-            classes=MappingProxyType(classes),
-        )
-    except InvalidGraphError as error:
-        empty = empty_at_fault(shapes, error, dims)
+        if proposals is not None:
+            model = replace(model, samples=_samples(model, proposals))
+        if unfixed:
+            raise still_dynamic(unfixed, model.samples, where)
+        return replace(model, dimensions=MappingProxyType(names), classes=MappingProxyType(classes))
+    except HeteroccError as error:
+        if unfixed and not isinstance(error, DynamicShapeError):
+            raise still_dynamic(unfixed, {}, where) from error
+        empty = empty_at_fault(shapes, error, dims) if isinstance(error, InvalidGraphError) else None
         if empty is None:
             raise
         raise empty from error
+
+
+def _samples(model: ImportedModel, proposals: Proposals) -> Mapping[str, tuple[int, ...]]:
+    """Shapes of the inputs with which ONNX Runtime runs the model in little time and memory; empty if none are found.
+
+    Sizes are the nearest that the model's nodes allow.
+    """
+
+    def work(shapes: Shapes) -> Work:
+        sampled = replace(model, samples=model.allowed({name: tuple(shape) for name, shape in shapes.items()}))
+        unknown = max((size for shape in sampled.samples.values() for size in shape), default=1)
+        typical = sampled.typical
+        return work_of(typical.graph, typical.proto.graph.node, unknown)
+
+    found = proposals.first(work)
+    return MappingProxyType(model.allowed({name: tuple(shape) for name, shape in (found or {}).items()}))
 
 
 def _normalised(

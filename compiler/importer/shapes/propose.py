@@ -1,10 +1,12 @@
-"""Proposals of shapes for dynamic inputs: plausible shapes with which ONNX Runtime can run the model."""
+"""Proposals of shapes for dynamic inputs: plausible shapes with which ONNX Runtime can run the model, soon."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import onnx
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import Draft, value_of
+from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.passes.graph import Value
@@ -29,50 +32,96 @@ _SIZES = ((224, 128), (256, 64), (640, 512), (32, 8), (512, 16), (28, 1), (96, 3
 _KERNEL = 3
 """The side of a kernel that is an input: one as large as an image takes gigabytes."""
 _UNKNOWN_RANK = ((1, 3, 224, 224), (1, 128), (1, 3, 224), (1,))
+_SMALLER = (129, 128, 97, 96, 65, 64, 33, 32, 17, 16, 9, 8, 5, 4, 2, 1)
+"""Sizes in place of those with which a run would be too much work: odd ones first, as fewer mistakes hide in them."""
+_MOST_SMALLER = 4
+"""How many of them are tried."""
+_MOST_HINTS = 6
 _HOPS = 4
 """The largest distance in nodes from an input to a weight that suggests its dimensions."""
 
 Shapes = dict[str, list[int]]
 
 
-def propose_shapes(draft: Draft) -> Shapes | None:
-    """Shapes of the dynamic inputs with which ONNX Runtime runs the model; None if none is found in SECONDS.
+class Proposals:
+    """Shapes of the dynamic inputs of a model as it was read, before an import changes it."""
 
-    `draft` is the model as read, with the requested shapes.
-    """
-    dynamic = [i for i in draft.graph.input if i.type.HasField("tensor_type") and not value_of(i).is_static]
-    run = _runner(draft)
-    if run is None:
-        return None
-    deadline = time.monotonic() + SECONDS
-    tried: list[Shapes] = []
-    for shapes in _candidates(draft, dynamic):
-        if time.monotonic() > deadline:
+    def __init__(self, draft: Draft) -> None:
+        """`draft` has the requested shapes; later changes of it have no effect."""
+        self._proto = draft.to_proto()
+        del self._proto.graph.value_info[:]
+        self._weights = dict(draft.weights)
+        copy = Draft(self._proto, self._weights)
+        self._dynamic = [i for i in copy.graph.input if i.type.HasField("tensor_type") and not value_of(i).is_static]
+        self._hints = _weights_near(copy, self._dynamic)[:_MOST_HINTS]
+
+    def first(self, work: Callable[[Shapes], Work]) -> Shapes | None:
+        """The first shapes with which ONNX Runtime runs the model; None if none are found in SECONDS.
+
+        `work` estimates a run. Shapes with which it exceeds MOST_WORK are not tried: smaller sizes take their place.
+        """
+        run = _runner(self._proto, self._weights)
+        if run is None:
             return None
-        if shapes not in tried:
-            tried.append(shapes)
-            if run(shapes, deadline - time.monotonic()):
-                return shapes
-    return None
+        deadline = time.monotonic() + SECONDS
+        tried: list[Shapes] = []
+        for shapes in self._affordable(work):
+            if time.monotonic() > deadline:
+                return None
+            if shapes not in tried:
+                tried.append(shapes)
+                if run(shapes, deadline - time.monotonic()):
+                    return shapes
+        return None
+
+    def _affordable(self, work: Callable[[Shapes], Work]) -> Iterator[Shapes]:
+        kernels = {node.input[1] for node in self._proto.graph.node if "Conv" in node.op_type and len(node.input) > 1}
+        known: dict[str, Work] = {}
+
+        def fits(shapes: Shapes) -> bool:
+            text = repr(shapes)
+            if text not in known:
+                known[text] = work(shapes)
+            return known[text].within(MOST_WORK)
+
+        for sizes in _candidates(self._dynamic, self._hints):
+            shapes = sizes.shapes(self._dynamic, kernels)
+            if fits(shapes):
+                yield shapes
+                continue
+            smaller = (sizes.at_most(side).shapes(self._dynamic, kernels) for side in _SMALLER)
+            yield from itertools.islice(filter(fits, smaller), _MOST_SMALLER)
 
 
-def _candidates(draft: Draft, dynamic: Sequence[onnx.ValueInfoProto]) -> Iterator[Shapes]:
-    hints = [0, *_weights_near(draft, dynamic)[:6]]
-    kernels = {node.input[1] for node in draft.graph.node if "Conv" in node.op_type and len(node.input) > 1}
-    for known in hints:
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """The sizes of one trial: of the sides of images, of sequences, of channels and of inputs of unknown rank."""
+
+    pixels: int
+    steps: int
+    channels: int
+    unknown: tuple[int, ...] = _UNKNOWN_RANK[0]
+
+    def at_most(self, side: int) -> _Sizes:
+        """These sizes, none larger than this, but for channels."""
+        return replace(self, pixels=min(self.pixels, side), steps=min(self.steps, side))
+
+    def shapes(self, dynamic: Sequence[onnx.ValueInfoProto], kernels: Collection[str]) -> Shapes:
+        """A shape for each input, with a batch of 1."""
+        found = _filled(dynamic, self.pixels, self.steps, self.channels, kernels)
+        return {**found, **{i.name: list(self.unknown) for i in dynamic if value_of(i).shape is None}}
+
+
+def _candidates(dynamic: Sequence[onnx.ValueInfoProto], hints: Sequence[int]) -> Iterator[_Sizes]:
+    for known in (0, *hints):
         for channels in (3, 1):
             for pixels, steps in _SIZES if not known else ((224, known), (known, known)):
-                yield _filled(dynamic, pixels, steps, channels, kernels)
+                yield _Sizes(pixels, steps, channels)
                 if all(not _is_image(i) for i in dynamic):
                     break
-    for shape in _UNKNOWN_RANK:
-        if any(value_of(i).shape is None for i in dynamic):
-            yield {
-                **_filled(dynamic, 224, 128, 3, kernels),
-                **{i.name: list(shape) for i in dynamic if value_of(i).shape is None},
-            }
-    for pixels, steps in _SIZES:
-        yield _filled(dynamic, pixels, steps, 3, kernels)
+    if any(value_of(i).shape is None for i in dynamic):
+        yield from (_Sizes(224, 128, 3, shape) for shape in _UNKNOWN_RANK)
+    yield from (_Sizes(pixels, steps, 3) for pixels, steps in _SIZES)
 
 
 def _is_image(info: onnx.ValueInfoProto) -> bool:
@@ -97,7 +146,6 @@ def _filled(
     for info in sorted(dynamic, key=lambda info: info.name not in kernels):
         value = value_of(info)
         if value.shape is None:
-            found[info.name] = list(_UNKNOWN_RANK[0])
             continue
         dims: list[int] = []
         for index, (size, dim) in enumerate(zip(value.shape, info.type.tensor_type.shape.dim, strict=True)):
@@ -131,16 +179,16 @@ def _weights_near(draft: Draft, dynamic: Sequence[onnx.ValueInfoProto]) -> list[
     return list(sizes)
 
 
-def _runner(draft: Draft) -> Callable[[Shapes, float], bool] | None:
+def _runner(
+    proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray[Any, Any]]
+) -> Callable[[Shapes, float], bool] | None:
     """A function of shapes and seconds that runs the model on seeded inputs, and returns whether it succeeded.
 
     None if the model is too large or ONNX Runtime cannot load it.
     """
-    weights = {name: np.asarray(array, order="C") for name, array in draft.weights.items()}
+    weights = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     if sum(array.nbytes for array in weights.values()) > MAX_WEIGHTS:
         return None
-    proto = draft.to_proto()
-    del proto.graph.value_info[:]
     if listed(proto.graph) > MAX_LISTED:
         return None
     try:
@@ -149,14 +197,14 @@ def _runner(draft: Draft) -> Callable[[Shapes, float], bool] | None:
         pass_foreign(error)
         return None
     large = {i.name: weights[i.name] for i in session.get_inputs() if i.name in weights}
-    values = [value_of(i) for i in draft.graph.input if i.name not in draft.weights]
+    values = [value_of(i) for i in proto.graph.input if i.name not in weights]
 
     def run(shapes: Shapes, seconds: float) -> bool:
         inputs = {v.name: Value(v.name, v.dtype, tuple(shapes.get(v.name, v.shape or ()))) for v in values}
         if sum(v.nbytes for v in inputs.values()) > MAX_INPUTS:
             return False
         try:
-            feed: Mapping[str, Any] = {**draw_inputs(draft.to_proto(), inputs, weights, 0), **large}
+            feed: Mapping[str, Any] = {**draw_inputs(proto, inputs, weights, 0), **large}
         except HeteroccError:
             return False
         limit = onnxruntime_package().RunOptions()

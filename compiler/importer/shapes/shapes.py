@@ -23,7 +23,6 @@ from heterocc.compiler.importer.shapes.named import (
     sizes_of,
     split_by_names,
 )
-from heterocc.compiler.importer.shapes.propose import propose_shapes
 from heterocc.compiler.importer.symbols.containers import elements_of
 from heterocc.compiler.importer.symbols.derivation import derive
 from heterocc.compiler.importer.symbols.operators.ml import ML, ML_SHAPED
@@ -32,23 +31,17 @@ from heterocc.passes.graph import Value
 from heterocc.runtime.files.shape_options import check_dims
 
 
-def fix_inputs(
-    draft: Draft, shapes: Mapping[str, Sequence[int]], where: str, dims: Mapping[str, int] | None = None
-) -> None:
-    """Set the requested shapes and named dimensions of graph inputs, after which all must be fixed.
-
-    Raises ShapeOptionError as `set_input_shapes` does, and DynamicShapeError if a dimension is still dynamic.
-    """
-    set_input_shapes(draft, shapes, where, dims)
-    left = dynamic_inputs(draft)
-    if left:
-        named = "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in left)
-        plural = "inputs have" if len(left) > 1 else "input has"
-        raise DynamicShapeError(
-            f"{len(left)} {plural} dynamic dimensions: {named}",
-            where=where,
-            hint=_proposal(draft, left) + Hint("; or add ORT to `devices`", "; or add ORT to --devices"),
-        )
+def still_dynamic(
+    left: Sequence[onnx.ValueInfoProto], proposed: Mapping[str, Sequence[int]], where: str
+) -> DynamicShapeError:
+    """The error for inputs that no option fixes; `proposed` are shapes with which the model runs, if any are known."""
+    named = "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in left)
+    plural = "inputs have" if len(left) > 1 else "input has"
+    return DynamicShapeError(
+        f"{len(left)} {plural} dynamic dimensions: {named}",
+        where=where,
+        hint=_proposal(left, proposed) + Hint("; or add ORT to `devices`", "; or add ORT to --devices"),
+    )
 
 
 def dynamic_inputs(draft: Draft) -> list[onnx.ValueInfoProto]:
@@ -101,11 +94,10 @@ def set_input_shapes(
             check_dims(info.name, [d if isinstance(d, int) else 1 for d in shape], where)
 
 
-def _proposal(draft: Draft, left: Sequence[onnx.ValueInfoProto]) -> str:
-    """The hint for dynamic inputs: shapes with which ONNX Runtime runs the model, or a template if none is found."""
-    found = propose_shapes(draft)
+def _proposal(left: Sequence[onnx.ValueInfoProto], found: Mapping[str, Sequence[int]]) -> str:
+    """The hint for dynamic inputs: shapes with which ONNX Runtime runs the model, or a template without them."""
     names, unnamed = split_by_names(left)
-    if found is None:
+    if not found:
         sample = [*(f"--dim {quoted(n)}=SIZE" for n in names)]
         sample += [f"--shape {quoted(i.name)}={dims_text(i)}" for i in unnamed]
         python = [f"dims={dict.fromkeys(names, 'SIZE')}"] if names else []

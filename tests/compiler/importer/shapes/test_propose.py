@@ -1,0 +1,81 @@
+"""The shapes of drawn inputs: plausible ones, but no run that takes gigabytes or minutes."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from heterocc.artifacts.errors import DynamicShapeError
+from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work, work_of
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
+from tests.symbolic_models import dynamic_model
+
+N = helper.make_node
+
+
+def attention_over_pixels(channels: int = 8) -> onnx.ModelProto:
+    """Scores of each pixel for each other: the fourth power of an image's side."""
+    nodes = [
+        N("Shape", ["x"], ["s"]),
+        N("Reshape", ["x", "flat"], ["k"]),
+        N("Transpose", ["k"], ["q"], perm=[0, 2, 1]),
+        N("MatMul", ["q", "k"], ["scores"]),
+        N("Softmax", ["scores"], ["p"], axis=-1),
+        N("MatMul", ["k", "p"], ["v"]),
+        N("Reshape", ["v", "s"], ["y"]),
+    ]
+    shape = ("batch", channels, "height", "width")
+    return dynamic_model(nodes, {"x": ("float32", shape)}, ["y"], {"flat": np.array([0, channels, -1])})
+
+
+def convolutions(count: int, channels: int) -> onnx.ModelProto:
+    nodes = [N("Conv", [f"v{n}" if n else "x", "w"], [f"v{n + 1}"], pads=[1, 1, 1, 1]) for n in range(count)]
+    weight = np.ones((channels, channels, 3, 3), np.float32)
+    return dynamic_model(nodes, {"x": ("float32", (1, channels, "h", "w"))}, [f"v{count}"], {"w": weight})
+
+
+def work_at_samples(model: ImportedModel) -> Work:
+    typical = model.typical
+    assert typical is not model
+    return work_of(typical.graph, typical.proto.graph.node, 1)
+
+
+@pytest.mark.parametrize("model", [attention_over_pixels(), convolutions(40, 64)], ids=["memory", "operations"])
+def test_sizes_with_which_a_run_is_too_much_work_are_not_tried(model: onnx.ModelProto) -> None:
+    imported = import_model(model, keep_dims=True, assume=True)
+    assert work_at_samples(imported).within(MOST_WORK)
+    side = imported.samples["x"][2]
+    assert side % 2 == 1 and 30 < side < 224
+
+
+def test_images_of_the_usual_size_are_drawn_where_a_run_is_short() -> None:
+    assert import_model(convolutions(2, 4), keep_dims=True).samples["x"] == (1, 4, 224, 224)
+
+
+def test_the_sizes_that_an_error_proposes_are_bounded_too() -> None:
+    with pytest.raises(DynamicShapeError) as caught:
+        import_model(attention_over_pixels())
+    assert "--dim batch=1 --dim height=33 --dim width=33" in caught.value.command_text()
+
+
+def test_work_counts_what_is_alive_together() -> None:
+    nodes = [N("Relu", [f"v{n}" if n else "x"], [f"v{n + 1}"]) for n in range(10)]
+    model = dynamic_model(nodes, {"x": ("float32", (1000,))}, ["v10"], {})
+    imported = import_model(model)
+    assert work_of(imported.graph, imported.proto.graph.node, 1) == Work(10_000, 12_000)
+
+
+@pytest.mark.slow
+def test_a_compile_of_a_small_model_of_large_images_takes_less_than_a_gigabyte(tmp_path: Path) -> None:
+    onnx.save(attention_over_pixels(), tmp_path / "m.onnx")
+    code = "import sys; from heterocc.compiler import compile_model; compile_model(*sys.argv[1:], devices='CPU')"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "m.onnx", tmp_path / "m.hcb"], check=True, cwd=tmp_path)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 1 << 20
