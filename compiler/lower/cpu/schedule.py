@@ -18,6 +18,7 @@ from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.choices import Trail
 from heterocc.compiler.lower.codegen.scopes import without_scopes
 from heterocc.compiler.lower.cpu.alignment import at_any_address
+from heterocc.compiler.lower.cpu.alike import AlikeKernels
 from heterocc.compiler.lower.cpu.blocks import (
     BlockView,
     is_iters,
@@ -67,7 +68,17 @@ if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
     from tvm.target import Target
 
+_MOST_KEPT = 256
+
 Packed = Packing | Panels | FilteredPanels | IntegerPanels | LimitedPanels | PairPanels
+
+
+def _depends_on_weights(packings: tuple[Packed, ...]) -> bool:
+    return any(isinstance(packing, LimitedPanels) for packing in packings)
+
+
+_SIZED = AlikeKernels(_MOST_KEPT, _depends_on_weights)
+"""Kernels of any size depend on no choices that are timed."""
 
 
 def schedule_kernels(
@@ -134,6 +145,15 @@ def _written(
     function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa, trail: Trail
 ) -> tuple[tirx.PrimFunc, tuple[Packed, ...]]:
     """A kernel with choices along a trail, and the packings of its weights; `parts` are arguments at any address."""
+    if has_sizes(function) and REQUEST not in function.attrs and WRITTEN not in function.attrs:
+        facts = (frozenset(weights), frozenset(parts), isa, isa.unaligned.arguments)
+        return _SIZED.written(function, facts, partial(_newly_written, function, weights, parts, isa, trail))
+    return _newly_written(function, weights, parts, isa, trail)
+
+
+def _newly_written(
+    function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa, trail: Trail
+) -> tuple[tirx.PrimFunc, tuple[Packed, ...]]:
     scheduled, wanted = kernel_code(function, weights, dataclasses.replace(isa, choose=trail))
     made = without_scopes(at_any_address(scheduled, parts))
     others: list[object] = [trail.taken] if any(trail.taken) else []

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import product
 from math import prod
 
-from tvm import relax
+from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import Windows, has_fixed_sizes, overlap_add
@@ -74,14 +74,39 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
         dilation=[a.dilation for a in axes],
         groups=groups,
     )
-    if prod(strides) > 1:
+    if prod(strides) > 1 and not has_fixed_sizes(data):
+        found = _put_together(ctx, found, axes, outer, cut=True)
+    elif prod(strides) > 1:
         split = op.reshape(found, [batch, outer, *strides, *(a.places for a in axes)])
         moved = op.permute_dims(split, [0, 1, *_interleaved(2 + rank, 2, rank)])
         found = op.reshape(moved, [batch, outer, *(a.places * a.stride for a in axes)])
-    if not all(a.exact for a in axes):
+    if not all(a.exact for a in axes) and (prod(strides) == 1 or has_fixed_sizes(data)):
         ends = [a.cut + a.outputs for a in axes]
         found = op.strided_slice(found, list(range(2, 2 + rank)), [a.cut for a in axes], ends, assume_inbound=True)
     return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
+
+
+def _put_together(
+    ctx: Context, found: relax.Expr, axes: Sequence[AxisConvolution], outer: int, *, cut: bool
+) -> relax.Expr:
+    """The outputs of convolutions for each set of outputs that are strides apart: one kernel for sizes of any number.
+
+    The sets of a channel follow one another if outputs are `cut` off, else the channels of a set.
+    """
+    strides = [a.stride for a in axes]
+
+    def compute(given: te.Tensor) -> te.Tensor:
+        def value(image: tirx.Expr, channel: tirx.Expr, *places: tirx.Expr) -> tirx.Expr:
+            reached = [p + a.cut if cut else p for p, a in zip(places, axes, strict=True)]
+            phase = tirx.const(0, "int64")
+            for place, stride in zip(reached, strides, strict=True):
+                phase = phase * stride + tirx.floormod(place, stride)
+            plane = channel * prod(strides) + phase if cut else phase * outer + channel
+            return given[(image, plane, *(tirx.floordiv(p, s) for p, s in zip(reached, strides, strict=True)))]
+
+        return te.compute((given.shape[0], outer, *(a.outputs for a in axes)), value, name="put_together")
+
+    return ctx.bb.emit_te(compute, ctx.bb.emit(found), primfunc_name_hint="put_together")
 
 
 def _interleaved(places: int, parts: int, rank: int) -> list[int]:
@@ -205,6 +230,8 @@ def _in_parts(
         padding = [max(0, ends[side]) for side in (0, 1) for _, _, ends in parts]
         made.append(ctx.bb.emit(_CONVOLUTIONS[rank](read, kernel, padding=padding, groups=groups)))
     batch, channels = dims_of(data)[0], groups * outer
+    if not has_fixed_sizes(data):
+        return _put_together(ctx, op.concat(made, 1), axes, channels, cut=False)
     places = [a.steps for a in axes]
     split = op.reshape(op.concat(made, 1), [batch, *(a.stride for a in axes), channels, *places])
     moved = op.permute_dims(split, [0, 1 + rank, *_interleaved(2 + rank, 1, rank)])

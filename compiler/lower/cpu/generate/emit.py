@@ -16,7 +16,7 @@ from heterocc.compiler.lower.cpu.alignment import ANY_ADDRESS, argument_name
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.pairs import plus_products
-from heterocc.compiler.lower.cpu.generate.places import index, shape_of
+from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, is_number, larger, smaller, typical
@@ -299,6 +299,16 @@ def bound(value: tirx.Expr) -> tirx.Expr:
     held = build.alloc_buffer((1,), "int64", scope="global")
     build.buffer_store(held, value, [index(0)])
     return build.bind(held[index(0)])
+
+
+def split(axis: Axis, place: tirx.Expr) -> list[tuple[int, tirx.Expr]]:
+    """The values of an axis's loops at a place of it.
+
+    Divisions by sizes that are known only at run time are done once: TVM does not combine their results in an index,
+    and LLVM repeats them for each vector.
+    """
+    found = axis.split(place)
+    return found if all(map(is_number, axis.extents[1:])) else [(number, bound(value)) for number, value in found]
 
 
 def shares(work: int, tasks: int, tiles: int) -> int:

@@ -77,9 +77,9 @@ def store_masked(
     size: tuple[int, int],
     along: Axis,
     place: Callable[[tirx.Expr, tirx.Expr], Place],
-    kept: tirx.Expr,
+    kept: tirx.Expr | None,
 ) -> None:
-    """Store `size` rows of lanes of `sums` where `kept` holds.
+    """Store `size` rows of lanes of `sums` where `kept` holds, all of them if it is None.
 
     `place(row, lane)` is where a number belongs; lanes lie `along` an axis.
     """
@@ -102,15 +102,20 @@ def store_masked(
                 if form is not None and along.step(form):
                     register, where = emit.registers(1, lanes), at(form, place(row, index(0)))
                     assert where is not None
-                    taken = masked_vector(arguments.flat(load.source), where, lanes, kept)
+                    flat = arguments.flat(load.source)
+                    inside = kept is None
+                    taken = emit.vector(flat, where, lanes) if inside else masked_vector(flat, where, lanes, kept)
                     emit.put(register, taken, index(0), lanes)
                     read.append((load, register))
         with emit.loop(lanes, "vectorized") as lane:
             total = held[row * index(lanes) + lane]
             _Result(kernel, arguments, total, registers, place(row, lane), lane).store_to(results, read)
         for buffer, result in results:
-            where = build.ramp(first.place_in(buffer), index(1), lanes)
             stored = emit.vector(result, index(0), lanes)
+            if kept is None:
+                emit.put(arguments.flat(buffer), stored, first.place_in(buffer), lanes)
+                continue
+            where = build.ramp(first.place_in(buffer), index(1), lanes)
             build.evaluate(tirx.op.masked_store(arguments.flat(buffer), stored, where, kept))
 
 

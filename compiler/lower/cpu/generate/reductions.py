@@ -145,7 +145,7 @@ class _Writer:
 
     def outer_place(self, place: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
         """The loops over outputs at a task."""
-        return [self.single(n, value) for n, value in self.found.outer.split(place)]
+        return [self.single(n, value) for n, value in emit.split(self.found.outer, place)]
 
     def single(self, number: int, value: tirx.Expr) -> tuple[Axis, tirx.Expr]:
         """A single loop as an axis."""

@@ -116,7 +116,7 @@ def write_turned(nest: Nest, arguments: Arguments, found: Turned, kind: str) -> 
     parts = larger(1, smaller(blocks, -(-emit.TASKS // found.outer.length))) if few and kind == "parallel" else 1
     with emit.loop(found.outer.length * (parts if few else bands), kind) as task:
         outer_, shared = emit.unpacked(task, (found.outer.length, parts if few else bands))
-        outer = found.outer.split(outer_)
+        outer = emit.split(found.outer, outer_)
         place = [(Axis((n,), (nest.extents[n],)), value) for n, value in outer]
 
         def band(number: tirx.Expr, part: tirx.Expr) -> None:

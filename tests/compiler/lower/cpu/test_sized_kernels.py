@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -11,9 +12,11 @@ import onnx
 import onnxruntime
 import pytest
 import tvm
+import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
+from tvm import sym, tirx
 from tvm.tirx import PrimFunc
 
 from heterocc.compiler.importer.pipeline import import_model
@@ -52,6 +55,8 @@ _RNG = np.random.default_rng(0)
 def _weight(*shape: int) -> np.ndarray:
     return _RNG.normal(0, 0.3, shape).astype(np.float32)
 
+
+PADS = np.array([0, 2, 3, 0, 1, 2])
 
 CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
     "product": (
@@ -118,6 +123,14 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 4, "m", "k")},
         {"w": _weight(4, 1, 3, 3)},
     ),
+    "depthwise convolution of one dimension": (
+        [_N("Conv", ["x", "w"], ["y"], pads=[4, 4], group=4)],
+        {"x": ("n", 4, "m")},
+        {"w": _weight(4, 1, 9)},
+    ),
+    "padding with zeros": ([_N("Pad", ["x", "p"], ["y"])], {"x": ("n", "m", "k")}, {"p": PADS}),
+    "padding by edges": ([_N("Pad", ["x", "p"], ["y"], mode="edge")], {"x": ("n", "m", "k")}, {"p": PADS}),
+    "padding by reflection": ([_N("Pad", ["x", "p"], ["y"], mode="reflect")], {"x": ("n", "m", "k")}, {"p": PADS}),
     "concatenation": (
         [_N("Concat", ["x", "z"], ["y"], axis=1)],
         {"x": ("n", 3, "m", "k"), "z": ("n", 5, "m", "k")},
@@ -169,6 +182,7 @@ def kernel(name: str, *, masks: bool = True) -> Callable[[Mapping[str, int]], No
         fixed[packing.argument] = packing.apply(fixed[packing.argument])
 
     def compare(sizes: Mapping[str, int]) -> None:
+        sizes = {size: number + LEAST.get(name, 0) for size, number in sizes.items()}
         rng = np.random.default_rng(1)
         feeds = {
             n: rng.standard_normal([sizes[d] if isinstance(d, str) else d for d in dims]).astype(np.float32)
@@ -183,6 +197,9 @@ def kernel(name: str, *, masks: bool = True) -> Callable[[Mapping[str, int]], No
 
     return compare
 
+
+LEAST = {"padding by reflection": 3}
+"""What a case needs more of each size than other cases."""
 
 SIZES = st.one_of(st.integers(1, 5), st.integers(6, 70))
 
@@ -221,6 +238,33 @@ def test_a_kernel_of_no_items_divides_by_no_size_that_is_0(name: str, monkeypatc
     compare = kernel.__wrapped__(name)
     for n in (0, 3):
         compare({"n": n, "m": 40, "k": 40})
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+def test_padding_from_a_length_of_4_on_has_one_form(mode: str) -> None:
+    function = _kernel_of([_N("Pad", ["x", "p"], ["y"], mode=mode)], {"p": np.array([0, 0, 1, 2, 0, 0, 3, 2])})
+    with assuming(dims_of(function)) as found:
+        made = generate(function, (), isa_of(cpu_target(CPU)))
+    assert made is not None
+    few = [tvm_ffi.structural_map(c, [(tirx.Var, lambda _: tirx.const(4, "int64"))]) for c in found.conditions]
+    assert all(sym.Analyzer().can_prove(condition) for condition in few)
+
+
+def test_functions_of_rows_of_any_length_are_computed_in_vectors_of_powers_of_two() -> None:
+    proto = dynamic_model([_N("Softmax", ["x"], ["y"], axis=-1)], {"x": ("float32", (8, 64, "n"))}, ["y"], {})
+    (function,) = _kernels_of(proto)
+    code, _ = sized_kernel(function, (), isa_of(target_of(AVX512)))
+    lanes = set(map(int, re.findall(r"vectorized\(T.int64\((\d+)\)\)", code.script())))
+    assert max(lanes) == 64
+    assert all(n & (n - 1) == 0 for n in lanes)
+
+
+def test_outputs_of_transposed_convolutions_of_any_size_are_shuffled() -> None:
+    nodes = [_N("ConvTranspose", ["x", "w"], ["c"], strides=[2, 2], pads=[1] * 4), _N("Relu", ["c"], ["y"])]
+    proto = dynamic_model(nodes, {"x": ("float32", (1, 8, "h", "w"))}, ["y"], {"w": _weight(8, 6, 4, 4)})
+    _, outputs = _kernels_of(proto)
+    code, _ = sized_kernel(outputs, (), isa_of(target_of(AVX512)))
+    assert "T.Shuffle" in code.script()
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -269,13 +313,17 @@ def one_form_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], isa
 
 def _kernel_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> PrimFunc:
     """The only kernel of a network of an image [1, 32, m, k]."""
-    proto = dynamic_model(nodes, {"x": ("float32", (1, 32, "m", "k"))}, ["y"], weights)
+    (function,) = _kernels_of(dynamic_model(nodes, {"x": ("float32", (1, 32, "m", "k"))}, ["y"], weights))
+    return function
+
+
+def _kernels_of(proto: onnx.ModelProto) -> list[PrimFunc]:
+    """The kernels of a model, in the order of its nodes."""
     model = import_model(proto, keep_dims=True)
     graph, target = model.graph, cpu_target(CPU)
     job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
     module = kernel_module(job, target)
-    (function,) = [f for g, f in module.mod.functions_items() if g.name_hint != "main"]
-    return function
+    return [module.mod[kernel.symbol] for kernel in module.kernels]
 
 
 def test_convolutions_of_an_image_that_was_halved_several_times_are_generated() -> None:

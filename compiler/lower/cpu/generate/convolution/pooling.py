@@ -214,7 +214,7 @@ class _Writer:
             for value in values[1:]:
                 combined = kernel.combine(combined, value)
             emit.put(total, combined, index(0), lanes)
-            outer = [(Axis((n,), (kernel.extents[n],)), value) for n, value in self.found.outer.split(plane)]
+            outer = [(Axis((n,), (kernel.extents[n],)), value) for n, value in emit.split(self.found.outer, plane)]
             inner = self.found.loops
             with emit.loop(lanes, "vectorized") as lane:
                 values_ = (line, start + lane) if len(inner) == 2 else (start + lane,)

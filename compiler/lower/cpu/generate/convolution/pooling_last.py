@@ -108,7 +108,7 @@ class _Writer:
         found = self.found
         with emit.shared_loop(found.outer.length * found.row.length, self.work) as task:
             plane, line = emit.unpacked(task, (found.outer.length, found.row.length))
-            outer = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in found.outer.split(plane)]
+            outer = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in emit.split(found.outer, plane)]
             with emit.loop(found.column.length) as column, emit.loop(sum(r.count for r in self.runs)) as number:
                 place = [*outer, (found.row, line), (found.column, column)]
                 emit.either_run(

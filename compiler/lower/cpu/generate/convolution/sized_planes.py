@@ -1,12 +1,12 @@
 """Generation of depthwise convolutions of maps of any size that read their inputs where they are, in masked vectors.
 
-A vector lies along a row of outputs, as far as the row goes. Masks keep it inside the row and, in tiles at the first
-and the last rows of a map, inside the map: what they leave out are the zeros of the padding. So one form of code
-serves all sizes, and nothing is copied.
+A vector lies along a row of outputs, as far as the row goes. Masks keep those at the border inside the map: what they
+leave out are the zeros of the padding. So two forms of code serve all sizes, and nothing is copied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from tvm import tirx
@@ -20,11 +20,14 @@ from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, masked_v
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 ROWS = 4
 """Rows of outputs of a tile: sums that do not wait for each other, and few for maps of few rows."""
+
+WIDE = 4
+"""Vectors of a tile of one row, which has few sums that do not wait for each other."""
 
 MOST_TAPS = 49
 """The limit on taps, all of which are written out."""
@@ -54,55 +57,73 @@ class _Writer:
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        found, lanes = self.found, self.lanes
+        found = self.found
         size = index(found.rows.size * found.columns.size)
         with emit.shared_loop(found.batch * found.groups, found.work) as number:
             image, group = emit.unpacked(number, (found.batch, found.groups))
             plane = emit.bound(number * size)
             with emit.loop(found.outputs) as output:
                 channel = emit.bound(group * index(found.outputs) + output)
-                with emit.loop(-(-found.columns.places // lanes)) as vector:
-                    start = emit.bound(vector * index(lanes))
-                    for run in runs(found.rows.places, ROWS, short=False):
-                        self._down(_Tile(self, arguments, (image, channel), (plane, start), run.size), run)
+                for run in runs(found.rows.places, ROWS, short=False):
+                    self._down(partial(_Tile, self, arguments, (image, channel), plane), run)
 
-    def _down(self, tile: _Tile, run: Run) -> None:
-        """The tiles of one size of a vector of columns."""
-        rows = self.found.rows
+    def _down(self, tile: Callable[[tirx.Expr, int, int], _Tile], run: Run) -> None:
+        """The tiles of one size, row by row."""
+        rows, lanes = self.found.rows, self.lanes
         with emit.loop(run.count) as number:
             first = index(run.start) + number * index(run.size)
             top = emit.bound(first if run.last is None else tirx.min(first, index(run.last)))
             above = top * index(rows.stride) - index(rows.before)
             last = above + index((run.size - 1) * rows.stride + rows.reach)
-            inside = tirx.all(above >= index(0), last < index(rows.size))
-            if run.size == 1:
-                tile.write(top, inside=False)
-            else:
-                emit.either(inside, partial(tile.write, top, inside=True), partial(tile.write, top, inside=False))
+            inside = emit.bound(tirx.Select(tirx.all(above >= index(0), last < index(rows.size)), index(1), index(0)))
+            vectors = -(-self.found.columns.places // lanes)
+            for columns in vector_runs(vectors, WIDE if run.size == 1 else 1):
+                with emit.loop(columns.count) as block:
+                    place = index(columns.start) + block * index(columns.size)
+                    self._at(partial(tile, top, run.size, columns.size), emit.bound(place * index(lanes)), inside)
+
+    def _at(self, tile: Callable[[], _Tile], start: tirx.Expr, inside: tirx.Expr) -> None:
+        """A tile, as the code for its place; `inside` is positive if its rows are inside the map."""
+        emit.either(
+            tirx.all(inside > index(0), *self._within(start, tile().wide)),
+            lambda: tile().write(start, inside=True),
+            lambda: tile().write(start, inside=False),
+        )
+
+    def _within(self, start: tirx.Expr, wide: int) -> list[tirx.Expr]:
+        """Whether all that vectors of a row read is in the row of the map, and all outputs exist."""
+        columns, count = self.found.columns, wide * self.lanes
+        first = start * index(columns.stride) - index(columns.before)
+        last = first + index(columns.reach + count * columns.stride - 1)
+        return [first >= index(0), last < index(columns.size), start + index(count) <= index(columns.places)]
 
 
 class _Tile:
-    """A tile of `tall` rows of outputs by one vector, of the channel and from the column given."""
+    """A tile of `tall` rows of outputs from row `top` by `wide` vectors, of the channel given."""
 
     def __init__(
         self,
         writer: _Writer,
         arguments: Arguments,
         place: tuple[tirx.Expr, tirx.Expr],
-        at: tuple[tirx.Expr, tirx.Expr],
+        plane: tirx.Expr,
+        top: tirx.Expr,
         tall: int,
+        wide: int,
     ) -> None:
         self.kernel, self.found, self.lanes = writer.kernel, writer.found, writer.lanes
-        self.arguments, self.place, self.tall = arguments, place, tall
-        self.plane, self.start = at
+        self.arguments, self.place, self.plane = arguments, place, plane
+        self.top, self.tall, self.wide = top, tall, wide
 
-    def write(self, top: tirx.Expr, *, inside: bool) -> None:
-        """Write the tile from row `top`; all that it reads is in rows of the map if it is `inside`."""
-        found, lanes, tall = self.found, self.lanes, self.tall
+    def write(self, start: tirx.Expr, *, inside: bool) -> None:
+        """Write the tile from a column; all that it reads is in the map and all outputs exist if it is `inside`."""
+        found, lanes, tall, wide = self.found, self.lanes, self.tall, self.wide
         rows, taps = found.rows, found.columns.taps
-        sums = emit.registers(tall, lanes)
-        with emit.loop(tall, "unroll") as row:
-            emit.put(sums, emit.zeros(lanes), row * index(lanes), lanes)
+        starts = [emit.bound(start + index(vector * lanes)) for vector in range(wide)]
+        sums = [emit.registers(tall, lanes) for _ in starts]
+        for total in sums:
+            with emit.loop(tall, "unroll") as row:
+                emit.put(total, emit.zeros(lanes), row * index(lanes), lanes)
         weights = self.arguments.flat(self.kernel.function.params[found.weight])
         weight = self.place[1] * index(found.taps)
         for line in range((tall - 1) * rows.stride + rows.reach + 1):
@@ -113,35 +134,40 @@ class _Tile:
             ]
             if not meets:
                 continue
-            inputs = self._line(top * index(rows.stride) + index(line - rows.before), inside)
+            number = self.top * index(rows.stride) + index(line - rows.before)
+            inputs = [self._line(number, begin, inside) for begin in starts]
             for tap in range(taps):
                 for row, tap_row in meets:
                     factor = emit.broadcast(weights[weight + index(tap_row * taps + tap)], lanes)
-                    total = emit.vector(sums, index(row * lanes), lanes) + factor * inputs[tap]
-                    emit.put(sums, total, index(row * lanes), lanes)
-        stored = mask(self.start, lanes, found.columns.places, may_precede=False)
+                    for total, values in zip(sums, inputs, strict=True):
+                        place = index(row * lanes)
+                        emit.put(total, emit.vector(total, place, lanes) + factor * values[tap], place, lanes)
         axes = [None if n is None else Axis((n,), (self.kernel.extents[n],)) for n in found.loops]
+        for begin, total in zip(starts, sums, strict=True):
+            stored = None if inside else mask(begin, lanes, found.columns.places, may_precede=False)
 
-        def place_of(row: tirx.Expr, lane: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
-            values = (*self.place, top + row, self.start + lane)
-            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+            def place_of(row: tirx.Expr, lane: tirx.Expr, begin: tirx.Expr = begin) -> list[tuple[Axis, tirx.Expr]]:
+                values = (*self.place, self.top + row, begin + lane)
+                return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
 
-        store_masked(self.kernel, self.arguments, sums, (tall, lanes), _along(self.kernel, found), place_of, stored)
+            along = _along(self.kernel, found)
+            store_masked(self.kernel, self.arguments, total, (tall, lanes), along, place_of, stored)
 
-    def _line(self, number: tirx.Expr, inside: bool) -> list[tirx.Expr]:
-        """What the outputs read of a row of inputs at each tap."""
+    def _line(self, number: tirx.Expr, start: tirx.Expr, inside: bool) -> list[tirx.Expr]:
+        """What a vector of outputs reads of a row of inputs at each tap."""
         found, lanes, stride = self.found, self.lanes, self.found.columns.stride
         flat, columns = self.arguments.flat(found.data), found.columns
         row = emit.bound(self.plane + number * index(columns.size))
-        exists = None if inside else tirx.all(number >= index(0), number < index(found.rows.size))
+        exists = tirx.all(number >= index(0), number < index(found.rows.size))
         known: dict[int, tirx.Expr] = {}
 
         def loaded(shift: int) -> tirx.Expr:
             if shift not in known:
-                column = self.start * index(stride) + index(shift)
-                kept = mask(column, lanes, columns.size)
-                if exists is not None:
-                    kept = tirx.And(kept, build.broadcast(exists, lanes))
+                column = start * index(stride) + index(shift)
+                if inside:
+                    known[shift] = build.bind(emit.vector(flat, row + column, lanes))
+                    return known[shift]
+                kept = tirx.And(mask(column, lanes, columns.size), build.broadcast(exists, lanes))
                 known[shift] = build.bind(masked_vector(flat, row + column, lanes, kept))
             return known[shift]
 

@@ -6,7 +6,7 @@ of outputs, by shuffles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tvm
@@ -20,7 +20,8 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, loop_values, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.generate.spans import widths
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller
 
 FEWEST_LANES = 4
 MOST_ROWS = 4
@@ -32,28 +33,31 @@ class Read:
     """An interleaved load: the place in memory of what the first elements of a vector of outputs read.
 
     `starts` has one place for each row, in the nest's loops, for outputs from the start of the axis; `last` for the
-    last vector of outputs.
+    last vector of outputs, by its number of lanes.
     """
 
     load: TensorLoad
     starts: tuple[tirx.Expr, ...]
-    last: tuple[tirx.Expr, ...]
+    last: Mapping[int, tuple[tirx.Expr, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Interleaved:
-    """A map whose `reads` are those of `rows` rows in turn along its last loop `along`."""
+    """A map whose `reads` are those of `rows` rows in turn along its last loop `along`.
+
+    Vectors have the first of `widths` that the loop fills.
+    """
 
     outer: Axis
     along: Axis
     rows: int
     reads: tuple[Read, ...]
-    lanes: int
+    widths: tuple[int, ...]
 
 
 def find_interleaved(nest: Nest, along: Axis, lanes: int) -> Interleaved | None:
     """Read a map that is written along the axis `along` as one that interleaves rows; None if it interleaves none."""
-    if len(along.loops) != 1 or not all(map(is_number, nest.extents)):
+    if len(along.loops) != 1:
         return None
     var = nest.loops[along.loops[0]]
     found: list[TensorLoad] = []
@@ -71,13 +75,11 @@ def find_interleaved(nest: Nest, along: Axis, lanes: int) -> Interleaved | None:
                 found.append(load)
     divisors = {int(n.b) for load in found for i in load.indices for n in nodes(i) if _divides(n, var)}
     for rows in sorted(n for n in divisors if 2 <= n <= MOST_ROWS):
-        width = lanes
-        while width * rows > along.length:
-            width //= 2
-        reads = [_read(nest, along, load, rows, width) for load in found] if width >= FEWEST_LANES else []
+        fitting = _widths(along.length, rows, lanes)
+        reads = [_read(nest, along, load, rows, fitting) for load in found] if fitting else []
         if reads and None not in reads:
             outer = nest.axis([n for n, extent in enumerate(nest.extents) if extent > 1 and n not in along.loops])
-            return Interleaved(outer, along, rows, tuple(r for r in reads if r is not None), width)
+            return Interleaved(outer, along, rows, tuple(r for r in reads if r is not None), fitting)
     return None
 
 
@@ -87,11 +89,21 @@ def _divides(node: object, var: tirx.Var) -> bool:
     )
 
 
-def _read(nest: Nest, along: Axis, load: TensorLoad, rows: int, lanes: int) -> Read | None:
+def _widths(length: int, rows: int, lanes: int) -> tuple[int, ...]:
+    """The lanes of vectors: one number if the length is known, else several: a run takes the first that fits."""
+    if not is_number(length):
+        return tuple(width for width in widths(lanes, few=True) if width >= FEWEST_LANES)
+    while lanes * rows > length:
+        lanes //= 2
+    return (lanes,) if lanes >= FEWEST_LANES else ()
+
+
+def _read(nest: Nest, along: Axis, load: TensorLoad, rows: int, lanes: Sequence[int]) -> Read | None:
     """A load as that of `rows` rows in turn; None if it is not one."""
     starts = _starts(nest, along, load, rows, (0, -(-along.length // rows)))
-    last = _starts(nest, along, load, rows, (along.length - rows * lanes, lanes))
-    return None if starts is None or last is None else Read(load, starts, last)
+    last = {width: _starts(nest, along, load, rows, (along.length - rows * width, width)) for width in lanes}
+    known = {width: places for width, places in last.items() if places is not None}
+    return None if starts is None or len(known) < len(last) else Read(load, starts, known)
 
 
 def _starts(
@@ -111,17 +123,26 @@ def _starts(
     starts = []
     for row in range(rows):
         left = -(-(along.length - first - row) // rows)
-        known.bind(step, tvm.ir.Range(index(0), index(min(count, left))), True)
+        known.bind(step, tvm.ir.Range(index(0), index(smaller(count, left))), True)
         value = step * index(rows) + index(first + row)
-        place = known.simplify(
-            _flat([substituted(i, [(nest.loops[number], value)]) for i in load.indices], load.source)
-        )
-        start = known.simplify(substituted(place, [(step, index(0))]))
-        rest = known.simplify(place - start - step)
-        if not isinstance(rest, tirx.IntImm) or int(rest) != 0:
+        here = [known.simplify(substituted(i, [(nest.loops[number], value)])) for i in load.indices]
+        there = [known.simplify(substituted(i, [(step, index(0))])) for i in here]
+        if not _follow(here, there, step, load.source, known):
             return None
-        starts.append(start)
+        starts.append(known.simplify(_flat(there, load.source)))
     return tuple(starts)
+
+
+def _follow(
+    here: Sequence[tirx.Expr], there: Sequence[tirx.Expr], step: tirx.Var, buffer: tirx.Buffer, known: sym.Analyzer
+) -> bool:
+    """Whether the element at `here` is `step` elements behind that at `there`."""
+    apart = [known.simplify(a - b) for a, b in zip(here, there, strict=True)]
+    if all(isinstance(gap, tirx.IntImm) and int(gap) == 0 for gap in apart[:-1]):
+        rest = known.simplify(apart[-1] - step)
+    else:  # a Reshape may divide a row among several indices
+        rest = known.simplify(_flat(here, buffer) - _flat(there, buffer) - step)
+    return isinstance(rest, tirx.IntImm) and int(rest) == 0
 
 
 def _flat(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
@@ -133,15 +154,38 @@ def _flat(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
 
 def write_interleaved(nest: Nest, arguments: Arguments, found: Interleaved, kind: str) -> None:
     """Write the map row by row; `kind` is that of the loop over rows of outputs."""
-    lanes, length = found.lanes, found.along.length
-    block = lanes * found.rows
     with emit.loop(found.outer.length, kind) as row:
-        place = [(nest.axis([n]), value) for n, value in found.outer.split(row)] if found.outer.loops else []
-        with emit.loop(length // block) as number:
-            starts = [[start + number * index(lanes) for start in read.starts] for read in found.reads]
-            _write_vectors(nest, arguments, found, place, number * index(block), starts)
-        if length % block:
-            _write_vectors(nest, arguments, found, place, index(length - block), [list(r.last) for r in found.reads])
+        loops = emit.split(found.outer, row) if found.outer.loops else []
+        place = [(nest.axis([n]), value) for n, value in loops]
+        if is_number(found.along.length):
+            _write_row(nest, arguments, found, place, found.widths[0])
+        else:
+            _write_narrowing(nest, arguments, found, place, found.widths)
+
+
+def _write_narrowing(nest: Nest, arguments: Arguments, found: Interleaved, place: Place, lanes: Sequence[int]) -> None:
+    """A row of a length that is known only at run time, in the widest vectors that it fills."""
+    length = found.along.length
+    if lanes:
+        emit.either(
+            index(length) >= index(lanes[0] * found.rows),
+            lambda: _write_row(nest, arguments, found, place, lanes[0]),
+            lambda: _write_narrowing(nest, arguments, found, place, lanes[1:]),
+        )
+        return
+    with emit.loop(length) as number:
+        kept = {n: emit.registers(1, 1, dtype_of(s.value)) for n, s in kept_stages(nest)}
+        Element(nest, arguments, None, kept, [*place, (found.along, number)], index(0)).store()
+
+
+def _write_row(nest: Nest, arguments: Arguments, found: Interleaved, place: Place, lanes: int) -> None:
+    length, block = found.along.length, lanes * found.rows
+    with emit.loop(length // block) as number:
+        starts = [[start + number * index(lanes) for start in read.starts] for read in found.reads]
+        _write_vectors(nest, arguments, found, place, number * index(block), starts, lanes)
+    if exceeds(length, block):
+        last = [list(read.last[lanes]) for read in found.reads]
+        _write_vectors(nest, arguments, found, place, index(length - block), last, lanes)
 
 
 def _write_vectors(
@@ -151,9 +195,10 @@ def _write_vectors(
     place: Place,
     first: tirx.Expr,
     starts: Sequence[Sequence[tirx.Expr]],
+    lanes: int,
 ) -> None:
     """The outputs from `first` of a vector of each row; `starts` are the vectors' places for each load."""
-    lanes, rows = found.lanes, found.rows
+    rows = found.rows
     here = loop_values([*place, (found.along, first)], nest.loops)
     read = []
     for load, places in zip(found.reads, starts, strict=True):

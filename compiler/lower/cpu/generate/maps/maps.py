@@ -33,14 +33,14 @@ from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.interleaves import find_interleaved, write_interleaved
 from heterocc.compiler.lower.cpu.generate.maps.linear_reads import with_linear_reads
-from heterocc.compiler.lower.cpu.generate.maps.pieces import bare, cuts_along, with_value
+from heterocc.compiler.lower.cpu.generate.maps.pieces import bare, between, cuts_along
 from heterocc.compiler.lower.cpu.generate.maps.repeats import find_repeated, write_repeated
 from heterocc.compiler.lower.cpu.generate.maps.spaced import spaced
 from heterocc.compiler.lower.cpu.generate.maps.tables import find_table, write_table
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
-from heterocc.compiler.lower.cpu.generate.spans import share_vectors
+from heterocc.compiler.lower.cpu.generate.spans import in_vectors, share_vectors
 from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
 
@@ -204,7 +204,10 @@ def _shape(nest: Nest) -> _Shape | None:
         pieces = _in_pieces(nest, nest.axis(numbers[: first - 1]), nest.axis(numbers[first - 1 :]), forms)
         if pieces is not None:
             return pieces
-    return _Shape(nest.axis(numbers[:first]), axis, cuts) if len(cuts) <= MOST_PIECES + 1 else None
+    if len(cuts) > MOST_PIECES + 1:
+        return None
+    nests = tuple(between(nest, axis.loops[0], *piece) for piece in pairwise(cuts)) if len(cuts) > 2 else ()
+    return _Shape(nest.axis(numbers[:first]), axis, cuts, nests)
 
 
 def _loads(nest: Nest) -> list[TensorLoad]:
@@ -224,7 +227,7 @@ def _in_pieces(nest: Nest, outer: Axis, axis: Axis, forms: Sequence[Linear]) -> 
     places = sorted({0, axis.extents[0], *(c for c in cuts_along(nest, number) if 0 < c < axis.extents[0])})
     if not 2 < len(places) <= MOST_PIECES + 1:
         return None
-    nests = tuple(with_value(nest, number, place) for place in places[:-1])
+    nests = tuple(between(nest, number, *piece) for piece in pairwise(places))
     if any(n.loops[number].same_as(part) for n in nests for s in n.after for part in bare(s, n)):
         return None
     return _Shape(outer, axis, tuple(place * row for place in places), nests)
@@ -287,7 +290,7 @@ class _Writer:
             size = min(size, -(-size // (wanted * self.lanes)) * self.lanes)
             pieces = -(-axis.length // size)
         with emit.loop(outer.length * pieces, kind) as task:
-            place = outer.split(tirx.floordiv(task, index(pieces)) if pieces > 1 else task)
+            place = emit.split(outer, tirx.floordiv(task, index(pieces)) if pieces > 1 else task)
             fixed = [(Axis((n,), (self.nest.extents[n],)), value) for n, value in place]
             if pieces > 1:
                 piece = tirx.floormod(task, index(pieces))
@@ -307,7 +310,7 @@ class _Writer:
         pieces = smaller(TASKS, vectors) if kind == "parallel" and typical(outer.length) < TASKS else 1
         with emit.loop(outer.length * pieces, kind) as task:
             number, piece = emit.unpacked(task, (outer.length, pieces))
-            fixed = [(Axis((n,), (self.nest.extents[n],)), value) for n, value in outer.split(number)]
+            fixed = [(Axis((n,), (self.nest.extents[n],)), value) for n, value in emit.split(outer, number)]
             share_vectors(axis.length, self.lanes, (piece, pieces), partial(self._vector, arguments, fixed))
 
     def _vector(
@@ -335,6 +338,11 @@ class _Writer:
     ) -> None:
         """`size` elements of the axis from `start`, in a nest that differs from the map's if given."""
         if is_number(size) and size == 0:
+            return
+        if not is_number(size):
+            in_vectors(
+                size, self.lanes, lambda place, n: self._vector(arguments, fixed, start + place, n, nest), few=True
+            )
             return
         lanes = self.lanes
         while lanes > size:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import replace
 
 import tvm_ffi
@@ -9,8 +11,19 @@ from tvm import sym, tirx
 from tvm.ir import Call
 
 from heterocc.compiler.lower.cpu.blocks import is_conditional, loads, nodes, outside_loads
-from heterocc.compiler.lower.cpu.generate.places import index, linear, substituted
+from heterocc.compiler.lower.cpu.generate.places import linear, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
+from heterocc.compiler.lower.cpu.sizes import size_of
+
+_HOLDS: dict[type, Callable[[int, int], bool]] = {
+    tirx.LT: operator.lt,
+    tirx.LE: operator.le,
+    tirx.GT: operator.gt,
+    tirx.GE: operator.ge,
+}
+
+_MOST_TURNS = 3
+"""The limit on multiples of a divisor at which a loop is divided."""
 
 
 def bare(stage: Stage, nest: Nest) -> list[tirx.Expr]:
@@ -18,28 +31,68 @@ def bare(stage: Stage, nest: Nest) -> list[tirx.Expr]:
     return list(outside_loads(substituted(stage.value, list(zip(stage.iters, nest.loops, strict=True)))))
 
 
-def with_value(nest: Nest, number: int, place: int) -> Nest:
-    """The nest with the values that comparisons with a loop alone have at a place of it."""
-    known = sym.Analyzer()
+def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
+    """The nest with what comparisons, limits and remainders of a loop alone are between two places of it.
 
-    def replaced(stage: Stage) -> Stage:
+    Those that change in between stay as they are.
+    """
+
+    def settled(stage: Stage) -> Stage:
         var = stage.iters[number]
 
-        def value(part: tirx.Expr) -> tirx.Expr:
-            if _zero(part.a - part.b, var) is None:
+        def ends(expr: tirx.Expr) -> tuple[int, int] | None:
+            """The values at the first place and at the last; None if it is not linear in the loop alone."""
+            form = linear(expr, [var])
+            if form is None or not form.steps[0]:
+                return None
+            return form.constant + form.steps[0] * begin, form.constant + form.steps[0] * (end - 1)
+
+        def compared(part: tirx.Expr) -> tirx.Expr:
+            found = ends(part.a - part.b)
+            if found is None:
                 return part
-            return known.simplify(substituted(part, [(var, index(place))]))
+            first, last = (_HOLDS[type(part)](value, 0) for value in found)
+            return tirx.const(first, "bool") if first == last else part
+
+        def limited(part: tirx.Expr) -> tirx.Expr:
+            found = ends(part.a - part.b)
+            if found is None:
+                return part
+            least = part.a, part.b
+            if min(found) >= 0:
+                least = part.b, part.a
+            elif max(found) > 0:
+                return part
+            return least[isinstance(part, tirx.Max)]
+
+        def rest(part: tirx.FloorMod) -> tirx.Expr:
+            found, divisor = ends(part.a), size_of(part.b)
+            if found is None or divisor is None:
+                return part
+            for times in range(_MOST_TURNS):
+                first, last = (value - times * divisor for value in found)
+                if 0 <= first < divisor and 0 <= last < divisor:
+                    return part.a - part.b * times
+            return part
 
         def branch(call: Call) -> tirx.Expr:
-            if not is_conditional(call) or not isinstance(call.args[0], tirx.IntImm):
+            if not is_conditional(call):
                 return call
-            return call.args[1] if int(call.args[0]) else call.args[2]
+            condition = known.simplify(call.args[0])
+            if not isinstance(condition, tirx.IntImm):
+                return call
+            return call.args[1] if int(condition) else call.args[2]
 
-        kinds = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
-        rules = [*((kind, value) for kind in kinds), (Call, branch)]
+        known = sym.Analyzer()
+        rules = [
+            *((kind, compared) for kind in _HOLDS),
+            *((kind, limited) for kind in (tirx.Min, tirx.Max)),
+            (tirx.FloorMod, rest),
+            (Call, branch),
+        ]
         return replace(stage, value=tvm_ffi.structural_map(stage.value, rules, order="post"))
 
-    return replace(nest, after=tuple(map(replaced, nest.after)))
+    return replace(nest, after=tuple(map(settled, nest.after)))
 
 
 def cuts_along(nest: Nest, number: int) -> set[int]:
@@ -60,9 +113,19 @@ def cuts_along(nest: Nest, number: int) -> set[int]:
         for part in places:
             if isinstance(part, tirx.Min | tirx.Max):
                 given = _operands(part)
-                zeros = (_zero(a - b, var) for a in given for b in given if isinstance(b, tirx.IntImm))
+                zeros = (_zero(a - b, var) for a in given for b in given)
                 found |= {zero[0] for zero in zeros if zero is not None}
+            elif isinstance(part, tirx.FloorMod) and (divisor := size_of(part.b)) is not None:
+                found |= _turns(part.a, var, divisor, nest.extents[number])
     return found
+
+
+def _turns(expr: tirx.Expr, var: tirx.Var, divisor: int, extent: int) -> set[int]:
+    """Values of a loop of this extent at which an expression is a multiple of a divisor, if these are few."""
+    form = linear(expr, [var])
+    if form is None or form.steps[0] != 1 or divisor * (_MOST_TURNS - 1) < extent:
+        return set()
+    return {times * divisor - form.constant for times in range(_MOST_TURNS)}
 
 
 def _operands(expr: tirx.Expr) -> list[tirx.Expr]:

@@ -99,7 +99,7 @@ def write_repeated(nest: Nest, arguments: Arguments, found: Repeated, kind: str)
     """Write the map row by row; `kind` is that of the loop over rows."""
     lanes, length = found.lanes, found.along.length // found.times
     with emit.loop(found.outer.length, kind) as row:
-        place = [(nest.axis([n]), value) for n, value in found.outer.split(row)] if found.outer.loops else []
+        place = [(nest.axis([n]), value) for n, value in emit.split(found.outer, row)] if found.outer.loops else []
         with emit.loop(length // lanes) as number:
             _write_vectors(nest, arguments, found, place, number * index(lanes))
         if exceeds(length, lanes):

@@ -84,7 +84,7 @@ class Folded(RowWriter):
 
     def _rows(self, arguments: Arguments, number: tirx.Expr) -> None:
         self.held, self.ready = {}, set()
-        outer = [self.single(n, value) for n, value in self.outer.split(number)]
+        outer = [self.single(n, value) for n, value in emit.split(self.outer, number)]
         for step in self.plan.passes:
             self._hold(arguments, step.before)
             self._pass(arguments, step, outer)

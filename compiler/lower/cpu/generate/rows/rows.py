@@ -124,7 +124,7 @@ class _Across(RowWriter):
 
     def _row(self, arguments: Arguments, row: tirx.Expr) -> None:
         self.held, self.ready = {}, set()
-        outer = [self.single(n, value) for n, value in self.outer.split(row)]
+        outer = [self.single(n, value) for n, value in emit.split(self.outer, row)]
         if self.short:
             vectors = -(-self.axis.length // self.lanes)
             self.scratch = {number: emit.registers(vectors, self.lanes) for number in self.kept_rows}
@@ -152,7 +152,9 @@ class _Across(RowWriter):
         whole, tail = divmod(self.axis.length, self.lanes)
         together = self.calls_function(step)
         few = self.heavy and not step.reductions
-        chains = max(1, min(emit.TOGETHER if together else 2 if few else CHAINS, typical(whole)))
+        chains = emit.TOGETHER if together else 2 if few else CHAINS
+        if is_number(whole):  # a power of two: LLVM computes functions of vectors of another length one by one
+            chains = min(chains, 1 << max(1, whole).bit_length() - 1)
         wide = chains if together and not self.short else 1
         totals = {n: emit.registers(chains, self.lanes) for n in step.reductions}
         for number, total in totals.items():
@@ -271,7 +273,7 @@ class _Along(RowWriter):
         tiles, lanes = self.tiles, self.lanes
         row = tirx.floordiv(task, index(tiles)) if tiles > 1 else task
         tile = tirx.floormod(task, index(tiles)) if tiles > 1 else index(0)
-        outer = [self.single(n, value) for n, value in self.outer.split(row)]
+        outer = [self.single(n, value) for n, value in emit.split(self.outer, row)]
         starts = [(tile * index(self.wide) + index(v)) * index(lanes) for v in range(self.wide)]
         if exceeds(self.axis.length, lanes * self.wide):
             starts = [tirx.min(start, index(self.axis.length - lanes)) for start in starts]

@@ -1,0 +1,45 @@
+"""Kernels of any size that were written before: a model of many layers has few different ones, in many parts."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+import tvm_ffi
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.sizes import dims_of
+from heterocc.compiler.lower.variables import may_be_empty
+
+_Packings = TypeVar("_Packings")
+
+
+class AlikeKernels(Generic[_Packings]):
+    """The code of kernels, by what it was written from; names do not count. Those used last are kept, up to `most`.
+
+    `depends` says whether code depends on more, for packings of weights: then it is not kept.
+    """
+
+    def __init__(self, most: int, depends: Callable[[_Packings], bool]) -> None:
+        self._most, self._depends = most, depends
+        self._known: OrderedDict[Hashable, tuple[tirx.PrimFunc, tirx.PrimFunc, _Packings]] = OrderedDict()
+
+    def written(
+        self, function: tirx.PrimFunc, facts: Hashable, write: Callable[[], tuple[tirx.PrimFunc, _Packings]]
+    ) -> tuple[tirx.PrimFunc, _Packings]:
+        """The code of a kernel, and the packings of its weights: those of an equal one with equal `facts`, or new."""
+        symbol = function.attrs["global_symbol"]
+        plain = function.with_attr("global_symbol", "kernel")
+        empty = tuple(may_be_empty(var) for dim in dims_of(function) for var in tirx.analysis.undefined_vars(dim))
+        key = (tvm_ffi.structural_hash(plain, map_free_vars=True), empty, facts)
+        found = self._known.get(key)
+        if found is None or not tvm_ffi.structural_equal(found[0], plain, map_free_vars=True):
+            found = (plain, *write())
+            if self._depends(found[2]):
+                return found[1], found[2]
+            self._known[key] = found
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return found[1].with_attr("global_symbol", symbol), found[2]
