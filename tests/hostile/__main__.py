@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     option("--devices", default="CPU", help="a list of devices, as in `heterocc compile --devices`")
     option("--operator", action="append", default=[], help="only this one, such as Pad or com.microsoft::QGemm")
     option("--naming", action="append", default=[], choices=NAMINGS, help="only models of this naming")
-    option("--models", type=int, default=4, help="at most so many of an operator, each with every naming (4)")
+    option("--models", type=int, default=3, help="at most so many of an operator, before they get names (3)")
     option("--part", default="1/1", help="the part of the models, such as 2/4")
     option("--seed", type=int, default=0)
     option("--seconds", type=float, default=float("inf"), help="end after so many")
@@ -58,13 +58,13 @@ def main(arguments: list[str] | None = None) -> int:
     if asked.again is not None:
         models, numbers = defective(asked.again)
     else:
-        models = hostile_models(asked.models, asked.operator, asked.naming or NAMINGS)
-        numbers = dict.fromkeys((m.name for m in models), range(max(1, -(-asked.requests // max(1, len(models))))))
+        models, numbers = hostile_models(asked.models, asked.operator, asked.naming or NAMINGS), {}
     if not models:
         parser.error("there is no such model")
     number, parts = map(int, asked.part.split("/"))
     models = models[number - 1 :: parts]
     totals, done = _continued(asked.output)
+    wanted = asked.requests // parts
     end = time.monotonic() + asked.seconds
     with Search(asked.devices, asked.seed) as search:
         for index, model in enumerate(models, 1):
@@ -72,7 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
                 break
             if model.name in done:
                 continue
-            search_model(search, model, numbers[model.name], totals)
+            # What models did not take that were refused, the others get.
+            share = max(1, -(-(wanted - totals.requests) // (len(models) - len(done))))
+            search_model(search, model, numbers.get(model.name, range(share)), totals)
             done.append(model.name)
             if asked.output is not None:
                 text = json.dumps(
@@ -145,7 +147,12 @@ def table(totals: Totals) -> str:
     """The outcome in words: verdicts, codes of errors, and the first of the defects of each operator and verdict."""
     lines = [f"{totals.requests} requests of {totals.models} models", ""]
     lines += [f"{count:8d}  {name}" for name, count in totals.verdicts.most_common()]
-    lines += ["", "errors: " + _counts(totals.codes)]
+    lines += ["", "errors: " + _counts(totals.codes), "", "Operators of which not all requests had a reference:"]
+    for operator, verdicts in totals.operators.items():
+        if verdicts["no reference"] or verdicts["not compiled"] == verdicts.total():
+            compiled = verdicts.total() - verdicts["not compiled"]
+            lines.append(f"    {operator}: {compiled - verdicts['no reference']} of {compiled}")
+    lines.append("")
     first: dict[tuple[str, str], list[Finding]] = {}
     for finding in totals.findings:
         if finding.verdict in DEFECTS:

@@ -192,7 +192,7 @@ def namings(base: Base, wanted: Iterable[Naming] = NAMINGS) -> list[HostileModel
 
 
 def hostile_models(most: int, operators: Iterable[str] = (), wanted: Iterable[Naming] = NAMINGS) -> list[HostileModel]:
-    """At most so many bases of each of these operators (all by default), with all namings that differ.
+    """At most so many bases of each of these operators (all by default): the first with all namings, others with two.
 
     The first of each operator come first, so that a search that is cut off has seen every operator.
     """
@@ -205,5 +205,10 @@ def hostile_models(most: int, operators: Iterable[str] = (), wanted: Iterable[Na
         for place in range(most)
         for of_it in spread
         if place < len(of_it)
-        for model in namings(of_it[place], wanted)
+        for model in _some(namings(of_it[place], wanted), place)
     ]
+
+
+def _some(models: list[HostileModel], place: int) -> list[HostileModel]:
+    """All namings of an operator's first base; of others the first one and another one in turn."""
+    return models if place == 0 else models[:1] + models[1:][(place - 1) % max(1, len(models) - 1) :][:1]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,10 +97,14 @@ class Search:
         self.reference.close()
         self._folder.cleanup()
 
+    def opened(self, model: HostileModel) -> Opened:
+        """What both processes are told of a model."""
+        return Opened(model.model, replace(model.valid, seed=self.seed), self.devices)
+
     def run(self, model: HostileModel, numbers: Sequence[int]) -> Iterator[tuple[Finding, str]]:
         """The finding of each request of a model, with the code of our error. One finding if it does not compile."""
-        valid = replace(model.valid, seed=self.seed)
-        opened = Opened(model.model, valid, self.devices)
+        opened = self.opened(model)
+        valid = opened.valid
         self.ours.open(opened)
         self.reference.open(opened)
         ours, reference = self.ours.receive(COMPILE_SECONDS + PATIENCE), self.reference.receive()
@@ -107,17 +112,31 @@ class Search:
             verdict: Verdict = "not compiled" if ours.kind == "typed" else _UNANSWERED[ours.kind]
             yield _finding(model, -1, Request({}, "compile", "the compile"), verdict, ours, reference), ours.code
             return
-        for number in numbers:
-            self.ours.send(number)
-            if reference.kind == "numbers":
-                self.reference.send(number)
-            mine = self.ours.receive()
-            theirs = self.reference.receive() if reference.kind == "numbers" else reference
-            asked = request(valid, number)
-            verdict, why = judge(model, asked, mine, theirs if reference.kind == "numbers" else None)
-            told = Answer(mine.kind, code=mine.code, text=why or mine.text)
-            yield _finding(model, number, asked, verdict, told, theirs), mine.code
+        workers = [self.ours, self.reference] if reference.kind == "numbers" else [self.ours]
+        coming, sent, ahead = iter(numbers), deque[int](), AHEAD
+        try:
+            while True:
+                for number in islice(coming, max(0, ahead - len(sent))):
+                    sent.append(number)
+                    for worker in workers:
+                        worker.send(number)
+                if not sent:
+                    return
+                number = sent.popleft()
+                mine, *other = [worker.receive() for worker in workers]
+                asked = request(valid, number)
+                verdict, why = judge(model, asked, mine, *(other or [None]))
+                if verdict in ("crash", "timeout"):
+                    ahead = 1  # of this model none may be asked for soon
+                told = Answer(mine.kind, code=mine.code, text=why or mine.text)
+                yield _finding(model, number, asked, verdict, told, *(other or [reference])), mine.code
+        finally:
+            for worker in workers * len(sent):
+                worker.receive()
 
+
+AHEAD = 8
+"""Requests that both processes are sent at a time, so that none waits for the other."""
 
 _UNANSWERED: dict[str, Verdict] = {"crash": "crash", "timeout": "timeout", "untyped": "untyped"}
 

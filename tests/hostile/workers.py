@@ -9,6 +9,7 @@ import resource
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tests.guard_pages import guarded
+from tests.hostile.references import references
 from tests.hostile.requests import Valid, request
 
 Array = np.ndarray[Any, Any]
@@ -154,14 +156,17 @@ def serve_heterocc(connection: Connection, folder: Path) -> None:
 
 
 def serve_onnx_runtime(connection: Connection, _: Path) -> None:
-    """Run requests in ONNX Runtime, without its optimisations."""
+    """Run requests in ONNX Runtime, without its optimisations; in ONNX's evaluator if it runs none of `references`."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
     from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
     from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
     onnxruntime_package()
 
-    def loaded(opened: Opened) -> Run:
-        session = open_session(opened.model, session_options(threads=1, optimise="none", exact=False))
+    def opened_in_onnx_runtime(model: onnx.ModelProto) -> Run:
+        session = open_session(model.SerializeToString(), session_options(threads=1, optimise="none", exact=False))
         narrow = any(dtype_of(end.type) for end in (*session.get_inputs(), *session.get_outputs()))
 
         def run(feed: dict[str, Array]) -> Any:
@@ -171,6 +176,25 @@ def serve_onnx_runtime(connection: Connection, _: Path) -> None:
             return [from_ort(value) for value in session.run_with_ort_values(None, values)]
 
         return run
+
+    def opened_in_evaluator(model: onnx.ModelProto) -> Run:
+        evaluator = ReferenceEvaluator(model)
+        return lambda feed: evaluator.run(None, feed)
+
+    def loaded(opened: Opened) -> Run:
+        model = onnx.load_from_string(opened.model)
+        first: Exception | None = None
+        ways = chain(((m, opened_in_onnx_runtime) for m in references(model)), [(model, opened_in_evaluator)])
+        for candidate, open_ in ways:
+            try:
+                run = open_(candidate)
+                run(dict(opened.valid.feed))
+            except Exception as error:
+                first = first or error
+            else:
+                return run
+        assert first is not None
+        raise first
 
     _serve(connection, lambda _: None, loaded, Exception, guard=False)
 
