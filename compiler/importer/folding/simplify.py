@@ -190,9 +190,10 @@ def _takes_all(rest: Sequence[np.ndarray | None]) -> bool:
 
     `rest` are starts, ends, axes and steps, as far as they are constants.
     """
-    if any(values is None for values in rest):
+    known = [values for values in rest if values is not None]
+    if len(known) < len(rest):
         return False
-    starts, ends, _, steps = (*rest, *(_LEFT_OUT,) * (4 - len(rest)))
+    starts, ends, _, steps = [*known, _LEFT_OUT, _LEFT_OUT][:4]
     return not np.any(starts) and bool(np.all(ends >= _TO_THE_END)) and bool(np.all(steps == 1))
 
 
