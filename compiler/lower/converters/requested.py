@@ -13,7 +13,8 @@ from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of
 from heterocc.compiler.lower.written import REQUEST, WRITTEN
 
-_OPAQUE = 8  # TVM's pattern of kernels that are not fused with others
+OPAQUE = 8
+"""TVM's pattern of kernels that are not fused with others."""
 
 Typed = tuple[Sequence[int], str]
 """The shape and the dtype of a tensor."""
@@ -32,7 +33,7 @@ def requested(
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name(kind)
         request = {"kind": kind, **options}
-        build.func_attr({"tirx.noalias": True, WRITTEN: True, "op_pattern": _OPAQUE, REQUEST: request})
+        build.func_attr({"tirx.noalias": True, WRITTEN: True, "op_pattern": OPAQUE, REQUEST: request})
         for number, (shape, dtype) in enumerate([*((dims_of(v), dtype_of(v)) for v in inputs), *results]):
             build.arg(f"a{number}", build.Buffer(tuple(tirx.IntImm("int64", n) for n in shape), dtype))
         build.evaluate(tirx.const(0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,11 +13,20 @@ from tvm import tirx
 GATES = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
 STATES = MappingProxyType({"LSTM": 2, "GRU": 1, "RNN": 1})
 
-_VECTOR = 16
-"""The elements of a vector register of 512 bits; smaller registers hold parts of it."""
+RECURRENT = "recurrent"
+"""The kind of kernel that converters request for a direction of a layer."""
 
-_SUMS = 16
-"""The registers that hold sums."""
+TERMS = 4
+"""The terms of 8 bits whose weights are stored together: as many as instructions multiply and add in 32 bits."""
+
+_LINE = 16
+"""The columns whose weights fill a line of the cache, and the longest vector register."""
+
+_LEAST = 4
+"""The columns of the shortest vector register."""
+
+_LINES = 4
+"""The lines of weights for each term that are stored together: so many are read one after the other."""
 
 _Function = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
 
@@ -109,7 +120,8 @@ class Layer:
     `linear_before_reset` is that of GRU; `peephole` and `input_forget` are those of LSTM. `lengths` says whether
     sequences may end before the last step, `clip` the largest magnitude of what enters an activation function,
     `narrow` whether the recurrence weights are 8-bit integers with a factor for each of their columns, `shifted`
-    whether an offset is subtracted from these products.
+    whether an offset is subtracted from these products, `begins` whether states are given for the first step, which are
+    zeros otherwise.
     """
 
     kind: str
@@ -126,6 +138,7 @@ class Layer:
     lengths: bool = False
     narrow: bool = False
     shifted: bool = False
+    begins: bool = True
 
     @property
     def stored(self) -> str:
@@ -141,43 +154,62 @@ class Layer:
         return (range(gates),)
 
     @property
-    def rows(self) -> int:
-        """The rows of the batch in a tile."""
-        most = 4 if self.kind == "LSTM" else 8
-        return most if self.batch is None else min(self.batch, most)
-
-    @property
-    def vector(self) -> int:
-        """The columns of a vector of sums; those behind the last column of the state are zeros."""
-        return min(_VECTOR, 1 << (self.hidden - 1).bit_length())
+    def unit(self) -> int:
+        """The columns whose weights fill a line of the cache; fewer if the state has fewer."""
+        return min(_LINE, max(_LEAST, 1 << (self.hidden - 1).bit_length()))
 
     @property
     def padded(self) -> int:
-        """The columns for which weights are stored: those of the state in whole vectors."""
-        return -(-self.hidden // self.vector) * self.vector
+        """The columns for which weights are stored: those of the state in whole units, the others zeros."""
+        return -(-self.hidden // self.unit) * self.unit
 
     @property
-    def width(self) -> int:
-        """The columns of a tile, in whole vectors, so that the sums of a tile fill the registers."""
-        return self._columns(1, self.rows)
+    def together(self) -> int:
+        """The terms of a column whose weights are stored together."""
+        return TERMS if self.narrow else 1
 
     @property
-    def block(self) -> int:
-        """The columns whose weights are stored together: a tile's, or of a batch of any size those of a single row.
+    def terms(self) -> int:
+        """The terms of a sum in groups of those together, the last one with zeros."""
+        return -(-self.hidden // self.together)
 
-        The last block may have fewer.
+    def block(self, gates: int) -> int:
+        """The columns of a phase of so many gates whose weights are stored together: some lines for each term."""
+        units = self.padded // self.unit
+        return self.unit * max(n for n in range(1, max(1, _LINES // gates) + 1) if units % n == 0)
+
+    def arguments(self) -> dict[str, tuple[tuple[int | str, ...], str]]:
+        """The shape and the dtype of each argument of the kernel, by name; sizes of the run are `steps` and `batch`.
+
+        `projected` are the products of the inputs, with biases. The recurrence weights are in the order [blocks,
+        terms, gates, columns of a block, terms together], those of each phase after those of the one before, zeros
+        behind the last column and term. Those of 8 bits are multiplied by `factors`; `totals` are the sums of their
+        columns, `offsets` multiples of zero points that do not go into them. The bias is that of the candidate of a
+        GRU with `linear_before_reset`. Outputs behind the end of a sequence are 0.
         """
-        return self.width if self.batch is not None else self._columns(self.width // self.vector, 1)
+        gates, states = GATES[self.kind], STATES[self.kind]
+        gated, rows = (gates * self.hidden,), ("batch", self.hidden)
+        count = gates * self.padded * self.terms * self.together
+        sequences: tuple[int | str, ...] = ("steps", "batch")
+        found: dict[str, tuple[tuple[int | str, ...], str]] = {
+            "projected": ((*sequences, *gated), self.dtype),
+            "recurrence": ((count,), self.stored),
+            **{f"begin{n}": (rows, self.dtype) for n in range(states if self.begins else 0)},
+        }
+        found |= {"factors": (gated, self.dtype), "totals": (gated, "int32")} if self.narrow else {}
+        found |= {"offsets": (gated, self.dtype)} if self.shifted else {}
+        found |= {"bias": ((self.hidden,), self.dtype)} if self.linear_before_reset else {}
+        found |= {"peephole": ((3 * self.hidden,), self.dtype)} if self.peephole else {}
+        found |= {"lengths": (("batch",), "int32")} if self.lengths else {}
+        found["outputs"] = (*sequences, self.hidden), self.dtype
+        return found | {f"last{n}": (rows, self.dtype) for n in range(states)}
 
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """The columns of each block."""
-        whole, rest = divmod(self.padded, self.block)
-        return (self.block,) * whole + ((rest,) if rest else ())
+    def text(self) -> str:
+        """The layer in the form that `parsed` reads."""
+        return json.dumps(dataclasses.asdict(self))
 
-    def _columns(self, multiple: int, rows: int) -> int:
-        """Columns for `rows` rows in as few equal tiles as the registers allow: a multiple of so many vectors."""
-        most = max(multiple, _SUMS // (len(self.phases[0]) * rows))
-        vectors = self.padded // self.vector
-        each = -(-vectors // -(-vectors // most))
-        return -(-each // multiple) * multiple * self.vector
+    @classmethod
+    def parsed(cls, text: str) -> Layer:
+        """The layer of a text."""
+        given = json.loads(text)
+        return cls(**given | {"activations": tuple(Activation(**one) for one in given["activations"])})

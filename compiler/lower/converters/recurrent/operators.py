@@ -13,8 +13,8 @@ import numpy as np
 from tvm import relax
 
 from heterocc.compiler.lower.converters.places import checked_lengths
-from heterocc.compiler.lower.converters.recurrent.kernel import write_layer
 from heterocc.compiler.lower.converters.recurrent.layer import GATES, STATES, Activation, Layer, activations
+from heterocc.compiler.lower.converters.recurrent.request import recurrent_request
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, shape_of
 from heterocc.compiler.lower.straight import constant
@@ -32,11 +32,12 @@ class Recurrence:
     """The recurrence weights [directions, gates · hidden, hidden].
 
     Those of integers are multiplied by `factors` [directions, gates · hidden] of the layer's type, less `offsets` of
-    the same form if their zero points are not zero.
+    the same form if their zero points are not zero; `totals` of the same form are the sums of their columns.
     """
 
     weight: relax.Expr
     factors: relax.Expr | None = None
+    totals: relax.Expr | None = None
     offsets: relax.Expr | None = None
 
 
@@ -105,6 +106,7 @@ def layer_of(
             given.lengths is not None,
             recurrence.factors is not None,
             recurrence.offsets is not None,
+            any(s is not None for s in given.states[: STATES[kind]]),
         )
         found.append(_direction(ctx, layer, given, d, (steps, batch)))
     outputs = [
@@ -120,7 +122,7 @@ def _direction(ctx: Context, layer: Layer, given: _Inputs, number: int, sizes: t
     kind, hidden, (steps, batch) = layer.kind, layer.hidden, sizes
     gated = GATES[kind] * hidden
     projected = given.project(given.data, number)
-    scales = (given.recurrence.factors, given.recurrence.offsets)
+    scales = (given.recurrence.factors, given.recurrence.totals, given.recurrence.offsets)
     extra = [_slice_of(numbers, number) for numbers in scales if numbers is not None]
     if given.bias is not None:
         own = ctx.bb.emit(_slice_of(given.bias, number))
@@ -134,11 +136,12 @@ def _direction(ctx: Context, layer: Layer, given: _Inputs, number: int, sizes: t
     extra += [] if given.peephole is None else [_slice_of(given.peephole, number)]
     extra += [] if given.lengths is None else [given.lengths]
     projected = ctx.bb.emit(op.reshape(projected, (steps, batch, gated)))
-    begin = [_initial(s, number, (batch, hidden), layer.dtype) for s in given.states[: STATES[kind]]]
+    states = given.states[: STATES[kind]] if layer.begins else ()
+    begin = [_initial(s, number, (batch, hidden), layer.dtype) for s in states]
     arguments = [projected, _in_blocks(ctx, _slice_of(given.recurrence.weight, number), layer), *begin, *extra]
-    kernel = ctx.bb.add_func(write_layer(layer).without_attr("global_symbol"), kind.lower())
+    kernel = ctx.bb.add_func(recurrent_request(layer), kind.lower())
     types = [
-        relax.TensorType(shape, layer.dtype) for shape in [(steps, batch, hidden), *[(batch, hidden)] * len(begin)]
+        relax.TensorType(shape, layer.dtype) for shape in [(steps, batch, hidden), *[(batch, hidden)] * STATES[kind]]
     ]
     found = ctx.bb.emit(relax.call_tir(kernel, [ctx.bb.emit(a) for a in arguments], types))
     return [relax.TupleGetItem(found, n) for n in range(len(types))]
@@ -150,21 +153,20 @@ def _part(value: relax.Expr, begin: int, count: int) -> relax.Expr:
 
 def _in_blocks(ctx: Context, weight: relax.Expr, layer: Layer) -> relax.Expr:
     """The weights [gates · hidden, hidden] in the order that the kernel reads."""
-    gates, hidden = GATES[layer.kind], layer.hidden
+    gates, hidden, width = GATES[layer.kind], layer.hidden, layer.terms * layer.together
     parts = ctx.bb.emit(op.reshape(weight, (gates, hidden, hidden)))
-    if layer.padded > hidden:
-        zeros = constant(np.zeros((gates, layer.padded - hidden, hidden), layer.stored))
-        parts = ctx.bb.emit(op.concat([parts, zeros], 1))
+    for axis, size in ((1, layer.padded), (2, width)):
+        if size > hidden:
+            shape = [*dims_of(parts)]
+            shape[axis] = size - hidden
+            parts = ctx.bb.emit(op.concat([parts, constant(np.zeros(shape, layer.stored))], axis))
     found = []
     for phase in layer.phases:
-        begin = 0
-        for size in dict.fromkeys(layer.blocks):
-            count = layer.blocks.count(size)
-            corners = [phase.start, begin], [phase.stop, begin + count * size]
-            some = ctx.bb.emit(op.strided_slice(parts, [0, 1], *corners, assume_inbound=True))
-            blocks = ctx.bb.emit(op.reshape(some, (len(phase), count, size, hidden)))
-            found.append(ctx.bb.emit(op.reshape(ctx.bb.emit(op.permute_dims(blocks, [1, 3, 0, 2])), (-1,))))
-            begin += count * size
+        some = ctx.bb.emit(op.strided_slice(parts, [0], [phase.start], [phase.stop], assume_inbound=True))
+        block = layer.block(len(phase))
+        split = (len(phase), layer.padded // block, block, layer.terms, layer.together)
+        ordered = op.permute_dims(ctx.bb.emit(op.reshape(some, split)), [1, 3, 0, 2, 4])
+        found.append(ctx.bb.emit(op.reshape(ctx.bb.emit(ordered), (-1,))))
     return _joined(found, 0)
 
 

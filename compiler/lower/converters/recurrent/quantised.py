@@ -21,8 +21,8 @@ def dynamic_quantize_lstm(
 ) -> list[relax.Expr]:
     """An LSTM with weights of 8-bit integers, and of its data rounded to 8 bits by their range.
 
-    The products of the data are of integers where the device computes with these. The weights of the recurrence are
-    stored as integers and multiplied by a state that is exact; ONNX Runtime rounds it to 8 bits at each step.
+    The products are of integers where the device computes with these. The state is rounded to 8 bits at each step, by
+    the range of each row of the batch; ONNX Runtime takes the range of rows that a thread computes together.
     """
     bias, lengths, hidden, cell, peephole, *quantisers = (*rest, *(None,) * 9)[:9]
     inputs, states = (_known(ctx, w, *quantisers[2 * n : 2 * n + 2]) for n, w in enumerate((weight, recurrence)))
@@ -62,4 +62,5 @@ def _in_bytes(whole: np.ndarray, factor: np.ndarray, middle: np.ndarray) -> Recu
     weight, rest = signed_weight(whole, middle[:, None, :])
     turned = constant(np.ascontiguousarray(weight.transpose(0, 2, 1)))
     offsets = rest.reshape(factor.shape).astype(np.float32) * factor
-    return Recurrence(turned, constant(factor), constant(offsets) if np.any(offsets) else None)
+    totals = constant(weight.sum(axis=1, dtype=np.int32))
+    return Recurrence(turned, constant(factor), totals, constant(offsets) if np.any(offsets) else None)

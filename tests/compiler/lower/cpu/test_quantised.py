@@ -184,11 +184,11 @@ def test_an_lstm_computes_with_weights_of_8_bits(dtype: str, zero: int, by_colum
 
 
 def lstm(x: np.ndarray, weights: dict[str, np.ndarray]) -> np.ndarray:
-    """The outputs of a bidirectional layer in float64, of inputs rounded to 8 bits by their range."""
-    low, high = min(0.0, x.min()), max(0.0, x.max())
-    scale = (high - low) / 255
-    zero = np.clip(np.rint(-low / scale), 0, 255)
-    rounded = (np.clip(np.rint(x / scale) + zero, 0, 255) - zero) * scale
+    """The outputs of a bidirectional layer in float64, of inputs rounded to 8 bits by their range.
+
+    Each row of the state is rounded by its own range.
+    """
+    rounded = in_bytes(x, None)
     found = []
     for number in range(2):
         own = {name: value[number].astype(np.float64) for name, value in weights.items()}
@@ -197,12 +197,20 @@ def lstm(x: np.ndarray, weights: dict[str, np.ndarray]) -> np.ndarray:
         hidden, cell = np.zeros((2, x.shape[1], again.shape[0]))
         outputs = []
         for step in rounded[:: -1 if number else 1]:
-            i, o, f, c = np.split(step @ into + hidden @ again + outer + inner, 4, axis=1)
+            i, o, f, c = np.split(step @ into + in_bytes(hidden, 1) @ again + outer + inner, 4, axis=1)
             cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(c)
             hidden = sigmoid(o) * np.tanh(cell)
             outputs.append(hidden)
         found.append(outputs[:: -1 if number else 1])
     return np.stack(found, axis=1)
+
+
+def in_bytes(x: np.ndarray, axis: int | None) -> np.ndarray:
+    """Numbers rounded to 8 bits by their range, or by that of each row."""
+    low, high = (np.minimum(0.0, x.min(axis, keepdims=True)), np.maximum(0.0, x.max(axis, keepdims=True)))
+    scale = np.where(high > low, (high - low) / 255, 1.0)
+    zero = np.clip(np.rint(-low / scale), 0, 255)
+    return (np.clip(np.rint(x / scale) + zero, 0, 255) - zero) * scale
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -9,9 +9,11 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.converters.recurrent.layer import RECURRENT, Layer
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
+from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
 from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
@@ -39,6 +41,8 @@ WRITERS: Mapping[str, Writer] = {
 def write_requested(function: tirx.PrimFunc, isa: Isa) -> tirx.PrimFunc:
     """The kernel that `function`, which has no body, requests."""
     options = {str(name): value for name, value in function.attrs[REQUEST].items()}
+    if options["kind"] == RECURRENT:  # of any sizes, with a kernel of its own arguments
+        return write_layer(Layer.parsed(str(options["layer"])), str(function.attrs["global_symbol"]), isa)
     shapes = [shape_of(buffer) or () for buffer in function.params]
     request = Request(options, shapes, [dtype_of(buffer) for buffer in function.params], isa)
     with IRBuilder() as builder, build.prim_func(s_tir=True):

@@ -1,0 +1,110 @@
+"""The kernel of one direction of an LSTM, GRU or RNN: a loop over time whose steps compute products and cell together.
+
+A step takes groups of the state's columns in turn, in parallel if it is long enough: the sums of all gates of a group
+are computed in registers, for tiles of rows of the batch, then the cells of the group from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.converters.recurrent.layer import Layer
+from heterocc.compiler.lower.cpu.generate.emit import either
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments, array, flat, number
+from heterocc.compiler.lower.cpu.generate.recurrent.cells import Cells, Step
+from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group, Phase, Tiles
+from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
+from heterocc.compiler.lower.cpu.generate.recurrent.sums import Source, Sums
+from heterocc.compiler.lower.written import WRITTEN
+
+_Write = Callable[[Group], None]
+
+
+def write_layer(layer: Layer, symbol: str, isa: Isa) -> tirx.PrimFunc:
+    """The kernel that a converter requests, with the arguments of `Layer.arguments`."""
+    with IRBuilder() as builder, build.prim_func(s_tir=True):
+        build.func_name("kernel")
+        build.func_attr({"tirx.noalias": True, WRITTEN: True})
+        _write(layer, isa)
+    return builder.get().with_attr("global_symbol", symbol)
+
+
+def _write(layer: Layer, isa: Isa) -> None:
+    given = Arguments(layer)
+    batch, weights = given.batch, given.weights
+    # a step reads the state that the one before wrote, while it writes its own
+    state = array(layer.dtype, 2, batch, layer.padded)
+    rows = flat(state)
+    _begin(given, layer, state)
+    levels = Levels(layer, batch, isa) if layer.narrow else None
+    phases = [Phase.of(layer, gates, isa) for gates in layer.phases]
+    kept = array(layer.dtype, batch, layer.hidden) if len(phases) > 1 else None
+    updates = array(layer.dtype, batch, layer.hidden) if len(phases) > 1 else None
+    widest = max(len(phase.gates) for phase in phases)
+    memory = flat(array("int32" if layer.narrow else layer.dtype, batch, widest * layer.padded))
+    tiles = [Tiles.of(phase, batch) for phase in phases]
+    with build.serial(number(0), given.steps) as step:
+        now = build.bind(tirx.floormod(step, number(2)))
+        start = build.bind(now * batch * number(layer.padded))
+        if levels is not None:
+            levels.write(rows, start)  # zeros have levels, too
+        for index, (phase, tile) in enumerate(zip(phases, tiles, strict=True)):
+            sums = Sums(phase, memory, batch)
+            source = Source(rows, start, layer.padded)
+            if index and kept is not None:
+                source = Source(flat(kept), number(0), layer.hidden)
+            if levels is not None:
+                source = Source(levels.bytes, number(0), layer.padded)
+            cells = Cells(given, layer, sums, levels, Step(step, now, state, updates, kept))
+            write = cells.reset if index + 1 < len(phases) else cells.write
+            phase.each_group(
+                batch, _group(layer, step, partial(sums.write, tile, source, weights, isa), sums.clear, write)
+            )
+    end = build.bind(tirx.floormod(given.steps, number(2)))
+    _copy(batch, layer.hidden, lambda r, c: state[end, r, c], given.last[0])
+
+
+def _group(
+    layer: Layer, step: tirx.Expr, products: _Write, without_state: _Write, cells: _Write
+) -> Callable[[Group], None]:
+    """Writes the sums and the cells of a group; there is no product with a state of zeros."""
+
+    def body(group: Group) -> None:
+        if layer.begins:
+            products(group)
+        else:
+            either(step > number(0), partial(products, group), partial(without_state, group))
+        cells(group)
+
+    return body
+
+
+def _begin(given: Arguments, layer: Layer, state: tirx.Buffer) -> None:
+    """The states before the first step; columns of `state` behind the last one are zeros at all steps."""
+    zero = tirx.const(0, layer.dtype)
+
+    def first(place: int, row: tirx.Expr, column: tirx.Expr) -> tirx.Expr:
+        return given.begin[place][row, column] if given.begin else zero
+
+    for place, target in enumerate(given.last[1:], 1):
+        _copy(given.batch, layer.hidden, partial(first, place), target)
+    with build.serial(number(0), given.batch) as row:
+        with build.serial(number(0), number(layer.hidden)) as column:
+            build.buffer_store(state, first(0, row, column), [number(0), row, column])
+        if layer.padded > layer.hidden:
+            for half in range(2):
+                with build.serial(number(layer.hidden), number(layer.padded)) as column:
+                    build.buffer_store(state, zero, [number(half), row, column])
+
+
+def _copy(
+    rows: tirx.Expr, columns: int, source: Callable[[tirx.Expr, tirx.Expr], tirx.Expr], target: tirx.Buffer
+) -> None:
+    with build.serial(number(0), rows) as row, build.serial(number(0), number(columns)) as column:
+        build.buffer_store(target, source(row, column), [row, column])

@@ -1,0 +1,81 @@
+"""The state of a recurrent layer in 8 bits: levels of the range of each row, as DynamicQuantizeLinear defines them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.converters.recurrent.layer import Layer
+from heterocc.compiler.lower.cpu.generate.emit import broadcast, put, vector
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.recurrent.arguments import array, flat, number
+
+_WIDE = (4, 2, 1)
+"""Vectors that are read together, if the state has whole ones: a comparison waits for the one before."""
+
+_LEVELS = 255
+
+
+class Levels:
+    """The bytes of each row, [batch, padded]; the number of a level, its zero point, and the sum of the bytes less it.
+
+    The range of a row contains zero. Rows do not depend on each other.
+    """
+
+    def __init__(self, layer: Layer, batch: tirx.Expr, isa: Isa) -> None:
+        self.layer, self.batch = layer, batch
+        self.bytes = flat(array("uint8", batch, layer.padded))
+        self.scale = array("float32", batch)
+        self.zero = array("int32", batch)
+        self.sum = array("float32", batch) if layer.shifted else None
+        vectors = layer.padded // min(isa.lanes, layer.unit)
+        self.lanes = min(isa.lanes, layer.unit) * next(n for n in _WIDE if vectors % n == 0)
+
+    def write(self, state: tirx.Buffer, start: tirx.Expr) -> None:
+        """Write the code that makes them from rows of the state, [batch, padded] from `start` on in a flat buffer."""
+        layer, lanes = self.layer, self.lanes
+        zero, most = tirx.const(0, "float32"), tirx.const(_LEVELS, "float32")
+        with build.serial(number(0), self.batch) as row:
+            begin = build.bind(start + row * number(layer.padded))
+            ends = [_register(lanes, "float32") for _ in range(2)]
+            with build.serial(number(0), number(layer.padded // lanes)) as part:
+                value = vector(state, begin + part * number(lanes), lanes)
+                for end, combine in zip(ends, (tirx.min, tirx.max), strict=True):
+                    put(end, combine(vector(end, number(0), lanes), value), number(0), lanes)
+            low, high = (build.bind(_merged(end, lanes, c)) for end, c in zip(ends, (tirx.min, tirx.max), strict=True))
+            span = build.bind(high - low)
+            scale = build.bind(tirx.Select(span > zero, span / most, tirx.const(1, "float32")))
+            middle = build.bind(tirx.nearbyint(tirx.max(zero, tirx.min(most, -low / scale))))
+            inverse = build.bind(tirx.const(1, "float32") / scale)
+            build.buffer_store(self.scale, scale, [row])
+            build.buffer_store(self.zero, tirx.Cast("int32", middle), [row])
+            total = _register(lanes, "float32") if self.sum is not None else None
+            with build.serial(number(0), number(layer.padded // lanes)) as part:
+                value = vector(state, begin + part * number(lanes), lanes)
+                level = tirx.nearbyint(value * broadcast(inverse, lanes)) + broadcast(middle, lanes)
+                level = tirx.max(broadcast(zero, lanes), tirx.min(broadcast(most, lanes), level))
+                if total is not None:
+                    more = vector(total, number(0), lanes) + (level - broadcast(middle, lanes))
+                    put(total, more, number(0), lanes)
+                narrow = tirx.Cast(f"uint8x{lanes}", tirx.Cast(f"int32x{lanes}", level))
+                put(self.bytes, narrow, row * number(layer.padded) + part * number(lanes), lanes)
+            if total is not None and self.sum is not None:
+                build.buffer_store(self.sum, _merged(total, lanes, lambda a, b: a + b), [row])
+
+
+def _register(lanes: int, dtype: str) -> tirx.Buffer:
+    made = build.alloc_buffer((lanes,), dtype, scope="global")
+    put(made, broadcast(tirx.const(0, dtype), lanes), number(0), lanes)
+    return made
+
+
+def _merged(total: tirx.Buffer, lanes: int, combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """One number from a vector, by halves."""
+    while lanes > 1:
+        lanes //= 2
+        half = build.alloc_buffer((lanes,), str(total.dtype), scope="global")
+        put(half, combine(*(vector(total, number(place), lanes) for place in (0, lanes))), number(0), lanes)
+        total = half
+    return total[number(0)]

@@ -1,0 +1,159 @@
+"""The sums of a recurrent layer's step: products of states and weights, for tiles of rows and columns in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate.emit import broadcast, put, vector
+from heterocc.compiler.lower.cpu.generate.integers.dot import dot, in_vectors_of
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.recurrent.arguments import number
+from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group, Phase, Tiles
+
+_PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The factors of weights: flat rows, `pitch` apart, of the layer's numbers or of bytes."""
+
+    rows: tirx.Buffer
+    start: tirx.Expr
+    pitch: int
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums of a phase, in memory: [groups, batch, gates, columns of a group]."""
+
+    phase: Phase
+    memory: tirx.Buffer
+    batch: tirx.Expr
+
+    def place(self, group: Group, row: tirx.Expr, gate: int, column: tirx.Expr) -> tirx.Expr:
+        """Where the sum of a gate and of a column of a group is."""
+        gates = self.phase.gates
+        start = group.first * self.batch * number(len(gates))
+        return start + (row * number(len(gates)) + number(gate - gates.start)) * number(group.stored) + column
+
+    def write(self, tiles: Tiles, source: Source, weights: tirx.Buffer, isa: Isa, group: Group) -> None:
+        """Write the code that computes the sums of a group."""
+        tiles.each(lambda first, rows: self._tile(group, first, rows, source, weights, isa))
+
+    def clear(self, group: Group) -> None:
+        """Write the code for sums of a state of zeros."""
+        count = self.batch * number(len(self.phase.gates) * group.stored)
+        start = self.place(group, number(0), self.phase.gates.start, number(0))
+        with build.serial(number(0), count) as place:
+            build.buffer_store(self.memory, tirx.const(0, str(self.memory.dtype)), [start + place])
+
+    def _tile(self, group: Group, first: tirx.Expr, rows: int, source: Source, weights: tirx.Buffer, isa: Isa) -> None:
+        phase, lanes = self.phase, self.phase.lanes
+        count = phase.vectors(rows, group.stored)
+        with build.serial(number(0), number(group.stored // (count * lanes))) as part:
+            columns = [part * number(count * lanes) + number(n * lanes) for n in range(count)]
+            self._part(group, columns, [first + number(r) for r in range(rows)], source, weights, isa)
+
+    def _part(
+        self,
+        group: Group,
+        columns: Sequence[tirx.Expr],
+        rows: Sequence[tirx.Expr],
+        source: Source,
+        weights: tirx.Buffer,
+        isa: Isa,
+    ) -> None:
+        layer, gates, lanes = self.phase.layer, self.phase.gates, self.phase.lanes
+        block, together = layer.block(len(gates)), layer.together
+        dtype = str(self.memory.dtype)
+        before = gates.start * layer.padded * layer.terms * together
+        starts = []
+        for column in columns:
+            place = group.first + column
+            whole = tirx.floordiv(place, number(block)) * number(block * layer.terms * len(gates))
+            starts.append(build.bind(number(before) + (whole + tirx.floormod(place, number(block))) * number(together)))
+        totals = {
+            (row, gate, n): build.alloc_buffer((lanes,), dtype, scope="global")
+            for gate in range(len(gates))
+            for n in range(len(columns))
+            for row in range(len(rows))
+        }
+        for total in totals.values():
+            put(total, broadcast(tirx.const(0, dtype), lanes), number(0), lanes)
+        begins = [build.bind(source.start + row * number(source.pitch)) for row in rows]
+        add = _bytes(lanes, isa) if layer.narrow else _numbers(lanes)
+        with build.serial(number(0), number(layer.terms)) as term:
+            factors = [add.factor(source.rows, begin + term * number(together)) for begin in begins]
+            for gate in range(len(gates)):
+                for n, start in enumerate(starts):
+                    place = start + (term * number(len(gates)) + number(gate)) * number(block * together)
+                    for row, factor in enumerate(factors):
+                        total = totals[row, gate, n]
+                        put(
+                            total,
+                            add.product(vector(total, number(0), lanes), factor, weights, place),
+                            number(0),
+                            lanes,
+                        )
+        for (row, gate, n), total in totals.items():
+            place = self.place(group, rows[row], gates.start + gate, columns[n])
+            put(self.memory, vector(total, number(0), lanes), place, lanes)
+
+
+@dataclass(frozen=True)
+class _Add:
+    """How products are added: the factor of a row at a place, and a vector of sums plus its products with weights."""
+
+    factor: Callable[[tirx.Buffer, tirx.Expr], tirx.Expr]
+    product: Callable[[tirx.Expr, tirx.Expr, tirx.Buffer, tirx.Expr], tirx.Expr]
+
+
+def _numbers(lanes: int) -> _Add:
+    def product(total: tirx.Expr, factor: tirx.Expr, weights: tirx.Buffer, place: tirx.Expr) -> tirx.Expr:
+        return total + factor * vector(weights, place, lanes)
+
+    return _Add(lambda rows, place: broadcast(rows[place], lanes), product)
+
+
+def _bytes(lanes: int, isa: Isa) -> _Add:
+    """Products of four unsigned bytes of a row and of four weights of each column."""
+    isa = in_vectors_of(lanes, isa)
+
+    def factor(rows: tirx.Buffer, place: tirx.Expr) -> tirx.Expr:
+        return build.broadcast(tirx.reinterpret("int32", vector(rows, place, 4)), lanes)
+
+    def product(total: tirx.Expr, number_: tirx.Expr, weights: tirx.Buffer, place: tirx.Expr) -> tirx.Expr:
+        if isa.dot == "bytes":
+            return dot(total, number_, weights, place, isa)
+        return _without_bytes(total, number_, vector(weights, place, 4 * lanes), lanes, isa)
+
+    return _Add(factor, product)
+
+
+def _without_bytes(total: tirx.Expr, row: tirx.Expr, column: tirx.Expr, lanes: int, isa: Isa) -> tirx.Expr:
+    """`total` plus products of four bytes in each lane, by multiplications of 16 or 32 bits: none of them saturates."""
+    ty = f"int32x{lanes}"
+
+    def shifted(value: tirx.Expr, left: int, right: int) -> tirx.Expr:
+        kind = str(value.ty.dtype)
+        return tirx.shift_right(tirx.shift_left(value, tirx.const(left, kind)), tirx.const(right, kind))
+
+    if isa.dot in ("pairs", "limited") and lanes in _PAIRS:
+        wide = f"int16x{2 * lanes}"
+        halves = tirx.reinterpret(wide, column)
+        for weight, number_ in (
+            (shifted(halves, 8, 8), row),
+            (tirx.shift_right(halves, tirx.const(8, wide)), tirx.shift_right(row, tirx.const(8, ty))),
+        ):
+            low = tirx.reinterpret(wide, tirx.bitwise_and(number_, tirx.const(0x00FF00FF, ty)))
+            total = total + tirx.call_llvm_intrin(ty, _PAIRS[lanes], low, weight)
+        return total
+    words = tirx.reinterpret(ty, column)
+    for place in range(4):
+        level = tirx.bitwise_and(tirx.shift_right(row, tirx.const(8 * place, ty)), tirx.const(0xFF, ty))
+        total = total + level * shifted(words, 24 - 8 * place, 24)
+    return total
