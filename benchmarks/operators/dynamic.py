@@ -114,6 +114,7 @@ def _rows() -> Iterator[DynamicCase]:
         ("ReduceMean image", (1, 64, "h", "w"), [("ReduceMean", both)], IMAGES),
         ("GlobalAveragePool", (1, 64, "h", "w"), [("GlobalAveragePool",)], IMAGES),
         ("ArgMax last", (16, 4, "n"), [("ArgMax", {"axis": -1})], LENGTHS),
+        ("ArgMax of 500 classes", (1, "n", 500), [("ArgMax", {"axis": -1})], LENGTHS),
         ("CumSum last", (16, 4, "n"), [("CumSum", np.array(2))], LENGTHS),
     ):
         yield DynamicCase("rows", name, _one(shape, *kinds), sizes)  # type: ignore[arg-type]
@@ -260,15 +261,12 @@ def _boxes() -> Iterator[DynamicCase]:
 
 
 def _suppression(classes: int, most: int) -> Callable[[], onnx.ModelProto]:
-    """Boxes from centres and sizes, their best ones by score."""
+    """The best of boxes by score."""
 
     def build() -> onnx.ModelProto:
-        net = Builder((1, "n", 2), (1, "n", 2), (1, classes, "n"))  # type: ignore[arg-type]
-        half = net.constant(np.array(0.05, np.float32))
-        size = net.op("Mul", net.op("Exp", "x1"), half)
-        boxes = net.op("Concat", net.op("Sub", "x0", size), net.op("Add", "x0", size), axis=-1)
+        net = Builder((1, "n", 4), (1, classes, "n"))  # type: ignore[arg-type]
         limits = [net.constant(np.array(most)), net.constant(np.array(0.5, np.float32))]
         least = net.constant(np.array(0.3, np.float32))
-        return net.model(net.op("NonMaxSuppression", boxes, net.op("Sigmoid", "x2"), *limits, least))
+        return net.model(net.op("NonMaxSuppression", "x0", "x1", *limits, least))
 
     return build

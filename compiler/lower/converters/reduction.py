@@ -9,7 +9,7 @@ from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.requested import has_fixed_sizes, requested
+from heterocc.compiler.lower.converters.requested import has_plain_sizes, requested
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
     dims_of,
@@ -55,7 +55,9 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
     if isinstance(count, int) and count == 0:
         raise NotImplementedError("the dimension along the axis is empty")
     sizes = dims_of(data)
-    if ctx.backend == "cpu" and dtype == "float32" and has_fixed_sizes(data):
+    inner = sizes[axis + 1 :]
+    written = has_plain_sizes(data) and all(isinstance(n, int) for n in inner)
+    if ctx.backend == "cpu" and dtype == "float32" and written:
         kept = [1 if d == axis else n for d, n in enumerate(sizes) if keepdims or d != axis]
         options = {"axis": axis, "largest": int(largest), "last": int(last)}
         return requested(ctx, "index_of", [data], [(kept, "int64")], **options)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import tvm
 import tvm_ffi
-from tvm import relax, s_tir, tirx
+from tvm import relax, s_tir, sym, tirx
 from tvm.ir import Call, TensorLoad
 
 from heterocc.compiler.lower.straight import (
@@ -148,6 +148,34 @@ def is_inlined(mod: tvm.IRModule, value: relax.Expr) -> bool:
 
 def not_fused(mod: tvm.IRModule, results: Collection[relax.Var]) -> tvm.IRModule:
     """The module with the kernels that compute `results` marked as kernels that are not fused."""
+    return _with_pattern(mod, results, _OPAQUE, "alone")
+
+
+def padding_after_sums_apart(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with padding of any size marked as what it is, so that it is not fused with a sum before it.
+
+    TVM takes padding behind the data alone for arithmetic by element, as it reads each element at its own place. No
+    generator writes a convolution with another size than that of its output, and such a kernel ran in plain loops.
+    """
+    pads = {b.var for b in bindings_of(mod["main"]) if is_kernel_call(b.value) and _is_enlarged(mod[b.value.args[0]])}
+    return _with_pattern(mod, pads, _INJECTIVE, "moved")
+
+
+def _is_enlarged(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel by element has a result of another size than an argument, and not by broadcasting it."""
+    if int(function.attrs.get(_PATTERN, _OPAQUE)) >= _INJECTIVE:
+        return False
+    *given, result = [param.shape for param in function.params if hasattr(param, "shape")]
+    sized = [(a, b) for dims in given if len(dims) == len(result) for a, b in zip(dims, result, strict=True)]
+    return any(
+        not (isinstance(a, tirx.IntImm) and (int(a) == 1 or isinstance(b, tirx.IntImm)))
+        and not sym.Analyzer().can_prove_equal(a, b)
+        for a, b in sized
+    )
+
+
+def _with_pattern(mod: tvm.IRModule, results: Collection[relax.Var], pattern: int, suffix: str) -> tvm.IRModule:
+    """The module with a pattern for the kernels that compute `results`; their names get a suffix."""
     main = mod["main"]
     builder = relax.BlockBuilder(mod)
     alone: dict[str, relax.GlobalVar] = {}
@@ -157,7 +185,7 @@ def not_fused(mod: tvm.IRModule, results: Collection[relax.Var]) -> tvm.IRModule
         if binding.var in results:
             name = value.args[0].name_hint
             if name not in alone:
-                alone[name] = builder.add_func(mod[name].with_attr(_PATTERN, _OPAQUE), f"{name}_alone")
+                alone[name] = builder.add_func(mod[name].with_attr(_PATTERN, pattern), f"{name}_{suffix}")
             value = with_kernel(value, alone[name])
         bindings.append((binding.var, value, binding.var.name))
     return write_main(builder.get(), main.params, bindings, outputs_of(main)) if alone else mod

@@ -267,6 +267,24 @@ def test_outputs_of_transposed_convolutions_of_any_size_are_shuffled() -> None:
     assert "T.Shuffle" in code.script()
 
 
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0, 0, 0, 1, 1], [0, 0, 1, 0, 0, 0, 0, 0]], ids=["behind", "before"])
+def test_padding_of_any_size_is_not_fused_with_a_convolution_before_it(pads: list[int]) -> None:
+    nodes = [_N("Conv", ["x", "w"], ["c"]), _N("Relu", ["c"], ["r"]), _N("Pad", ["r", "p"], ["y"])]
+    proto = dynamic_model(
+        nodes, {"x": ("float32", (1, 8, "h", "w"))}, ["y"], {"w": _weight(8, 8, 3, 3), "p": np.array(pads)}
+    )
+    for kernel in _kernels_of(proto):
+        code, _ = kernel_code(kernel, {1}, isa_of(target_of(AVX512)))
+        assert code.script() != in_parallel(kernel).script()
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_places_of_extremes_of_rows_of_any_length_are_written_in_vectors(axis: int) -> None:
+    proto = dynamic_model([_N("ArgMax", ["x"], ["y"], axis=axis)], {"x": ("float32", ("n", "m", 32))}, ["y"], {})
+    (kernel,) = _kernels_of(proto)
+    assert "T.Ramp" in kernel_code(kernel, (), isa_of(target_of(AVX512)))[0].script()
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_convolutions_of_images_of_any_size_have_one_form(stride: int) -> None:
     nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[stride] * 2)]

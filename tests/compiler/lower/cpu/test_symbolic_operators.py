@@ -283,3 +283,25 @@ def test_groups_of_channels_are_normalised_for_any_batch(tmp_path: Path) -> None
     proto.graph.output[0].type.tensor_type.elem_type = 1  # not inferred for operator set 17, which has no such operator
     rng = np.random.default_rng(0)
     compare(proto, tmp_path, [{"x": rng.standard_normal((n, 4, 3, 5)).astype(np.float32)} for n in (1, 3)])
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_places_of_extremes_along_and_beside_axes_of_any_size_agree_with_onnx_runtime(
+    axis: int, tmp_path: Path
+) -> None:
+    nodes = [
+        _N("ArgMax", ["x"], ["y"], axis=axis, keepdims=0),
+        _N("ArgMin", ["x"], ["z"], axis=axis, select_last_index=1),
+    ]
+    inner = "n" if axis == 2 else 20
+    proto = dynamic_model(nodes, {"x": ("float32", ("b", "m", inner))}, ["y", "z"], {})
+    rng = np.random.default_rng(0)
+    # Few different values: many are equal, of which the first wins, or the last.
+    feeds = [
+        {"x": rng.integers(0, 9, (2, m, n if axis == 2 else 20)).astype(np.float32)}
+        for m, n in ((1, 1), (3, 5), (2, 15), (4, 16), (1, 17), (2, 63), (3, 64), (1, 200))
+    ]
+    for feed in feeds[::2]:
+        feed["x"][:, -1, -1] = np.nan
+        feed["x"][0, 0, 0] = np.inf
+    compare(proto, tmp_path, feeds)

@@ -15,6 +15,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import Columns, columns, rows
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number
 
 CHAINS = 4
 """The vectors of a row that are compared in turn."""
@@ -25,14 +26,35 @@ def write_index_of(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
 
     NaN is never an extreme, except as the first element of all.
     """
+    outer, count, inner = request.around(request.number("axis"))
+    if is_number(count):
+        _write(request, arguments)
+        return
+
+    def zeros() -> None:
+        """ONNX leaves open what the place in an empty row is."""
+        with emit.loop(outer * inner) as place:
+            build.buffer_store(arguments[1], tirx.const(0, "int64"), [place])
+
+    emit.either(index(count) >= index(1), lambda: _write(request, arguments), zeros)
+
+
+def _write(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     data, places = arguments
     outer, count, inner = request.around(request.number("axis"))
     largest, last = bool(request.number("largest")), bool(request.number("last"))
     if inner == 1:
         with rows(outer, outer * count) as row:
-            lanes = request.isa.lanes if count >= request.isa.lanes else 1
-            found = _in_row(data, row * index(count), (count, lanes), largest=largest, last=last)
-            build.buffer_store(places, found, [row])
+
+            def write(lanes: int) -> None:
+                found = _in_row(data, row * index(count), (count, lanes), largest=largest, last=last)
+                build.buffer_store(places, found, [row])
+
+            wide = request.isa.lanes
+            if is_number(count):
+                write(wide if count >= wide else 1)
+            else:
+                emit.either(index(count) >= index(wide), lambda: write(wide), lambda: write(1))
         return
     with columns(outer, count, inner, request.lanes(inner)) as found:
         _in_columns(data, places, found, (count, inner), largest=largest, last=last)
@@ -41,11 +63,10 @@ def write_index_of(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
 def _in_row(data: tirx.Buffer, begin: tirx.Expr, sizes: tuple[int, int], *, largest: bool, last: bool) -> tirx.Expr:
     """The index in a row of `count` elements: its extreme first, then the place of that."""
     count, lanes = sizes
-    starts = [*range(0, count - lanes + 1, lanes)]
-    tail = count - lanes if count % lanes else None
+    vectors, overlaps = count // lanes, exceeds(count, lanes)
     head = build.bind(data[begin])
-    is_number = _is_number(head)
-    chains = min(CHAINS, len(starts))
+    counts = _is_number(head)
+    chains = min(CHAINS, vectors) if is_number(vectors) else CHAINS
     best = emit.registers(1, lanes * chains, "float32")
     emit.put(best, emit.broadcast(_cleaned(head, largest), lanes * chains), index(0), lanes * chains)
 
@@ -53,17 +74,21 @@ def _in_row(data: tirx.Buffer, begin: tirx.Expr, sizes: tuple[int, int], *, larg
         value, held = emit.vector(data, begin + at, lanes), emit.vector(best, index(chain * lanes), lanes)
         emit.put(best, tirx.Select(_wins(value, held, largest), value, held), index(chain * lanes), lanes)
 
-    whole = len(starts) // chains
+    whole = vectors // chains
     with build.serial(index(0), index(whole)) as number:
         for chain in range(chains):
             take(number * index(chains * lanes) + index(chain * lanes), chain)
-    for start in starts[whole * chains :]:
-        take(index(start), 0)
-    if tail is not None:
-        take(index(tail), 0)
+    if is_number(vectors):
+        for number in range(whole * chains, vectors):
+            take(index(number * lanes), 0)
+    else:
+        with emit.loop(vectors - whole * chains) as rest:
+            take((rest + index(whole * chains)) * index(lanes), 0)
+    if overlaps:
+        take(index(count - lanes), 0)
     extreme = build.bind(_halved(best, lanes, chains, lambda a, b: tirx.Select(_wins(a, b, largest), a, b)))
 
-    none = tirx.const(-1 if last else count, "int32")
+    none = tirx.const(-1, "int32") if last else index(count).astype("int32")
     place = emit.registers(1, lanes, "int32")
     emit.put(place, emit.broadcast(none, lanes), index(0), lanes)
 
@@ -77,13 +102,13 @@ def _in_row(data: tirx.Buffer, begin: tirx.Expr, sizes: tuple[int, int], *, larg
         seen = tirx.Select(found, numbers, emit.broadcast(none, lanes))
         emit.put(place, nearer(emit.vector(place, index(0), lanes), seen), index(0), lanes)
 
-    with build.serial(index(0), index(len(starts))) as number:
+    with build.serial(index(0), index(vectors)) as number:
         look(number * index(lanes))
-    if tail is not None:
-        look(index(tail))
+    if overlaps:
+        look(index(count - lanes))
     found = build.bind(_halved(place, lanes, 1, nearer))
     zero = tirx.const(0, "int32")
-    found = tirx.max(found, zero) if last else tirx.Select(is_number, found, zero)
+    found = tirx.max(found, zero) if last else tirx.Select(counts, found, zero)
     return found.astype("int64")
 
 

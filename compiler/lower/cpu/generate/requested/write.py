@@ -11,6 +11,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import RECURRENT, Layer
 from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.cpu.bound_sizes import with_bound_sizes
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
@@ -22,6 +23,8 @@ from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_ove
 from heterocc.compiler.lower.cpu.generate.requested.running import write_running
 from heterocc.compiler.lower.cpu.generate.requested.tile import write_tile
 from heterocc.compiler.lower.cpu.generate.requested.top_k import write_top_k
+from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, assuming, dims_of
+from heterocc.compiler.lower.quotients import truncating
 from heterocc.compiler.lower.written import REQUEST, WRITTEN
 
 Writer = Callable[[Request, Sequence[tirx.Buffer]], None]
@@ -39,7 +42,18 @@ WRITERS: Mapping[str, Writer] = {
 
 
 def write_requested(function: tirx.PrimFunc, isa: Isa) -> tirx.PrimFunc:
-    """The kernel that `function`, which has no body, requests."""
+    """The kernel that `function`, which has no body, requests.
+
+    Raises SizeUnknownError if its code would assume something about sizes that are known only at run time.
+    """
+    with assuming(dims_of(function)) as found:
+        made = _written(function, isa)
+    if found.conditions:
+        raise SizeUnknownError(f"the kernel assumes {found.conditions[0]}")
+    return with_bound_sizes(truncating(made)) if found else made
+
+
+def _written(function: tirx.PrimFunc, isa: Isa) -> tirx.PrimFunc:
     options = {str(name): value for name, value in function.attrs[REQUEST].items()}
     if options["kind"] == RECURRENT:  # of any sizes, with a kernel of its own arguments
         return write_layer(Layer.parsed(str(options["layer"])), str(function.attrs["global_symbol"]), isa)
