@@ -13,6 +13,7 @@ from heterocc.compiler.checking.warm_up import warm_up
 from heterocc.compiler.devices.config import config_texts
 from heterocc.compiler.devices.cpu_targets import with_cpu_targets, with_possible_products
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
+from heterocc.compiler.importer.denormals import without_denormals
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.job import Job
@@ -115,6 +116,8 @@ def prepare(
         lists, options.cpu_targets, (*options.properties, *config_texts(options.config))
     )
     lists, unpaired = with_possible_products(lists, fall_back=bool(options.cpu_targets))
+    if all(device.flushes_denormals for device in all_devices(lists)):
+        model = without_denormals(model)
     model, assumed = with_planned_sizes(model, request.bounds, all_devices(lists))
     if ahead is not None:
         ahead.begin(model, options.inputs, options.seed, reads=not options.recheck, check=options.check)

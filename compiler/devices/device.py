@@ -75,6 +75,11 @@ class TargetDevice:
         return self.properties.get("fast_math") == "on"
 
     @property
+    def flushes_denormals(self) -> bool:
+        """Return whether code for the device always takes denormal numbers for zeros."""
+        return self.backend in ("cpu", "ort") and self.properties.get("denormals") != "on"
+
+    @property
     def keeps_binaries(self) -> bool:
         """Return whether the bundle is to hold the driver's binaries of the device's kernels."""
         return self.properties.get("binaries") == "on"

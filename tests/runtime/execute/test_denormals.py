@@ -72,6 +72,27 @@ def test_a_run_that_fails_leaves_the_callers_mode(tmp_path: Path, devices: str) 
     assert _keeps_denormals()
 
 
+@pytest.mark.parametrize("devices", ["CPU", "ORT"])
+def test_the_callback_of_a_request_computes_in_the_callers_mode(tmp_path: Path, devices: str) -> None:
+    seen: list[bool] = []
+    with load(_compiled(_halved(SIZE), tmp_path, devices), threads=2) as session:
+        done = session.run_async({"x": np.full(SIZE, DENORMAL)})
+        done.add_done_callback(lambda _: seen.append(_keeps_denormals()))
+        (found,) = done.result().values()
+    assert not found.any()
+    assert seen == [True]
+    assert _keeps_denormals()
+
+
+@pytest.mark.parametrize("rows", [SIZE, "n"])
+def test_a_callback_after_each_kernel_computes_in_the_callers_mode(tmp_path: Path, rows: int | str) -> None:
+    seen: list[bool] = []
+    session = load(_compiled(_halved(rows), tmp_path, "CPU"), threads=2)
+    session.trace_kernels({"x": np.full(SIZE, DENORMAL)}, lambda *_: seen.append(_keeps_denormals()))
+    assert seen and all(seen)
+    assert _keeps_denormals()
+
+
 def test_a_caller_that_takes_denormal_numbers_for_zeros_goes_on_doing_so(tmp_path: Path) -> None:
     path = _compiled(_halved(8), tmp_path, "CPU")
     session = load(path)
