@@ -26,11 +26,11 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.job import Job
-from heterocc.compiler.measuring import undisturbed
 from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
 from heterocc.compiler.preparation import prepare
 from heterocc.compiler.progress import Reporter
 from heterocc.compiler.support.calibration import NodeTimes, open_calibration, read_link, write_link
+from heterocc.compiler.turns import undisturbed
 from heterocc.compiler.variant_build import BuiltVariant
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices
 from heterocc.passes.affinity import Affinity

@@ -26,7 +26,7 @@ from heterocc.compiler.checking.vectors import Vectors, golden_vectors
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
-from heterocc.compiler.measuring import Measurer, at_sizes
+from heterocc.compiler.measuring import Measurer, at_sizes, chosen_by_time
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.compiler.planned_sizes import require_within
@@ -53,7 +53,8 @@ MOST_GOLDEN_BYTES = 1 << 25
 class Job:
     """A running command on the model file `where`, at the shapes of one request.
 
-    `policy` is the name of the policy, and `passes_of` has the passes of variants that the policy `measured` chose.
+    `policy` is the name of the policy; `timed_variants` are those whose plan was chosen by timing, and `passes_of` has
+    their passes.
     `requested` are all variants that the user asked for, `specs` those with code of their own.
     `assumed` are notes on default bounds of dynamic dimensions, which apply if a GPU runs nodes.
     `known` are all outputs of ONNX Runtime for `feed`, and `outputs` those of the golden vectors.
@@ -73,6 +74,7 @@ class Job:
     further: bool = False
     policy: str = "merge"
     passes_of: dict[str, tuple[Pass, ...]] = field(default_factory=dict)
+    timed_variants: set[str] = field(default_factory=set)
     assumed: tuple[Hint | str, ...] = ()
     unseen: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -131,9 +133,16 @@ class Job:
         return any(gpus.intersection(report.plan.device_of.values()) for report in self.placed)
 
     def _note_dynamic(self, spec: VariantSpec, report: VariantReport) -> None:
-        """Note that dynamic dimensions are the reason why nodes run in ONNX Runtime and not on another device."""
+        """Note the nodes that run in ONNX Runtime because another device does not take their dynamic dimensions."""
         last = {device.name for device in spec.devices if device.last_resort}
-        nodes = sum(device in last for device in report.plan.device_of.values())
+        refused = {
+            node
+            for device, found in self.variants.query.refusals.items()
+            if device not in last
+            for node, refusal in found.items()
+            if refusal.rule == "shape"
+        }
+        nodes = sum(device in last and node in refused for node, device in report.plan.device_of.items())
         dynamic = self.model.dynamic_inputs
         if not dynamic or not nodes or len(last) == len(spec.devices):
             return
@@ -188,31 +197,58 @@ class Job:
             with self.request.naming():
                 if self.policy == MEASURED:
                     self.built.append(self._measured(spec))
+                elif self._is_timed(spec):
+                    self.built.append(self._fastest(spec))
                 else:
                     self.built.append(self.variants.build(spec, variant.plan, self.builder, self.checker))
             self._note(self.built[-1])
 
     def _measured(self, spec: VariantSpec) -> BuiltVariant:
         """The fastest plan of a variant; by estimates, with a note, if it cannot be timed on this machine."""
-        assert self.builder is not None
         absent = [d.name for d in spec.devices if not d.present]
-        reason = f"{', '.join(absent)} is not on this machine" if absent else ""
-        feed = self.feed
-        if not absent and feed is None and self.model.dynamic_inputs:
-            try:
-                feed = feed_for(self.model, None, self.options.seed)
-            except InputError as error:
-                reason = error.message
+        feed, reason = (None, f"{', '.join(absent)} is not on this machine") if absent else self._timing_feed()
         if reason:
             self.reporter.note(f"variant {spec.name} is not measured: {reason}; its plan is that of policy optimal")
             passes = policy_pipeline("optimal")
+            assert self.builder is not None
             return self.variants.build(spec, self.variants.place(spec, passes), self.builder, self.checker, passes)
+        return self._chosen(spec, feed, f"policy {MEASURED}")
+
+    def _is_timed(self, spec: VariantSpec) -> bool:
+        """Whether the plans of a variant are timed though no policy asks for that: see `chosen_by_time`."""
+        plain = self.policy == "merge" and self.options.passes is None and self.options.pass_limit is None
+        return plain and self.options.measure and chosen_by_time(self.model, spec.devices)
+
+    def _fastest(self, spec: VariantSpec) -> BuiltVariant:
+        """The fastest of the plan of `merge`, the CPU alone and ONNX Runtime alone; that of `merge` without inputs."""
+        assert self.builder is not None
+        feed, reason = self._timing_feed()
+        if reason:
+            return self.variants.build(spec, self.variants.place(spec), self.builder, self.checker)
+        return self._chosen(spec, feed, "timed", policies=("merge",), brief=True)
+
+    def _timing_feed(self) -> tuple[Mapping[str, Any] | None, str]:
+        """Inputs with which plans are timed, None for seeded ones of fixed shapes; or the reason why there are none."""
+        if self.feed is not None or not self.model.dynamic_inputs:
+            return self.feed, ""
+        try:
+            return feed_for(self.model, None, self.options.seed), ""
+        except InputError as error:
+            return None, error.message
+
+    def _chosen(self, spec: VariantSpec, feed: Mapping[str, Any] | None, what: str, **how: Any) -> BuiltVariant:
+        """The fastest of the plans that are timed, with a note of `what` was done."""
+        assert self.builder is not None
         with timed(self.variants.seconds, "measure"):
-            choice = Measurer(self.variants, self.builder, self.checker, feed).choose(spec)
-        name = "" if spec.name == MAIN else f" for variant {spec.name}"
-        at = at_sizes(self.model, feed) if any(plan.seconds is not None for plan in choice.timed) else ""
-        self.reporter.note(f"policy measured{name}{at}: {', '.join(plan.text() for plan in choice.timed)}")
-        self.passes_of[spec.name] = choice.passes
+            choice = Measurer(self.variants, self.builder, self.checker, feed, **how).choose(spec)
+        some = any(plan.seconds is not None for plan in choice.timed)
+        if some or self.policy == MEASURED:
+            name = "" if spec.name == MAIN else f" for variant {spec.name}"
+            at = at_sizes(self.model, feed) if some else ""
+            by = " by an earlier compile" if choice.remembered else ""
+            self.reporter.note(f"{what}{name}{at}{by}: {', '.join(plan.text() for plan in choice.timed)}")
+            self.passes_of[spec.name] = choice.passes
+            self.timed_variants.add(spec.name)
         return replace(choice.variant, timed=choice.timed)
 
     def build_cpu(self, specs: Sequence[tuple[VariantSpec, Plan]]) -> None:
@@ -380,7 +416,8 @@ class Job:
     def explained(self, plan: Plan, name: str = MAIN, timed: Sequence[TimedPlan] = ()) -> Explanation:
         """The plan of a variant with its reasons, and those that were timed."""
         measured = tuple((n, p.seconds) for p in timed if p.seconds is not None for n in (p.name, *p.also))
-        return Explanation(plan, self.passes_of.get(name, self.variants.passes), self.policy, (), measured)
+        policy = MEASURED if name in self.timed_variants else self.policy
+        return Explanation(plan, self.passes_of.get(name, self.variants.passes), policy, (), measured)
 
     def note_placement(self, plans: Sequence[Plan]) -> None:
         """Note devices that get no node, with the reason, and plans that are slower than the CPU alone."""
@@ -392,7 +429,7 @@ class Job:
         if self.options.report is not None:
             with self.reporter.stage("explaining"):
                 found = self.explained(plan, MAIN, timed)
-                found = replace(found, others=plans_beside(plan, self.policy, dict(found.measured)))
+                found = replace(found, others=plans_beside(plan, found.policy, dict(found.measured)))
                 atomic_write(self.options.report, report_html(found))
 
     def write_dots(self, placed: Sequence[VariantReport]) -> None:

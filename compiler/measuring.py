@@ -1,8 +1,10 @@
-"""The policy `measured`: plans of a variant are compiled and timed on their devices, and the fastest is kept."""
+"""Plans of a variant that are compiled and timed on their devices, of which the fastest is kept."""
 
 from __future__ import annotations
 
-import time
+import hashlib
+import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -14,37 +16,65 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.pack import pack
 from heterocc.compiler.checking.check import Checker
+from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.devices.host import host_cpu, is_this_cpu
+from heterocc.compiler.files.records import DiskRecords, open_records, toolchain_digest
 from heterocc.compiler.files.scratch import scratch_folder
+from heterocc.compiler.importer.identity import model_digest
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.placement.side_by_side import COMPARED
 from heterocc.compiler.report import TimedPlan
+from heterocc.compiler.support.calibration import open_calibration
+from heterocc.compiler.turns import BUDGET, runs_in_turns, undisturbed
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import VariantSpec
 from heterocc.passes.alone import alone
 from heterocc.passes.base import Pass, policy_pipeline
 from heterocc.passes.plan import Plan
 from heterocc.runtime import load
+from heterocc.runtime.cli.bench import wait_until_idle
+from heterocc.runtime.execute.tvm_api import available_cores
 from heterocc.runtime.files.inputs import read_inputs
 
-BUDGET = 0.5
-"""Seconds of timed runs for each plan, unless a run takes longer."""
+LIMIT = 1.0
+"""Seconds in which the plans of a default compile are timed, for each number of threads, after the first turns."""
 
-LEAST, MOST = 5, 40
-"""Turns of each plan, after WARM runs that are not counted."""
+MOST_BYTES = 1 << 29
+"""The most bytes of weights of a model whose plans a default compile times: each plan is loaded with its own."""
 
 WARM = 2
 
-SETTLE, TURN = 0.002, 0.01
-"""Seconds of a turn that are not counted, and that are, one run each at least."""
+SOURCES = ("compiler/build", "compiler/checking", "compiler/measuring.py", "compiler/turns.py")
+"""What a choice depends on beside the sources of the toolchain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The fastest of a variant's plans, the passes that made it, and all plans with their times or reasons."""
+    """The fastest of a variant's plans, the passes that made it, and all plans with their times or reasons.
+
+    `remembered` says that an earlier compile timed them.
+    """
 
     variant: BuiltVariant
     passes: tuple[Pass, ...]
     timed: tuple[TimedPlan, ...]
+    remembered: bool = False
+
+
+def chosen_by_time(model: ImportedModel, devices: Sequence[TargetDevice]) -> bool:
+    """Whether a default compile times plans for these devices: this CPU, with ONNX Runtime beside it.
+
+    Times are not taken without a cache, which keeps the choice, nor where the environment says to ignore them, as for
+    `heterocc calibrate`.
+    """
+    plain = [d for d in devices if not d.last_resort]
+    return (
+        len(plain) == 1 < len(devices)
+        and is_this_cpu(plain[0])
+        and bool(model.graph.nodes)
+        and sum(array.nbytes for array in model.weights.values()) <= MOST_BYTES
+        and open_calibration() is not None
+    )
 
 
 @dataclass
@@ -52,24 +82,32 @@ class Measurer:
     """Times the plans of variants; `feed` are the model's inputs by internal name, None for seeded ones.
 
     A model with dynamic dimensions needs `feed`: its plans are timed at the sizes of these inputs alone.
+    Those of `policies` are compared with each device alone. `brief` ends the timing of hopeless plans, and within
+    LIMIT; plans are then timed on one thread and on all.
     """
 
     variants: VariantBuilder
     builder: Builder
     checker: Checker | None
     feed: Mapping[str, Any] | None
-    clock: Callable[[], float] = time.perf_counter
+    policies: tuple[str, ...] = tuple(reversed(COMPARED))
+    brief: bool = False
     _why_not: dict[str, str] = field(default_factory=dict)
     _also: dict[str, list[str]] = field(default_factory=dict)
 
     def choose(self, spec: VariantSpec) -> Choice:
         """Build the plans of the policies and of each device alone, time them, and keep the fastest.
 
-        A last resort such as ONNX Runtime, which gets only what no other device can run, is not tried alone.
-
         Every plan is built and checked like that of another policy; one that cannot be built or run is left out.
-        Raises the error of the policy `merge` if no plan can be built.
+        With `brief` the choice is kept in the cache, and a later compile builds only the plan that was kept.
+        Raises the error of the first policy if no plan can be built.
         """
+        records = open_records("choice") if self.brief else None
+        key = self._key(spec) if records is not None else ""
+        if records is not None:
+            known = self._remembered(spec, records, key)
+            if known is not None:
+                return known
         self._why_not, self._also = {}, {}
         built = list(self._built(spec))
         reporter = self.variants.reporter
@@ -84,10 +122,50 @@ class Measurer:
             TimedPlan(n, times[n], None, kept=n == best, also=tuple(self._also[n])) for n, _, _ in built if n in times
         ]
         _, variant, passes = next(entry for entry in built if entry[0] == best)
-        return Choice(variant, passes, (*timed, *self._left_out()))
+        choice = Choice(variant, passes, (*timed, *self._left_out()))
+        if records is not None:
+            records.write(key, _record(choice.timed))
+        return choice
 
     def _left_out(self) -> list[TimedPlan]:
         return [TimedPlan(name, None, reason) for name, reason in self._why_not.items()]
+
+    def _key(self, spec: VariantSpec) -> str:
+        """What a choice depends on: the model, the devices with their properties, pins, sizes, machine and versions."""
+        cpu = host_cpu()
+        model = self.variants.model
+        facts = (
+            [(d.name, d.backend, d.target_json(), sorted(d.properties.items())) for d in spec.devices],
+            repr(spec.affinity),
+            [(name, sorted(found.items())) for name, found in sorted(self.variants.wrong.items())],
+            self.policies,
+            sorted((name, np.shape(value)) for name, value in (self.feed or {}).items()),
+            sorted(spec.bounds.items()),
+            (cpu.name, sorted(cpu.features), available_cores()),
+        )
+        text = f"plans\n{toolchain_digest(*SOURCES)}\n{model_digest(model)}\n{json.dumps(facts)}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _remembered(self, spec: VariantSpec, records: DiskRecords, key: str) -> Choice | None:
+        """The plan that an earlier compile kept, built; None if there is none, or it can no longer be built."""
+        timed = _timed(records.read(key))
+        kept = next((plan.name for plan in timed if plan.kept), None)
+        if kept is None:
+            return None
+        passes = policy_pipeline(kept) if kept in COMPARED else policy_pipeline("merge")
+        try:
+            plan = self._placed(spec, kept, passes)
+            if plan is None:
+                return None
+            variant = self.variants.build(spec, plan, self.builder, self.checker, passes)
+        except HeteroccError:  # it is placed and timed anew, which reports what is wrong
+            return None
+        return Choice(variant, passes, timed, remembered=True)
+
+    def _names(self, spec: VariantSpec) -> Iterator[str]:
+        yield from self.policies
+        for device in spec.devices:
+            yield f"{device.name} alone"
 
     def _built(self, spec: VariantSpec) -> Iterator[tuple[str, BuiltVariant, tuple[Pass, ...]]]:
         """The variant for each plan that differs from those before, best known first, with the passes that made it."""
@@ -95,8 +173,7 @@ class Measurer:
         merged = policy_pipeline("merge")
         found = False
         failure: HeteroccError | None = None
-        single = [d for d in spec.devices if not d.last_resort]
-        for name in (*reversed(COMPARED), *(f"{d.name} alone" for d in single)):
+        for name in self._names(spec):
             passes = policy_pipeline(name) if name in COMPARED else merged
             try:
                 plan = self._placed(spec, name, passes)
@@ -137,15 +214,35 @@ class Measurer:
         return None
 
     def _times(self, variants: Sequence[BuiltVariant], names: Sequence[str]) -> dict[str, float]:
-        """The seconds of an undisturbed run of each variant."""
+        """The seconds of an undisturbed run of each variant; the geometric mean if runs are on one thread and all."""
         model = self.variants.model
-        with scratch_folder("timing") as folder, ExitStack() as stack:
-            runs: dict[str, Callable[[], object]] = {}
-            for number, (name, variant) in enumerate(zip(names, variants, strict=True)):
-                path = folder / f"{number}.hcb"
+        found: dict[str, list[float]] = {name: [] for name in names}
+        with scratch_folder("timing") as folder:
+            paths = {name: folder / f"{number}.hcb" for number, name in enumerate(names)}
+            for path, variant in zip(paths.values(), variants, strict=True):
                 pack(path, model, [replace(variant.parts(model), name="main", choice=None)], durable=False)
+            for threads in self._thread_counts(variants[0].spec):
+                left = {name: path for name, path in paths.items() if name in found}
+                times = self._on_threads(left, threads) if len(left) > 1 or not all(found.values()) else {}
+                for name in left:
+                    if name in times:
+                        found[name].append(times[name])
+                    elif times:
+                        del found[name]
+        counts = max(map(len, found.values()), default=0)
+        return {n: math.prod(t) ** (1 / len(t)) for n, t in found.items() if t and len(t) == counts}
+
+    def _thread_counts(self, spec: VariantSpec) -> list[int | None]:
+        """The numbers of threads of timed runs; None for the default of a bundle."""
+        fixed = any("threads" in device.properties for device in spec.devices)
+        return [None] if fixed or not self.brief else [*sorted({1, available_cores()})]
+
+    def _on_threads(self, paths: Mapping[str, Any], threads: int | None) -> dict[str, float]:
+        with ExitStack() as stack:
+            runs: dict[str, Callable[[], object]] = {}
+            for name, path in paths.items():
                 try:
-                    session = stack.enter_context(load(path))
+                    session = stack.enter_context(load(path, threads=threads))
                     feed = self._feed(path, session)
                     runs[name] = lambda session=session, feed=feed: session.run(feed)  # type: ignore[misc]
                     for _ in range(WARM):
@@ -153,13 +250,47 @@ class Measurer:
                 except HeteroccError as error:
                     runs.pop(name, None)
                     self._why_not[name] = error.message
-            return {name: undisturbed(times) for name, times in runs_in_turns(runs, BUDGET, self.clock).items()}
+            if not self.brief:
+                times = runs_in_turns(runs, BUDGET)
+            elif threads == 1:
+                times = runs_in_turns(runs, BUDGET, limit=LIMIT)
+            else:
+                times = runs_in_turns(runs, BUDGET, limit=LIMIT, between=wait_until_idle)
+        return {name: undisturbed(seconds) for name, seconds in times.items()}
 
     def _feed(self, path: Any, session: Any) -> Mapping[str, Any]:
         if self.feed is None:
             return read_inputs(path, session, (), 0)
         sources = self.variants.model.sources
         return {sources.get(name, name): value for name, value in self.feed.items()}
+
+
+def _record(timed: Sequence[TimedPlan]) -> dict[str, object]:
+    """A choice for the cache."""
+    return {
+        "plans": [
+            {"name": p.name, "seconds": p.seconds, "why_not": (p.why_not or "")[:300], "kept": p.kept, "also": p.also}
+            for p in timed
+        ]
+    }
+
+
+def _timed(record: Mapping[str, object] | None) -> tuple[TimedPlan, ...]:
+    """The plans of a choice in the cache; none for a record that is damaged."""
+    found = []
+    match record:
+        case {"plans": list(plans)}:
+            for plan in plans:
+                match plan:
+                    case {
+                        "name": str(name),
+                        "seconds": float() | None as seconds,
+                        "why_not": str(why),
+                        "kept": bool(kept),
+                        "also": list(also),
+                    }:
+                        found.append(TimedPlan(name, seconds, why or None, kept, tuple(map(str, also))))
+    return tuple(found)
 
 
 def at_sizes(model: ImportedModel, feed: Mapping[str, Any] | None) -> str:
@@ -171,37 +302,3 @@ def at_sizes(model: ImportedModel, feed: Mapping[str, Any] | None) -> str:
         shapes = zip(model.input_shape(name) or (), np.shape(feed[name]), strict=False)
         found.update((dim, size) for dim, size in shapes if isinstance(dim, str))
     return f" at {', '.join(f'{dim}={size}' for dim, size in found.items())}" if found else ""
-
-
-def undisturbed(times: Sequence[float]) -> float:
-    """The time that a tenth of the runs do not exceed: other processes only add time, and may disturb most runs."""
-    return sorted(times)[len(times) // 10]
-
-
-def runs_in_turns(
-    runs: Mapping[str, Callable[[], object]], budget: float, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, list[float]]:
-    """The seconds of runs of each; all take turns, so that slow moments affect all of them.
-
-    Each gets LEAST turns, and more until it has `budget` seconds of counted runs or MOST turns. A turn is a few runs in
-    a row, because threads of the one before are still awake, and its data is in the caches: the first are not counted.
-    """
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(MOST):
-        left = [name for name, found in times.items() if turn < LEAST or sum(found) < budget]
-        for name in left:
-            _during(runs[name], SETTLE, clock)
-            times[name] += _during(runs[name], TURN, clock)
-    return times
-
-
-def _during(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> list[float]:
-    """The times of as many runs as fit into so many seconds, at least one."""
-    found: list[float] = []
-    start = before = clock()
-    while not found or before - start < seconds:
-        run()
-        after = clock()
-        found.append(after - before)
-        before = after
-    return found

@@ -39,8 +39,8 @@ class CompileOptions:
     `sign` is the private key, or its file, that signs the bundle.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. `recheck` repeats
     the check of code that an earlier compile found right on the same inputs. `measure` has close choices of this CPU's
-    kernels decided by timing, once, if there is a cache; without it the bundle depends on no timing, unless a device's
-    property `tune` is on. A path may be a string, and a single file
+    kernels, and the one between our code and ONNX Runtime, decided by timing, once, if there is a cache; without it the
+    bundle depends on no timing, unless a device's property `tune` is on. A path may be a string, and a single file
     or property needs no sequence. `report` is the path of an HTML page that explains the main variant's placement.
 
     Raises UsageError (HC120) for a value of a wrong type.

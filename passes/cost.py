@@ -56,16 +56,11 @@ class Link:
     bandwidth: float = 1e10
 
 
-NOT_AS_FAST = "is expected to be slower than ONNX Runtime"
-"""The end of the reason for which a device does not get a node that it can run."""
-
-
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Devices in order of priority, high to low, the nodes that they refuse, and costs.
 
-    `refusals[device][node]` is the reason why a device cannot run a node, or one that ends with NOT_AS_FAST if
-    it is not to; without an entry it can.
+    `refusals[device][node]` is the reason why a device cannot run a node; without an entry it can.
     `work[node]` is the node's number of floating-point operations, `seconds[device][node]` a time that replaces the
     estimate from it. `links[(from, to)]` overrides `default_link`; None is a link that cannot be used.
     `kept` has tables that `estimate.node_times` computed from these, with the graph that they are for.

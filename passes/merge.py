@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from heterocc.passes.crumbs import without_crumbs
 from heterocc.passes.estimate import plan_seconds
 from heterocc.passes.graph import Numbers
 from heterocc.passes.islands import WORTH, pull_islands
@@ -25,6 +26,9 @@ class Merge(SpecPass):
     depend on the partitions before. Fewer partitions mean fewer launches and larger units for the back ends. Among
     equally few, nodes are assigned so that the fewest bytes cross borders of partitions.
 
+    Partitions of a CPU go to a last resort beside them, such as ONNX Runtime, if they cost more than they save (see
+    `crumbs`).
+
     `max_nodes` limits the nodes of a partition: larger ones are split in graph order. `islands=off` keeps the device of
     every node.
 
@@ -41,6 +45,10 @@ class Merge(SpecPass):
 
     def run(self, plan: Plan) -> Plan:
         """The plan with fewer partitions."""
+        merged = self._merged(plan)
+        return without_crumbs(merged, lambda labels: self._joined(merged, labels)) if self.islands else merged
+
+    def _merged(self, plan: Plan) -> Plan:
         before = plan_seconds(plan)
         moved = placed = plan.labels
         if self.islands:

@@ -10,20 +10,25 @@ import numpy as np
 
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
-from heterocc.artifacts.manifest import Variant
+from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.runtime import forks
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.execute.direct import go_home, write_to
 from heterocc.runtime.execute.dynamic.any_size import run_of_any_size
 from heterocc.runtime.execute.faults import first_line, offer
-from heterocc.runtime.execute.ort import to_python
+from heterocc.runtime.execute.ort import OrtPartition, Shapes, to_python
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.native.cpu_runner import Run, RunValue, new_runner
+from heterocc.runtime.plan.schedule import numpy_dtype
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.select.select import labels, others_here
 
-LOOK_NS = 50_000
-"""Time in ns from a look at the bundle's file to the next: a system call takes as long as a small operator."""
+LOOK_NS = 300_000
+"""Time in ns from a look at the bundle's file to the next: a system call takes as long as a small operator, and about
+4 us where other code has filled the caches."""
+
+MOST_SEEN = 4096
+"""The shapes of inputs that are remembered; after that many, all are forgotten."""
 
 
 _NO_RESULTS: dict[int, Array] = {}
@@ -52,6 +57,8 @@ class Runs:
         self._verified = False
         self._ready = False
         self._looked = 0
+        self._whole = False
+        self._seen: set[Shapes] = set()
 
     def wait_verified(self) -> None:
         """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""
@@ -77,6 +84,8 @@ class Runs:
             raise _too_large(error) from error
         if context.objects:
             context.objects.clear()
+        if self._whole:
+            self._remember(arrays)
         if context.direct:
             go_home(context.direct)
         pool.give_back(context)
@@ -120,8 +129,34 @@ class Runs:
             context.run_fast = new_runner(named[:count], named[count:], calls)
         elif calls is None and (sized := context.sized_call) is not None:
             context.run_fast = run_of_any_size(self._variant, *sized, self._inputs, self._names)
+        elif calls is None and (whole := context.whole_session) is not None:
+            context.run_fast = self._run_of_session(*whole)
+            self._whole = context.run_fast is not None
         self.fast = context.run_fast is not None
         return context.run_fast
+
+    def _run_of_session(self, part: Partition, session: OrtPartition) -> Run | None:
+        """The native run of a model that is one ONNX Runtime session; None if Python code has to convert values."""
+        variant = self._variant
+        inputs = dict(zip(part.inputs, session.inputs, strict=True))
+        outputs = dict(zip(part.outputs, session.outputs, strict=True))
+        if set(inputs) != set(variant.inputs) or not set(variant.outputs) <= set(outputs):
+            return None
+        dtypes = [numpy_dtype(variant.values[v].dtype) for v in variant.inputs]
+        if None in dtypes or any(numpy_dtype(variant.values[v].dtype) is None for v in variant.outputs):
+            return None
+        return session.run_on_arrays(
+            {name: inputs[v] for name, v in zip(self._inputs, variant.inputs, strict=True)},
+            {name: outputs[v] for name, v in zip(self._names, variant.outputs, strict=True)},
+            dtypes,
+            self._seen,
+        )
+
+    def _remember(self, arrays: Sequence[Any]) -> None:
+        """Note the shapes of a run that was right: a session does not know all that a model asks of them."""
+        if len(self._seen) >= MOST_SEEN:
+            self._seen.clear()
+        self._seen.add(tuple([np.shape(array) for array in arrays]))
 
     def _place_results(
         self, context: Context, arrays: Sequence[Any], wanted: Sequence[int], targets: Mapping[str, Array]

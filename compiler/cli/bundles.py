@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -105,7 +106,9 @@ def _known_hint(value: str | None) -> str | None:
 
 
 def bench(
-    bundle: Bundle,
+    bundle: Annotated[
+        Path, typer.Argument(help="The bundle (.hcb), or an ONNX model, compiled into the cache.", show_default=False)
+    ],
     inputs: Inputs = None,
     devices: On = None,
     threads: Threads = None,
@@ -135,9 +138,13 @@ def bench(
         ),
     ] = None,
     warmup: Annotated[int, typer.Option("--warmup", min=0, help="Warm-up runs before the measurement.")] = 3,
-    model: Annotated[
-        Path | None,
-        typer.Option("--against", help="ONNX model: time ONNX Runtime on it too, interleaved in the same run."),
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            help="Peers to time in the same run, in turns: onnxruntime, openvino. With a bundle, the path of the ONNX "
+            "model, alone for ONNX Runtime, or with a list of peers: model.onnx,openvino.",
+        ),
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
     report: Annotated[
@@ -152,21 +159,33 @@ def bench(
     json: Json = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print the result as CSV.")] = False,
 ) -> None:
-    """Time a bundle: latency min, median, p90, p99 and throughput."""
-    with errors(json):
+    """Time a bundle, or a model: latency min, median, p90, p99 and throughput.
+
+    A model is compiled with the default options, for the devices of -d, once: its bundle is kept in the cache.
+    """
+    with errors(json), ExitStack() as stack:
         from heterocc.compiler.cli.tables import print_notes, rich_table
         from heterocc.runtime.cli import actions
         from heterocc.runtime.cli.bench import bench_table
+        from heterocc.runtime.cli.peers import peers_of
         from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
 
+        model = bundle if is_model(bundle) else None
+        peers = peers_of(against, model)
         actions.require_plain_csv(csv=csv, json=json, profile=profile)
         if report is not None:
             _require_profile(report, profile)
+        if model is not None:
+            from heterocc.compiler.cached_bundle import cached_bundle
+
+            listed = None if devices is None else (devices,)
+            progress = ConsoleReporter(quiet=json or csv)
+            bundle, devices = stack.enter_context(cached_bundle(model, listed, progress)), None
         done = actions.bench_bundle(
             actions.Opening(bundle, devices, threads, trusted, require_signature, hint),  # type: ignore[arg-type]
             actions.Feeding(tuple(inputs or ()), seed, parse_shapes(shape), parse_dims(dim)),
             seconds=time, iterations=iterations, requests=requests, warmup=warmup, profile=profile,
-            show_notes=print_notes, against=model,
+            show_notes=print_notes, against=peers,
         )  # fmt: skip
         if done.profile is not None and report is not None:
             from heterocc.compiler.cli.pages import write_page
@@ -323,7 +342,7 @@ def register(app: typer.Typer) -> None:
         "heterocc run model.hcb -d AUTO"
     )(run)
     app.command(
-        epilog="Examples:  heterocc bench model.hcb --time 10 --against model.onnx   ·   "
+        epilog="Examples:  heterocc bench model.onnx --against onnxruntime,openvino   ·   "
         "heterocc bench model.hcb -d AUTO:VULKAN,CPU"
     )(bench)
     app.command(epilog="Examples:  heterocc inspect model.hcb --plan   ·   heterocc inspect model.onnx")(inspect)

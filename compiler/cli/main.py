@@ -108,7 +108,7 @@ def compile(
         bool, typer.Option("--recheck", help="Compare again what an earlier compile of the same model found right.")
     ] = False,
     no_measure: Annotated[
-        bool, typer.Option("--no-measure", help="Do not time kernels on this CPU to decide close choices between them.")
+        bool, typer.Option("--no-measure", help="Do not time kernels and plans on this machine to choose between them.")
     ] = False,
     inputs: Annotated[
         Path | None, typer.Option("--inputs", help="Inputs (.npz) for the check, instead of seeded ones.")

@@ -13,10 +13,15 @@ DISCRETE_LINK = Link(latency=2e-5, bandwidth=1e10)
 """The bandwidth that copies reach over PCIe 3.0 x16, and the latency of a driver's call and wait."""
 SHARED_LINK = Link(latency=1e-5, bandwidth=1e10)
 """Devices that share memory with the host but copy through an API."""
-HOST_LINK = Link(latency=1e-6, bandwidth=1e11)
+HOST_LINK = Link(latency=2e-6, bandwidth=1e11)
 """The link from CPU to ONNX Runtime, which share memory, so that nothing is copied."""
+ORT_OVERHEAD = 9e-6
+"""Seconds of each partition in ONNX Runtime. Chains of small additions, of which every second one is in ONNX Runtime,
+take 15 us more for each two partitions and two values between them with dynamic sizes, and 5.5 us with fixed ones."""
+ORT_FLOPS = 0.75
+"""The share of the CPU's FLOP/s that ONNX Runtime reaches: its time over that of our code, in eight networks."""
 
-_LAUNCH = {"cpu": 1e-6, "ort": 5e-6, "opencl": 1e-5, "vulkan": 1e-5, "cuda": 5e-6}
+_LAUNCH = {"cpu": 1e-6, "ort": 1.5e-6, "opencl": 1e-5, "vulkan": 1e-5, "cuda": 5e-6}
 _SOFTWARE_VULKAN_LAUNCH = 5e-5
 """Seconds of a node's launch on a Vulkan driver that runs on the CPU: fitted to ten networks on lavapipe."""
 _FLOPS = {"discrete": 4e12, "integrated": 5e11, "cpu": 1e11, "other": 5e11}
@@ -30,9 +35,10 @@ def placement_device(device: TargetDevice) -> PlacementDevice:
         name=device.name,
         kind=device.backend,
         memory=device.memory,
-        flops=device.flops or _FLOPS[device.unit],
+        flops=(device.flops or _FLOPS[device.unit]) * (ORT_FLOPS if device.backend == "ort" else 1.0),
         bandwidth=device.bandwidth or _BANDWIDTH[device.unit],
         launch=_launch(device),
+        overhead=ORT_OVERHEAD if device.backend == "ort" else 0.0,
         last_resort=device.last_resort,
         rules=device.partitions,
     )

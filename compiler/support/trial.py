@@ -23,12 +23,10 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import Lowering, WholeTrial
 from heterocc.compiler.lower.reasons import reason_of
 from heterocc.compiler.support.cache import Answer, Answers, NoCache
-from heterocc.compiler.support.sized_speed import has_generated_code, is_expected_fast
-from heterocc.passes.cost import NOT_AS_FAST
 from heterocc.passes.graph import Node, Value
 from heterocc.runtime.select.ranking import GPU_BACKENDS
 
-Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering", "speed"]
+Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering"]
 LoweringFor = Callable[[TargetDevice], Lowering]
 KnownWrong = Callable[[onnx.NodeProto], str | None]
 
@@ -55,13 +53,6 @@ def default_lowering(device: TargetDevice) -> Lowering:
     return lowering
 
 
-def default_batches(model: ImportedModel, device: TargetDevice) -> bool:
-    """Whether heterocc's own lowering runs a model as a loop over a batch."""
-    from heterocc.compiler.lower.cpu.lowering import is_batch
-
-    return is_batch(model, device)
-
-
 def default_known_wrong(node: onnx.NodeProto) -> str | None:
     """heterocc's own list of converters that give wrong results."""
     from heterocc.compiler.lower.tvm_fixes.known_wrong import known_wrong
@@ -73,8 +64,7 @@ def default_known_wrong(node: onnx.NodeProto) -> str | None:
 class Support:
     """Support queries for the nodes of one model; trials are cached, and run once per signature and target.
 
-    `beside_last_resort` says whether a device that runs all nodes is listed; `batches` whether a model with dynamic
-    dimensions is a batch of separate items for a device.
+    `beside_last_resort` says whether a device that runs all nodes is listed.
     `asked` counts the trials that were run, `remembered` the answers from the cache.
     """
 
@@ -83,7 +73,6 @@ class Support:
     known_wrong: KnownWrong = default_known_wrong
     cache: Answers = field(default_factory=NoCache)
     beside_last_resort: bool = False
-    batches: Callable[[ImportedModel, TargetDevice], bool] = default_batches
     asked: int = 0
     remembered: int = 0
 
@@ -92,8 +81,6 @@ class Support:
         self._signatures: dict[str, str] = {}
         self._answers: dict[str, Answer] = {}
         self._lowerings: dict[str, Lowering] = {}
-        self._is_batch: bool | None = None
-        self._is_fast: bool | None = None
 
     def refusal(self, node: Node, device: TargetDevice) -> Refusal | None:
         """The reason why `device` cannot run `node`, or None if it can. The trial comes last, after cheap rules."""
@@ -151,10 +138,6 @@ class Support:
                 continue
             if device.static_shapes_only and not value.is_static and not self._takes_sizes(value, device):
                 return Refusal("shape", self._shape_reason(role, value))
-        if device.backend == "cpu" and self.beside_last_resort and any(not v.is_static for _, v in touched):
-            slower = self._slower(node, device)
-            if slower is not None:
-                return Refusal("speed", slower)
         for role, value in touched:
             nbytes = self._most_bytes(value)
             if device.max_buffer is not None and nbytes > device.max_buffer:
@@ -182,20 +165,6 @@ class Support:
         if device.backend in GPU_BACKENDS:
             return self.model.most_bytes(value.name) is not None
         return device.backend == "cpu"
-
-    def _slower(self, node: Node, device: TargetDevice) -> str | None:
-        """The reason why ONNX Runtime is expected to run a node of dynamic dimensions faster than the CPU, or None."""
-        if self._is_batch is None:
-            self._is_batch = self.batches(self.model, device)
-        if self._is_batch:
-            return None
-        if self._is_fast is None:
-            self._is_fast = is_expected_fast(self.model)
-        if not self._is_fast:
-            return f"code for the dynamic dimensions of this model {NOT_AS_FAST}"
-        if not has_generated_code(self.model, node):
-            return f"code for its dynamic dimensions {NOT_AS_FAST}"
-        return None
 
     def _most_bytes(self, value: Value) -> int:
         """The most bytes of a value; 0 if they are known only at run time."""

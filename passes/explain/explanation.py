@@ -12,7 +12,6 @@ from functools import cached_property
 from heterocc.artifacts.errors import AffinityPatternError
 from heterocc.passes.alone import alone, shown
 from heterocc.passes.base import Pass
-from heterocc.passes.cost import NOT_AS_FAST
 from heterocc.passes.estimate import plan_seconds
 from heterocc.passes.explain.costs import Costs, PartitionCost
 from heterocc.passes.explain.reasons import NodeReason, Reasons
@@ -221,11 +220,6 @@ def idle_devices(plan: Plan, reasons: Reasons) -> list[str]:
             continue  # it runs only what no other listed device can, which is nothing to tell
         if not able:
             first = refused[0]
-            if all((reasons.refused(n, device.name) or "").endswith(NOT_AS_FAST) for n in refused):
-                found.append(
-                    f"{head}: ONNX Runtime is expected to be faster; `-d {device.name}` compiles those that it can run"
-                )
-                continue
             found.append(f"{head}: it can run none of them; {shown(first)}: {reasons.refused(first, device.name)}")
             continue
         pulled = [n for n in plan.graph.nodes if reasons.first_fit.get(n.name) == device.name]

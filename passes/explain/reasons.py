@@ -12,7 +12,6 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.passes.affinity import Rule
 from heterocc.passes.alone import shown
 from heterocc.passes.base import Pass
-from heterocc.passes.cost import NOT_AS_FAST
 from heterocc.passes.explain.costs import Costs
 from heterocc.passes.graph import Node
 from heterocc.passes.manual import deciding_rules
@@ -82,7 +81,7 @@ class Reasons:
         pin = self.plan.pins.get(node.name, device)
         if pin != device:
             return f"it is pinned to {pin}"
-        if node.name not in self.plan.pins:
+        if node.name not in self.plan.pins and self.fastest is None:  # timed plans are of the last resort, too
             others = [d for d in self.plan.machine.devices if not d.last_resort]
             if self.plan.machine.device(device).last_resort and any(
                 self.plan.machine.refusal(d.name, node.name) is None for d in others
@@ -94,18 +93,13 @@ class Reasons:
         """What a refused node means for `device`: `it cannot run LSTM 'rnn' (…)`, `LSTM 'rnn' is pinned to CPU`."""
         if self._is_pin(node, device):
             return f"{shown(node)} is pinned to {self.plan.pins[node.name]}"
-        reason = self.refused(node, device)
-        if reason is not None and reason.endswith(NOT_AS_FAST):
-            return f"it is not to run {shown(node)} ({reason})"
-        return f"it cannot run {shown(node)} ({reason})"
+        return f"it cannot run {shown(node)} ({self.refused(node, device)})"
 
     def _apart(self, node: Node, device: str) -> str:
         """A refused node with what keeps it away from `device`: `LSTM 'rnn', which GPU cannot run (…)`."""
         if self._is_pin(node, device):
             return f"{shown(node)}, which is pinned to {self.plan.pins[node.name]}"
-        reason = self.refused(node, device)
-        can = "is not to run" if reason is not None and reason.endswith(NOT_AS_FAST) else "cannot run"
-        return f"{shown(node)}, which {device} {can} ({reason})"
+        return f"{shown(node)}, which {device} cannot run ({self.refused(node, device)})"
 
     def _is_pin(self, node: Node, device: str) -> bool:
         return node.name in self.plan.pins and self.plan.machine.refusal(device, node.name) is None

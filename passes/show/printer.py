@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from heterocc.passes.alone import alone
-from heterocc.passes.cost import NOT_AS_FAST
 from heterocc.passes.estimate import plan_seconds
 from heterocc.passes.graph import Node, Value
 from heterocc.passes.objective import Goal
@@ -166,12 +165,7 @@ def _alone(plan: Plan) -> str:
     if used == {first.name}:
         return ""
     reasons = {n: plan.machine.refusal(first.name, n.name) for n in plan.graph.nodes}
-    refused = Counter(
-        n.op_type for n, reason in reasons.items() if reason is not None and not reason.endswith(NOT_AS_FAST)
-    )
-    slower = sum(reason is not None and reason.endswith(NOT_AS_FAST) for reason in reasons.values())
-    if slower and not refused:
-        return f" ({count(slower, 'node')} that {first.name} can run, too, expected to be faster in ONNX Runtime)"
+    refused = Counter(n.op_type for n, reason in reasons.items() if reason is not None)
     if not refused:
         made = alone(plan, first.name)
         if not isinstance(made, Plan):

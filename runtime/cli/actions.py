@@ -11,7 +11,7 @@ from typing import Any
 from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.files.reading import reading
 from heterocc.runtime import Session, load
-from heterocc.runtime.cli.bench import BenchResult, bench, request_count
+from heterocc.runtime.cli.bench import BenchResult, Peer, bench, request_count
 from heterocc.runtime.cli.reports import outputs_json
 from heterocc.runtime.files.inputs import input_files, read_inputs
 from heterocc.runtime.files.outputs import require_place, write_outputs
@@ -121,7 +121,7 @@ def bench_bundle(
     warmup: int,
     profile: bool,
     show_notes: ShowNotes,
-    against: Path | None = None,
+    against: Sequence[Peer] = (),
 ) -> BenchReport:
     """Time a bundle, as `heterocc.runtime.cli.bench.bench` does. `requests` None is the default for the hint."""
     with opening.session() as session:

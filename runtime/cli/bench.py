@@ -7,7 +7,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,19 @@ _IDLE_SHARE = 0.2
 
 _LONGEST_WAIT = 0.25
 """Seconds of waiting for threads of the turn before, which may never stop."""
+
+
+Runner = Callable[[Path, Mapping[str, Any], int | None], Callable[[], object]]
+"""Makes a function that runs a model on a feed, with this many threads or as many as there are cores."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another program that runs the original model."""
+
+    name: str
+    model: Path
+    runner: Runner
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Timings of a bundle and, if requested, of ONNX Runtime in the same run.
+    """Timings of a bundle and, if requested, of its peers in the same run.
 
     `requests` ran at the same time, on `devices`, with `threads` CPU threads each.
     """
@@ -77,10 +90,18 @@ class BenchResult:
 
     @property
     def ratio(self) -> float | None:
-        """Our median latency over the peer's; below 1 is faster."""
-        if len(self.timings) < 2:
-            return None
-        return self.timings[0].percentile(50) / self.timings[1].percentile(50)
+        """Our median latency over the first peer's; below 1 is faster."""
+        return next((found["median"] for found in self.ratios.values()), None)
+
+    @property
+    def ratios(self) -> dict[str, dict[str, float]]:
+        """Our least and median latency over those of each peer; below 1 is faster."""
+        ours, *peers = self.timings
+        names = [(name, q) for name, q in PERCENTILES if name in ("min", "median")]
+        return {
+            peer.name: {name: ours.percentile(q) / peer.percentile(q) for name, q in names if peer.percentile(q)}
+            for peer in peers
+        }
 
     def to_json(self) -> dict[str, object]:
         """As `--json` prints it."""
@@ -90,6 +111,7 @@ class BenchResult:
             "requests": self.requests,
             "results": [t.to_json() for t in self.timings],
             "median_ratio": None if self.ratio is None else round(self.ratio, 4),
+            "ratios": {peer: {k: round(v, 4) for k, v in found.items()} for peer, found in self.ratios.items()},
         }
 
     def to_csv(self) -> str:
@@ -122,14 +144,15 @@ def request_count(session: Any, asked: int | None, hint: str | None, devices: st
 
 
 def bench_table(result: BenchResult) -> TextTable:
-    """Latencies and throughput of each runner, and the ratio of their medians if there are two."""
+    """Latencies and throughput of each runner, and our times over those of each peer."""
     titles = ("", "runs", *(f"{name} ms" for name, _ in PERCENTILES), "runs/s")
     rows: list[tuple[str, ...]] = []
     for timing in result.timings:
         cells = [f"{timing.percentile(q):.3f}" for _, q in PERCENTILES]
         rows.append((timing.name, str(len(timing.latencies)), *cells, f"{timing.throughput:.1f}"))
-    if result.ratio is not None:
-        rows.append(("ratio of medians", "", "", f"{result.ratio:.2f}", "", "", "", ""))
+    for peer, ratios in result.ratios.items():
+        cells = [f"{ratios[name]:.2f}" if name in ratios else "" for name, _ in PERCENTILES]
+        rows.append((f"ratio to {peer}", "", *cells, ""))
     return TextTable(titles, tuple(rows), frozenset(range(1, len(titles))))
 
 
@@ -141,7 +164,7 @@ def bench(
     iterations: int | None,
     requests: int,
     warmup: int,
-    against: Path | None = None,
+    against: Sequence[Peer] = (),
     threads: int | None = None,
 ) -> BenchResult:
     """Time `session.run(feed)`.
@@ -150,10 +173,9 @@ def bench(
     machine load. Several requests: that many threads share the session.
     """
     runners: list[tuple[str, Callable[[], object]]] = [("heterocc", lambda: session.run(feed))]
-    if against is not None:
-        if requests > 1:
-            raise UsageError("--against runs one request at a time", where="--requests")
-        runners.append(("ONNX Runtime", onnxruntime_runner(against, feed, threads)))
+    if against and requests > 1:
+        raise UsageError("--against runs one request at a time", where="--requests")
+    runners += [(peer.name, peer.runner(peer.model, feed, threads)) for peer in against]
     for _, run in runners:
         for _ in range(warmup):
             run()

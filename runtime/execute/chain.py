@@ -255,6 +255,15 @@ class Context:
         dynamic = plan.objects.intersection((*part.inputs, *part.outputs))
         return (part, self._chain.compiled[0]) if part.kind == "tvm" and dynamic else None
 
+    @property
+    def whole_session(self) -> tuple[Partition, OrtPartition] | None:
+        """The ONNX Runtime partition whose one call is a run; None if there is more to it."""
+        plan = self._chain.schedule
+        if self.observer is not None or self._waits or len(plan.steps) != 1 or self._device_kept is not nullcontext:
+            return None
+        session = self._chain.onnx.get(0)
+        return None if session is None else (self._chain.variant.partitions[0], session)
+
     def wait_arranged(self) -> None:
         """Return when the weights are in the layouts that code reads; they must be verified."""
         self._chain.arranging.wait()

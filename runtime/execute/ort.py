@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,9 @@ _OLDEST = (1, 31)
 
 _NOWHERE = "/dev/null"
 """Given as the folder of models' external data: not a folder, so that no file below it can be opened."""
+
+Shapes = tuple[tuple[int, ...], ...]
+"""The shapes of a feed's arrays, in the order of the inputs."""
 
 
 def onnxruntime() -> Any:
@@ -130,6 +133,44 @@ class OrtPartition:
                 run(binding)
 
         return run_bound
+
+    def run_on_arrays(
+        self, inputs: Mapping[str, str], outputs: Mapping[str, str], dtypes: Sequence[Any], known: Container[Shapes]
+    ) -> Callable[[Any], dict[str, Any] | None]:
+        """A function from a feed to new results, for one thread at a time: the session's run on the given arrays.
+
+        `inputs` and `outputs` are names of the session by those of a feed and of the results, `dtypes` those of the
+        inputs. The function returns None for another feed, for shapes that are not `known`, and if the session fails.
+        """
+        expected = tuple(zip(inputs, inputs.values(), dtypes, strict=True))
+        count, names, wanted = len(expected), tuple(outputs), list(outputs.values())
+        method = self._session.run
+        set_mode, set_back = cpu_api.denormal_mode(kept=self._keeps_denormals)
+
+        def run(feed: Any) -> dict[str, Any] | None:
+            if type(feed) is not dict or len(feed) != count:
+                return None
+            given: dict[str, Array] = {}
+            shapes = []
+            for name, own, dtype in expected:
+                array = feed.get(name)
+                if type(array) is not np.ndarray or array.dtype is not dtype:
+                    return None
+                given[own] = array
+                shapes.append(array.shape)
+            if tuple(shapes) not in known:
+                return None
+            before = set_mode()
+            try:
+                results = method(wanted, given)
+            except Exception as error:  # the chain repeats the run, and says what is wrong
+                pass_foreign(error)
+                return None
+            finally:
+                set_back(before)
+            return dict(zip(names, results, strict=True))
+
+        return run
 
     def call_on_objects(
         self,

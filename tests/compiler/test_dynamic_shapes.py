@@ -19,6 +19,7 @@ from heterocc.compiler import Reporter, compile_model, verify_bundle
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.lower.ort import lowering
 from heterocc.compiler.support.query import query_model
+from heterocc.compiler.support.trial import Support
 from heterocc.runtime import load
 from tests.compiler.onnx_build import I64, model, node, noise
 from tests.compiler.onnx_build import save as save_model
@@ -101,18 +102,8 @@ def test_dynamic_nodes_with_generated_code_run_on_the_cpu_beside_onnx_runtime(tm
     assert set(query.affinity.values()) == {"CPU"} and query.unsupported("CPU") == ()
 
 
-def test_a_model_without_generated_code_for_its_sizes_stays_in_onnx_runtime_with_a_reason(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    nodes = [helper.make_node("CumSum", ["x", "axis"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
-    save(path, nodes, {"x": ["n", "m"]}, {"y": ["n", "m"]}, {"axis": np.array(0, np.int64)})
-    query = query_model(path)
-    assert set(query.affinity.values()) == {"ORT"}
-    reason = query.reason(query.graph.nodes[0].name, "CPU")
-    assert reason == "code for the dynamic dimensions of this model is expected to be slower than ONNX Runtime"
-
-
 @pytest.mark.parametrize("when", ["queried", "lowered"])
-def test_nodes_left_to_onnx_runtime_run_on_the_cpu_where_it_refuses_them(
+def test_a_dynamic_model_that_onnx_runtime_refuses_runs_on_the_cpu_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     def refuse(*_: object, optimise: bool = False) -> str | None:
@@ -125,13 +116,16 @@ def test_nodes_left_to_onnx_runtime_run_on_the_cpu_where_it_refuses_them(
     save(path, nodes, {"x": ["n", "m"]}, {"y": ["n", "m"]}, {"axis": np.array(0, np.int64)})
     report = compile_model(path, tmp_path / "m.hcb")
     assert set(report.plan.device_of.values()) == {"CPU"}
-    assert {m.target for m in report.moved} == ({"CPU"} if when == "lowered" else set())
+    assert report.moved == ()
     with load(tmp_path / "m.hcb") as session:
         x = noise(3, 5)
         np.testing.assert_allclose(session.run({"x": x})["y"], np.maximum(np.cumsum(x, 0), 0), rtol=1e-5)
 
 
-def test_nodes_of_known_shape_stay_on_the_cpu_and_a_note_names_the_dimension(tmp_path: Path) -> None:
+def test_nodes_of_sizes_that_the_cpu_does_not_take_run_in_onnx_runtime_and_a_note_names_the_dimension(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Support, "_takes_sizes", lambda *_: False)
     nodes = [
         helper.make_node("Tanh", ["c"], ["t"], name="tanh"),
         helper.make_node("MatMul", ["t", "w"], ["s"], name="fixed"),
@@ -144,7 +138,7 @@ def test_nodes_of_known_shape_stay_on_the_cpu_and_a_note_names_the_dimension(tmp
     reporter = Reporter()
     report = compile_model(path, tmp_path / "m.hcb", reporter=reporter)
     placed = report.plan.device_of
-    assert {placed["tanh"], placed["fixed"]} == {"CPU"} and placed["sum"] == "ORT"
+    assert placed["sum"] == placed["total"] == "ORT"
     assert any("dimension n stays dynamic: 2 nodes of variant main run in ONNX Runtime" in n for n in reporter.notes)
     with load(tmp_path / "m.hcb") as session:
         for size in (1, 3, 100):

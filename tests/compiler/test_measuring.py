@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from heterocc.artifacts.errors import UnsupportedOpError, UsageError
 from heterocc.compiler import compile_model, explain_bundle, explain_model, partition_model
 from heterocc.compiler.cli.main import app
-from heterocc.compiler.measuring import LEAST, runs_in_turns, undisturbed
+from heterocc.compiler.measuring import Measurer
+from heterocc.compiler.turns import HOPELESS, JUDGED, LEAST, runs_in_turns, undisturbed
 from heterocc.compiler.variant_build import VariantBuilder
 from heterocc.runtime import load
 from tests.compiler.small import conv_net
@@ -47,9 +48,9 @@ def test_the_fastest_of_the_timed_plans_is_kept_and_the_note_has_the_times_of_al
     assert free.why == "measured" and f"'{kept.name}' took least" in free.sentence
 
 
-def test_a_single_plan_is_kept_without_timing_and_onnx_runtime_is_not_tried_alone(tmp_path: Path) -> None:
+def test_a_single_plan_is_kept_without_timing(tmp_path: Path) -> None:
     done = CliRunner().invoke(
-        app, ["compile", str(conv_net(tmp_path / "m.onnx")), "-o", str(tmp_path / "m.hcb"), "-d", "CPU,ORT",
+        app, ["compile", str(conv_net(tmp_path / "m.onnx")), "-o", str(tmp_path / "m.hcb"), "-d", "CPU",
               "--policy", "measured", "--json"]
     )  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -58,6 +59,13 @@ def test_a_single_plan_is_kept_without_timing_and_onnx_runtime_is_not_tried_alon
     only = {"variant": "main", "plan": "optimal", "also": same, "p10_us": None, "kept": True, "why_not": None}
     assert report["measured"] == [only]
     assert report["notes"] == ["policy measured: optimal = merge = greedy = CPU alone (kept)"]
+
+
+def test_onnx_runtime_is_timed_alone_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heterocc.compiler.measuring.BUDGET", 0.02)
+    report = compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU,ORT", policy="measured")
+    times = {plan.name: plan.seconds for _, plan in report.timed}
+    assert times.keys() == {"optimal", "ORT alone"} and None not in times.values()
 
 
 def test_a_device_that_is_not_here_is_not_measured(tmp_path: Path) -> None:
@@ -122,6 +130,100 @@ def test_times_are_those_of_runs_in_turns_after_the_first_of_each_turn() -> None
     assert turns[:2] == [("slow", 2), ("fast", 11)]
     assert len([t for t in turns if t[0] == "slow"]) == LEAST
     assert runs_in_turns({}, 0.5) == {}
+
+
+def test_within_a_limit_hopeless_plans_have_few_turns_and_the_rest_end_in_time() -> None:
+    now = [0.0]
+
+    def lasting(seconds: float) -> Callable[[], None]:
+        def run() -> None:
+            now[0] += seconds
+
+        return run
+
+    runs = {"near": lasting(0.0011), "fast": lasting(0.001), "hopeless": lasting(0.001 * HOPELESS)}
+    found = runs_in_turns(runs, 0.5, lambda: now[0], limit=1.0)
+    assert sum(found["hopeless"]) < JUDGED * 0.013 and len(found["near"]) > 2 * len(found["hopeless"])
+    assert now[0] < 1.1
+    now[0] = 0.0
+    runs_in_turns({"fast": runs["fast"], "hopeless": runs["hopeless"]}, 0.5, lambda: now[0], limit=1.0)
+    assert now[0] < 0.1  # nothing is left to decide
+    now[0] = 0.0
+    slow = runs_in_turns({"a": lasting(2.0), "b": lasting(2.1)}, 0.5, lambda: now[0], limit=1.0)
+    assert {name: len(times) for name, times in slow.items()} == {"a": 1, "b": 1}
+
+
+@pytest.fixture
+def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh cache, in which default compiles time plans."""
+    monkeypatch.delenv("HETEROCC_CALIBRATION")
+    monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("heterocc.compiler.measuring.LIMIT", 0.1)
+    return tmp_path
+
+
+def save_dynamic(path: Path) -> Path:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("ReduceSum", ["r"], ["y"], name="sum", keepdims=1),
+    ]
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8]),
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1])]  # fmt: skip
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])), path)
+    return path
+
+
+@pytest.mark.parametrize("fastest", ["merge", "ORT alone"])
+def test_a_default_compile_keeps_the_fastest_of_our_code_and_onnx_runtime_and_says_so(
+    timing: Path, monkeypatch: pytest.MonkeyPatch, fastest: str
+) -> None:
+    def stated(self: Measurer, variants: Any, names: list[str]) -> dict[str, float]:
+        calls.append(list(names))
+        return {name: 1e-6 if name == fastest else 3e-6 for name in names}
+
+    calls: list[list[str]] = []
+    monkeypatch.setattr(Measurer, "_times", stated)
+    model, bundle = save_dynamic(timing / "m.onnx"), timing / "m.hcb"
+    report = compile_model(model, bundle)
+    assert calls == [["merge", "ORT alone"]]
+    device = "ORT" if fastest == "ORT alone" else "CPU"
+    assert set(report.plan.device_of.values()) == {device}
+    (note,) = [n for n in report.notes if n.startswith("timed")]
+    assert note.startswith("timed at n=") and "merge = CPU alone " in note and note.count("(kept)") == 1
+    found = explain_bundle(bundle)
+    assert found.policy == "measured" and found.nodes[0].why == "measured"
+    assert {other.name: other.measured for other in found.others}["ORT alone"] is not None
+    first = bundle.read_bytes()
+    again = compile_model(model, bundle)  # it is in the cache
+    assert len(calls) == 1 and again.plan.partitions == report.plan.partitions and bundle.read_bytes() == first
+    (note,) = [n for n in again.notes if n.startswith("timed")]
+    assert " by an earlier compile: " in note
+
+
+def test_a_default_compile_times_real_runs(timing: Path) -> None:
+    report = compile_model(save_dynamic(timing / "m.onnx"), timing / "m.hcb")
+    times = {plan.name: plan.seconds for _, plan in report.timed}
+    assert times.keys() == {"merge", "ORT alone"} and None not in times.values()
+    with load(timing / "m.hcb") as session:
+        x = np.arange(24, dtype=np.float32).reshape(3, 8)
+        np.testing.assert_allclose(session.run({"x": x})["y"], [[x.sum()]])
+
+
+def test_nothing_is_timed_where_the_user_decides_or_the_machine_cannot_tell(
+    timing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, bundle = save_dynamic(timing / "m.onnx"), timing / "m.hcb"
+    monkeypatch.setattr(Measurer, "choose", None)
+    for options in (
+        {"measure": False},
+        {"devices": "CPU"},
+        {"policy": "optimal"},
+        {"passes": "greedy"},
+        {"cpu_targets": "x86-64-v2"},
+    ):
+        assert compile_model(model, bundle, **options).timed == (), options  # type: ignore[arg-type]
+    monkeypatch.setenv("HETEROCC_CACHE", "off")
+    assert compile_model(model, bundle).timed == ()
 
 
 def test_a_plan_is_judged_by_runs_that_nothing_disturbed() -> None:

@@ -11,7 +11,7 @@ from heterocc.artifacts.errors import AffinityPatternError
 from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.passes.affinity import Affinity, Rule
 from heterocc.passes.base import policy_pipeline
-from heterocc.passes.cost import NOT_AS_FAST, Link, Machine, PlacementDevice
+from heterocc.passes.cost import Link, Machine, PlacementDevice
 from heterocc.passes.estimate import plan_seconds
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.record import read_record, write_record
@@ -194,15 +194,3 @@ def test_a_record_gives_the_same_explanation_again() -> None:
     for broken in ("[]", "{}", '{"format":2}', "", "[" * 100_000):
         with pytest.raises((ValueError, KeyError, TypeError, RecursionError)):
             read_record(broken)
-
-
-def test_a_device_is_not_said_to_lack_what_it_is_only_expected_to_run_slower() -> None:
-    graph = chain_graph(2)
-    times = {d: {n.name: 1e-6 for n in graph.nodes} for d in ("CPU", "ORT")}
-    reason = f"code for its dynamic dimensions {NOT_AS_FAST}"
-    machine = Machine((CPU, ORT), refusals={"CPU": {n.name: reason for n in graph.nodes}}, seconds=times)
-    found = explained("merge", machine, graph)
-    assert found.notes == (
-        "CPU gets none of the 2 nodes: ONNX Runtime is expected to be faster; `-d CPU` compiles those that it can run",
-    )
-    assert "cannot run" not in found.nodes[0].sentence
