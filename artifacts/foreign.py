@@ -26,21 +26,29 @@ def pass_foreign(error: BaseException) -> None:
 def is_foreign(error: BaseException) -> bool:
     """Whether a signal handler has raised an exception, or its class is of no library that we call.
 
-    Libraries never raise TimeoutError, which is what handlers of alarms raise.
+    An exception that has passed through TVM has frames with the names of those in which it was raised.
     """
-    if hasattr(error, "__tvm_ffi_error__"):
-        return False
-    package = type(error).__module__.partition(".")[0]
-    known = package in _LIBRARIES or package in sys.stdlib_module_names or package == "heterocc"
-    if not known or isinstance(error, TimeoutError):
+    if is_foreign_class(type(error)):
         return True
     handlers = {code for number in signal.valid_signals() if (code := _code(signal.getsignal(number))) is not None}
+    named = {(code.co_filename, code.co_name) for code in handlers} if hasattr(error, "__tvm_ffi_error__") else ()
     place = error.__traceback__ if handlers else None
     while place is not None:
-        if place.tb_frame.f_code in handlers:
+        code = place.tb_frame.f_code
+        if code in handlers or (code.co_filename, code.co_name) in named:
             return True
         place = place.tb_next
     return False
+
+
+def is_foreign_class(cls: type[BaseException]) -> bool:
+    """Whether a class of exceptions is of no library that we call.
+
+    Libraries never raise TimeoutError, which is what handlers of alarms raise.
+    """
+    package = cls.__module__.partition(".")[0]
+    known = package in _LIBRARIES or package in sys.stdlib_module_names or package == "heterocc"
+    return not known or issubclass(cls, TimeoutError)
 
 
 def _code(handler: Any) -> CodeType | None:

@@ -42,7 +42,7 @@ from heterocc.passes.graph import Value
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.dot import dot_files
 from heterocc.passes.show.printer import count
-from heterocc.runtime.files.inputs import read_npz
+from heterocc.runtime.files.inputs import npz_shapes
 from heterocc.runtime.select.ranking import GPU_BACKENDS
 
 MOST_GOLDEN_BYTES = 1 << 25
@@ -172,8 +172,8 @@ class Job:
 
     def takes(self, path: Path) -> bool:
         """Whether the inputs in a file have the job's shapes."""
-        arrays = read_npz(path)
-        return all(name in arrays and arrays[name].shape == shape for name, shape in self.shapes.items())
+        shapes = npz_shapes(path)
+        return all(shapes.get(name) == shape for name, shape in self.shapes.items())
 
     def build(self, expected: Sequence[tuple[VariantSpec, Plan]] = ()) -> None:
         """Lower and check the placed variants; the CPU-only variants that are `expected` are lowered beside a check."""

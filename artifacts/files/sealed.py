@@ -9,6 +9,7 @@ import itertools
 import mmap
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from heterocc.artifacts.errors import BundleError
 from heterocc.artifacts.files.closing import Closing
@@ -20,6 +21,9 @@ _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_S
 MORE_FILES = "raise the limit on open files (`ulimit -n`), or close other sessions"
 
 _DENIED = "allow the system call memfd_create, which code is loaded through, in the container's or service's filter"
+
+_FILES = "/proc/self/fd"
+_NO_PROC = "mount /proc (in a container: `mount -t proc proc /proc`)"
 
 _serial = itertools.count(1)
 
@@ -38,7 +42,14 @@ class SealedFile(Closing):
         self.size = size
         # The serial number in binary, "/" for 0 and "/./" for 1: another text for the same file.
         bits = "".join("/./" if bit == "1" else "/" for bit in f"{next(_serial):b}")
-        self.path = f"/proc/self/fd{bits}/{fd}"
+        self._path = f"{_FILES}{bits}/{fd}"
+
+    @property
+    def path(self) -> str:
+        """A path of the file. Raises BundleError if the system has none, because /proc is not mounted."""
+        if not Path(_FILES).is_dir():
+            raise BundleError(f"code is loaded from memory, through {_FILES}, which does not exist", hint=_NO_PROC)
+        return self._path
 
     @contextlib.contextmanager
     def map(self) -> Iterator[memoryview]:

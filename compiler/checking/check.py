@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.dtypes import container
-from heterocc.artifacts.errors import HeteroccError, InputError, InputValueError, LoweringError
+from heterocc.artifacts.errors import BundleError, HeteroccError, InputError, InputValueError, LoweringError
 from heterocc.artifacts.weight_file import Draft
 from heterocc.compiler.build.build import BuiltPlan
 from heterocc.compiler.build.pack import Piece, VariantParts, pack
@@ -174,7 +174,7 @@ class Checker:
                     binaries = session.kernel_binaries().get(job.name, b"")
         except InputValueError as error:
             return error  # ONNX Runtime computes with these values
-        except InputError:
+        except (InputError, BundleError):  # of the environment: no memory files, no /proc
             raise
         except HeteroccError as error:
             return error

@@ -25,8 +25,14 @@ def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -
         drawn = {name: value for name, value in values.items() if name not in model.defaults}
         found = draw_inputs(model.proto, drawn, model.weights, seed, sources=model.sources, way=way)
         return {name: model.defaults[name] if name in model.defaults else found[name] for name in values}
+    tensors = {
+        source: TensorInfo(source, value.dtype, model.input_shape(name))
+        for name, value in values.items()
+        for source in [model.sources.get(name, name)]
+        if not container(value.dtype)
+    }
     types = [(model.sources.get(name, name), value.dtype) for name, value in values.items()]
-    given = gathered(types, read_npz(path))
+    given = gathered(types, read_npz(path, tensors))
     feed: dict[str, Any] = {}
     for name, value in values.items():
         source = model.sources.get(name, name)

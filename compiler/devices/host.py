@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
+from heterocc.runtime.native.processor import cpuinfo
 from heterocc.runtime.select.compat import CPU_FLAGS, cpu_features, plain_arch
 from heterocc.runtime.select.matrix_permission import is_matrix_feature, may_use_matrices
 
@@ -131,14 +132,12 @@ def x86_level(features: frozenset[str]) -> str:
 
 @functools.cache
 def host_cpu() -> HostCpu:
-    """The CPU of this machine, from /proc/cpuinfo; if that is missing, the baseline of its architecture.
+    """The CPU of this machine (`cpuinfo`); if nothing is known of it, the baseline of its architecture.
 
     It has no features that the system does not permit this process to use.
     """
-    path = Path("/proc/cpuinfo")
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cpu = parse_cpuinfo(text, arch=platform.machine(), cores=affinity, clock=_max_clock())
+    cpu = parse_cpuinfo(cpuinfo(), arch=platform.machine(), cores=affinity, clock=_max_clock())
     matrices = frozenset(filter(is_matrix_feature, cpu.features))
     return replace(cpu, features=cpu.features - matrices) if matrices and not may_use_matrices() else cpu
 

@@ -13,7 +13,16 @@ import onnx
 
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import DynamicShapeError, HeteroccError, InputError, InvalidGraphError
-from heterocc.compiler.importer.draft.draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
+from heterocc.compiler.importer.draft.draft import (
+    INLINE_BYTES,
+    Draft,
+    bodies,
+    opsets,
+    reads,
+    to_stub,
+    to_tensor,
+    value_table,
+)
 from heterocc.compiler.importer.draft.names import Namer, rename_nodes, rename_values
 from heterocc.compiler.importer.estimates.runs import Work, work_of
 from heterocc.compiler.importer.estimates.work import Budget
@@ -222,7 +231,10 @@ def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
 def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenModel, where: str) -> ImportedModel:
     """Build the result of the import, with identifiers for names that ONNX's tools added."""
     names = {new: given.names[old] for new, old in _rename(draft)[0].items() if old in given.names}
-    table = infer(draft, stem)
+    table = value_table(draft.graph, draft.weights)
+    results = (o for n in draft.graph.node for o in n.output if o)
+    if draft.symbols is not None or not all(o in table and table[o].is_static for o in results):
+        table = infer(draft, stem)
     require_few_trips(draft.graph, draft.weights, table, draft.origins, where)
     loose = _loose_nodes(draft, where, names)
     graph = draft.graph

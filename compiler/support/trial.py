@@ -79,6 +79,9 @@ class Support:
     def __post_init__(self) -> None:
         self._protos: Mapping[str, onnx.NodeProto] = {n.name: n for n in self.model.proto.graph.node}
         self._signatures: dict[str, str] = {}
+        self._refusals: dict[tuple[str, str], Refusal | None] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+        self._targets: dict[str, bytes] = {}
         self._answers: dict[str, Answer] = {}
         self._lowerings: dict[str, Lowering] = {}
 
@@ -111,6 +114,12 @@ class Support:
             self.asked += len(missing)
 
     def _by_rules(self, node: Node, device: TargetDevice) -> Refusal | None:
+        asked = node.name, device.name
+        if asked not in self._refusals:
+            self._refusals[asked] = self._refused(node, device)
+        return self._refusals[asked]
+
+    def _refused(self, node: Node, device: TargetDevice) -> Refusal | None:
         if node.op_type in device.refuses:
             return Refusal("refused", f"device {device.name} is described as refusing {node.op_type}")
         if device.last_resort:
@@ -203,12 +212,21 @@ class Support:
 
     def key(self, node: Node, device: TargetDevice) -> str:
         """SHA-256 of the node's signature, the device's target and precision, and the toolchain."""
-        digest = hashlib.sha256(toolchain_digest().encode())
-        digest.update(f"\n{device.backend}\n{device.target_json()}\n{device.static_shapes_only}\n".encode())
-        if device.half:
-            digest.update(b"half\n")
-        digest.update(self.signature(node).encode())
-        return digest.hexdigest()
+        asked = self.signature(node), device.name
+        found = self._keys.get(asked)
+        if found is None:
+            digest = hashlib.sha256(self._target(device))
+            digest.update(asked[0].encode())
+            found = self._keys[asked] = digest.hexdigest()
+        return found
+
+    def _target(self, device: TargetDevice) -> bytes:
+        """The text of a device and the toolchain in a key."""
+        known = self._targets.get(device.name)
+        if known is None:
+            text = f"{toolchain_digest()}\n{device.backend}\n{device.target_json()}\n{device.static_shapes_only}\n"
+            known = self._targets[device.name] = (text + ("half\n" if device.half else "")).encode()
+        return known
 
     def signature(self, node: Node) -> str:
         """A text that is equal for two nodes exactly if, names aside, a lowering cannot distinguish them.

@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from heterocc.artifacts.errors import NativePluginError
+from heterocc.artifacts.errors import Hint, NativePluginError
 
 _NAME = "libheterocc_solver.so"
 
@@ -24,5 +24,8 @@ def solver() -> ctypes.CDLL:
             return library
     raise NativePluginError(
         "the solver of placements was not built: no C++ compiler was found (Debian: g++)",
-        hint="install one, and install heterocc again",
+        hint=Hint(
+            "install one, and install heterocc again, or use policy='merge', which needs none",
+            "install one, and install heterocc again, or use `--policy merge`, which needs none",
+        ),
     )

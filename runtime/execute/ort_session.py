@@ -12,10 +12,10 @@ import os
 import platform
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from heterocc.artifacts.foreign import pass_foreign
+from heterocc.runtime.native.processor import cpuinfo
 
 Optimise = Literal["all", "basic", "none"]
 
@@ -82,11 +82,7 @@ def products_saturate() -> bool:
     """
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return True
-    return re.search(r"\bavx(512)?_vnni\b", flags) is None
+    return re.search(r"\bavx(512)?_vnni\b", cpuinfo()) is None
 
 
 def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = ()) -> Any:

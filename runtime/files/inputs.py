@@ -6,9 +6,9 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from heterocc.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 Tensor = TensorSpec | TensorInfo
+_T = TypeVar("_T")
 
 _LARGE = 1 << 24
 """The bytes from which a file is checked before it is read."""
@@ -182,6 +183,22 @@ def read_npz(path: Path, specs: Mapping[str, Tensor] | None = None) -> dict[str,
 
     A large array that does not fit the input of its name in `specs` is refused before it is read.
     """
+    known = specs or {}
+    return _of_members(path, lambda archive, member, name: _read_member(archive, member, path, known.get(name)))
+
+
+def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of all arrays of an .npz file, which are not read. Raises the errors of `read_npz`."""
+
+    def shape(archive: zipfile.ZipFile, member: str, _: str) -> tuple[int, ...]:
+        with archive.open(member) as stream:
+            return _header(stream)[0]
+
+    return _of_members(path, shape)
+
+
+def _of_members(path: Path, read: Callable[[zipfile.ZipFile, str, str], _T]) -> dict[str, _T]:
+    """What `read` makes of each member of an .npz file, by the name of its array."""
     note_read(path, "the file of inputs")
     try:
         # numpy.load is not used, because it confuses names that end in .npy.
@@ -189,7 +206,7 @@ def read_npz(path: Path, specs: Mapping[str, Tensor] | None = None) -> dict[str,
             names = read_names(archive.read(NAMES)) if NAMES in archive.namelist() else {}
             members = [m for m in archive.namelist() if m != NAMES]
             called = {names.get(m, m.removesuffix(".npy")): m for m in members}
-            return {name: _read_member(archive, m, path, (specs or {}).get(name)) for name, m in called.items()}
+            return {name: read(archive, member, name) for name, member in called.items()}
     except HeteroccError:
         raise
     except OSError as error:
@@ -216,11 +233,17 @@ def _require_fits(stream: IO[bytes], path: Path, spec: Tensor | None) -> None:
     """Raise FeedError if the array in an .npy file, of which only the header is read, does not fit an input."""
     if not isinstance(spec, TensorInfo) or numpy_dtype(spec.dtype) is None:
         return
+    shape, dtype = _header(stream)
+    # An array of this form that takes no memory.
+    InputCheck(spec, str(path))(np.broadcast_to(np.zeros((), dtype), shape))
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of the array in an .npy file."""
     version = np.lib.format.read_magic(stream)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = header(stream)
-    # An array of this form that takes no memory.
-    InputCheck(spec, str(path))(np.broadcast_to(np.zeros((), dtype), shape))
+    return tuple(shape), dtype
 
 
 def _read_folder(folder: Path) -> dict[str, Array]:

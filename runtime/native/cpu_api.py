@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts import layouts
-from heterocc.artifacts.errors import InternalError, NativePluginError
+from heterocc.artifacts.errors import InternalError, NativePluginError, UsageError
 from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout
 from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.native.plugin import Plugin
@@ -35,6 +35,9 @@ Array = np.ndarray[Any, Any]
 
 _FORMATS = ("float16", "bfloat16")
 """The formats that the plug-in widens, by its numbers for them."""
+
+MEMORY_LIMIT = "HETEROCC_MEMORY_MB"
+"""The environment variable with the most MiB of a value (memory_limits.h)."""
 
 _POINTER = "__TVMBackendParallelLaunch"
 _LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
@@ -219,6 +222,23 @@ def _function(name: str) -> Any:
     return tvm_ffi.get_global_func(f"heterocc.cpu.{name}")
 
 
+def processor() -> str:
+    """The fields of /proc/cpuinfo that the processor itself can tell; empty without the plug-in."""
+    found = _library()
+    return "" if found is None else bytes(found.heterocc_cpu_processor()).decode("ascii", "replace")
+
+
+def require_limit() -> None:
+    """Raise UsageError if `HETEROCC_MEMORY_MB`, which the plug-in reads once, is not a number of MiB."""
+    given = os.environ.get(MEMORY_LIMIT, "")
+    if given and not (given.isascii() and given.isdecimal() and 0 < int(given[:20]) < 1 << 40):
+        raise UsageError(
+            f"{MEMORY_LIMIT} is '{given[:40]}', which is not a number of MiB",
+            where="the environment",
+            hint=f"set it to a whole number of 1 or more, such as {MEMORY_LIMIT}=4096, or unset it",
+        )
+
+
 def _library() -> ctypes.CDLL | None:
     try:
         return _load()
@@ -228,6 +248,7 @@ def _library() -> ctypes.CDLL | None:
 
 @cache
 def _load() -> ctypes.CDLL:
+    require_limit()
     path = PLUGIN.find_library()
     load_tvm_runtime()
     try:
@@ -249,6 +270,7 @@ def _load() -> ctypes.CDLL:
     library.heterocc_cpu_set_mode.restype = None
     library.heterocc_cpu_set_mode.argtypes = [ctypes.c_uint64]
     library.heterocc_cpu_heap_bytes.restype = ctypes.c_uint64
+    library.heterocc_cpu_processor.restype = ctypes.c_char_p
     library.heterocc_cpu_arrange.restype = ctypes.c_int32
     library.heterocc_cpu_arrange.argtypes = [
         ctypes.c_void_p,

@@ -7,12 +7,12 @@ import platform
 import re
 from collections.abc import Callable, Mapping
 from importlib import util
-from pathlib import Path
 from types import MappingProxyType
 
 from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Device, Producer, Variant
 from heterocc.runtime.execute.ort import OLDEST_TEXT, too_old
+from heterocc.runtime.native.processor import cpuinfo
 from heterocc.runtime.native.tvm_libraries import tvm_version
 from heterocc.runtime.select.matrix_permission import is_matrix_feature, may_use_matrices
 
@@ -122,10 +122,8 @@ class HostInfo:
 @functools.cache
 def host() -> HostInfo:
     """The features of this machine; imports neither TVM nor ONNX Runtime."""
-    path = Path("/proc/cpuinfo")
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     arch = plain_arch(platform.machine())
-    return HostInfo(arch, cpu_features(text, arch), tvm_version())
+    return HostInfo(arch, cpu_features(cpuinfo(), arch), tvm_version())
 
 
 @functools.cache
@@ -146,11 +144,11 @@ def plain_arch(arch: str) -> str:
     return _ARCHS.get(arch.lower(), arch.lower())
 
 
-def cpu_features(cpuinfo: str, arch: str) -> frozenset[str]:
+def cpu_features(text: str, arch: str) -> frozenset[str]:
     """LLVM's names of the features that every processor in the text of a /proc/cpuinfo has."""
     names = CPU_FLAGS.get(arch, {})
     key = "Features" if arch == "aarch64" else "flags"
-    lines = re.findall(rf"^{key}\s*:(.*)$", cpuinfo, re.MULTILINE)
+    lines = re.findall(rf"^{key}\s*:(.*)$", text, re.MULTILINE)
     # Cores of one machine may differ, and a thread may run on any.
     flags = frozenset.intersection(*(frozenset(line.split()) for line in lines)) if lines else frozenset()
     features = {names[flag] for flag in flags if flag in names}
@@ -195,8 +193,8 @@ def _cpu_reasons(device: Device, machine: HostInfo) -> list[str]:
     if missing:
         if not machine.cpu_features:
             return [
-                f"the code for {device.name} needs CPU features, and /proc/cpuinfo, which names those of this machine, "
-                f"cannot be read: {', '.join(missing)}"
+                f"the code for {device.name} needs CPU features, and those of this machine are not known, because "
+                f"/proc/cpuinfo cannot be read and the CPU plug-in is not installed: {', '.join(missing)}"
             ]
         return [f"the code for {device.name} needs CPU features that this machine lacks: {', '.join(missing)}"]
     # Asked only for code that needs it: the permission changes what the process may do, such as small signal stacks.

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.runtime.execute.tvm_api import available_cores
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
+from heterocc.runtime.native.processor import cpuinfo
 from heterocc.runtime.select.compat import host
 from heterocc.runtime.select.ranking import Backend, Unit, label_of
 
@@ -235,9 +236,7 @@ def found_ort() -> FoundDevice:
 
 
 def _cpu_model() -> str:
-    path = Path("/proc/cpuinfo")
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo(), re.MULTILINE)
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 

@@ -67,7 +67,8 @@ def run_imported(imported: ImportedModel, feeds: Mapping[str, np.ndarray]) -> li
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(imported.weights[n])) for n in large]
     options.add_external_initializers(large, values)
     session = reference_session(proto, options)
-    return list(session.run(None, {name: feeds[imported.sources[name]] for name in graph.inputs}))
+    given = {name: feeds.get(imported.sources[name], imported.defaults.get(name)) for name in graph.inputs}
+    return list(session.run(None, given))
 
 
 def run_original(path: Path, feeds: Mapping[str, np.ndarray]) -> list[Any]:

@@ -177,13 +177,15 @@ def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
     graph.node.extend(fresh.node)
 
 
-def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def bodies(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
     """The graphs in a node's attributes (branches of If, bodies of Loop and Scan)."""
+    found: list[onnx.GraphProto] = []
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
+            found.append(attribute.g)
         elif attribute.type == onnx.AttributeProto.GRAPHS:
-            yield from attribute.graphs
+            found.extend(attribute.graphs)
+    return found
 
 
 def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

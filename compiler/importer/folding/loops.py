@@ -67,10 +67,7 @@ def require_few_trips(
 
 def _certain_trips(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> float:
     """The number of trips if it is the same in every run; 0 if it is not, or is unknown."""
-    try:
-        repeat = repeat_of(node, weights)
-    except IndexError:  # a body that takes or gives fewer values than the node, of which the model's check tells
-        return 0
+    repeat = repeat_of(node, weights)
     if repeat is None or repeat.condition:
         return 0
     if repeat.read:
@@ -92,7 +89,7 @@ def loop_cost(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], opsets: M
     None if it is unknown: the number of trips is unknown or large, or a shape in the body is not the same in
     every trip.
     """
-    body = next(bodies(node))
+    body = bodies(node)[0]
     arrays = {name: weights[name] for name in (*node.input, *captured_by(body)) if name in weights}
     if any(True for n in body.node for _ in bodies(n)) or any(a.dtype == object for a in arrays.values()):
         return None

@@ -57,11 +57,8 @@ def _check_node(node: onnx.NodeProto, where: str) -> None:
             raise InvalidGraphError(
                 f"attribute '{attribute.name}' refers to an attribute of a function, and has no value", where=place
             )
-    if node.op_type == "If" and not node.domain:
-        for body in bodies(node):
-            if body.input or len(body.output) != len(node.output):
-                found = f"{len(body.input)} inputs and {len(body.output)} outputs"
-                raise InvalidGraphError(f"a branch has {found}, not 0 and {len(node.output)}", where=place)
+    if not node.domain and node.op_type in ("If", "Loop", "Scan"):
+        _check_bodies(node, place)
     if node.op_type != "Constant" or node.domain:
         return
     if len(node.attribute) != 1:
@@ -71,6 +68,34 @@ def _check_node(node: onnx.NodeProto, where: str) -> None:
             text.decode()
     except UnicodeDecodeError as error:
         raise InvalidGraphError("the text of a Constant is not UTF-8", where=place) from error
+
+
+def _check_bodies(node: onnx.NodeProto, place: str) -> None:
+    """Whether branches and bodies take and give as many values as their node."""
+    lists = {a.name: len(a.ints) for a in node.attribute if a.type == onnx.AttributeProto.INTS}
+    rows = next((a.i for a in node.attribute if a.name == "num_scan_inputs"), 0)
+    for body in bodies(node):
+        found = f"{len(body.input)} inputs and {len(body.output)} outputs"
+        if node.op_type == "If":
+            if body.input or len(body.output) != len(node.output):
+                raise InvalidGraphError(f"a branch has {found}, not 0 and {len(node.output)}", where=place)
+            continue
+        if node.op_type == "Loop":
+            states = max(0, len(node.input) - 2)
+            taken, given, results = {states + 2}, states + 1, len(body.output) - 1
+        else:  # before operator set 9 its first input is the lengths of sequences
+            states = len(body.input) - rows
+            taken, given, results = {len(node.input), len(node.input) - 1}, states, len(body.output)
+        if len(body.input) not in taken or len(body.output) < given or results < len(node.output):
+            ends = f"its node {len(node.input)} and {len(node.output)}"
+            raise InvalidGraphError(f"the body of a {node.op_type} has {found}, {ends}, which do not fit", where=place)
+        if node.op_type == "Scan":
+            if not 0 <= rows <= len(body.input):
+                raise InvalidGraphError(f"num_scan_inputs is {rows} of {len(body.input)} inputs", where=place)
+            for side, count in (("input", rows), ("output", len(body.output) - states)):
+                for name in (f"scan_{side}_axes", f"scan_{side}_directions"):
+                    if lists.get(name, count) != count:
+                        raise InvalidGraphError(f"{name} has {lists[name]} numbers, not {count}", where=place)
 
 
 def condense(text: str) -> str:

@@ -109,7 +109,8 @@ def _file_bytes(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise FileMissingError("there is no such file", where=shown, hint="check the path") from error
     except OSError as error:
-        raise FileMissingError(f"cannot read the model: {error.strerror}", where=shown) from error
+        hint = f"allow this user to read it: chmod u+r {quote(shown)}" if isinstance(error, PermissionError) else None
+        raise FileMissingError(f"cannot read the model: {error.strerror}", where=shown, hint=hint) from error
 
 
 def _given_bytes(data: bytes) -> bytes:

@@ -115,7 +115,7 @@ def _write_branches(writer: Writer, node: onnx.NodeProto) -> None:
 
 
 def _write_loop(writer: Writer, node: onnx.NodeProto) -> None:
-    body = next(bodies(node))
+    body = bodies(node)[0]
     results: list[Collected] = []
     if any(name in writer.known for name in node.input[2:]) or _has_rules(body.node):
         if _unrolled(writer, node, body):
@@ -139,7 +139,7 @@ def _with_opened_states(writer: Writer, node: onnx.NodeProto) -> bool:
     known, changed = dict(writer.known), writer.changed
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
-    body = next(bodies(copy))
+    body = bodies(copy)[0]
     opened = open_states(writer, copy, body)
     results = None
     if opened:

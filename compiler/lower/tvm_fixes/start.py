@@ -41,6 +41,9 @@ def import_tvm(backend: str) -> None:
             with _functions_listed_once():
                 import_module("tvm")
     _test_types_quickly()
+    from heterocc.compiler.lower.tvm_fixes.exceptions import keep_types
+
+    keep_types()
     if backend in ("cuda", "opencl", "vulkan"):
         from tvm.backend.loader import load
 

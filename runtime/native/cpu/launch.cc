@@ -12,6 +12,7 @@
 #include "fast_path.h"
 #include "fast_sizes.h"
 #include "heap.h"
+#include "processor.h"
 #include "request_data.h"
 #include "sequences.h"
 #include "thread_pool.h"
@@ -115,6 +116,11 @@ __attribute__((visibility("default"))) void* heterocc_cpu_sized_runner(
 // Bytes that the heap of allocator.h has from the system.
 __attribute__((visibility("default"))) uint64_t heterocc_cpu_heap_bytes() {
   return heterocc::cpu::Heap::Global().reserved();
+}
+
+// See processor.h.
+__attribute__((visibility("default"))) const char* heterocc_cpu_processor() {
+  return heterocc::cpu::Processor().c_str();
 }
 
 // The functions of request_data.h, which write to `outcome`.

@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 from pathlib import Path
@@ -47,6 +48,19 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_directory_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").mkdir()
     assert "directory" in refusal(tmp_path / "m.onnx", FileMissingError).message
+
+
+def test_a_model_that_may_not_be_read_has_a_hint_to_its_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path, relu())
+
+    def deny(_: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", deny)  # the superuser may read any file
+    error = refusal(path, FileMissingError)
+    assert "Permission denied" in error.message and "chmod u+r" in str(error.hint)
 
 
 def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:

@@ -350,6 +350,20 @@ def test_progress_is_called_once_for_every_node(sub_reshape: ImportedModel) -> N
     assert called == ["sub", "reshape"]
 
 
+def test_the_rules_are_asked_once_for_each_node_and_the_signature_is_hashed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [helper.make_node("Relu", [f"v{i}" if i else "p"], [f"v{i + 1}"]) for i in range(50)]
+    path = save(tmp_path, nodes, [4])
+    asked: list[str] = []
+    hashed: list[TargetDevice] = []
+    target_json = TargetDevice.target_json
+    monkeypatch.setattr(TargetDevice, "target_json", lambda d: (hashed.append(d), target_json(d))[1])
+    query_model(path, [D0], lowering=Bench({}), known_wrong=lambda n: asked.append(n.name), cache=NoCache())
+    assert len(asked) == len(set(asked)) == 50
+    assert len(hashed) == 1
+
+
 def test_the_machine_carries_refusals_work_and_links(sub_reshape: ImportedModel) -> None:
     result = ask(sub_reshape, D0, D1, ORT)
     found = build_machine(sub_reshape, result.devices, result.reasons())

@@ -10,7 +10,7 @@ import pytest
 
 from heterocc.artifacts.errors import FeedError
 from heterocc.runtime.feeds import TensorInfo
-from heterocc.runtime.files.inputs import read_files
+from heterocc.runtime.files.inputs import npz_shapes, read_files
 
 INFO = TensorInfo("x", "float32", (2, "n"))
 FIXED = TensorInfo("x", "float32", (2, 3))
@@ -56,3 +56,11 @@ def test_raw_bytes_are_read_as_far_as_they_fit(tmp_path: Path, size: int, fits: 
     else:
         with pytest.raises(FeedError, match=f"^error.HC110.: {size} bytes for input 'x'"):
             read_files({"x": FIXED}, [f"x={path}"])
+
+
+def test_the_shapes_of_an_npz_are_those_of_its_headers(tmp_path: Path) -> None:
+    sparse_npy(tmp_path / "x.npy", (3, 2**23), 3 * 2**25)
+    with zipfile.ZipFile(tmp_path / "in.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.write(tmp_path / "x.npy", "x.npy")
+        archive.write(sparse_npy(tmp_path / "y.npy", (), 4), "y.npy")
+    assert npz_shapes(tmp_path / "in.npz") == {"x": (3, 2**23), "y": ()}

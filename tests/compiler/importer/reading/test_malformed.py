@@ -291,15 +291,42 @@ def test_tensors_of_two_ranks_that_are_joined_are_refused_also_if_sizes_follow_f
     assert "same rank" in refusal(tmp_path, made).message
 
 
-def test_a_loop_with_more_values_than_its_body_takes_is_refused(tmp_path: Path) -> None:
-    body = helper.make_graph([node("Relu", "held", "next")], "b", [value("held", [4])], [value("next", [4])])
-    made = model(
-        [node("Loop", "trips go x", "y", body=body)],
-        INPUTS,
-        OUTPUTS,
-        {"trips": np.array(3, np.int64), "go": np.array(True)},
-    )
-    refusal(tmp_path, made)
+def repeated(inputs: str, outputs: str) -> GraphProto:
+    taken, given = inputs.split(), outputs.split()
+    nodes = [node("Identity", taken[-1] if taken else "x", name) for name in given]
+    return helper.make_graph(nodes, "b", [value(name, [4]) for name in taken], [value(name, [4]) for name in given])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs"),
+    [("", "go a"), ("i", "go a"), ("i c", "go a"), ("i c s t", "go a b"), ("i c s", ""), ("i c s", "go")],
+)
+@pytest.mark.parametrize("place", [using, in_a_function, in_a_branch], ids=lambda p: p.__name__)
+def test_a_loop_whose_body_takes_or_gives_other_values_is_refused(
+    tmp_path: Path, inputs: str, outputs: str, place: Callable[[NodeProto], onnx.ModelProto]
+) -> None:
+    loop = node("Loop", "- - x", "w", body=repeated(inputs, outputs))
+    loop.input[:2] = ["", ""]
+    assert "the body of a Loop has" in refusal(tmp_path, place(loop)).message
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "attributes"),
+    [
+        ("s", "a b", {}),
+        ("s r q", "a b", {}),
+        ("s r", "", {}),
+        ("s r", "a", {}),
+        ("s r", "a b", {"num_scan_inputs": 3}),
+        ("s r", "a b", {"scan_input_axes": [0, 0]}),
+        ("s r", "a b", {"scan_output_directions": [0, 0, 0]}),
+    ],
+)
+def test_a_scan_whose_body_does_not_fit_is_refused(
+    tmp_path: Path, inputs: str, outputs: str, attributes: dict[str, object]
+) -> None:
+    scan = node("Scan", "x x", "w y", body=repeated(inputs, outputs), **{"num_scan_inputs": 1, **attributes})
+    refusal(tmp_path, model([scan], INPUTS, OUTPUTS))
 
 
 @pytest.mark.parametrize("flag", [np.zeros(0, np.bool_), np.zeros(2, np.bool_)], ids=["none", "two"])
