@@ -225,7 +225,10 @@ def _function(name: str) -> Any:
 def processor() -> str:
     """The fields of /proc/cpuinfo that the processor itself can tell; empty without the plug-in."""
     found = _library()
-    return "" if found is None else bytes(found.heterocc_cpu_processor()).decode("ascii", "replace")
+    if found is None:
+        return ""
+    found.heterocc_cpu_processor.restype = ctypes.c_char_p
+    return bytes(found.heterocc_cpu_processor()).decode("ascii", "replace")
 
 
 def require_limit() -> None:
@@ -270,7 +273,6 @@ def _load() -> ctypes.CDLL:
     library.heterocc_cpu_set_mode.restype = None
     library.heterocc_cpu_set_mode.argtypes = [ctypes.c_uint64]
     library.heterocc_cpu_heap_bytes.restype = ctypes.c_uint64
-    library.heterocc_cpu_processor.restype = ctypes.c_char_p
     library.heterocc_cpu_arrange.restype = ctypes.c_int32
     library.heterocc_cpu_arrange.argtypes = [
         ctypes.c_void_p,

@@ -155,16 +155,16 @@ std::string Describe() {
 #elif defined(__aarch64__)
 
 // Linux, arch/arm64/include/uapi/asm/hwcap.h: the names of the bits of AT_HWCAP and AT_HWCAP2, in order.
-constexpr const char* kFirst[] = {"fp",      "asimd",    "evtstrm", "aes",   "pmull",   "sha1",    "sha2", "crc32",
-                                  "atomics", "fphp",     "asimdhp", "cpuid", "asimdrdm", "jscvt",   "fcma", "lrcpc",
-                                  "dcpop",   "sha3",     "sm3",     "sm4",   "asimddp", "sha512",  "sve",  "asimdfhm",
-                                  "dit",     "uscat",    "ilrcpc",  "flagm", "ssbs",    "sb",      "paca", "pacg"};
+constexpr const char* kFirst[] = {"fp",      "asimd", "evtstrm", "aes",   "pmull",    "sha1",   "sha2", "crc32",
+                                  "atomics", "fphp",  "asimdhp", "cpuid", "asimdrdm", "jscvt",  "fcma", "lrcpc",
+                                  "dcpop",   "sha3",  "sm3",     "sm4",   "asimddp",  "sha512", "sve",  "asimdfhm",
+                                  "dit",     "uscat", "ilrcpc",  "flagm", "ssbs",     "sb",     "paca", "pacg"};
 constexpr const char* kSecond[] = {
-    "dcpodp",   "sve2",     "sveaes",   "svepmull",  "svebitperm", "svesha3",   "svesm4",    "flagm2",
-    "frint",    "svei8mm",  "svef32mm", "svef64mm",  "svebf16",    "i8mm",      "bf16",      "dgh",
-    "rng",      "bti",      "mte",      "ecv",       "afp",        "rpres",     "mte3",      "sme",
-    "smei16i64", "smef64f64", "smei8i32", "smef16f32", "smeb16f32",  "smef32f32", "smefa64",   "wfxt",
-    "ebf16",    "sveebf16", "cssc",     "rprfm",     "sve2p1",     "sme2"};
+    "dcpodp",    "sve2",      "sveaes",   "svepmull",  "svebitperm", "svesha3",   "svesm4",  "flagm2",
+    "frint",     "svei8mm",   "svef32mm", "svef64mm",  "svebf16",    "i8mm",      "bf16",    "dgh",
+    "rng",       "bti",       "mte",      "ecv",       "afp",        "rpres",     "mte3",    "sme",
+    "smei16i64", "smef64f64", "smei8i32", "smef16f32", "smeb16f32",  "smef32f32", "smefa64", "wfxt",
+    "ebf16",     "sveebf16",  "cssc",     "rprfm",     "sve2p1",     "sme2"};
 
 std::string Describe() {
   std::string flags;
@@ -182,7 +182,9 @@ std::string Describe() {
 
 #else
 
-std::string Describe() { return ""; }
+std::string Describe() {
+  return "";
+}
 
 #endif
 
