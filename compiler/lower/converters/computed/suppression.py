@@ -1,7 +1,8 @@
 """NonMaxSuppression: candidates by descending score, of which those that overlap an earlier one too much are dropped.
 
 The selection is computed once, into a table of as many rows as there are boxes of all classes. Its first two rows hold
-counters, the first of them the number of selected boxes.
+counters, the first of them the number of selected boxes. The candidates of a class are a heap from the end of the table
+backwards: it has less than its rows for them, and loses a number for each row of a selected box.
 """
 
 from __future__ import annotations
@@ -85,13 +86,13 @@ class _Selection:
     def _set(self, row: int, column: int, value: tirx.Expr) -> tirx.Stmt:
         return tirx.BufferStore(self.out, value, [whole(row), whole(column)])
 
-    # counters: boxes of all classes, the last candidate, the next one; boxes of this class, whether to keep, to go on
+    # counters: boxes of all classes, the size of the heap, the candidate; boxes of this class, whether to keep, a place
     @property
     def total(self) -> tirx.Expr:
         return self._get(0, 0)
 
     @property
-    def last(self) -> tirx.Expr:
+    def size(self) -> tirx.Expr:
         return self._get(0, 1)
 
     @property
@@ -102,6 +103,21 @@ class _Selection:
     def chosen(self) -> tirx.Expr:
         return self._get(1, 0)
 
+    @property
+    def place(self) -> tirx.Expr:
+        return self._get(1, 2)
+
+    def _at(self, number: tirx.Expr) -> list[tirx.Expr]:
+        """Where the table has an element of the heap."""
+        flat = self.out.shape[0] * whole(3) - whole(1) - number
+        return [tirx.floordiv(flat, whole(3)), tirx.floormod(flat, whole(3))]
+
+    def _held(self, number: tirx.Expr) -> tirx.Expr:
+        return self.out[tuple(self._at(number))]
+
+    def _hold(self, number: tirx.Expr, value: tirx.Expr) -> tirx.Stmt:
+        return tirx.BufferStore(self.out, value, self._at(number))
+
     def statement(self) -> tirx.Stmt:
         """All batches and classes."""
         batches, classes, _ = self.scores.shape
@@ -111,29 +127,60 @@ class _Selection:
 
     def _one_class(self, b: tirx.Var, c: tirx.Var) -> tirx.Stmt:
         count = self.scores.shape[2]
-        begin = [self._set(0, 1, whole(-1)), self._set(1, 0, whole(0)), self._set(1, 2, whole(1))]
+        begin = [self._set(0, 1, whole(0)), self._set(1, 0, whole(0))]
 
-        def candidate(_: tirx.Var) -> tirx.Stmt:
-            goes_on = tirx.all(self._get(1, 2) == whole(1), self.chosen < self.most)
-            return tirx.IfThenElse(goes_on, self._candidate(b, c), None)
+        def enter(i: tirx.Var) -> tirx.Stmt:
+            held = tirx.SeqStmt([self._hold(self.size, i), self._set(0, 1, self.size + whole(1))])
+            return held if self.least is None else tirx.IfThenElse(self.scores[b, c, i] > self.least, held, None)
 
-        return tirx.SeqStmt([*begin, loop(count, candidate)])
+        def order(i: tirx.Var) -> tirx.Stmt:
+            return self._sink(b, c, tirx.floordiv(self.size, whole(2)) - whole(1) - i)
+
+        goes_on = tirx.all(self.size > whole(0), self.chosen < self.most)
+        return tirx.SeqStmt(
+            [
+                *begin,
+                loop(count, enter),
+                loop(tirx.floordiv(self.size, whole(2)), order),
+                tirx.While(goes_on, self._candidate(b, c)),
+            ]
+        )
+
+    def _sink(self, b: tirx.Var, c: tirx.Var, start: tirx.Expr) -> tirx.Stmt:
+        """Exchange an element of the heap for the better of the two below it, until none is better."""
+
+        def score(number: tirx.Expr) -> tirx.Expr:
+            return self.scores[b, c, self._held(number)]
+
+        def better(one: tirx.Expr, other: tirx.Expr) -> tirx.Expr:
+            """Whether an element has a higher score, or an equal one of an earlier box."""
+            earlier = tirx.all(score(one) == score(other), self._held(one) < self._held(other))
+            return tirx.any(score(one) > score(other), earlier)
+
+        left = self.place * whole(2) + whole(1)
+        right = tirx.min(left + whole(1), self.size - whole(1))
+        child, upper, lower = (tirx.Var(name, "int64") for name in ("child", "upper", "lower"))
+        exchange = tirx.SeqStmt(
+            [
+                tirx.Bind(upper, self._held(self.place)),
+                tirx.Bind(lower, self._held(child)),
+                self._hold(self.place, lower),
+                self._hold(child, upper),
+                self._set(1, 2, child),
+            ]
+        )
+        end = self._set(1, 2, self.size)
+        step = tirx.SeqStmt(
+            [
+                self._set(1, 1, tirx.if_then_else(better(right, left), right, left)),
+                tirx.Bind(child, self._get(1, 1)),
+                tirx.IfThenElse(better(child, self.place), exchange, end),
+            ]
+        )
+        return tirx.SeqStmt([self._set(1, 2, start), tirx.While(left < self.size, step)])
 
     def _candidate(self, b: tirx.Var, c: tirx.Var) -> tirx.Stmt:
-        """The next candidate: the box of the highest score after the last one, of equal scores the first."""
-
-        def score(index: tirx.Expr) -> tirx.Expr:
-            return self.scores[b, c, tirx.max(index, whole(0))]
-
-        def compare(i: tirx.Var) -> tirx.Stmt:
-            after = tirx.any(
-                self.last < whole(0),
-                score(i) < score(self.last),
-                tirx.all(score(i) == score(self.last), i > self.last),
-            )
-            better = tirx.any(self.best < whole(0), score(i) > score(self.best))
-            wanted = [after, better] if self.least is None else [score(i) > self.least, after, better]
-            return tirx.IfThenElse(tirx.all(*wanted), self._set(0, 2, i), None)
+        """The next candidate: the box of the highest score that is left, of equal scores the first."""
 
         def clash(s: tirx.Var) -> tirx.Stmt:
             other = self.out[self.total - self.chosen + s + whole(_HEAD), whole(2)]
@@ -147,20 +194,15 @@ class _Selection:
                 self._set(1, 0, self.chosen + whole(1)),
             ]
         )
-        found = tirx.SeqStmt(
+        return tirx.SeqStmt(
             [
+                self._set(0, 2, self._held(whole(0))),
+                self._set(0, 1, self.size - whole(1)),
+                self._hold(whole(0), self._held(self.size)),
+                self._sink(b, c, whole(0)),
                 self._set(1, 1, whole(1)),
                 loop(self.chosen, clash),
                 tirx.IfThenElse(self._get(1, 1) == whole(1), keep, None),
-                self._set(0, 1, self.best),
-            ]
-        )
-        none = self._set(1, 2, whole(0))
-        return tirx.SeqStmt(
-            [
-                self._set(0, 2, whole(-1)),
-                loop(self.scores.shape[2], compare),
-                tirx.IfThenElse(self.best < whole(0), none, found),
             ]
         )
 
