@@ -40,6 +40,17 @@ def carries_items(module: KernelModule) -> bool:
     return shaped and all(o in carried for o in outputs_of(module.mod["main"]))
 
 
+def patterns(module: KernelModule) -> dict[str, Pattern]:
+    """The pattern of each kernel that has the same one in all calls."""
+    main, carried = module.mod["main"], _carried(module)
+    found: dict[str, set[Pattern]] = {}
+    for binding in bindings_of(main):
+        if is_kernel_call(binding.value):
+            pattern = _pattern(binding, carried)
+            found.setdefault(binding.value.args[0].name_hint, set()).add(pattern)
+    return {symbol: next(iter(some)) for symbol, some in found.items() if len(some) == 1}
+
+
 def for_items(module: KernelModule, size: tirx.Var, rule: Rule) -> KernelModule | None:
     """The module for `size` items; None if the rule has no kernel for one of its calls."""
     main = module.mod["main"]
@@ -54,7 +65,7 @@ def for_items(module: KernelModule, size: tirx.Var, rule: Rule) -> KernelModule 
         value, var = binding.value, binding.var
         if is_kernel_call(value):
             types, given = types_of(var.ty), arguments_of(value)
-            pattern = (*(g in carried for g in given), *(var in carried for _ in types))
+            pattern = _pattern(binding, carried)
             gvar = kernels.for_items(value.args[0].name_hint, pattern, len(types))
             if gvar is None:
                 return None
@@ -76,6 +87,11 @@ def _carried(module: KernelModule) -> set[relax.Var]:
         if any(v in found for v in vars_of(binding.value)):
             found.add(binding.var)
     return found
+
+
+def _pattern(binding: relax.VarBinding, carried: set[relax.Var]) -> Pattern:
+    results = types_of(binding.var.ty)
+    return (*(g in carried for g in arguments_of(binding.value)), *(binding.var in carried for _ in results))
 
 
 def _for_all(ty: relax.TensorType, size: tirx.Var) -> relax.TensorType:

@@ -1,4 +1,7 @@
-"""Kernels for one item of a batch in a loop over the batch, so that a batch of any size runs code of fixed shapes."""
+"""Kernels for one item of a batch in a loop over the batch, so that a batch of any size runs code of fixed shapes.
+
+Products of few rows are those of all items at once (`rows_of_items.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tvm.ir import Call, TensorLoad
 from heterocc.compiler.lower.cpu.sources import with_derived_source
 from heterocc.compiler.lower.itemwise import carries_items, for_items
 from heterocc.compiler.lower.relax.kernels import KernelModule
-from heterocc.compiler.lower.written import ROWS
+from heterocc.compiler.lower.written import ITEMS, ROWS
 
 
 def can_loop(module: KernelModule) -> bool:
@@ -33,6 +36,8 @@ def over_batch(module: KernelModule, size: tirx.Var) -> KernelModule:
 
 
 def _looped(function: tirx.PrimFunc, pattern: Sequence[bool], results: int) -> tirx.PrimFunc:
+    if ITEMS in function.attrs:
+        return function
     count, item = tirx.Var("items", "int64"), tirx.Var("item", "int64")
     if ROWS in function.attrs:
         first = len(function.params) - results

@@ -36,7 +36,7 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
         done = generate(function, weights, isa)
     if done is None or done[0].same_as(function):
         return in_parallel(function), ()
-    code, packings = with_bound_sizes(truncating(done[0])), done[1]
+    code, packings = bound_code(done[0]), done[1]
     if not found.conditions:
         return code, packings
     plain = in_parallel(function)
@@ -49,6 +49,11 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
         return plain, ()  # sums of integers have no form for single numbers
     other = _narrower_code(function, weights, isa, packings)
     return (plain, ()) if other is None else (emit.guarded(code, found.conditions, other), packings)
+
+
+def bound_code(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Generated code whose divisions truncate and whose sizes are computed once."""
+    return with_bound_sizes(truncating(function))
 
 
 def _narrower_code(
@@ -71,7 +76,7 @@ def _narrower_code(
         if kernel is None and (fitting is None or found.conditions):
             return None
         if fitting is not None:
-            code = with_bound_sizes(truncating(fitting[0]))
+            code = bound_code(fitting[0])
             kernel = code if kernel is None or not found.conditions else emit.guarded(code, found.conditions, kernel)
     return kernel
 

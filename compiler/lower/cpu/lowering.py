@@ -163,8 +163,12 @@ def _scheduled(
     *,
     in_place: bool = True,
     close: CloseChoices | None = None,
+    items: bool = False,
 ) -> KernelModule:
-    """The scheduled kernels; their compilation begins in `objects`. `close` decides close choices by timing."""
+    """The scheduled kernels; their compilation begins in `objects`. `close` decides close choices by timing.
+
+    `items` says that they are those of one item of a batch.
+    """
     isa = _isa(job, target)
     rounded = product_nodes(job.model, job.nodes) if isa.bfloat else ()
     on_kernel = None if objects is None else objects.begin
@@ -177,6 +181,7 @@ def _scheduled(
         common=objects is not None,
         on_kernel=on_kernel,
         close=close,
+        items=items,
     )
 
 
@@ -185,7 +190,8 @@ def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages
     module = plant_fault(form.module, form.job)
     single = form.batch is not None  # kernels for one item change when a loop over all items is added
     close = None if single or job.tuning is None else CloseChoices(job.tuning, objects, job.device)
-    scheduled = _scheduled(module, form.job, target, None if single else objects, in_place=not single, close=close)
+    begun = None if single else objects
+    scheduled = _scheduled(module, form.job, target, begun, in_place=not single, close=close, items=single)
     if form.batch is not None and can_loop(scheduled):
         scheduled = common_kernels(over_batch(scheduled, form.batch))
     elif form.batch is not None:

@@ -46,7 +46,9 @@ from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spa
 from heterocc.compiler.lower.cpu.guarded import has_sizes, sized_kernel
 from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.cpu.measured import Choice, CloseChoices
+from heterocc.compiler.lower.cpu.rows_of_items import rows_of_items
 from heterocc.compiler.lower.cpu.sources import source
+from heterocc.compiler.lower.itemwise import Pattern, patterns
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax.kernels import always_among, calls_run
@@ -91,13 +93,15 @@ def schedule_kernels(
     common: bool = False,
     on_kernel: Callable[[tirx.PrimFunc], object] | None = None,
     close: CloseChoices | None = None,
+    items: bool = False,
 ) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
 
     `in_place` lets kernels write their results into a concatenation. `rounded` are the nodes whose products have
     factors rounded to bfloat16. `fast_math` allows ways with larger rounding errors. `common` gives kernels that differ
     only in sizes one function. `on_kernel` is called with each kernel when its code is complete. `close` decides close
-    choices of the models by timing; without it all choices are the models'.
+    choices of the models by timing; without it all choices are the models'. `items` says that the module is for one
+    item of a batch: kernels that are for all items then have the attribute ITEMS.
     """
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
     module = joined_products(joined_rows(module), isa)
@@ -113,6 +117,7 @@ def schedule_kernels(
     calls = Counter(symbol for symbol, _ in calls_run(module))
     functions = {symbol: f for symbol, f in every.items() if symbol not in calls}  # not run: results written in place
     kernels = [(symbol, f) for symbol, f in every.items() if symbol in calls]
+    batched = patterns(module) if items else {}
     alike = families([f for _, f in kernels]) if common else [[place] for place in range(len(kernels))]
     ordered = [(family, *kernels[place]) for family, places in enumerate(alike) for place in places]
     with target:
@@ -126,7 +131,7 @@ def schedule_kernels(
                     weights_of=partial(_weights_of, module, symbol),
                 )
                 constant, inside = weights.get(symbol, frozenset()), parts.get(symbol, ())
-                write = partial(_written, function, constant, inside, here)
+                write = partial(_written, function, constant, inside, here, batched.get(symbol))
                 form = made, packings[symbol] = write(trail := Trail())
                 work = 0 if has_sizes(function) else work_of(function) * calls[symbol]
                 choices.append(Choice(symbol, nodes.get(symbol, ()), form, trail, write, work, made))
@@ -142,22 +147,37 @@ def schedule_kernels(
 
 
 def _written(
-    function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa, trail: Trail
+    function: tirx.PrimFunc,
+    weights: Collection[int],
+    parts: Collection[int],
+    isa: Isa,
+    items: Pattern | None,
+    trail: Trail,
 ) -> tuple[tirx.PrimFunc, tuple[Packed, ...]]:
-    """A kernel with choices along a trail, and the packings of its weights; `parts` are arguments at any address."""
+    """A kernel with choices along a trail, and the packings of its weights; `parts` are arguments at any address.
+
+    Of a kernel for one item, `items` are the arguments and results that hold items.
+    """
     if has_sizes(function) and REQUEST not in function.attrs and WRITTEN not in function.attrs:
         facts = (frozenset(weights), frozenset(parts), isa, isa.unaligned.arguments)
-        return _SIZED.written(function, facts, partial(_newly_written, function, weights, parts, isa, trail))
-    return _newly_written(function, weights, parts, isa, trail)
+        return _SIZED.written(function, facts, partial(_newly_written, function, weights, parts, isa, items, trail))
+    return _newly_written(function, weights, parts, isa, items, trail)
 
 
 def _newly_written(
-    function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa, trail: Trail
+    function: tirx.PrimFunc,
+    weights: Collection[int],
+    parts: Collection[int],
+    isa: Isa,
+    items: Pattern | None,
+    trail: Trail,
 ) -> tuple[tirx.PrimFunc, tuple[Packed, ...]]:
-    scheduled, wanted = kernel_code(function, weights, dataclasses.replace(isa, choose=trail))
+    whole = None if items is None else rows_of_items(function, items, weights, isa.decided)
+    scheduled, wanted = whole or kernel_code(function, weights, dataclasses.replace(isa, choose=trail))
     made = without_scopes(at_any_address(scheduled, parts))
     others: list[object] = [trail.taken] if any(trail.taken) else []
     others += [packing.key for packing in wanted if isinstance(packing, LimitedPanels)]  # they depend on the weights
+    others += [items] if whole is not None else []
     others += ["unaligned"] if isa.unaligned.matters else []
     return made.with_attr(SOURCE, source(function, sorted(weights), sorted(parts), isa, *others)), wanted
 

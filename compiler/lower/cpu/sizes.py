@@ -198,6 +198,11 @@ def is_number(size: int) -> bool:
     return not isinstance(size, Size)
 
 
+def are_equal(a: int, b: int) -> bool:
+    """Whether two sizes are equal; False, which is no assumption then, if they differ for the typical sizes."""
+    return typical(a) == typical(b) and a == b
+
+
 def exceeds(length: int, lanes: int) -> bool:
     """Whether a row of this length may end inside its last vector."""
     return isinstance(length, Size) or length % lanes != 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import tvm_ffi
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.sizes import as_expr, size_of
+from heterocc.compiler.lower.cpu.sizes import are_equal, as_expr, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,14 +118,14 @@ class Axis:
         return prod(self.extents)
 
     def step(self, form: Linear) -> int | None:
-        """The stride in memory along the axis; None if it is not constant."""
+        """The stride in memory along the axis; None if it is not constant, or not for all sizes."""
         if not self.loops:
             return 0
         step = form.steps[self.loops[-1]]
         pitch = step
         for loop, extent, inner in zip(self.loops[-2::-1], self.extents[-2::-1], self.extents[:0:-1], strict=True):
             pitch *= inner
-            if form.steps[loop] != pitch:
+            if not are_equal(form.steps[loop], pitch):
                 return None
             del extent
         return step

@@ -11,7 +11,7 @@ from tvm import tirx
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, typical, zero_unless
+from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, larger, smaller, typical, zero_unless
 
 MOST_ROWS = 14
 LEAST_ROWS = 5
@@ -87,6 +87,33 @@ def column_runs(length: int, lanes: int, most: int) -> tuple[Run, ...]:
     return (*whole, replace(rest, short=True))
 
 
+EVERY_SIZE = 7
+"""The most rows of a tile of which each smaller size has code, too, if the number of rows is known only at run time."""
+
+
+def row_runs(total: int, most: int) -> tuple[Run, ...]:
+    """As `runs` of rows; of a total that is known only at run time, a run for each size of the last tiles.
+
+    What is left by tiles of `most`, or with the last of these if it is little, is divided into tiles as equal as
+    possible. A tile that overlaps another would compute rows again: most of them, in a small batch.
+    """
+    if is_number(total):
+        return runs(total, most)
+    small = min(most, EVERY_SIZE)
+    whole = larger(total - (small // 2 + 1), 0) // most
+    rest = total - whole * most
+    count = -(-rest // small)
+    found = [Run(0, 0, whole, most)]
+    begun = 0  # tiles of the rest that are larger than those of the run
+    for size in range(small, 0, -1):
+        here = smaller(larger(rest - (size - 1) * count, 0), count)
+        found.append(Run(whole + begun, whole * most + begun * (size + 1), here - begun, size))
+        begun = here
+    if small == most:
+        found[:2] = [Run(0, 0, whole + found[1].count, most)]
+    return tuple(found)
+
+
 SHORT = 4
 """The size of tiles for fewer than a whole tile, if the number is known only at run time."""
 
@@ -127,6 +154,14 @@ def registers_of(tall: int, wide: int, isa: Isa) -> int:
     return tall * wide + (HOISTED if hoisted else wide) + 1
 
 
+MANY_ROWS = 840
+"""Rows for which the tile of a number is chosen that is known only at run time: tiles of any size divide them."""
+
+ROW_PLACES = 6
+"""The most rows of a tile that are at distances known only at run time: each has a register for its place. With more,
+LLVM keeps sums in memory, and such a product takes a third longer."""
+
+
 def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
     return _best_tiles(typical(rows), typical(vectors), isa.decided)[0]
@@ -135,7 +170,8 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
 def pick_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
     """As `choose_tile`, for code that is written: one of those of at most `most` rows with nearly the least time."""
     if not (is_number(rows) and is_number(vectors)):
-        return choose_tile(rows, vectors, isa)
+        rows = rows if is_number(rows) else MANY_ROWS
+        return _best_tiles(rows, typical(vectors), isa.decided, most)[0]
     return isa.choose("tile", _best_tiles(rows, vectors, isa.decided, most))
 
 

@@ -40,7 +40,7 @@ _GROUP = 4
 _SUMS, _DATA, _WEIGHTS = (0, 1, 2, 3), (4, 5), (6, 7)
 """The numbers of the tile registers: for sums, two columns of each row of tiles, for data, and for weights."""
 
-_LEAST_ROWS = 4
+LEAST_ROWS = 4
 """Rows from which on matrices are faster: fewer leave most of an instruction's work unused."""
 
 _LEAST_TERMS = 64
@@ -62,7 +62,7 @@ def generate_matrix_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tu
         return None
     run = found.terms.length if found.terms.step(found.data) == 1 else 1
     terms = run * math.prod(a.length for a in found.segments)
-    if found.rows.length < _LEAST_ROWS or found.columns.length < isa.lanes or run < _LEAST_RUN or terms < _LEAST_TERMS:
+    if found.rows.length < LEAST_ROWS or found.columns.length < isa.lanes or run < _LEAST_RUN or terms < _LEAST_TERMS:
         return None
     writer = MatrixWriter(kernel, found, isa)
     return emit.written(kernel, {writer.panels.argument: writer.panels.size}, writer.write), (writer.panels,)

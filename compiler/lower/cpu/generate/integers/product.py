@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, pick_tile, runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, pick_tile, row_runs, runs
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 _STORED = ("float32", "int32", "uint8", "int8")
@@ -113,7 +113,7 @@ class ProductWriter:
         # The products of pairs are in a register of their own before they are added.
         spare = replace(isa, registers=isa.registers - 1) if isa.dot == "pairs" else isa
         tall, wide = pick_tile(found.rows.length, count, spare)
-        self.row_runs, self.column_runs = runs(found.rows.length, tall), runs(count, wide)
+        self.row_runs, self.column_runs = row_runs(found.rows.length, tall), runs(count, wide)
         segments = math.prod(a.length for a in found.segments)
         sizes = (segments, found.terms.length, length, group_of(isa), isa.lanes)
         self.panels = IntegerPanels(*found.panels, *sizes, self.column_runs)

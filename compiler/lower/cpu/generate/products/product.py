@@ -11,6 +11,7 @@ multiplication" (2008).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 from tvm import tirx
@@ -19,6 +20,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
+from heterocc.compiler.lower.cpu.generate.fetch import written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
@@ -26,12 +28,13 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, axis_of, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import ProductReads
-from heterocc.compiler.lower.cpu.generate.products.tile_fetch import fetching_tile
+from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
     LANES_USED,
     LANES_USED_IN_PLACE,
     MOST_ROWS,
+    ROW_PLACES,
     Run,
     better_along_channels,
     column_runs,
@@ -39,7 +42,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     edged_rows,
     most_rows,
     pick_tile,
-    runs,
+    row_runs,
     step_cycles,
     vector_runs,
 )
@@ -108,7 +111,7 @@ class ProductWriter(ProductReads):
             tall, wide = edged_rows(found.rows.length, count, isa, self._most_rows()), count
         else:
             tall, wide = pick_tile(found.rows.length, count, isa, self._most_rows())
-        self.row_runs = runs(found.rows.length, tall)
+        self.row_runs = row_runs(found.rows.length, tall)
         sized = self.any_length and not is_number(self.length)
         self.column_runs = column_runs(self.length, isa.lanes, wide) if sized else vector_runs(count, wide)
         self.packed = [self.packing(found.numbers, found.rows, 1, self.row_runs)]
@@ -121,8 +124,10 @@ class ProductWriter(ProductReads):
         """The limit on rows of a tile; rows of a factor that is read in place may compete for a set of the cache."""
         numbers = self.found.numbers
         pitch = self.found.rows.step(numbers.form)
-        if numbers.weight is not None or not pitch or not is_number(pitch):
+        if numbers.weight is not None or not pitch:
             return MOST_ROWS
+        if not is_number(pitch):
+            return ROW_PLACES
         return most_rows(4 * abs(pitch))
 
     @property
@@ -290,20 +295,30 @@ class ProductWriter(ProductReads):
         if run.short:
             self._store_short(arguments, place, sums[0], (rows.size, first), starts[0])
             return
+        row_place = self._row_places(rows.size, first)
         store_tile(
             self.kernel,
             arguments,
             sums,
             rows.size,
             lanes,
-            lambda row, column, lane: [
-                *place,
-                (found.rows, first + row),
-                (found.columns, starts[column] + lane),
-            ],
+            lambda row, column, lane: [*place, *row_place(row), (found.columns, starts[column] + lane)],
             lambda column: min(used(column), self.length) if is_number(self.length) else used(column),
             self.edge,
         )
+
+    def _row_places(self, count: int, first: tirx.Expr) -> Callable[[tirx.Expr], Place]:
+        """The place of a row of a tile; of one that is several loops of unknown sizes, divisions find it once."""
+        rows = self.found.rows
+        used = (*written_forms(self.kernel), *epilogue_reads(self.kernel))
+        if is_number(rows.length) or all(rows.step(form) is not None for _, form in used):
+            return lambda row: [(rows, first + row)]
+        held = build.alloc_buffer((count * len(rows.loops),), "int64", scope="global")
+        with emit.loop(count) as row:
+            for number, (_, value) in enumerate(reversed(rows.split(first + row))):
+                build.buffer_store(held, value, [row * index(len(rows.loops)) + index(number)])
+        axes = [Axis((loop,), (extent,)) for loop, extent in zip(rows.loops, rows.extents, strict=True)]
+        return lambda row: [(axis, held[row * index(len(axes)) + index(n)]) for n, axis in enumerate(axes)]
 
     def _store_short(
         self,
@@ -314,12 +329,13 @@ class ProductWriter(ProductReads):
         start: tirx.Expr,
     ) -> None:
         """Store a tile of one vector of columns, which they may not fill."""
-        found, lanes, (count, first) = self.found, self.isa.lanes, rows
+        found, lanes, count = self.found, self.isa.lanes, rows[0]
+        row_place = self._row_places(*rows)
+
+        def at_place(row: tirx.Expr, lane: tirx.Expr) -> Place:
+            return [*place, *row_place(row), (found.columns, start + lane)]
+
         if self.masked:
-
-            def at_place(row: tirx.Expr, lane: tirx.Expr) -> Place:
-                return [*place, (found.rows, first + row), (found.columns, start + lane)]
-
             store_masked(self.kernel, arguments, sums, (count, lanes), found.columns, at_place, self._filled())
             return
         # Indexed by a loop, the accumulators themselves would have to live in memory.
@@ -333,7 +349,7 @@ class ProductWriter(ProductReads):
                     self.kernel,
                     arguments,
                     lambda lane: held[row * index(lanes) + lane],
-                    lambda lane: [*place, (found.rows, first + row), (found.columns, start + lane)],
+                    lambda lane: at_place(row, lane),
                     length,
                     width,
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -74,7 +75,12 @@ def find_product(kernel: Kernel) -> Product | None:
     only_numbers = [i for i in places if moving[i] not in (moving[along], [True, True])]
     columns = kernel.last_run(only_vectors, [vectors.form, written])
     rows = kernel.last_run(only_numbers, [numbers.form])
+    if len(rows.loops) < len(only_numbers):
+        # In the order of the numbers in memory, all rows may be one axis, and each tile of rows full.
+        rows = max(rows, kernel.last_run(by_step(only_numbers, numbers.form), [numbers.form]), key=_loops)
     summed = kernel.axis(terms)
+    if any(s.weight is None and summed.step(s.form) is None for s in (numbers, vectors)):
+        summed = kernel.axis(by_step(terms, numbers.form if numbers.weight is None else vectors.form))
     if any(s.weight is None and summed.step(s.form) is None for s in (numbers, vectors)):
         return None
     outer = tuple(kernel.axis([i]) for i in places if i not in (*columns.loops, *rows.loops))
@@ -82,6 +88,15 @@ def find_product(kernel: Kernel) -> Product | None:
     if numbers.value is not None or not _can_compute(kernel, found):
         return None
     return found if columns.step(written) == 1 and _worth_it(found) else None
+
+
+def by_step(loops: Sequence[int], form: Linear) -> list[int]:
+    """Loops in the order in which they step through memory, the largest steps first."""
+    return sorted(loops, key=lambda n: -abs(typical(form.steps[n])))
+
+
+def _loops(axis: Axis) -> int:
+    return len(axis.loops)
 
 
 def _can_compute(kernel: Kernel, found: Product) -> bool:

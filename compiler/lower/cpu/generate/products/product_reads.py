@@ -38,6 +38,9 @@ cache, and fetching takes 1.05 times as long (measured on an Intel CPU)."""
 LARGE_TILE = 12
 """The smallest number of vectors of sums of such tiles: the loop takes too much of the time of others."""
 
+WIDE_TILE = 4
+"""Vectors of a tile of one row from which on two terms are enough to hide the latency of its sums."""
+
 _Panel = tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None]
 """The run of a group of columns, its first vector, the starts of all, and the copy of what they read, if any."""
 
@@ -157,8 +160,10 @@ class ProductReads(PanelCopies):
         in loops over two or three terms if the last vector is narrower: these tiles have UNROLL or one.
         """
         side, columns = self.found.vectors, self.found.columns
+        wide = min(r.size for r in self.column_runs)
         if not all(map(is_number, (self.terms, self.length, self.found.rows.length))):
-            return emit.UNROLL
+            # Rows of any number have code for many sizes of tiles, whose loops are kept short.
+            return emit.UNROLL // 2 if is_number(self.length) and wide >= WIDE_TILE else emit.UNROLL
         if min(r.size * v.size for r in self.row_runs for v in self.column_runs) < LARGE_TILE:
             return emit.UNROLL
         in_place = self.packed[1] is None and not self.copies and columns.step(side.form) == 1

@@ -35,8 +35,9 @@ def fetching_tile(
     """
     if typical(found.work) < emit.PARALLEL_WORK:
         return walk
-    wanted = [(b, form, False) for b, form in _reads(kernel) if typical(found.terms.length) >= READ_TERMS]
-    if 4 * typical(found.rows.length) * typical(found.columns.length) >= FETCHED_BYTES:
+    wanted = [(b, form, False) for b, form in epilogue_reads(kernel) if typical(found.terms.length) >= READ_TERMS]
+    written = found.rows.length * found.columns.length
+    if not is_number(written) or 4 * written >= FETCHED_BYTES:
         wanted += [(b, form, True) for b, form in written_forms(kernel)]
     wanted = [w for w in wanted if found.rows.step(w[1]) and found.columns.step(w[1]) == 1]
     if not wanted:
@@ -59,7 +60,7 @@ def fetching_tile(
     return walk
 
 
-def _reads(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
+def epilogue_reads(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
     """What the stages after the sum read from arguments, as linear forms of the kernel's loops: a residual, a bias."""
     found = []
     for stage in kernel.after:
