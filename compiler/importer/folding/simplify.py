@@ -24,6 +24,7 @@ from heterocc.compiler.importer.draft.surgery import Node, open_branch, put_toge
 from heterocc.compiler.importer.folding.fold import constant_of, fold
 from heterocc.compiler.importer.folding.repeated import has_repeated, merge_repeated
 from heterocc.compiler.importer.folding.settle import settle_shapes
+from heterocc.compiler.importer.folding.whole_slices import bypass_whole_slices
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection
 from heterocc.compiler.importer.operators.functions import types_of
 from heterocc.compiler.importer.shapes.shapes import forget_inferred, infer
@@ -54,6 +55,7 @@ def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
         changed = _plain_casts(draft, values)
         changed |= fold(draft, values, refused)
         changed |= settle_shapes(draft, values)
+        changed |= bypass_whole_slices(draft, values)
         changed |= _operate(draft)
         if not changed and not _simplify_bodies(draft, where):
             return values

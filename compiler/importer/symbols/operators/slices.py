@@ -7,7 +7,7 @@ from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.quotients import quotient
 from heterocc.compiler.importer.symbols.sizes import Size, larger, number, smaller
 
-_FAR = 10**9
+FAR = 10**9
 """Ends of slices from here on mean the end of the dimension; exporters write this, or the largest int32 or int64."""
 
 
@@ -20,15 +20,15 @@ def slice_bounds(given: Given, size: Size, start: Size, end: Size, step: int) ->
     size is taken to end inside it, which becomes one of the limits.
     """
     ahead = start.least is not None and start.least >= 0
-    first = start if ahead and (start.number or 0) < _FAR else _place(given, size, start)
+    first = start if ahead and (start.number or 0) < FAR else _place(given, size, start)
     last = _place(given, size, end)
     return None if step < 1 or first is None or last is None else (first, last)
 
 
 def _place(given: Given, size: Size, index: Size) -> Size | None:
-    if index.number is not None and index.number >= _FAR:
+    if index.number is not None and index.number >= FAR:
         return size
-    if index.number is not None and index.number <= -_FAR:
+    if index.number is not None and index.number <= -FAR:
         return number(0)
     if (index.least is not None and index.least >= 0) or (not _is_back(index) and given.assume_positive(index)):
         if size.number is not None and index.names:
@@ -100,10 +100,10 @@ def slice_shapes(given: Given) -> list[Shape] | None:
 
 def _backwards(size: Size, start: Size, end: Size, step: int) -> Size | None:
     """The length of a slice that runs backwards to the first element; None for other ends."""
-    if end.number is None or end.number > -_FAR or start.number is None:
+    if end.number is None or end.number > -FAR or start.number is None:
         return None
     if start.number >= 0:
-        length = size if start.number >= _FAR else smaller(start + number(1), size)
+        length = size if start.number >= FAR else smaller(start + number(1), size)
     else:
         length = size if start.number == -1 else larger(size + start + number(1), number(0))
     return quotient(length + number(step - 1), number(step))

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 import pytest
+import tvm_ffi
 from onnx import helper
 
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.generate.products.product import generate_product
+from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
@@ -84,3 +87,16 @@ def test_gates_of_an_image_of_any_size_have_one_form() -> None:
 def test_means_of_maps_of_any_size_have_one_form() -> None:
     nodes = [PIXELS[0], _N("ReduceMean", ["c"], ["y"], axes=[2, 3])]
     assert _has_one_form(_kernels(nodes, IMAGE, {"w": WEIGHTS["w"]}), 1)
+
+
+@pytest.mark.parametrize("kernel", [256, 10])
+def test_frames_of_a_signal_of_any_length_behind_a_slice_of_all_are_one_product(kernel: int) -> None:
+    weights = {"w": np.ones((40, 1, kernel), np.float32), "from": np.array([0]), "to": np.array([2**63 - 1])}
+    nodes = [_N("Conv", ["x", "w"], ["c"], strides=[kernel // 2]), _N("Slice", ["c", "from", "to", "from"], ["y"])]
+    module = _kernels(nodes, {"x": ("n", 1, "length")}, weights)
+    assert len(module.kernels) == 1 and _has_one_form(module, 0)
+    function, isa = module.mod[module.kernels[0].symbol], isa_of(cpu_target(CPU))
+    with assuming(dims_of(function)):
+        found, product = generate(function, {1}, isa), generate_product(read_kernel(function, {1}), isa)
+    assert found is not None and product is not None
+    assert tvm_ffi.structural_equal(found[0], product[0])

@@ -1,0 +1,58 @@
+"""Slices that take all of their input, which exporters write for `x[:, :]`, become Identity, which is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+
+from heterocc.compiler.importer.draft.draft import Draft
+from heterocc.compiler.importer.symbols.operators.slices import FAR
+from heterocc.passes.graph import Value
+
+
+def bypass_whole_slices(draft: Draft, values: Mapping[str, Value]) -> bool:
+    """Replace them, also those of dimensions of unknown size; return whether there were some.
+
+    Such a slice between a layer and what is fused with it would keep its sizes in another form than the layer's.
+    """
+    changed = False
+    for node in draft.graph.node:
+        if node.op_type == "Slice" and not node.domain and node.input and _is_whole(node, draft, values):
+            node.op_type = "Identity"
+            del node.input[1:]
+            del node.attribute[:]
+            changed = True
+    return changed
+
+
+def _is_whole(node: onnx.NodeProto, draft: Draft, values: Mapping[str, Value]) -> bool:
+    starts, ends, axes, steps = (_numbers(node, draft, place, name) for place, name in enumerate(_NAMES, 1))
+    if starts is None or ends is None or axes is None or steps is None:
+        return False
+    axes, steps = axes or list(range(len(starts))), steps or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        return False  # the model is invalid, and others say so
+    value = values.get(node.input[0])
+    shape = None if value is None else value.shape
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+        ends_behind = end >= FAR or (isinstance(size, int) and end >= size)
+        begins_before = start == 0 or start <= -FAR or (isinstance(size, int) and start <= -size)
+        if step != 1 or not ends_behind or not begins_before:
+            return False
+    return True
+
+
+_NAMES = ("starts", "ends", "axes", "steps")
+
+
+def _numbers(node: onnx.NodeProto, draft: Draft, place: int, name: str) -> list[int] | None:
+    """The integers of an input or attribute: empty if they are left out, None if they are not constant."""
+    if draft.opset < 10:
+        found = next((a.ints for a in node.attribute if a.name == name), ())
+        return [int(n) for n in found]
+    if len(node.input) <= place or not node.input[place]:
+        return []
+    array = draft.weights.get(node.input[place])
+    return None if array is None else [int(n) for n in array.reshape(-1)]
