@@ -18,6 +18,7 @@ from heterocc.compiler.build.pack import Piece, VariantParts, pack
 from heterocc.compiler.checking.bisect import beyond_half, first_wrong_kernel
 from heterocc.compiler.checking.compare import FLOAT32, Difference, Tolerance
 from heterocc.compiler.checking.judge import Judge
+from heterocc.compiler.checking.locally import wrong_on_its_own_inputs
 from heterocc.compiler.checking.memory import Memory
 from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_of
 from heterocc.compiler.checking.reference import Reference
@@ -140,6 +141,8 @@ class Checker:
                 # ONNX Runtime against itself, with and without its fusions: both are right, and no device is left.
                 reason = f"ONNX Runtime's own fusions change {run.wrong.name}: {run.wrong.reason}"
                 return Unchecked(reason, run.cost, run.binaries)
+            if self._amplifies(job, lowered, values, run):
+                return Right((), run.cost, run.binaries)
             beyond = self._beyond_half(job, lowered, values) if job.device.half else ()
             return Wrong(beyond) if beyond else self._blame(job, lowered, values, run.wrong)
         if len(run.unseen) == len(run.differences):
@@ -147,6 +150,20 @@ class Checker:
         random = random_values(self._model, job.nodes)
         unseen = run.unseen if any(name in random for name in job.outputs) else ()
         return Right(unseen, run.cost, run.binaries)
+
+    def _amplifies(self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any], run: _Run) -> bool:
+        """Whether wrong results are rounding that the model amplifies: each kernel is right on what it reads.
+
+        Only results that depend on quantised values are doubted.
+        """
+        judge = self._judge(job, values, job.outputs)
+        wrong = [d.name for d in run.differences if not d.ok]
+        if lowered.kind != "tvm" or not all(map(judge.is_coarse, wrong)) or not _written_inside(lowered):
+            return False
+        feed = {name: values[name] for name in job.inputs}
+        with self._bundle(job, lowered) as bundle, load(bundle) as session:
+            found = wrong_on_its_own_inputs(session, job, feed, judge)
+        return found is None
 
     def _blame(
         self,

@@ -100,6 +100,10 @@ class Judge:
         least = self.least_snr(name, reference)
         return compare(shown, got, reference, replace(wide, snr=least)) if least < wide.snr else found
 
+    def is_coarse(self, name: str) -> bool:
+        """Whether a value depends on one that is quantised or rounded to 16 bits, not on nodes in half precision."""
+        return name in self._coarse and name not in self._halved
+
     def tolerance(self, name: str) -> Tolerance:
         """The tolerance of a value before measurements."""
         if name not in self._coarse:

@@ -25,6 +25,9 @@ SECONDS = 600
 """The time limit in seconds of one run of a model; a loop may have any number of iterations."""
 
 
+_CUT = " as it was computed"
+
+
 class Stop:
     """Ends the runs of references from another thread: those that go on, and any that begins later."""
 
@@ -99,7 +102,8 @@ class Reference:
     `inputs` and `outputs` are names of the imported graph. With `shaken`, inputs and weights are perturbed in their
     last bits, so that results show the effect of rounding alone. Values that the nodes in `half` write, and weights
     that they read, are rounded to float16 if a device may do so; factors of the products of the nodes in `paired` are
-    rounded to bfloat16. `stop` ends runs early. Uses one CPU session. Not thread-safe.
+    rounded to bfloat16. Nodes that read a value of `cut` read that array, not the value that another node computes.
+    `stop` ends runs early. Uses one CPU session. Not thread-safe.
 
     Raises ModelRunError if ONNX Runtime finds the model invalid, InputError if it only lacks one of its operators.
     """
@@ -114,6 +118,7 @@ class Reference:
         shaken: bool = False,
         half: Collection[str] = (),
         paired: Collection[str] = (),
+        cut: Mapping[str, np.ndarray[Any, Any]] | None = None,
         stop: Stop | None = None,
     ) -> None:
         graph = model.graph
@@ -135,6 +140,7 @@ class Reference:
             round_values(proto, values, weights)
         if paired:
             round_products(proto, product_nodes(model, paired))
+        self._given = _cut(proto, cut or {})
         names = [i.name for i in proto.graph.initializer if i.external_data]
         given = {n: rounded(model.weights[n]) if n in weights else model.weights[n] for n in names}
         # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
@@ -156,6 +162,7 @@ class Reference:
         if self._session is not None:
             wanted = {i.name for i in self._session.get_inputs()}
             given = {k: v if not isinstance(v, np.ndarray) else self._change(v) for k, v in feed.items() if k in wanted}
+            given.update(self._given)
             if SCALE in wanted:
                 given[SCALE] = np.array(scale, np.float32)
             try:
@@ -187,6 +194,23 @@ class Reference:
             f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {text}",
             hint="give inputs that the model takes" + Hint(" (`inputs`)", " with --inputs"),
         )
+
+
+def _cut(proto: onnx.ModelProto, values: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    """Make nodes read new inputs in place of these values; returns the arrays by the names of the inputs.
+
+    Bodies of nodes still read the computed values.
+    """
+    given = {}
+    for node in proto.graph.node:
+        for place, name in enumerate(node.input):
+            if name in values:
+                node.input[place] = f"{name}{_CUT}"
+                given[f"{name}{_CUT}"] = contiguous(values[name])
+    for name, array in given.items():
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        proto.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
+    return given
 
 
 def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

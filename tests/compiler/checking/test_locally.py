@@ -1,0 +1,56 @@
+"""The check of models that amplify rounding until results have nothing in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from heterocc.artifacts.errors import WrongResultError
+from heterocc.compiler.checking.check import Checker
+from heterocc.compiler.driver import compile_model
+from tests.compiler.checking.test_check import PLANT
+from tests.compiler.onnx_build import model, node, save, value
+
+LAYERS = 14
+
+
+def _amplifying(folder: Path) -> Path:
+    """Quantised layers of which each makes a difference 25 times as large."""
+    nodes: list[onnx.NodeProto] = []
+    for number in range(LAYERS):
+        read = f"y{number - 1}" if number else "x"
+        nodes += [
+            node("DynamicQuantizeLinear", read, f"q{number} s{number} z{number}"),
+            node("DequantizeLinear", f"q{number} s{number} z{number}", f"d{number}"),
+            node("Mul", f"d{number} gain", f"m{number}"),
+            node("Round", f"m{number}", f"f{number}"),
+            node("Sub", f"m{number} f{number}", f"r{number}"),
+            node("Tanh", f"r{number}", f"y{number}", name=f"fraction{number}"),
+        ]
+    constants = {"gain": np.array(25, np.float32)}
+    return save(folder, model(nodes, [value("x", [5, 64])], [value(f"y{LAYERS - 1}")], constants, opset=17))
+
+
+def test_kernels_that_are_right_on_what_they_read_are_right(tmp_path: Path) -> None:
+    report = compile_model(_amplifying(tmp_path), tmp_path / "m.hcb", devices="CPU", recheck=True)
+    assert not report.moved and not report.warnings
+
+
+def test_the_results_of_such_a_model_are_far_from_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Checker, "_amplifies", lambda *_: False)
+    with pytest.raises(WrongResultError):
+        compile_model(_amplifying(tmp_path), tmp_path / "m.hcb", devices="CPU", recheck=True)
+
+
+@pytest.mark.parametrize("planted", ["fraction3", "fraction13"])
+def test_a_kernel_that_is_wrong_on_what_it_reads_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    monkeypatch.setenv(PLANT, planted)
+    with pytest.raises(WrongResultError):
+        compile_model(_amplifying(tmp_path), tmp_path / "m.hcb", devices="CPU")
