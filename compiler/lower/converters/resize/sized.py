@@ -124,14 +124,15 @@ class _Along:
             ratio = self.axis.ratio
             if name != BY_RATIO or isinstance(ratio, int | float):
                 name = rounding(name, 1.0 if callable(ratio) or ratio is None else ratio)
-            repeated = self._repeated(name)
-            found = self._nearest(name) if repeated is None else repeated
+            made = (form(name) for form in (self._repeated, self._spaced, self._nearest))
+            found = next(value for value in made if value is not None)
         elif mode not in ("linear", "cubic"):
             raise NotImplementedError(f"mode {mode}")
         elif self.attrs.get("antialias", 0):
             found = self._dense()
         elif mode == "linear" and not self.attrs.get("exclude_outside", 0):
-            found = self._linear()
+            spaced = self._spaced()
+            found = self._linear() if spaced is None else spaced
         else:
             found = self._cubic() if mode == "cubic" else self._dense()
         return self._with_outside(found)
@@ -205,6 +206,47 @@ class _Along:
             return te.compute(wanted, at, name="resize")
 
         return self._emit(compute, [self.data], self._shape, dtype_of(self.data), "resize")
+
+    def _spaced(self, rounding: str | None = None) -> relax.Expr | None:
+        """The result for a scale of a half, a quarter and so on: the elements that it reads are equally far apart.
+
+        With `rounding` the nearest element, else the mean of two by their distances.
+        """
+        scale, axis = self.axis.ratio, self.axis.axis
+        if not isinstance(scale, int | float) or not 0 < scale < 1 or self.axis.region is not None:
+            return None
+        apart = round(1 / scale)
+        if apart * scale != 1 or apart & (apart - 1):  # quotients by other scales are rounded
+            return None
+        coordinates = self.attrs.get("coordinate_transformation_mode", "half_pixel")
+        if coordinates not in ("half_pixel", "pytorch_half_pixel", "asymmetric"):
+            return None
+        centred = coordinates != "asymmetric"
+        up = rounding in ("ceil", "round_prefer_ceil")
+        first = 0 if not centred else apart // 2 if up else apart // 2 - 1
+        dtype, work = dtype_of(self.data), _work(dtype_of(self.data))
+        half = tirx.const(0.5, work)
+
+        def compute(tensors: Tensors, _: Exprs, wanted: Exprs) -> te.Tensor:
+            def at(*i: tirx.Var) -> tirx.Expr:
+                def read(place: tirx.Expr) -> tirx.Expr:
+                    return tensors[0](*(place if d == axis else v for d, v in enumerate(i)))
+
+                start, one = tirx.const(first, "int64"), tirx.const(1, "int64")
+                part = half
+                if coordinates == "pytorch_half_pixel":  # a single element is the first
+                    several = wanted[axis] > one
+                    start = tirx.Select(several, start, tirx.const(0, "int64"))
+                    part = tirx.Select(several, half, tirx.const(0.0, work))
+                place = i[axis] * tirx.const(apart, "int64") + start
+                if rounding is not None or not centred:
+                    return read(place)
+                low, high = read(place).astype(work), read(place + one).astype(work)
+                return (low * (tirx.const(1.0, work) - part) + high * part).astype(dtype)
+
+            return te.compute(wanted, at, name="resize")
+
+        return self._emit(compute, [self.data], self._shape, dtype, "resize")
 
     def _nearest(self, mode: str) -> relax.Expr:
         places = self._table(lambda x, _, ratio: nearest(x, mode, ratio), "int64")

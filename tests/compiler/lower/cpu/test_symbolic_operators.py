@@ -305,3 +305,16 @@ def test_places_of_extremes_along_and_beside_axes_of_any_size_agree_with_onnx_ru
         feed["x"][:, -1, -1] = np.nan
         feed["x"][0, 0, 0] = np.inf
     compare(proto, tmp_path, feeds)
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "pytorch_half_pixel", "asymmetric"])
+@pytest.mark.parametrize("mode", ["linear", "floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+def test_images_of_any_size_that_become_smaller_agree_with_onnx_runtime(
+    coordinates: str, mode: str, tmp_path: Path
+) -> None:
+    kind = {"mode": "linear"} if mode == "linear" else {"mode": "nearest", "nearest_mode": mode}
+    node = _N("Resize", ["x", "", "s"], ["y"], coordinate_transformation_mode=coordinates, **kind)
+    scales = {"s": np.array([1, 1, 0.5, 0.25], np.float32)}
+    proto = dynamic_model([node], {"x": ("float32", (1, 2, "h", "w"))}, ["y"], scales)
+    sizes = ((2, 4), (3, 7), (5, 8), (16, 33), (33, 64), (35, 130), (2, 143))
+    compare(proto, tmp_path, [{"x": np.random.rand(1, 2, h, w).astype(np.float32)} for h, w in sizes])
