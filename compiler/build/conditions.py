@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import onnx
+
 from heterocc.artifacts import manifest as m
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.symbols.requirements.of_model import open_requirements
 from heterocc.compiler.importer.symbols.sizes import Compound, Size
 
+_UNCHECKED = frozenset({"NonMaxSuppression", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+"""Operators with which ONNX Runtime reads beside an array, or ends the process, if sizes do not fit."""
+
+
+def unchecked_by_onnx_runtime(node: onnx.NodeProto) -> bool:
+    """Whether sizes must be checked before a run even where ONNX Runtime computes a node."""
+    return node.op_type in _UNCHECKED
+
 
 def conditions_of(model: ImportedModel, nodes: Iterable[str]) -> tuple[m.Condition, ...]:
-    """The conditions of nodes that compiled code computes, each once.
+    """The conditions of these nodes, each once.
 
     Those on sizes that are known only at run time are checked by the code.
     """

@@ -19,7 +19,7 @@ from heterocc.artifacts.text.names import file_name
 from heterocc.artifacts.version import __version__
 from heterocc.artifacts.weight_file import Draft
 from heterocc.artifacts.writer import BundleWriter
-from heterocc.compiler.build.conditions import conditions_of
+from heterocc.compiler.build.conditions import conditions_of, unchecked_by_onnx_runtime
 from heterocc.compiler.build.ends import ends
 from heterocc.compiler.build.sharing import Stored, plain_weights
 from heterocc.compiler.devices.device import TargetDevice
@@ -257,9 +257,17 @@ def _variant(
         notes=parts.notes,
         shapes_of=parts.choice,
         bounds=_bounds(model, parts),
-        conditions=conditions_of(model, (n for p in parts.pieces if p.lowered.kind == "tvm" for n in p.job.nodes)),
+        conditions=conditions_of(model, _relying(model, parts)),
         rooms=_rooms(model, parts, index),
     )
+
+
+def _relying(model: ImportedModel, parts: VariantParts) -> Iterator[str]:
+    """The nodes whose sizes are checked before a run."""
+    for piece in parts.pieces:
+        for name in piece.job.nodes:
+            if piece.lowered.kind == "tvm" or unchecked_by_onnx_runtime(model.protos[name]):
+                yield name
 
 
 def _stored(writer: BundleWriter, lowered: LoweredPartition, plain: Stored) -> Iterator[int]:

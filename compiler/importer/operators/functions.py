@@ -15,6 +15,7 @@ from heterocc.compiler.importer.draft.names import Namer, rename_values
 from heterocc.compiler.importer.draft.order import cycle_text, sort_nodes
 from heterocc.compiler.importer.onnx_tools.checker import check, condense
 from heterocc.compiler.importer.operators.opset import drop_unused_domains
+from heterocc.compiler.importer.operators.strict import make_strict
 
 EXPANDED = frozenset(
     {
@@ -217,6 +218,8 @@ def _body_of(
         raise InvalidGraphError(
             f"function '{call.op_type}' cannot be expanded: {condense(str(error))}", where=f"{where}: node '{label}'"
         ) from error
+    if schema:
+        make_strict(call, model.graph)
     known = {*(o.domain for o in draft.model.opset_import), _DEFINED}
     draft.model.opset_import.extend(o for o in model.opset_import if o.domain not in known)
     outer = {name: name for name in (*reads(call), *call.output)}

@@ -16,6 +16,9 @@ def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.E
     """RoiAlign. TVM's operator shifts regions before it scales them, and leaves out the results of empty ones."""
     if dtype_of(data) != dtype_of(rois):
         raise NotImplementedError("regions of another type than the map")
+    # A region that is not finite is an error, as in ONNX Runtime: no image has the number -1.
+    finite = op.min(op.astype(ctx.bb.emit(op.isfinite(rois)), "int8"), axis=1)
+    batches = ctx.bb.emit(op.where(op.astype(finite, "bool"), batches, scalar(-1, dtype_of(batches))))
     batches = safe_indices(ctx, batches, dims_of(data)[0], from_end=False)
     halves = ctx.text("coordinate_transformation_mode", "half_pixel" if ctx.opset >= 16 else "output_half_pixel")
     mode = ctx.text("mode", "avg")
@@ -53,8 +56,9 @@ def _aligned(
     def corners(x: tirx.Expr, size: tirx.Expr) -> list[tuple[tirx.Expr, tirx.Expr]]:
         """The two pixels around a place, with their weights."""
         last = size - 1
-        low = tirx.min(tirx.floor(tirx.max(x, number(0))).astype("int32"), tirx.Cast("int32", last))
         inside = tirx.min(tirx.max(x, number(0)), tirx.Cast(dtype, last))
+        # What is not finite is converted to any integer.
+        low = tirx.max(tirx.min(tirx.floor(inside).astype("int32"), tirx.Cast("int32", last)), tirx.const(0, "int32"))
         share = inside - tirx.Cast(dtype, low)
         return [(low, number(1) - share), (tirx.min(low + 1, tirx.Cast("int32", last)), share)]
 

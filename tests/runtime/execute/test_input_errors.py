@@ -9,7 +9,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from heterocc.artifacts.errors import InputValueError
+from heterocc.artifacts.errors import InputError, InputValueError
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
 
@@ -61,3 +61,52 @@ def test_a_binding_with_an_index_out_of_range_raises_an_error_of_the_input(sessi
     with pytest.raises(InputValueError, match="Gather 'pick'"):
         _run_binding(session, WRONG)
     _run_binding(session, RIGHT)
+
+
+def _opened(tmp_path: Path, text: str, devices: str) -> Any:
+    compile_model(onnx.parser.parse_model(text), tmp_path / "m.hcb", devices=devices)
+    return load(tmp_path / "m.hcb")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_region_that_is_not_finite_is_an_error_and_reads_nothing_beside_the_map(tmp_path: Path, value: float) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 16]>
+    g (float[a,c,h,w] x, float[n,4] r, int64[n] b) => (float[n,c,2,2] y) {
+      y = RoiAlign <output_height=2, output_width=2, sampling_ratio=2> (x, r, b) }"""
+    x, b = np.ones((1, 2, 6, 6), np.float32), np.zeros(1, np.int64)
+    with _opened(tmp_path, text, "CPU") as session:
+        assert session.run({"x": x, "r": np.array([[0, 0, 4, 4]], np.float32), "b": b})["y"].min() == 1
+        with pytest.raises(InputValueError, match="RoiAlign"):
+            session.run({"x": x, "r": np.array([[0, 0, value, 4]], np.float32), "b": b})
+
+
+@pytest.mark.parametrize("devices", ["CPU", "CPU,ORT", "ORT"])
+def test_sizes_are_checked_with_which_onnx_runtime_would_end_the_process(tmp_path: Path, devices: str) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[a,3,4] x, float[b,3,4] z, float[4] s) => (float[a,3,4] y) {
+      y = com.microsoft.SkipSimplifiedLayerNormalization (x, z, s) }"""
+    x, s = np.ones((2, 3, 4), np.float32), np.ones(4, np.float32)
+    with _opened(tmp_path, text, devices) as session:
+        np.testing.assert_allclose(session.run({"x": x, "z": x, "s": s})["y"], x, rtol=1e-4)
+        with pytest.raises(InputError):
+            session.run({"x": x, "z": x[:0], "s": s})
+
+
+def test_a_draw_from_no_classes_is_refused(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n,c] x) => (int32[n,4] y) { y = Multinomial <sample_size=4> (x) }"""
+    with _opened(tmp_path, text, "CPU") as session:
+        assert session.run({"x": np.ones((2, 5), np.float32)})["y"].shape == (2, 4)
+        with pytest.raises(InputError):
+            session.run({"x": np.ones((2, 0), np.float32)})
+
+
+def test_a_transposed_convolution_with_more_at_its_end_needs_elements(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n,1,h,w] x, float[1,2,3,3] k) => (float[n,2,i,j] y) {
+      y = ConvTranspose <strides=[3, 2], output_padding=[1, 1]> (x, k) }"""
+    k = np.ones((1, 2, 3, 3), np.float32)
+    with _opened(tmp_path, text, "CPU") as session:
+        assert session.run({"x": np.ones((1, 1, 3, 3), np.float32), "k": k})["y"].shape == (1, 2, 10, 8)
+        with pytest.raises(InputError):
+            session.run({"x": np.ones((1, 1, 0, 3), np.float32), "k": k})

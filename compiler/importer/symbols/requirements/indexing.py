@@ -86,6 +86,11 @@ def max_unpool(needs: Needs) -> None:
                 needs.relate(size, "equal" if axis < 2 else "at_least", needed, f"dimension {axis} of its result")
 
 
+def drawn(needs: Needs) -> None:
+    """Multinomial: there is a class to draw."""
+    needs.at_least(0, 1, 1)
+
+
 def suppression(needs: Needs) -> None:
     """NonMaxSuppression: a score for each box, which has four numbers."""
     needs.equal(1, 0, needs.size(0, 0))
@@ -141,6 +146,7 @@ RULES = {
     "TensorScatter": tensor_scatter,
     "ReverseSequence": reverse_sequence,
     "MaxUnpool": max_unpool,
+    "Multinomial": drawn,
     "NonMaxSuppression": suppression,
     "RoiAlign": roi_align,
     "MaxRoiPool": max_roi_pool,

@@ -44,7 +44,7 @@ FREE: Mapping[str, frozenset[str]] = {
         "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitCast BitwiseNot Cast CastLike Ceil "
         "Constant ConstantOfShape Cos Cosh DynamicQuantizeLinear Elu Erf Exp EyeLike Floor "
         "Gelu HardSigmoid HardSwish Hardmax Identity IsInf IsNaN LRN "
-        "LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Multinomial Neg NonZero Not "
+        "LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg NonZero Not "
         "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Reciprocal ReduceL1 ReduceL2 "
         "ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Round "
         "Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign Sqrt Tan Tanh "

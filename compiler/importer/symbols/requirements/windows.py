@@ -31,6 +31,9 @@ def transposed(needs: Needs) -> None:
     needs.multiple(0, 1, group)
     needs.shaped(2, [None if shape[1] is None else shape[1] * number(group)])
     _kernel(needs, 1)
+    if any(needs.given.attribute("output_padding") or ()) or needs.given.attribute("output_shape"):
+        for axis in range(2, len(needs.shape(0))):
+            needs.at_least(0, axis, 1)
 
 
 def deformed(needs: Needs) -> None:
