@@ -415,7 +415,8 @@ class Job:
 
     def explained(self, plan: Plan, name: str = MAIN, timed: Sequence[TimedPlan] = ()) -> Explanation:
         """The plan of a variant with its reasons, and those that were timed."""
-        measured = tuple((n, p.seconds) for p in timed if p.seconds is not None for n in (p.name, *p.also))
+        ranked = sorted(timed, key=lambda p: not p.kept)
+        measured = tuple((n, p.seconds) for p in ranked if p.seconds is not None for n in (p.name, *p.also))
         policy = MEASURED if name in self.timed_variants else self.policy
         return Explanation(plan, self.passes_of.get(name, self.variants.passes), policy, (), measured)
 

@@ -42,6 +42,9 @@ LIMIT = 1.0
 MOST_BYTES = 1 << 29
 """The most bytes of weights of a model whose plans a default compile times: each plan is loaded with its own."""
 
+MARGIN = 0.95
+"""The time of a plan, relative to the first one's, below which a default compile prefers it; less may be noise."""
+
 WARM = 2
 
 SOURCES = ("compiler/build", "compiler/checking", "compiler/measuring.py", "compiler/turns.py")
@@ -117,7 +120,8 @@ class Measurer:
             return Choice(variant, passes, (only, *self._left_out()))
         with reporter.stage("timing plans", len(built)):
             times = self._times([variant for _, variant, _ in built], [name for name, _, _ in built])
-        best = min(times, key=times.__getitem__, default=built[0][0])
+        first = built[0][0]
+        best = min(times, key=lambda n: times[n] * (MARGIN if self.brief and n == first else 1.0), default=first)
         timed = [
             TimedPlan(n, times[n], None, kept=n == best, also=tuple(self._also[n])) for n, _, _ in built if n in times
         ]

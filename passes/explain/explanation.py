@@ -76,7 +76,7 @@ class Explanation:
     """A plan with its reasons and costs; `policy` is how it was asked for, `others` are plans beside it.
 
     All times are estimates, in seconds, of a run that does one thing after the other, but for `measured`: those
-    of plans that were timed, by name, of which the plan is the fastest.
+    of plans that were timed, by name, the plan first.
     """
 
     plan: Plan
@@ -96,7 +96,7 @@ class Explanation:
     @cached_property
     def reasons(self) -> Reasons:
         """The reasons of the plan."""
-        fastest = min(self.measured, key=lambda entry: entry[1], default=None)
+        fastest = next(iter(self.measured), None)
         return Reasons(self.plan, self.passes, self.costs, fastest)
 
     @property

@@ -65,7 +65,7 @@ class NodeReason:
 class Reasons:
     """The reasons of a plan that the passes made; `costs` are the plan's.
 
-    `fastest` is the name and the measured seconds of the plan, if it was chosen because it was the fastest of several.
+    `fastest` is the name and the measured seconds of the plan, if it was chosen by timing several.
     """
 
     plan: Plan
@@ -152,7 +152,7 @@ class Reasons:
             return "shape", f"it computes a shape, and such nodes stay on {device}", None
         if self.fastest is not None:
             name, seconds = self.fastest
-            return "measured", f"of the plans that were timed, '{name}' took least: {human_seconds(seconds)}", None
+            return "measured", f"of the plans that were timed, '{name}' was kept: {human_seconds(seconds)}", None
         for pass_ in self.passes:
             if isinstance(pass_, MinCut):
                 return self._cheapest(node, device, EFFECTS[pass_.objective])

@@ -45,7 +45,7 @@ def test_the_fastest_of_the_timed_plans_is_kept_and_the_note_has_the_times_of_al
     assert found.policy == "measured" and dict(found.measured)[kept.name] == kept.seconds
     assert found.others[0].chosen and found.others[0].measured == kept.seconds
     free = found.named("fc")[0]
-    assert free.why == "measured" and f"'{kept.name}' took least" in free.sentence
+    assert free.why == "measured" and f"'{kept.name}' was kept" in free.sentence
 
 
 def test_a_single_plan_is_kept_without_timing(tmp_path: Path) -> None:
@@ -171,6 +171,18 @@ def save_dynamic(path: Path) -> Path:
             helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1])]  # fmt: skip
     onnx.save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])), path)
     return path
+
+
+@pytest.mark.parametrize(("ort", "kept"), [(0.97e-6, "merge"), (0.9e-6, "ORT alone")])
+def test_onnx_runtime_is_kept_if_it_is_faster_by_more_than_the_noise(
+    timing: Path, monkeypatch: pytest.MonkeyPatch, ort: float, kept: str
+) -> None:
+    monkeypatch.setattr(Measurer, "_times", lambda *_: {"merge": 1e-6, "ORT alone": ort})
+    report = compile_model(save_dynamic(timing / "m.onnx"), timing / "m.hcb")
+    assert [plan.name for _, plan in report.timed if plan.kept] == [kept]
+    found = explain_bundle(timing / "m.hcb")
+    assert found.others[0].measured == {"merge": 1e-6, "ORT alone": ort}[kept]
+    assert f"'{kept}' was kept" in found.nodes[0].sentence
 
 
 @pytest.mark.parametrize("fastest", ["merge", "ORT alone"])
