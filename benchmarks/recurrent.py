@@ -89,6 +89,7 @@ def feed_of(
     feed["x"][noise:] *= 1 if noise is None else 0
     if "lengths" in also:
         feed["ends"] = rng.integers(1, length + 1, batch).astype(np.int32)
+        feed["ends"][0] = length
     return feed
 
 

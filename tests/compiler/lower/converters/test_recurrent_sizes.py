@@ -76,8 +76,8 @@ def inputs(
     if attributes.get("layout"):
         feed = {name: np.ascontiguousarray(value.swapaxes(0, 1)) for name, value in feed.items()}
     if "sequence_lens" in optional:
-        feed["sequence_lens"] = rng.integers(0 if steps > 1 else 1, steps + 1, batch).astype(np.int32)
-        feed["sequence_lens"][0] = steps
+        feed["sequence_lens"] = rng.integers(0 if steps > 1 else 1, steps - steps // 4 + 1, batch).astype(np.int32)
+        feed["sequence_lens"][0] = steps - steps // 4  # the last outputs of long ones are zeros in all rows
     return feed
 
 

@@ -49,7 +49,8 @@ def _write(layer: Layer, isa: Isa) -> None:
     widest = max(len(phase.gates) for phase in phases)
     memory = flat(array("int32" if layer.narrow else layer.dtype, batch, widest * layer.padded))
     tiles = [Tiles.of(phase, batch) for phase in phases]
-    with build.serial(number(0), given.steps) as step:
+    count = _steps(given)
+    with build.serial(number(0), count) as step:
         now = build.bind(tirx.floormod(step, number(2)))
         start = build.bind(now * batch * number(layer.padded))
         if levels is not None:
@@ -66,8 +67,25 @@ def _write(layer: Layer, isa: Isa) -> None:
             phase.each_group(
                 batch, _group(layer, step, partial(sums.write, tile, source, weights, isa), sums.clear, write)
             )
-    end = build.bind(tirx.floormod(given.steps, number(2)))
+    end = build.bind(tirx.floormod(count, number(2)))
     _copy(batch, layer.hidden, lambda r, c: state[end, r, c], given.last[0])
+
+
+def _steps(given: Arguments) -> tirx.Expr:
+    """The steps of the longest sequence; outputs of those behind it are zeros."""
+    if given.lengths is None:
+        return given.steps
+    longest = array("int64", 1)
+    build.buffer_store(longest, number(0), [number(0)])
+    with build.serial(number(0), given.batch) as row:
+        length = tirx.min(given.lengths[row].astype("int64"), given.steps)
+        build.buffer_store(longest, tirx.max(longest[number(0)], length), [number(0)])
+    count = build.bind(longest[number(0)])
+    each = given.batch * given.outputs.shape[2]
+    rest = flat(given.outputs)
+    with build.serial(number(0), (given.steps - count) * each) as place:
+        build.buffer_store(rest, tirx.const(0, str(given.outputs.dtype)), [count * each + place])
+    return count
 
 
 def _group(
