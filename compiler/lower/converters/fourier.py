@@ -11,8 +11,9 @@ from tvm import relax
 
 from heterocc.compiler.lower.converters.computed.signals import frames_transformed, transformed
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, shape_of
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
 
@@ -77,6 +78,8 @@ def stft(
 ) -> relax.Expr:
     """STFT of real or complex signals [batch, samples, 1 or 2]: the transforms of frames that are `step` apart."""
     known = all(v is None or ctx.is_known(v) for v in (step, length))
+    if known and ctx.is_symbolic_data(data) and (found := _of_any_length(ctx, data, step, window, length)) is not None:
+        return found
     if not known or ctx.is_symbolic_data(data) or (window is not None and ctx.is_symbolic_data(window)):
         return frames_transformed(ctx, data, step, window, length)
     batch, samples, *rest = shape_of(data)
@@ -102,6 +105,32 @@ def stft(
     rows = ctx.bb.emit(op.reshape(frames, (batch * len(starts), size * parts)))
     product = ctx.bb.emit(op.matmul(rows, constant(matrix.astype(dtype_of(data)))))
     return op.reshape(product, (batch, len(starts), outputs, 2))
+
+
+def _of_any_length(
+    ctx: Context, data: relax.Expr, step: relax.Expr, window: relax.Expr | None, length: relax.Expr | None
+) -> relax.Expr | None:
+    """The transforms of a signal of any length as a convolution; None if the window is computed or frames are long."""
+    weights = None if window is None else ctx.array(window)
+    if (window is not None and weights is None) or (window is None and length is None):
+        return None
+    size = int(ctx.known(length).flat[0]) if length is not None else len(weights if weights is not None else ())
+    stride, half = int(ctx.known(step).flat[0]), bool(ctx.attrs.get("onesided", 1))
+    batch, samples, *rest = dims_of(data)
+    parts = rest[0] if rest else 1
+    if not 0 < size <= MOST or stride < 1 or parts not in (1, 2) or (half and parts == 2):
+        return None
+    if weights is not None and len(weights) != size:
+        return None
+    outputs = size // 2 + 1 if half else size
+    table = _matrix(size, size, outputs, False).reshape(size, 2, -1)[:, : int(parts)]
+    if weights is not None:
+        table = table * weights.astype(np.float64)[:, None, None]
+    kernel = constant(np.ascontiguousarray(table.transpose(2, 1, 0)).astype(dtype_of(data)))
+    signal = op.permute_dims(data, [0, 2, 1]) if parts == 2 else op.reshape(data, (batch, 1, samples))
+    found = ctx.bb.emit(op.nn.conv1d(ctx.bb.emit(signal), kernel, strides=stride))
+    found = ctx.bb.emit(op.permute_dims(found, [0, 2, 1]))
+    return op.reshape(found, relax.ShapeExpr([as_int64(d) for d in ctx.result()]))
 
 
 def _matrix(size: int, taken: int, outputs: int, inverse: bool) -> np.ndarray:

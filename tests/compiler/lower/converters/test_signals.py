@@ -9,7 +9,9 @@ import onnx.parser
 import onnxruntime
 import pytest
 
+from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.driver import compile_model
+from heterocc.compiler.lower.converters import fourier
 from heterocc.runtime import load
 
 RNG = np.random.default_rng(0)
@@ -58,3 +60,27 @@ def test_results_of_computed_sizes_equal_onnx_runtime(name: str, tmp_path: Path)
         for feed in feeds:
             expected = np.asarray(reference.run(None, feed)[0])
             np.testing.assert_allclose(session.run(feed)["y"], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("parts", "window"), [(1, True), (2, True), (1, False)])
+def test_frames_of_a_signal_of_any_length_are_a_convolution(
+    parts: int, window: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fourier, "frames_transformed", lambda *_: pytest.fail("it is computed term by term"))
+    taps = ", ".join(str(0.1 * n) for n in range(1, 13))
+    given = f"float[12] w = {{{taps}}}" if window else "int64 length = {12}"
+    inputs = "x, step, w" if window else "x, step, , length"
+    made = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 17]> agraph (float[b,s,{parts}] x) => (float[b,f,n,p] y)'
+        f" <int64 step = {{5}}, {given}> {{ y = STFT<onesided = {2 - parts}>({inputs}) }}"
+    )
+    report = compile_model(made, tmp_path / "m.hcb", devices="CPU")
+    assert not report.warnings
+    reference = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    with load(tmp_path / "m.hcb") as session:
+        for batch, samples in ((1, 12), (2, 40), (3, 16), (1, 2000)):
+            feed = {"x": RNG.standard_normal((batch, samples, parts)).astype(np.float32)}
+            expected = np.asarray(reference.run(None, feed)[0])
+            np.testing.assert_allclose(session.run(feed)["y"], expected, rtol=1e-4, atol=1e-4)
+        with pytest.raises(HeteroccError):
+            session.run({"x": np.zeros((1, 11, parts), np.float32)})
