@@ -24,9 +24,9 @@ MOST = 2048
 @converter("DFT")
 def dft(ctx: Context, data: relax.Expr, length: relax.Expr | None = None, axis: relax.Expr | None = None) -> relax.Expr:
     """DFT of real or complex numbers [batch, …, 1 or 2] along one axis, also inverse or one-sided."""
-    if ctx.is_symbolic(0) or any(v is not None and not ctx.is_known(v) for v in (length, axis)):
+    if any(v is not None and not ctx.is_known(v) for v in (length, axis)):
         return transformed(ctx, data, length, axis)
-    shape = shape_of(data)
+    shape = dims_of(data)
     rank = len(shape)
     if axis is not None:
         along = int(ctx.known(axis).flat[0])
@@ -35,6 +35,8 @@ def dft(ctx: Context, data: relax.Expr, length: relax.Expr | None = None, axis: 
     if not -rank <= along < rank or along % rank == rank - 1:
         raise NotImplementedError(f"axis {along} is not one of the signal")
     along %= rank
+    if not isinstance(shape[along], int) or not isinstance(shape[-1], int):
+        return transformed(ctx, data, length, axis)
     inverse, half = bool(ctx.attrs.get("inverse", 0)), bool(ctx.attrs.get("onesided", 0))
     to_real = inverse and half
     usual = 2 * (shape[along] - 1) if to_real else shape[along]
@@ -61,7 +63,8 @@ def dft(ctx: Context, data: relax.Expr, length: relax.Expr | None = None, axis: 
     others = [d for d in range(rank - 1) if d != along]
     rows = [shape[d] for d in others]
     flat = ctx.bb.emit(op.permute_dims(data, [*others, along, rank - 1]))
-    flat = ctx.bb.emit(op.reshape(flat, (int(np.prod(rows, dtype=np.int64)), taken * shape[-1])))
+    together = [int(np.prod(rows, dtype=np.int64))] if all(isinstance(d, int) for d in rows) else rows
+    flat = ctx.bb.emit(op.reshape(flat, (*together, taken * shape[-1])))
     product = ctx.bb.emit(op.matmul(flat, constant(matrix.astype(dtype_of(data)))))
     split = ctx.bb.emit(op.reshape(product, (*rows, outputs, parts)))
     order = [*range(along), rank - 2, *range(along, rank - 2), rank - 1]

@@ -84,3 +84,23 @@ def test_frames_of_a_signal_of_any_length_are_a_convolution(
             np.testing.assert_allclose(session.run(feed)["y"], expected, rtol=1e-4, atol=1e-4)
         with pytest.raises(HeteroccError):
             session.run({"x": np.zeros((1, 11, parts), np.float32)})
+
+
+@pytest.mark.parametrize("attributes", ["axis = 1, onesided = 1", "axis = 1", "axis = 1, inverse = 1", "axis = -2"])
+def test_transforms_of_any_number_of_rows_are_products(
+    attributes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fourier, "transformed", lambda *_: pytest.fail("it is computed term by term"))
+    shape = "b, 20, n, 1" if "-2" not in attributes else "b, n, 20, 1"
+    made = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 17]> agraph (float[{shape}] x) => (float[p,q,r,s] y)'
+        f" {{ y = DFT<{attributes}>(x) }}"
+    )
+    compile_model(made, tmp_path / "m.hcb", devices="CPU")
+    reference = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    with load(tmp_path / "m.hcb") as session:
+        for batch, rows in ((1, 1), (2, 7), (5, 16)):
+            sizes = {"b": batch, "n": rows}
+            signal = RNG.standard_normal([sizes.get(d) or int(d) for d in shape.split(", ")]).astype(np.float32)
+            expected = np.asarray(reference.run(None, {"x": signal})[0])
+            np.testing.assert_allclose(session.run({"x": signal})["y"], expected, rtol=1e-4, atol=1e-4)
