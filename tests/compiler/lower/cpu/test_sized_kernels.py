@@ -83,6 +83,16 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", "m", 8), "z": ("n", 8, "k"), "v": ("n", "k", 24)},
         {},
     ),
+    "attention with a mask": (
+        [
+            _N("MatMul", ["x", "z"], ["s"]),
+            _N("Add", ["s", "u"], ["t"]),
+            _N("Softmax", ["t"], ["p"], axis=-1),
+            _N("MatMul", ["p", "v"], ["y"]),
+        ],
+        {"x": ("n", "m", 8), "z": ("n", 8, "k"), "u": ("m", "k"), "v": ("n", "k", 24)},
+        {},
+    ),
     "convolution": (
         [_N("Conv", ["x", "w"], ["c"], pads=[1] * 4, strides=[2, 2]), _N("Relu", ["c"], ["y"])],
         {"x": ("n", 3, "m", "k")},

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
@@ -14,18 +16,19 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.attention.paired import PairedAttentionWriter
+from heterocc.compiler.lower.cpu.generate.attention.short import ShortAttentionWriter
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, attempt, is_number
+from heterocc.compiler.lower.cpu.sizes import Assumptions, as_expr, assuming, attempt, is_number
 from heterocc.compiler.lower.written import WRITTEN
 
 
 def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
     """The kernel for an instruction set; None if some of its sizes are not known before the run and cannot be used.
 
-    Such a kernel computes single numbers if there are fewer keys than a vector has lanes. It has `hidden_sizes` as
-    parameters before the result.
+    Such a kernel has other code for fewer keys than a vector has lanes, and `hidden_sizes` as parameters before the
+    result.
     """
     dims = _dynamic_sizes(form)
     if not dims:
@@ -35,9 +38,21 @@ def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
         kernel = attempt(lambda: _written(form, isa))
     if kernel is None or not found.conditions:
         return kernel
-    with assuming(dims) as single:
-        other = attempt(lambda: _written(form, replace(isa, lanes=1)))
-    return None if other is None or single.conditions else emit.guarded(kernel, found.conditions, other)
+    for narrow, writer in ((isa, ShortAttentionWriter), (replace(isa, lanes=1), AttentionWriter)):
+        with assuming(dims) as others:
+            if writer is ShortAttentionWriter and not _are_short(form, isa, found):
+                continue
+            other = attempt(partial(_written, form, narrow, writer))
+        if other is not None and not others.conditions:
+            return emit.guarded(kernel, found.conditions, other)
+    return None
+
+
+def _are_short(form: Attention, isa: Isa, found: Assumptions) -> bool:
+    """Whether sizes that do not meet the assumptions `found` are fewer keys than a vector has lanes."""
+    with assuming(_dynamic_sizes(form)) as least:
+        met = form.keys >= isa.lanes
+    return met and tvm_ffi.structural_equal(tirx.all(*found.conditions), tirx.all(*least.conditions))
 
 
 def hidden_sizes(form: Attention) -> list[tirx.Var]:
@@ -57,7 +72,7 @@ def _sizes(form: Attention) -> Iterator[Any]:
         yield from operand.shape
 
 
-def _written(form: Attention, isa: Isa) -> tirx.PrimFunc:
+def _written(form: Attention, isa: Isa, kind: type[AttentionWriter] = AttentionWriter) -> tirx.PrimFunc:
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("attention")
         build.func_attr({"tirx.noalias": True, WRITTEN: True, "op_pattern": 8})
@@ -68,7 +83,7 @@ def _written(form: Attention, isa: Isa) -> tirx.PrimFunc:
         for size in hidden_sizes(form):
             build.arg(size.name, size)
         arguments.append(build.arg("o", _buffer(result)))
-        writer = PairedAttentionWriter if isa.bfloat else AttentionWriter
+        writer = PairedAttentionWriter if isa.bfloat else kind
         writer(form, isa, [_flat(a, o) for a, o in zip(arguments, form.operands, strict=True)])
     return builder.get()
 

@@ -42,6 +42,12 @@ class AttentionWriter:
     def __init__(self, form: Attention, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
         self.form, self.arguments = form, arguments
         self.for_keys, self.for_columns = isa.narrowed(form.keys), isa.narrowed(form.columns)
+        self.choose_tiles(isa)
+        self._write()
+
+    def choose_tiles(self, isa: Isa) -> None:
+        """Set the tiles of rows, of keys and of columns, and the distance of rows of scores."""
+        form = self.form
         count = -(-form.keys // self.for_keys.lanes)
         # Few registers hold tiles of a few rows, into which more than MOST_ROWS are divided better.
         every = is_number(form.rows) and isa.registers <= 16
@@ -51,7 +57,6 @@ class AttentionWriter:
         self.column_runs = runs(-(-form.columns // self.for_columns.lanes), wide)
         # Rows of scores at a distance of a power of two would compete for sets of the cache.
         self.pitch = count * self.for_keys.lanes + self.for_keys.lanes
-        self._write()
 
     def _write(self) -> None:
         form = self.form
@@ -213,7 +218,7 @@ class AttentionWriter:
             emit.put(top, emit.broadcast(build.float32(LOWEST), lanes), row * index(lanes), lanes)
         for run in self.key_runs:
             with emit.loop(run.count) as panel:
-                self._scores(
+                self.write_scores(
                     outer, first, rows, index(run.start) + panel * index(run.size), run.size, keys, scores, top
                 )
         factors = emit.registers(rows, 1)
@@ -225,7 +230,7 @@ class AttentionWriter:
             with emit.loop(run.count) as panel:
                 self._product(outer, first, rows, run, panel, values, scores, factors)
 
-    def _scores(
+    def write_scores(
         self,
         outer: Sequence[tirx.Expr],
         first: tirx.Expr,
@@ -245,7 +250,7 @@ class AttentionWriter:
 
         query = self.query(outer, first)
         sums = emit.product_tile(rows, vectors, self.terms, self.for_keys, query, loaded)
-        steps = self._steps(outer)
+        steps = self.steps(outer)
         for column, total in enumerate(sums):
             start = self.start(vector + index(column), lanes, form.keys)
             with emit.loop(rows, "unroll") as row:
@@ -258,7 +263,7 @@ class AttentionWriter:
                 with emit.loop(min(lanes, form.keys), "vectorized") as lane:
                     build.buffer_store(top, tirx.max(top[place + lane], total[place + lane]), [place + lane])
 
-    def _steps(self, outer: Sequence[tirx.Expr]) -> Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]:
+    def steps(self, outer: Sequence[tirx.Expr]) -> Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]:
         """The score at (row, key) after all steps."""
 
         def applied(score: tirx.Expr, row: tirx.Expr, key: tirx.Expr) -> tirx.Expr:
