@@ -23,11 +23,11 @@ def without_crumbs(plan: Plan, joined: Callable[[Numbers], Plan]) -> Plan:
     Each partition of the last resort takes a call, and each value that it exchanges a conversion. The partitions that
     work least are moved first, as many of them as lowers the estimated time most; `joined` makes the plan for the
     devices of nodes. Stays: pinned nodes, and those that the last resort refuses, with their partitions. The plan
-    itself where it uses no last resort, or its time cannot be estimated.
+    itself where the last resort has only nodes that are pinned there, or its time cannot be estimated.
     """
     machine, graph = plan.machine, plan.graph
     last = next((n for n, d in enumerate(machine.devices) if d.last_resort and machine.is_connected), None)
-    if last is None or not (plan.labels == last).any():
+    if last is None or all(graph.names[node] in plan.pins for node in np.flatnonzero(plan.labels == last).tolist()):
         return plan
     cpus = [d.name for d in machine.devices if d.kind == "cpu" and not d.last_resort]
     resort = machine.devices[last].name

@@ -34,8 +34,7 @@ def test_query_correct_compile_puts_a_node_where_the_user_says(tmp_path: Path) -
     plan = query_model(model, "CPU,ORT")
     assert plan["gate"] == "CPU"
     plan["gate"] = "ORT"
-    # Merge would move the small partitions around it, too.
-    report = compile_model(model, tmp_path / "m.hcb", devices="CPU,ORT", affinity=plan, policy="greedy")
+    report = compile_model(model, tmp_path / "m.hcb", devices="CPU,ORT", affinity=plan)
     assert {n for n, d in placement(report).items() if d == "ORT"} == {"gate"}
 
 

@@ -56,6 +56,7 @@ def test_only_the_partitions_that_are_not_worth_it_move() -> None:
 def test_pinned_nodes_and_plans_without_a_last_resort_stay() -> None:
     assert merged({1: 1.0}, 5.0, 3, {"n1": "CPU"}) == "oco"
     assert merged({0: 9.0, 1: 9.0}, 1.0, 2) == "cc"
+    assert merged({0: 9.0, 1: 9.0, 2: 9.0}, 1.0, 3, {"n1": "ORT"}) == "coc"  # whoever pins one node means one
 
 
 @pytest.mark.parametrize("crumbs", [1, 3, 100])
