@@ -29,7 +29,7 @@ def _batch_normalization(
         now = ctx.bb.emit(op.mean(wide, axes, True))
         centred = ctx.bb.emit(op.subtract(wide, now))
         spread = ctx.bb.emit(op.mean(op.multiply(centred, centred), axes))
-        now = ctx.bb.emit(op.reshape(now, shape_of(mean)))
+        now = ctx.bb.emit(op.reshape(now, dims_of(mean)))
         kept = scalar(ctx.attrs.get("momentum", 0.9), dtype_of(mean))
         for old, new in ((mean, now), (variance, spread)):
             part = op.multiply(new, op.subtract(scalar(1, dtype_of(mean)), kept))
@@ -41,7 +41,7 @@ def _batch_normalization(
     epsilon = scalar(ctx.attrs.get("epsilon", 1e-5), dtype_of(variance))
     factor = op.divide(scale, op.astype(op.sqrt(op.add(variance, epsilon)), dtype))
     shift = op.subtract(bias, op.multiply(op.astype(mean, dtype), factor))
-    channels = shape_of(scale)[0]
+    channels = dims_of(scale)[0]
     along = (1, channels, *(1 for _ in range(2, rank_of(data)))) if rank_of(data) > 1 else (channels,)
     factor, shift = (op.astype(op.reshape(v, along), dtype_of(data)) for v in (factor, shift))
     result = op.add(op.multiply(data, factor), shift)
@@ -83,9 +83,18 @@ def _one(data: relax.Expr) -> relax.Expr:
 
 @converter("RMSNormalization")
 def rms_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr) -> relax.Expr:
-    """RMSNormalization as that of a matrix's rows: TVM's kernel needs a 1-D scale and an input of higher rank."""
+    """RMSNormalization as that of a matrix's rows: TVM's kernel needs a 1-D scale and an input of higher rank.
+
+    Rows of sizes that are known only at run time are computed by single operators.
+    """
     shape = dims_of(data)
     axis = int(ctx.attrs.get("axis", -1)) % len(shape)
+    if not all(isinstance(size, int) for size in (*shape[axis:], *dims_of(scale))):
+        work = helper.tensor_dtype_to_np_dtype(ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT)).name
+        wide = ctx.bb.emit(as_dtype(data, work))
+        mean = op.mean(op.multiply(wide, wide), list(range(axis, len(shape))), True)
+        root = ctx.bb.emit(op.sqrt(op.add(mean, scalar(ctx.attrs.get("epsilon", 1e-5), work))))
+        return op.multiply(as_dtype(ctx.bb.emit(op.divide(wide, root)), dtype_of(data)), scale)
     row = shape_of(data, axis)
     whole = math.prod(row)
     if shape_of(scale) != row:

@@ -92,6 +92,14 @@ def _thresholded_relu(ctx: Context, data: relax.Expr) -> relax.Expr:
     return op.where(op.greater(data, scalar(ctx.attrs.get("alpha", 1.0), dtype)), data, scalar(0, dtype))
 
 
+@converter("PRelu")
+def _prelu(ctx: Context, data: relax.Expr, slope: relax.Expr) -> relax.Expr:
+    """PRelu, also with a slope of sizes that are known only at run time, which TVM's converter does not take."""
+    if all(isinstance(size, int) for size in dims_of(slope)):
+        return ctx.original(data, slope)
+    return op.where(op.less(data, scalar(0, dtype_of(data))), op.multiply(data, slope), data)
+
+
 @converter("Equal")
 def equal(_ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     """Equal for all dtypes. Booleans are compared as integers: LLVM code generation cannot compare booleans."""

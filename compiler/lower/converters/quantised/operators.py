@@ -8,6 +8,7 @@ float64 if below 2**53. The bound of the sum is computed from the constant weigh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -263,8 +264,10 @@ def _exact_dtype(ctx: Context, data: relax.Expr, kernel: relax.Expr, axis: int |
     """The narrowest floating-point dtype in which all sums are exact."""
     known = known_array(ctx, kernel)
     if known is None:
-        terms = int(np.prod(shape_of(kernel)[1:])) if axis is None else shape_of(kernel)[axis]
-        most = 255 * 255 * terms
+        sizes = dims_of(kernel)[1:] if axis is None else dims_of(kernel)[axis:][:1]
+        if not all(isinstance(size, int) for size in sizes):
+            return "float64"  # no memory has enough terms for a sum that is not exact
+        most = 255 * 255 * math.prod(sizes)
     else:
         magnitude = np.abs(known.astype(np.int64))
         sums = magnitude.reshape(len(known), -1).sum(axis=1) if axis is None else magnitude.sum(axis=axis)
