@@ -40,7 +40,7 @@ def test_the_node_at_fault_goes_to_the_next_device_and_the_compile_says_so(
 ) -> None:
     refuse(monkeypatch, "gate")
     report = compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU,ORT")
-    assert {n for n, d in report.plan.device_of.items() if d == "ORT"} == {"gate"}
+    assert report.plan.device_of["gate"] == "ORT"  # with the small partitions around it
     assert [m.node for m in report.moved] == ["gate"]
     assert any("'gate' does not compile on CPU and moves to ORT: no code" in w for w in report.warnings)
 

@@ -84,7 +84,7 @@ def test_exact_products_are_asked_for_only_where_others_saturate(
 ) -> None:
     (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags : {flags}\n")
     monkeypatch.setattr(ort_session.platform, "machine", lambda: machine)
-    monkeypatch.setattr(ort_session, "Path", lambda _: tmp_path / "cpuinfo")
+    monkeypatch.setattr(ort_session, "cpuinfo", (tmp_path / "cpuinfo").read_text)
     found = products_saturate.__wrapped__()
     monkeypatch.setattr(ort_session, "products_saturate", lambda: found)
     if saturate:
