@@ -291,11 +291,11 @@ class ProductWriter(ProductReads):
         if not run.short:
             at_first = [*place, (found.rows, first)]
             walk = fetching_tile(self.kernel, found, arguments, at_first, (rows.size, starts), walk, self.unroll)
+        row_place = self._row_places(rows.size, first)
         sums = emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, self.edge)
         if run.short:
-            self._store_short(arguments, place, sums[0], (rows.size, first), starts[0])
+            self._store_short(arguments, place, sums[0], (rows.size, row_place), starts[0])
             return
-        row_place = self._row_places(rows.size, first)
         store_tile(
             self.kernel,
             arguments,
@@ -308,29 +308,36 @@ class ProductWriter(ProductReads):
         )
 
     def _row_places(self, count: int, first: tirx.Expr) -> Callable[[tirx.Expr], Place]:
-        """The place of a row of a tile; of one that is several loops of unknown sizes, divisions find it once."""
+        """The place of a row of a tile; of one that is several loops of unknown sizes, it is counted up."""
         rows = self.found.rows
         used = (*written_forms(self.kernel), *epilogue_reads(self.kernel))
         if is_number(rows.length) or all(rows.step(form) is not None for _, form in used):
             return lambda row: [(rows, first + row)]
-        held = build.alloc_buffer((count * len(rows.loops),), "int64", scope="global")
-        with emit.loop(count) as row:
-            for number, (_, value) in enumerate(reversed(rows.split(first + row))):
-                build.buffer_store(held, value, [row * index(len(rows.loops)) + index(number)])
+        length, extents = len(rows.loops), [index(extent) for extent in rows.extents]
+        held = build.alloc_buffer((count * length,), "int64", scope="global")
+        for number, (_, value) in enumerate(reversed(rows.split(first))):
+            build.buffer_store(held, value, [index(number)])
+        with emit.loop(count - 1) as row:
+            more = tirx.const(1, "int64")
+            for number in reversed(range(length)):
+                next_ = emit.bound(held[row * index(length) + index(number)] + more)
+                ends = next_ >= extents[number]
+                value = tirx.Select(ends, index(0), next_) if number else next_
+                build.buffer_store(held, value, [(row + index(1)) * index(length) + index(number)])
+                more = tirx.Select(ends, index(1), index(0))
         axes = [Axis((loop,), (extent,)) for loop, extent in zip(rows.loops, rows.extents, strict=True)]
-        return lambda row: [(axis, held[row * index(len(axes)) + index(n)]) for n, axis in enumerate(axes)]
+        return lambda row: [(axis, held[row * index(length) + index(n)]) for n, axis in enumerate(axes)]
 
     def _store_short(
         self,
         arguments: Arguments,
         place: Place,
         sums: tirx.Buffer,
-        rows: tuple[int, tirx.Expr],
+        rows: tuple[int, Callable[[tirx.Expr], Place]],
         start: tirx.Expr,
     ) -> None:
-        """Store a tile of one vector of columns, which they may not fill."""
-        found, lanes, count = self.found, self.isa.lanes, rows[0]
-        row_place = self._row_places(*rows)
+        """Store a tile of one vector of columns, which they may not fill; `rows` are their number and their places."""
+        found, lanes, (count, row_place) = self.found, self.isa.lanes, rows
 
         def at_place(row: tirx.Expr, lane: tirx.Expr) -> Place:
             return [*place, *row_place(row), (found.columns, start + lane)]
