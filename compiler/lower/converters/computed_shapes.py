@@ -139,12 +139,17 @@ def _slice(ctx: Context, data: relax.Expr, *ends: relax.Expr | None) -> relax.Ex
 
 @converter("Tile")
 def _tile(ctx: Context, data: relax.Expr, times: relax.Expr) -> relax.Expr:
-    if not ctx.is_symbolic(0):
+    counts = fixed(times)
+    if not ctx.is_symbolic(0) or (ctx.backend == "cpu" and counts is not None and all(counts > 0)):
         return tiled(ctx, data, times)
+    once = [axis for axis, (a, b) in enumerate(zip(dims_of(data), ctx.result(), strict=True)) if same([a], [b])]
 
     def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
-        sizes = given[0].shape
-        return te.compute(shape, lambda *i: given[0](*map(tirx.floormod, i, sizes)), name="tile")
+        def at(*place: tirx.Var) -> tirx.Expr:
+            sizes = enumerate(zip(place, given[0].shape, strict=True))
+            return given[0](*(i if axis in once else tirx.floormod(i, size) for axis, (i, size) in sizes))
+
+        return te.compute(shape, at, name="tile")
 
     return emit_sized(ctx.bb, compute, [data], [], ctx.result(), dtype_of(data), "tile")
 

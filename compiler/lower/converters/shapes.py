@@ -58,10 +58,31 @@ def _space_to_depth(ctx: Context, data: relax.Expr) -> relax.Expr:
     """SpaceToDepth in the modes DCR and CRD."""
     batch, channels, height, width = dims_of(data)
     size = ctx.attrs["blocksize"]
+    if not isinstance(height, int) or not isinstance(width, int):
+        return _blocks_of_any_size(ctx, data, size)
     split = op.reshape(data, (batch, channels, height // size, size, width // size, size))
     order = [0, 1, 3, 5, 2, 4] if ctx.text("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
     moved = op.permute_dims(split, order)
     return op.reshape(moved, (batch, channels * size * size, height // size, width // size))
+
+
+def _blocks_of_any_size(ctx: Context, data: relax.Expr, size: int) -> relax.Expr:
+    """SpaceToDepth as one kernel. TVM does not know that the sides are multiples of `size`: it would divide by them."""
+
+    def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        channels = given[0].shape[1]
+
+        def at(image: tirx.Var, number: tirx.Var, row: tirx.Var, column: tirx.Var) -> tirx.Expr:
+            if ctx.text("mode", "DCR") == "CRD":
+                channel, block = tirx.floordiv(number, size * size), tirx.floormod(number, size * size)
+            else:
+                channel, block = tirx.floormod(number, channels), tirx.floordiv(number, channels)
+            down, right = tirx.floordiv(block, size), tirx.floormod(block, size)
+            return given[0](image, channel, row * size + down, column * size + right)
+
+        return te.compute(shape, at, name="space_to_depth")
+
+    return emit_sized(ctx.bb, compute, [data], [], ctx.result(), dtype_of(data), "space_to_depth")
 
 
 @converter("Unsqueeze")
@@ -75,13 +96,14 @@ def _unsqueeze(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -
 
 
 def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
-    """Tile of static sizes as a broadcast along new dimensions: code copies rows, and need not divide indices."""
+    """Tile as a broadcast along new dimensions: code copies rows, and need not divide indices."""
     shape, times = dims_of(data), fixed(repeats)
-    static = all(isinstance(n, int) and n > 0 for n in shape)
-    if ctx.backend != "cpu" or not static or times is None or len(times) != len(shape) or not all(times > 0):
+    has_elements = all(n > 0 for n in shape if isinstance(n, int))
+    if ctx.backend != "cpu" or not has_elements or times is None or len(times) != len(shape) or not all(times > 0):
         return ctx.original(data, repeats)
     result = [n * int(count) for n, count in zip(shape, times, strict=True)]
-    axes, repeated = _joined_axes(shape, times.tolist())
+    static = all(isinstance(n, int) for n in shape)
+    axes, repeated = _joined_axes(shape, times.tolist()) if static else ([], [])
     if axes and repeated[-1] > 1 and 1 < axes[-1] <= SHORT and dtype_of(data) in _VECTOR_TYPES:
         made = [n * count for n, count in zip(axes, repeated, strict=True)]
         rows = data if list(shape) == axes else ctx.bb.emit(op.reshape(data, axes))

@@ -16,9 +16,11 @@ from tvm import relax
 
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.lower.straight import bindings_of
+from heterocc.compiler.lower.tvm_fixes.regrouped import reshape_kernel
 
 _RULE = "FLegalize"
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
+_RESHAPE = tvm.ir.Op.get("relax.reshape")
 
 
 def legalised(mod: tvm.IRModule) -> tvm.IRModule:
@@ -35,7 +37,8 @@ def legalised(mod: tvm.IRModule) -> tvm.IRModule:
                 if _is_like(operator, other):
                     return _again(done, operator)
             try:
-                made = rule(builder, operator)
+                regrouped = reshape_kernel(builder, operator) if operator.op == _RESHAPE else None
+                made = rule(builder, operator) if regrouped is None else regrouped
             except Exception as error:  # raised when the pass is done
                 pass_foreign(error)
                 refusals.append(error)

@@ -1,0 +1,25 @@
+"""Tile of dynamic dimensions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from heterocc.compiler.driver import compile_model
+from heterocc.runtime import load
+from tests.symbolic_models import dynamic_model
+
+
+@pytest.mark.parametrize("repeats", [(2, 1, 1), (1, 3, 1), (1, 1, 4), (2, 3, 2), (1, 1, 1), (1, 0, 2)])
+def test_dynamic_dimensions_are_repeated(repeats: tuple[int, ...], tmp_path: Path) -> None:
+    nodes = [helper.make_node("Tile", ["x", "repeats"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+    model = dynamic_model(nodes, {"x": ("float32", ("n", 3, "length"))}, ["y"], {"repeats": np.array(repeats)})
+    compile_model(model, tmp_path / "m.hcb", devices="CPU")
+    rng = np.random.default_rng(0)
+    with load(tmp_path / "m.hcb") as session:
+        for shape in [(1, 3, 1), (2, 3, 5), (3, 3, 40)]:
+            x = rng.standard_normal(shape).astype(np.float32)
+            np.testing.assert_array_equal(session.run({"x": x})["y"], np.maximum(np.tile(x, repeats), 0))
