@@ -11,7 +11,9 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.symbols.requirements.of_model import open_requirements
 from heterocc.compiler.importer.symbols.sizes import Compound, Size
 
-_UNCHECKED = frozenset({"NonMaxSuppression", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+_UNCHECKED = frozenset(
+    {"ConvInteger", "NonMaxSuppression", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
+)
 """Operators with which ONNX Runtime reads beside an array, or ends the process, if sizes do not fit."""
 
 

@@ -164,14 +164,16 @@ def judge(model: HostileModel, asked: Request, ours: Answer, reference: Answer |
     if not reason:
         return "equal", ""
     alike = [getattr(v, "shape", None) for v in ours.values] == [getattr(v, "shape", None) for v in reference.values]
-    return "special numbers" if alike and _has_special_numbers(asked) else "different", reason
+    return "special numbers" if alike and _has_special_numbers(model, asked) else "different", reason
 
 
-def _has_special_numbers(asked: Request) -> bool:
-    """Whether data have numbers with which arithmetic leaves the range of its dtype."""
-    floats = (array for array in asked.feed.values() if array.dtype.kind == "f")
+def _has_special_numbers(model: HostileModel, asked: Request) -> bool:
+    """Whether data have numbers with which arithmetic leaves the range of its dtype, or a scale that divides is 0."""
+    floats = [array for array in asked.feed.values() if array.dtype.kind == "f"]
+    scales = [array for array in floats if array.size <= 1] if _is_quantised(model.operator) else []
     with np.errstate(invalid="ignore"):
-        return any(bool((~(np.abs(array) < LARGE)).any()) for array in floats)
+        large = any(bool((~(np.abs(array) < LARGE)).any()) for array in floats)
+    return large or any(bool((array == 0).any()) for array in scales)
 
 
 LARGE = 1e6
@@ -202,9 +204,13 @@ RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", *(f"Random{kind}" for
 """Operators whose results are compared by their shapes."""
 
 
+def _is_quantised(operator: str) -> bool:
+    return "QLinear" in operator or "Quantize" in operator or "QGemm" in operator
+
+
 def _tolerance(operator: str, types: set[str], value: Any) -> Tolerance:
     if types & {"float16", "bfloat16"} or str(getattr(value, "dtype", "")) in ("float16", "bfloat16"):
         return FLOAT16
-    if "QLinear" in operator or "Quantize" in operator or "QGemm" in operator:
+    if _is_quantised(operator):
         return Tolerance(steps=1)
     return FLOAT32

@@ -166,7 +166,8 @@ def serve_onnx_runtime(connection: Connection, _: Path) -> None:
     onnxruntime_package()
 
     def opened_in_onnx_runtime(model: onnx.ModelProto) -> Run:
-        session = open_session(model.SerializeToString(), session_options(threads=1, optimise="none", exact=False))
+        exact = any("Quantize" in node.op_type for node in model.graph.node)  # else sums of its products saturate
+        session = open_session(model.SerializeToString(), session_options(threads=1, optimise="none", exact=exact))
         narrow = any(dtype_of(end.type) for end in (*session.get_inputs(), *session.get_outputs()))
 
         def run(feed: dict[str, Array]) -> Any:

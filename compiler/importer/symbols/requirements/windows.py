@@ -54,7 +54,9 @@ def deformed(needs: Needs) -> None:
 
 
 def pooling(needs: Needs) -> None:
-    """Pooling: data that has room for the window."""
+    """Pooling: maps that have elements, and room for the window."""
+    for axis in range(2, len(needs.shape(0))):
+        needs.at_least(0, axis, 1)
     reach(needs, [number(n) for n in needs.given.attribute("kernel_shape", ())])
 
 
