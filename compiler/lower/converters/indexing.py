@@ -128,7 +128,7 @@ def max_unpool(ctx: Context, data: relax.Expr, indices: relax.Expr, *_: relax.Ex
     """MaxUnpool: writes each value at its index in the flattened output."""
     shape = ctx.result()
     size = math.prod(shape)
-    safe = safe_indices(ctx, ctx.bb.emit(op.reshape(indices, (-1,))), size)
+    safe = safe_indices(ctx, ctx.bb.emit(op.reshape(indices, (-1,))), size, from_end=False)
     empty = filled([size], np.zeros((), dtype_of(data)))
     flat = op.scatter_elements(empty, safe, op.reshape(data, (-1,)), axis=0)
     return op.reshape(flat, shape)

@@ -110,3 +110,24 @@ def test_a_transposed_convolution_with_more_at_its_end_needs_elements(tmp_path: 
         assert session.run({"x": np.ones((1, 1, 3, 3), np.float32), "k": k})["y"].shape == (1, 2, 10, 8)
         with pytest.raises(InputError):
             session.run({"x": np.ones((1, 1, 0, 3), np.float32), "k": k})
+
+
+def test_a_negative_index_of_max_unpool_does_not_count_from_the_end(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,1,h,w] x, int64[1,1,h,w] i) => (float[1,1,a,b] y) {
+      y = MaxUnpool <kernel_shape=[2, 2], strides=[2, 2]> (x, i) }"""
+    x, i = np.ones((1, 1, 2, 2), np.float32), np.array([0, 2, 8, 10]).reshape(1, 1, 2, 2)
+    with _opened(tmp_path, text, "CPU") as session:
+        assert session.run({"x": x, "i": i})["y"].sum() == 4
+        with pytest.raises(InputValueError, match="MaxUnpool"):
+            session.run({"x": x, "i": i - 2})
+
+
+def test_pooling_of_a_map_without_elements_is_refused_though_its_padding_has_room_for_a_window(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[n,3,h,w] x) => (float[n,3,a,b] y) {
+      y = LpPool <kernel_shape=[3, 3], pads=[2, 2, 2, 2]> (x) }"""
+    with _opened(tmp_path, text, "CPU") as session:
+        assert session.run({"x": np.ones((1, 3, 4, 4), np.float32)})["y"].shape == (1, 3, 6, 6)
+        with pytest.raises(InputError):
+            session.run({"x": np.ones((1, 3, 4, 0), np.float32)})
