@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
@@ -32,12 +31,6 @@ from heterocc.passes.graph import Value
 
 _VARIADIC = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
 """Operators that return a single input as it is. Exporters write a Concat of past keys alone, which may be empty."""
-
-_TO_THE_END = 2**31 - 1
-"""The least end that stands for the last element of a dimension of unknown size: INT_MAX, as ONNX defines Slice."""
-
-_LEFT_OUT = np.ones(0, np.int64)
-"""An optional input of a Slice that is not given."""
 
 _MAX_ROUNDS = 64
 """The limit on rounds; known models need fewer than ten. `_extent` shows that rounds end without this limit too."""
@@ -98,8 +91,6 @@ def _operate(draft: Draft) -> bool:
 def _is_removable(node: onnx.NodeProto, draft: Draft) -> bool:
     if node.op_type == "If":
         return any(name in draft.weights for name in node.input)  # its condition is its only input
-    if node.op_type == "Slice" and draft.opset >= 10:
-        return _takes_all([draft.weights.get(name) if name else _LEFT_OUT for name in node.input[1:]])
     return node.op_type in ("Identity", "Dropout") or (node.op_type in _VARIADIC and len(node.input) == 1)
 
 
@@ -141,9 +132,7 @@ def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
 
 
 def _bypass(graph: gs.Graph, draft: Draft) -> bool:
-    """Remove Identity, Dropout without effect, Slices of everything, and variadic operators of one input.
-
-    Returns whether any was removed.
+    """Remove Identity, Dropout without effect, and variadic operators of one input; return whether any was removed.
 
     Outputs of the graph keep their names.
     """
@@ -174,35 +163,12 @@ def _does_nothing(node: Node, outputs: set[str], opset: int) -> bool:
         return False
     if node.op == "Identity" or (node.op in _VARIADIC and len(node.inputs) == 1):
         return True
-    if node.op == "Slice":
-        rest = [
-            _LEFT_OUT if t.is_empty() else t.values if isinstance(t, gs.Constant) else None for t in node.inputs[1:]
-        ]
-        return opset >= 10 and _takes_all(rest)
     if node.op != "Dropout" or opset < 7:
         return False
     if any(mask.outputs or mask.name in outputs for mask in node.outputs[1:]):
         return False
     training = node.inputs[2] if len(node.inputs) > 2 else gs.Variable.empty()
     return training.is_empty() or (_is_single(training) and not _truth(training))
-
-
-def _takes_all(rest: Sequence[np.ndarray | None]) -> bool:
-    """Whether a Slice takes all of its data at any size: from 0 to an end that stands for the last element.
-
-    `rest` are starts, ends, axes and steps, as far as they are constants.
-    """
-    known = [values for values in rest if values is not None]
-    if len(known) < len(rest):
-        return False
-    starts, ends, _, steps = [*known, _LEFT_OUT, _LEFT_OUT][:4]
-    return not np.any(starts) and bool(np.all(ends >= _TO_THE_END)) and bool(np.all(steps == 1))
-
-
-def _constant(value: gs.Tensor) -> np.ndarray | None:
-    if value.is_empty():
-        return _LEFT_OUT
-    return value.values if isinstance(value, gs.Constant) else None
 
 
 def _is_single(value: gs.Tensor) -> bool:
