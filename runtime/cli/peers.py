@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,15 @@ from heterocc.runtime.cli.bench import Peer, Runner, onnxruntime_runner
 def openvino_runner(model: Path, feed: Mapping[str, Any], threads: int | None) -> Callable[[], object]:
     """A function that runs one OpenVINO infer request in float32, by default on all cores of the process.
 
-    Raises UsageError (HC120) without the package, FileMissingError (HC101) and NotOnnxError (HC102).
+    Raises FileMissingError (HC101) and NotOnnxError (HC102).
     """
     if not model.is_file():
         raise FileMissingError("the model does not exist", where=str(model))
     # OpenVINO reports its use in a process of its own, which imports the main module first: a second or two in which
     # the runners beside it have one core less. Without the package that does so, nothing is reported.
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    try:
-        import openvino
-    except ImportError as error:
-        raise UsageError(
-            "OpenVINO is not installed", where="--against openvino", hint="pip install 'heterocc[peers]'"
-        ) from error
+    import openvino
+
     config = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32",
@@ -56,6 +53,7 @@ def peers_of(text: str | None, model: Path | None) -> tuple[Peer, ...]:
     """The peers that the value of `--against` names, for the model that is timed if it is known.
 
     The value is a list of peers, with the path of the model if it is not known; the path alone means ONNX Runtime.
+    Peers that are not installed are refused here, before anything is compiled.
     Raises UsageError (HC120).
     """
     if text is None:
@@ -70,6 +68,8 @@ def peers_of(text: str | None, model: Path | None) -> tuple[Peer, ...]:
             raise UsageError(f"there is no peer '{other}'", where="--against", hint=known)
     if len(others) > 1:
         raise UsageError("more than one model is given", where="--against", hint=f"name one model; {known}")
+    if "openvino" in names and sys.modules.get("openvino") is None and find_spec("openvino") is None:
+        raise UsageError("OpenVINO is not installed", where="--against openvino", hint="pip install 'heterocc[peers]'")
     if others:
         model = Path(others[0])
     if model is None:
