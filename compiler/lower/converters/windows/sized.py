@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, shape_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of, shape_of
 from heterocc.compiler.lower.sized import emit_sized
 
 
@@ -16,7 +16,23 @@ def _conv(ctx: Context, data: relax.Expr, weight: relax.Expr, *bias: relax.Expr 
     """TVM's convolution; it cannot pad an image of any size."""
     if keeps_size(ctx) and not all(isinstance(n, int) for n in dims_of(data)[2:]):
         ctx, data = padded_by_size(ctx, data, shape_of(weight)[2:], tirx.const(0, dtype_of(data)))
+    elif ctx.backend == "cpu" and _cuts_a_signal(ctx, data, weight):
+        ctx, data = _padded_before(ctx, data)
     return ctx.original(data, weight, *bias)
+
+
+def _cuts_a_signal(ctx: Context, data: relax.Expr, weight: relax.Expr) -> bool:
+    """Whether a convolution reads strided frames of one channel of any length: a product, if nothing is padded."""
+    strides, pads = ctx.attrs.get("strides", None) or [1], ctx.attrs.get("pads", None) or [0]
+    whole = ctx.attrs.get("group", 1) * shape_of(weight)[1] == 1
+    return whole and rank_of(data) == 3 and strides[-1] > 1 and any(pads) and not isinstance(dims_of(data)[2], int)
+
+
+def _padded_before(ctx: Context, data: relax.Expr) -> tuple[Context, relax.Expr]:
+    """The context without padding, and the padded data."""
+    first, last = ctx.attrs["pads"]
+    padded = relax.op.nn.pad(data, (0, 0, 0, 0, first, last))
+    return ctx.changed({}, without=("pads",)), ctx.bb.emit(padded)
 
 
 def keeps_size(ctx: Context) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import pytest
 import tvm_ffi
 from onnx import helper
 
+from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.generate.generate import generate
@@ -19,6 +21,7 @@ from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
+from heterocc.runtime import load
 from tests.compiler.lower.lowered import CPU
 from tests.symbolic_models import dynamic_model
 
@@ -100,3 +103,20 @@ def test_frames_of_a_signal_of_any_length_behind_a_slice_of_all_are_one_product(
         found, product = generate(function, {1}, isa), generate_product(read_kernel(function, {1}), isa)
     assert found is not None and product is not None
     assert tvm_ffi.structural_equal(found[0], product[0])
+
+
+def test_padded_frames_of_a_signal_of_any_length_are_a_product_of_padded_data(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).standard_normal((5, 1, 30)).astype(np.float32)
+    nodes = [_N("Conv", ["x", "w"], ["y"], strides=[20], pads=[3, 17])]
+    module = _kernels(nodes, {"x": ("n", 1, "length")}, {"w": weight})
+    assert len(module.kernels) == 2
+    model = dynamic_model(nodes, {"x": ("float32", ("n", 1, "length"))}, ["y"], {"w": weight})
+    compile_model(model, tmp_path / "m.hcb", devices="CPU")
+    rng = np.random.default_rng(1)
+    with load(tmp_path / "m.hcb") as session:
+        for batch, length in [(1, 10), (2, 30), (3, 333)]:
+            x = rng.standard_normal((batch, 1, length)).astype(np.float32)
+            padded = np.pad(x[:, 0].astype(np.float64), ((0, 0), (3, 17)))
+            frames = np.lib.stride_tricks.sliding_window_view(padded, 30, axis=1)[:, ::20]
+            wanted = np.einsum("nft,ot->nof", frames, weight[:, 0])
+            np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4)
