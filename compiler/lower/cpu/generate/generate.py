@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate.bfloat.direct import generate_paired_direct
@@ -70,8 +71,11 @@ def generate(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> _Do
     """Write a kernel for an instruction set; None if no generator supports its kind.
 
     `weights` are the numbers of the arguments that are parameters. Returns the kernel, with the same arguments, and
-    the packings of the weights among them.
+    the packings of the weights among them. A kernel with a loop that never runs, as that of a part of size 0, stays
+    as it is: generators leave loops of one turn out, and would take it for one.
     """
+    if _has_empty_loop(function):
+        return None
 
     def of(*kinds: Callable[[Any, Isa], _Done | None], read: Any) -> _Done | None:
         found = (attempt(partial(kind, read, isa)) for kind in kinds)
@@ -94,3 +98,9 @@ def generate(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> _Do
         return done
     rows = attempt(lambda: read_rows(function))
     return attempt(lambda: generate_map(function, isa)) if rows is None else of(generate_rows, read=rows)
+
+
+def _has_empty_loop(function: tirx.PrimFunc) -> bool:
+    found: list[tirx.For] = []
+    tvm_ffi.structural_walk(function.body, [(tirx.For, found.append)], order="pre")
+    return any(isinstance(loop.extent, tirx.IntImm) and int(loop.extent) == 0 for loop in found)

@@ -120,3 +120,14 @@ def test_padded_frames_of_a_signal_of_any_length_are_a_product_of_padded_data(tm
             frames = np.lib.stride_tricks.sliding_window_view(padded, 30, axis=1)[:, ::20]
             wanted = np.einsum("nft,ot->nof", frames, weight[:, 0])
             np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_part_without_elements_is_not_generated() -> None:
+    """Generators leave loops of one turn out, and wrote a number beyond the end of a part of size 0."""
+    nodes = [_N("Relu", ["x"], ["r"]), _N("Slice", ["r", "from", "to", "axis"], ["y"])]
+    weights = {"from": np.array([8]), "to": np.array([9]), "axis": np.array([1])}
+    module = _kernels(nodes, {"x": ("n", 8)}, weights)
+    assert len(module.kernels) > 0
+    function = module.mod[module.kernels[-1].symbol]
+    with assuming(dims_of(function)):
+        assert generate(function, set(), isa_of(cpu_target(CPU))) is None
