@@ -70,8 +70,6 @@ ON_PURPOSE: tuple[Known, ...] = (
 """Answers that are right, or as good as an error."""
 
 NOT_MENDED: tuple[Known, ...] = (
-    Known("RotaryEmbedding", "we accept", "cos_cache", "its definition broadcasts tables of another width or length"),
-    Known("RotaryEmbedding", "we accept", "sin_cache", "its definition broadcasts tables of another width or length"),
     Known("LinearAttention", "timeout", "", "compiles for minutes if equal sizes share a name"),
     Known(
         "Reshape", "we accept", "reshape_helper.h", "data [n, 3, 4] and the constant shape [3, 4, 0]: any n is taken"

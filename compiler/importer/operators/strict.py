@@ -52,7 +52,35 @@ def _window(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
     set_nodes(graph, nodes)
 
 
+def _rotary_embedding(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
+    """Both tables of one shape, and as wide as what they are multiplied with: the definition broadcasts narrow ones."""
+    tables = call.input[1:3]
+    by_table = set(tables)
+    after: list[onnx.NodeProto] = []
+    before: list[onnx.NodeProto] = []
+    for node in graph.node:
+        depends = not by_table.isdisjoint(node.input)
+        by_table |= set(node.output) if depends else set()
+        (after if depends else before).append(node)
+    factors = (set(n.input) - by_table for n in after if n.op_type == "Mul")
+    turned = next((name for found in factors for name in found), None)
+    if turned is None:
+        return
+    nodes = [
+        helper.make_node("Shape", [tables[0]], ["strict_rows"], end=-1),
+        helper.make_node("Shape", [turned], ["strict_width"], start=-1),
+        helper.make_node("Concat", ["strict_rows", "strict_width"], ["strict_table"], axis=0),
+    ]
+    fitting = {name: f"strict_{place}" for place, name in enumerate(dict.fromkeys(tables))}
+    for name, new in fitting.items():
+        nodes.append(helper.make_node("Reshape", [name, "strict_table"], [new], allowzero=1))
+    for node in after:
+        node.input[:] = [fitting.get(name, name) for name in node.input]
+    set_nodes(graph, [*before, *nodes, *after])
+
+
 _RULES: Mapping[str, Callable[[onnx.NodeProto, onnx.GraphProto], None]] = {
     "LayerNormalization": _layer_normalization,
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), _window),
+    "RotaryEmbedding": _rotary_embedding,
 }

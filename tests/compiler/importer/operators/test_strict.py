@@ -56,3 +56,12 @@ def test_a_scale_of_another_shape_is_refused_though_statistics_are_results_too(t
 @pytest.mark.parametrize("name", ["BlackmanWindow", "HammingWindow", "HannWindow"])
 def test_a_window_of_a_negative_size_is_refused(tmp_path: Path, name: str) -> None:
     check(tmp_path, model_of(name, {"size": []}, 1, 17), {"size": np.array(6)}, {"size": np.array(-1)})
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_tables_of_a_rotary_embedding_are_as_wide_as_half_a_head(tmp_path: Path, interleaved: int) -> None:
+    inputs = {"x": ["b", "h", "n", "s"], "cos": ["p", "w"], "sin": ["q", "v"], "at": ["c", "m"]}
+    model = model_of("RotaryEmbedding", inputs, 1, 23, interleaved=interleaved)
+    right = {"x": draw(2, 3, 4, 8), "cos": draw(10, 4), "sin": draw(10, 4), "at": np.arange(8).reshape(2, 4)}
+    narrow, wide = ({"cos": draw(10, width), "sin": draw(10, width)} for width in (1, 64))
+    check(tmp_path, model, right, narrow, wide, {"sin": draw(10, 1)}, {"sin": draw(11, 4)})
