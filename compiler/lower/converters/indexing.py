@@ -85,8 +85,31 @@ def gather_nd(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr
 def scatter_elements(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: relax.Expr) -> relax.Expr:
     """ScatterElements: a scatter of single elements."""
     axis = ctx.attrs.get("axis", 0) % rank_of(data)
-    safe = safe_indices(ctx, indices, dims_of(data)[axis])
-    return op.scatter_elements(data, safe, updates, axis=axis, reduction=_reduction(ctx))
+    shape, places = dims_of(data), dims_of(indices)
+    safe = safe_indices(ctx, indices, shape[axis])
+    others = [n for n in range(len(shape)) if n != axis]
+    if same([shape[n] for n in others], [places[n] for n in others]):
+        return op.scatter_elements(data, safe, updates, axis=axis, reduction=_reduction(ctx))
+    # TVM takes the rows of the indices for those of the data, which may have more of them.
+    return op.scatter_nd(data, _coordinates(ctx, safe, axis), updates, _reduction(ctx))
+
+
+def _coordinates(ctx: Context, indices: relax.Expr, axis: int) -> relax.Expr:
+    """The place of each element of `indices`, with its value in place of that along the axis: [..., rank]."""
+
+    def compute(tensors: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            *place, number = i
+            found = tensors[0](*place).astype("int64")
+            for n, value in enumerate(place):
+                if n != axis:
+                    found = tirx.Select(number == n, value.astype("int64"), found)
+            return found
+
+        return te.compute(wanted, at, name="coordinates")
+
+    wanted = (*dims_of(indices), rank_of(indices))
+    return emit_sized(ctx.bb, compute, [indices], [], wanted, "int64", "coordinates")
 
 
 @converter("ScatterND")
