@@ -38,7 +38,6 @@ def test_a_process_that_wants_too_much_memory_fails_alone() -> None:
     ended = run_limited([sys.executable, "-c", "bytearray(2**31)"], 60, 1)
     assert ended.output is None
     assert "MemoryError" in ended.reason
-    assert ended.megabytes < 1024
 
 
 def test_output_seconds_and_memory_of_a_process_are_kept() -> None:

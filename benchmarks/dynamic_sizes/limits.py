@@ -15,7 +15,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a process left: its output, None if it failed; the reason then; seconds, and megabytes of memory at most."""
+    """What a process left: its output, None if it failed; the reason then; seconds, and megabytes of memory at most.
+
+    The memory is at least that of the process that started it, which Linux counts until the command begins.
+    """
 
     output: str | None
     reason: str

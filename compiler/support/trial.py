@@ -79,9 +79,10 @@ class Support:
     def __post_init__(self) -> None:
         self._protos: Mapping[str, onnx.NodeProto] = {n.name: n for n in self.model.proto.graph.node}
         self._signatures: dict[str, str] = {}
-        self._refusals: dict[tuple[str, str], Refusal | None] = {}
-        self._keys: dict[tuple[str, str], str] = {}
-        self._targets: dict[str, bytes] = {}
+        self._devices: list[TargetDevice] = []
+        self._refusals: dict[tuple[str, int], Refusal | None] = {}
+        self._keys: dict[tuple[str, int], str] = {}
+        self._targets: dict[int, bytes] = {}
         self._answers: dict[str, Answer] = {}
         self._lowerings: dict[str, Lowering] = {}
 
@@ -114,7 +115,7 @@ class Support:
             self.asked += len(missing)
 
     def _by_rules(self, node: Node, device: TargetDevice) -> Refusal | None:
-        asked = node.name, device.name
+        asked = node.name, self._number(device)
         if asked not in self._refusals:
             self._refusals[asked] = self._refused(node, device)
         return self._refusals[asked]
@@ -212,7 +213,7 @@ class Support:
 
     def key(self, node: Node, device: TargetDevice) -> str:
         """SHA-256 of the node's signature, the device's target and precision, and the toolchain."""
-        asked = self.signature(node), device.name
+        asked = self.signature(node), self._number(device)
         found = self._keys.get(asked)
         if found is None:
             digest = hashlib.sha256(self._target(device))
@@ -220,12 +221,20 @@ class Support:
             found = self._keys[asked] = digest.hexdigest()
         return found
 
+    def _number(self, device: TargetDevice) -> int:
+        """The number of a device among those asked about. Devices of one name may differ, as by their precision."""
+        for number, known in enumerate(self._devices):
+            if known is device:
+                return number
+        self._devices.append(device)
+        return len(self._devices) - 1
+
     def _target(self, device: TargetDevice) -> bytes:
         """The text of a device and the toolchain in a key."""
-        known = self._targets.get(device.name)
+        known = self._targets.get(self._number(device))
         if known is None:
             text = f"{toolchain_digest()}\n{device.backend}\n{device.target_json()}\n{device.static_shapes_only}\n"
-            known = self._targets[device.name] = (text + ("half\n" if device.half else "")).encode()
+            known = self._targets[self._number(device)] = (text + ("half\n" if device.half else "")).encode()
         return known
 
     def signature(self, node: Node) -> str:
