@@ -78,7 +78,6 @@ NOT_MENDED: tuple[Known, ...] = (
         "Upsample", "we accept", "ScalesValidation", "it is imported as Resize, which takes a computed scale below 1"
     ),
     Known("CenterCropPad", "different", "", "a wanted size is the least integer"),
-    Known("STFT", "crash", "SIGFPE", "ONNX Runtime, which gets a computed frame length, divides by it"),
     Known(
         "ConcatFromSequence",
         "different",

@@ -13,6 +13,7 @@ from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft.draft import to_tensor
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.onnx_tools.frames import with_checked_frames
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.ort.own_integers import with_own_integers
@@ -33,6 +34,7 @@ class OrtLowering:
         """The partition as an ONNX model with its larger initializers external. Raises LoweringError (HC203)."""
         proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
         with_safe_quotients(proto, job.model.graph.values, job.model.weights)
+        with_checked_frames(proto)
         copies = with_own_integers(proto)
         outside: dict[str, np.ndarray] = {}
         for tensor in proto.graph.initializer:

@@ -1,0 +1,53 @@
+"""Lengths of STFT's frames that ONNX Runtime's code can divide by: one of 0 ends its process."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import TensorProto, helper
+
+from heterocc.compiler.importer.draft.draft import graphs_of
+
+_LENGTH = 3
+"""The number of STFT's input that is the length of a frame."""
+
+_TOO_LONG = 2**31 - 1
+"""A length that no signal has: ONNX Runtime refuses it with an error of the run."""
+
+
+def with_checked_frames(model: onnx.ModelProto) -> None:
+    """Change a model so that a length of frames below 1, which a run computes or is given, is one that is refused.
+
+    ONNX Runtime 1.32 compares the step of STFT with 0, and the length with that of the signal only.
+    """
+    for graph in graphs_of(model.graph):
+        constants = {t.name for t in graph.initializer}
+        taken = constants | {v for n in graph.node for v in (n.name, *n.input, *n.output)}
+        nodes: list[onnx.NodeProto] = []
+        for node in graph.node:
+            given = node.op_type == "STFT" and not node.domain and len(node.input) > _LENGTH
+            if given and node.input[_LENGTH] and node.input[_LENGTH] not in constants:
+                nodes += _checked(graph, node, taken)
+            nodes.append(node)
+        if len(nodes) > len(graph.node):
+            del graph.node[:]
+            graph.node.extend(nodes)
+
+
+def _checked(graph: onnx.GraphProto, node: onnx.NodeProto, taken: set[str]) -> list[onnx.NodeProto]:
+    """The nodes that compute the length; `node` reads it then."""
+    length = node.input[_LENGTH]
+    names = {}
+    for part in ("one", "far", "least", "most", "short", "length"):
+        names[part] = f"{node.output[0]}_{part}"
+        while names[part] in taken:
+            names[part] += "_"
+        taken.add(names[part])
+    for part, number in (("one", 1), ("far", _TOO_LONG)):
+        graph.initializer.append(helper.make_tensor(names[part], TensorProto.INT64, [], [number]))
+    node.input[_LENGTH] = names["length"]
+    return [
+        helper.make_node("CastLike", [names["one"], length], [names["least"]], name=names["least"]),
+        helper.make_node("CastLike", [names["far"], length], [names["most"]], name=names["most"]),
+        helper.make_node("Less", [length, names["least"]], [names["short"]], name=names["short"]),
+        helper.make_node("Where", [names["short"], names["most"], length], [names["length"]], name=names["length"]),
+    ]
