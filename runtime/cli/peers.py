@@ -65,7 +65,7 @@ def peers_of(text: str | None, model: Path | None) -> tuple[Peer, ...]:
     known = f"the peers are {', '.join(PEERS)}"
     for other in others:
         if not Path(other).suffix and not Path(other).exists():
-            raise UsageError(f"there is no peer '{other}'", where="--against", hint=known)
+            raise UsageError(f"unknown peer '{other}'", where="--against", hint=known)
     if len(others) > 1:
         raise UsageError("more than one model is given", where="--against", hint=f"name one model; {known}")
     if "openvino" in names and sys.modules.get("openvino") is None and find_spec("openvino") is None:

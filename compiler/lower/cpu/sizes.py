@@ -199,7 +199,7 @@ def is_number(size: int) -> bool:
 
 
 def are_equal(a: int, b: int) -> bool:
-    """Whether two sizes are equal; False, which is no assumption then, if they differ for the typical sizes."""
+    """Whether two sizes are equal. False if they differ for the typical sizes; nothing is assumed then."""
     return typical(a) == typical(b) and a == b
 
 

@@ -103,7 +103,7 @@ def test_the_value_of_against_names_peers_or_the_model_of_a_bundle(
     assert peers_of(None, plain) == ()
     for text, message in (
         ("openvino", "a bundle does not have it"),
-        ("tensorrt", "there is no peer 'tensorrt'"),
+        ("tensorrt", "unknown peer 'tensorrt'"),
         ("a.onnx,b.onnx", "more than one model"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -146,32 +146,6 @@ def test_identity_and_inference_dropout_vanish_and_outputs_keep_their_names(tmp_
     assert found.graph.outputs == ("y",)
 
 
-ALL, STEP, AXES = np.array([2**63 - 1, 2**31 - 1]), np.array([1, 1]), np.array([0, -1])
-
-
-@pytest.mark.parametrize(
-    ("inputs", "kept"),
-    [
-        ((np.array([0, 0]), ALL, AXES, STEP), False),
-        ((np.array([0, 0]), ALL, AXES), False),
-        ((np.array([0, 0]), ALL), False),
-        ((np.array([0, 1]), ALL, AXES, STEP), True),
-        ((np.array([0, 0]), np.array([2**63 - 1, 2]), AXES, STEP), True),
-        ((np.array([0, 0]), ALL, AXES, np.array([1, 2])), True),
-    ],
-)
-def test_a_slice_of_everything_vanishes_also_of_dynamic_sizes(
-    inputs: tuple[np.ndarray, ...], kept: bool, tmp_path: Path
-) -> None:
-    names = [f"i{place}" for place in range(len(inputs))]
-    nodes = [node("Relu", "x", "a"), node("Slice", " ".join(["a", *names]), "b"), node("Abs", "b", "y")]
-    proto = model(nodes, [value("x", ["n", "m"])], [value("y")], dict(zip(names, inputs, strict=True)))
-    path = save(tmp_path, proto)
-    imported_like(path, {"x": noise(3, 4)}, {"x": [3, 4]})
-    found = import_model(path, keep_dims=True)
-    assert op_types(found) == ["Relu", *["Slice"] * kept, "Abs"]
-
-
 @pytest.mark.parametrize("op", ["Concat", "Max", "Mean", "Min", "Sum"])
 def test_operators_of_several_inputs_vanish_if_they_have_one(op: str, tmp_path: Path) -> None:
     axis = {"axis": 1} if op == "Concat" else {}

@@ -91,7 +91,7 @@ def _steps(given: Arguments) -> tirx.Expr:
 def _group(
     layer: Layer, step: tirx.Expr, products: _Write, without_state: _Write, cells: _Write
 ) -> Callable[[Group], None]:
-    """Writes the sums and the cells of a group; there is no product with a state of zeros."""
+    """Writes the sums and the cells of a group, without the product if the state is zeros."""
 
     def body(group: Group) -> None:
         if layer.begins:
