@@ -143,7 +143,10 @@ class Runs:
         if set(inputs) != set(variant.inputs) or not set(variant.outputs) <= set(outputs):
             return None
         dtypes = [numpy_dtype(variant.values[v].dtype) for v in variant.inputs]
-        if None in dtypes or any(numpy_dtype(variant.values[v].dtype) is None for v in variant.outputs):
+        # By identity: numpy's float64 is equal to None.
+        if any(dtype is None for dtype in dtypes) or any(
+            numpy_dtype(variant.values[v].dtype) is None for v in variant.outputs
+        ):
             return None
         return session.run_on_arrays(
             {name: inputs[v] for name, v in zip(self._inputs, variant.inputs, strict=True)},

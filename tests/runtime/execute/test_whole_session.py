@@ -56,6 +56,18 @@ def test_runs_of_shapes_that_were_right_before_need_no_chain(tmp_path: Path, cha
             assert (list(found), len(chains)) == (["y", "s"], expected)
 
 
+def test_runs_of_float64_need_no_chain(tmp_path: Path, chains: list[str]) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.DOUBLE, [3]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
+    compile_model(tmp_path / "m.onnx", tmp_path / "m.hcb", devices="ORT")
+    with load(tmp_path / "m.hcb") as session:
+        session.run({"x": np.ones(3)})
+        chains.clear()
+        np.testing.assert_array_equal(session.run({"x": np.ones(3)})["y"], -np.ones(3))
+        assert not chains
+
+
 def test_what_a_session_does_not_refuse_is_refused_by_the_chain_each_time(tmp_path: Path) -> None:
     with session_of(tmp_path, dims={"n": (1, 8)}) as session:
         session.run(feed(2))
