@@ -36,6 +36,7 @@ from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.shape_requests import (
     ShapeRequest,
     apart,
+    request_for_rest,
     require_different,
     shape_requests,
 )
@@ -86,13 +87,17 @@ def compile_model(
         place = target if packs else None
         jobs: list[Job] = []
         requests = list(shape_requests(options))
+        general = requests[-1]
         for number, request in enumerate(requests):
             with _leaving_out(request, show):
                 further = number > 0
                 job = prepare(source, options, show, place, request, further=further, measures=measures, ahead=ahead)
                 job.lowering_ahead = lowering
+                job.excluding = next((j for j in jobs if j.request is general), None) if request.is_rest else None
                 jobs.append(job)
                 requests += apart(request, job.model) if len(requests) == 1 else ()
+                if request is general and job.leaves_sizes:
+                    requests.append(request_for_rest(request))
         jobs = [job for job in jobs if not job.is_idle]
         require_different([(job.request, job.model) for job in jobs])
         if options.stop_after == "import":
@@ -192,6 +197,7 @@ def _compile(jobs: Sequence[Job], draft: Draft) -> CompileReport:
     measured = jobs[0].policy == MEASURED
     expected = [[] for _ in jobs] if measured else _cpu(jobs, lambda job: job.placed, expected=True)
     jobs = [job for job, specs in zip(jobs, expected, strict=True) if _can(job, partial(job.build, specs))]
+    jobs = _without_excluding(jobs)
     for job, specs in zip(jobs, _cpu(jobs, lambda job: [built.report for built in job.built]), strict=True):
         job.build_cpu(specs)
         job.add_larger()
@@ -211,7 +217,8 @@ def _compile(jobs: Sequence[Job], draft: Draft) -> CompileReport:
         texts = {f"graphs/{name}": text for report in asked for name, text in graphs(report)}
         target = draft.target
         make_folder(target.parent)
-        vectors = [job.golden([p for p in parts if p.model is job.model]) for job in jobs]
+        shown = [job for job in jobs if job.excluding is None or job.excluding not in jobs]
+        vectors = [job.golden([p for p in parts if p.model is job.model]) for job in shown]
         goldens = [found for found in vectors if found is not None]
         key = options.sign if isinstance(options.sign, SigningKey) else None
         pack(target, jobs[0].model, parts, goldens=goldens, texts=texts, progress=progress, key=key, draft=draft)
@@ -240,11 +247,31 @@ def _can(job: Job, step: Callable[[], None]) -> bool:
     return False
 
 
+def _without_excluding(jobs: list[Job]) -> list[Job]:
+    """The jobs without one that ONNX Runtime runs alone, if another runs the sizes that are excluded from it there.
+
+    The other, which excludes none, takes its place.
+    """
+    rest = next((job for job in jobs if job.excluding is not None), None)
+    excluding = None if rest is None else rest.excluding
+    if rest is None or excluding is None or excluding not in jobs:
+        return jobs
+    last = {device.name for spec in excluding.specs for device in spec.devices if device.last_resort}
+    if any(set(variant.built.plan.device_of.values()) - last for variant in excluding.built):
+        for other in rest.built:
+            rest.reporter.note(f"sizes that are excluded above run in ONNX Runtime, in variant {other.spec.name}")
+        return jobs
+    rest.reporter.note("ONNX Runtime runs the whole model, and no size is excluded")
+    rest.take_place_of(excluding)
+    return [rest if job is excluding else job for job in jobs if job is not rest]
+
+
 def _parts(job: Job, variant: BuiltVariant) -> VariantParts:
     """The contents of a variant, with the record of its placement."""
     report = variant.report
     record = write_record(job.explained(report.plan, report.name, report.timed))
-    return replace(variant.parts(job.model, job.unseen), record=record)
+    about = [f"for sizes that variant {variant.spec.choice} excludes"] if job.request.is_rest and job.further else []
+    return replace(variant.parts(job.model, [*about, *job.unseen]), record=record)
 
 
 def _cpu(

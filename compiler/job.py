@@ -60,6 +60,7 @@ class Job:
     `known` are all outputs of ONNX Runtime for `feed`, and `outputs` those of the golden vectors.
     `ahead` may have begun to look for test vectors. `draft` is for the bundle that the first check writes.
     `memory` has what earlier compiles of the model computed with ONNX Runtime; None if there is no cache.
+    `excluding` is the job from whose code the sizes are excluded that this one is for; None if it is not for such.
     `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
     `unchecked` is the same for the report, or the reason why nothing is compared.
     """
@@ -91,6 +92,7 @@ class Job:
     draft: Draft | None = None
     memory: Memory | None = None
     inputs: Path | None = None
+    excluding: Job | None = None
     _placed_cpu: tuple[object, list[tuple[VariantSpec, Plan]], list[str]] | None = None
 
     def options_for(self, devices: tuple[str, ...]) -> CompileOptions:
@@ -112,6 +114,11 @@ class Job:
     def is_idle(self) -> bool:
         """Whether it is for all other sizes of a model that has no dynamic dimension left."""
         return self.further and self.request.is_open and not self.model.dynamic_inputs
+
+    @property
+    def leaves_sizes(self) -> bool:
+        """Whether sizes are excluded with which ONNX Runtime, which is in every list, might run the model."""
+        return self.model.assumes and all(any(d.last_resort for d in spec.devices) for spec in self.specs)
 
     def place(self) -> None:
         """Place all requested variants. Raises UnsupportedOpError for a node that no device can run."""
@@ -262,6 +269,15 @@ class Job:
             else:
                 self._note(self.built[-1])
 
+    def take_place_of(self, other: Job) -> None:
+        """Give the built variants the names of those of a job with the same choices of devices, and its times."""
+        self.further, self.request = other.further, replace(self.request, label=other.request.label)
+        self.passes_of, self.timed_variants = other.passes_of, other.timed_variants
+        self.built = [
+            replace(own, spec=replace(own.spec, name=old.spec.name, choice=old.spec.choice), timed=old.timed)
+            for own, old in zip(self.built, other.built, strict=True)
+        ]
+
     def add_larger(self) -> None:
         """Add a CPU-only variant, if there is one, to each with default bounds, for sizes beyond these."""
         names = set(self.model.planned) - set(self.request.bounds)
@@ -283,7 +299,7 @@ class Job:
         `used` are the devices of each requested variant, for all shapes. Of variants that are only `expected` nothing
         is noted.
         """
-        if not self.options.cpu_variant:
+        if not self.options.cpu_variant or self.request.is_rest:
             return []
         state = tuple(map(frozenset, used)), {device: set(nodes) for device, nodes in self.variants.wrong.items()}
         if self._placed_cpu is None or self._placed_cpu[0] != state:

@@ -24,6 +24,7 @@ from heterocc.compiler.planned_sizes import with_planned_sizes
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.shape_requests import (
     ShapeRequest,
+    excludes_sizes,
     only_numbers,
     require_bounds,
     require_possible,
@@ -34,7 +35,7 @@ from heterocc.compiler.support.calibration import Measured, measured_times
 from heterocc.compiler.support.query import QueryResult, query_model
 from heterocc.compiler.support.traits import traits_of
 from heterocc.compiler.variant_build import VariantBuilder
-from heterocc.compiler.variants import all_devices, variant_specs
+from heterocc.compiler.variants import all_devices, last_resort_of, variant_specs
 
 
 def files_of(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLike[str], str]:
@@ -88,7 +89,8 @@ def prepare(
     affinity = affinity_from(given.pins() if isinstance(given, QueryResult) else given)
     policy, passes = pipeline_of(options, measures=measures)
     trace = Trace(options.dump_dir, options.pass_limit)
-    without_ort = only_numbers((tuple(options.devices), *options.variants))
+    names = (tuple(options.devices), *options.variants)
+    without_ort = only_numbers(names)
     importing = reporter.stage(f"importing {source.path.name}{request.at}")
     with importing, timed(seconds, "import"), request.naming():
         model = import_model(
@@ -97,13 +99,13 @@ def prepare(
             dims=request.dims,
             keep_dims=request.keep_dims,
             only_numbers=without_ort,
-            assume=without_ort,
+            assume=excludes_sizes(request, names),
         )
     require_bounds(request, model)
     model = with_samples_in_bounds(model, request.bounds)
     _require_places(options, target)  # again, because the model's external data is known now
     lists, notes = resolve_lists(
-        (tuple(options.devices), *options.variants),
+        names,
         options.device_files,
         options.properties,
         config=options.config,
@@ -124,16 +126,19 @@ def prepare(
         if options.check:
             warm_up(all_devices(lists))
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
+    if request.is_rest:
+        specs, passed_over = tuple(map(last_resort_of, specs)), ()
     for note in (*model.notes, *notes, *untargeted, *unpaired, *passed_over):
         if note != ORT_IS_LAST:
             reporter.note(note)
     for text in (*(note for note in notes if note == ORT_IS_LAST), *left_out(all_devices(lists))):
         reporter.warn(text)
+    queried = all_devices(spec.devices for spec in specs)
     with reporter.stage("querying devices", len(model.graph.nodes)) as progress, timed(seconds, "query"):
-        query = query_model(model, all_devices(lists), on_node=progress.step)
+        query = query_model(model, queried, on_node=progress.step)
     for note in query.notes:
         reporter.note(note)
-    measured = measured_times(model, all_devices(lists), query.refusals) if calibrated else Measured()
+    measured = measured_times(model, queried, query.refusals) if calibrated else Measured()
     for note in measured.notes:
         reporter.note(note)
     builder = VariantBuilder(model, query, passes, trace, reporter, seconds, measured)

@@ -29,7 +29,8 @@ class ShapeRequest:
 
     `bounds` are the least and largest size of named dimensions that stay dynamic. With `keep_dims`, dimensions that are
     not fixed stay dynamic; otherwise they are an error. `is_open` marks the request for all sizes that no other fixes,
-    and `is_optional` one that is left out, with a note, if it cannot be compiled.
+    `is_optional` one that is left out, with a note, if it cannot be compiled, and `is_rest` the one for sizes that are
+    excluded from the code of the request before, which ONNX Runtime takes.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class ShapeRequest:
     keep_dims: bool = False
     is_open: bool = False
     is_optional: bool = False
+    is_rest: bool = False
 
     @property
     def at(self) -> str:
@@ -127,6 +129,11 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
             ShapeRequest(options.shapes, fixed, bounds, "any", keep_dims=True, is_open=True, is_optional=optional)
         )
     return tuple(found)
+
+
+def request_for_rest(request: ShapeRequest) -> ShapeRequest:
+    """A further request for the sizes that the import of this one excludes (`ImportedModel.assumes`)."""
+    return replace(request, label="other sizes", is_open=False, is_optional=True, is_rest=True)
 
 
 def apart(request: ShapeRequest, model: ImportedModel) -> list[ShapeRequest]:
@@ -228,6 +235,16 @@ def takes_dynamic(lists: Iterable[str | Sequence[str]]) -> bool:
     return _each_has(lists, "CPU", "ORT")
 
 
+def excludes_sizes(request: ShapeRequest, lists: Sequence[str | Sequence[str]]) -> bool:
+    """Whether sizes with which nodes cannot run are excluded from what is compiled (decisions 40 and 86).
+
+    With ONNX Runtime in the list it takes the excluded sizes; beside other devices than the CPU, nothing is excluded.
+    """
+    if request.is_rest:
+        return False
+    return only_numbers(lists) or all(_names(parse_request(listed)) == {"CPU", "ORT"} for listed in lists)
+
+
 def only_numbers(lists: Iterable[str | Sequence[str]]) -> bool:
     """Whether no list of devices has ONNX Runtime, the only device with strings and maps."""
     return not any(_has(parse_request(listed), {"ORT"}) for listed in lists)
@@ -239,15 +256,20 @@ def _each_has(lists: Iterable[str | Sequence[str]], *wanted: str) -> bool:
 
 
 def _has(request: DeviceRequest, wanted: set[str]) -> bool:
+    return bool(_names(request) & wanted)
+
+
+def _names(request: DeviceRequest) -> set[str]:
     names = request.names or (() if request.kind == "list" else CANDIDATES)
-    listed = {name.upper() for name in (*names, *request.then)} - {name.upper() for name in request.excluded}
-    return bool(listed & wanted)
+    return {name.upper() for name in (*names, *request.then)} - {name.upper() for name in request.excluded}
 
 
 def require_different(models: Sequence[tuple[ShapeRequest, ImportedModel]]) -> None:
     """Raise ShapeOptionError (HC106) if two requests fix the same shapes."""
     seen: dict[tuple[object, ...], ShapeRequest] = {}
     for request, model in models:
+        if request.is_rest:
+            continue
         shapes = tuple(model.input_shape(name) for name in model.graph.inputs)
         other = seen.setdefault(shapes, request)
         if other is not request:

@@ -70,6 +70,11 @@ def variant_specs(
     return tuple(specs), tuple(notes)
 
 
+def last_resort_of(spec: VariantSpec) -> VariantSpec:
+    """The variant with its devices of last resort alone, for sizes that are excluded from the code for others."""
+    return replace(spec, devices=tuple(d for d in spec.devices if d.last_resort), affinity=Affinity(mode="automatic"))
+
+
 def cpu_specs(
     specs: Iterable[VariantSpec], used: Iterable[Collection[str]]
 ) -> tuple[tuple[VariantSpec, ...], str | None]:

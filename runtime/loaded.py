@@ -66,6 +66,8 @@ class Loaded:
         self._generation = forks.generation
         self._first: Ready | None = first
         self._last: Ready | None = first
+        self._quick: Ready | None = first if self._shapes is None or self._shapes.is_sure(variant) else None
+        """The variant of the last run, if native code may try it without a look at the shapes of a feed."""
 
     @property
     def current(self) -> Loaded:
@@ -128,10 +130,11 @@ class Loaded:
 
     def _run_fast(self, feed: Feed) -> Results | None:
         """All outputs, in the model's order, if native code can take this feed. Raises the errors of `alive`."""
-        first = self.alive()
-        if self._shapes is not None or not first.runs.fast:
+        self.alive()
+        quick = self._quick
+        if quick is None or not quick.runs.fast:
             return None
-        return first.runs.run_fast(first.pool, feed)
+        return quick.runs.run_fast(quick.pool, feed)
 
     def alive(self) -> Ready:
         """The first variant. Raises UsageError after `close`, and DeviceError in a child that cannot use it."""
@@ -169,7 +172,7 @@ class Loaded:
 
     def close(self) -> None:
         """Free code, buffers and weights. Runs in progress finish; later ones raise UsageError."""
-        first, self._first, self._last = self._first, None, None
+        first, self._first, self._last, self._quick = self._first, None, None, None
         if first is None:
             return
         every = (first,) if self._shapes is None else self._shapes.close()
@@ -192,8 +195,9 @@ class Loaded:
         found = self.alive()
         if self._shapes is not None:
             self._last = found = self._shapes.of(arrays)
+            self._quick = found if self._shapes.is_sure(found.variant) else None
             if self._first is None:  # closed meanwhile, which must not keep the weights
-                self._last = None
+                self._last = self._quick = None
         if found.conditions is not None:
             found.conditions.check(arrays)
         return found

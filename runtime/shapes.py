@@ -64,12 +64,18 @@ class ShapeVariants:
                 self._static[shapes] = variant  # type: ignore[index]
             else:
                 self._others.append(variant)
+        sure = [*self._static.values(), *filter(_knows_its_shapes, self._others)]
+        self._sure = {v.name for v in (sure if self._static else [*sure, *self._others[:1]])}
         self._ranked = tuple(shape is not None for shape in input_shapes(first.variant))
 
     @property
     def ready(self) -> tuple[Ready, ...]:
         """Those that are loaded."""
         return tuple(self._loaded.values())
+
+    def is_sure(self, variant: Variant) -> bool:
+        """Whether no other variant is preferred for a request that native code of this one accepts."""
+        return variant.name in self._sure
 
     def close(self) -> tuple[Ready, ...]:
         """Return the loaded variants, which the caller closes. Waits for one that loads; later ones are refused."""
@@ -144,6 +150,11 @@ def shapes_text(variant: Variant, names: Sequence[str]) -> str:
 def named(variant: Variant, values: Sequence[int], names: Sequence[str]) -> tuple[TensorSpec, ...]:
     """The variant's specs under the model's names."""
     return tuple(variant.values[v].model_copy(update={"name": n}) for v, n in zip(values, names, strict=True))
+
+
+def _knows_its_shapes(variant: Variant) -> bool:
+    """Whether fast runs of a variant are of shapes that it ran before (`Runs.run_fast`): an ONNX Runtime session."""
+    return len(variant.partitions) == 1 and variant.partitions[0].kind == "onnx"
 
 
 def _fits(variant: Variant, shapes: Sequence[Shape | None]) -> bool:

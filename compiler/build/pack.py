@@ -339,7 +339,9 @@ def _prove(array: np.ndarray[Any, Any], sha256: str) -> None:
 def _bounds(model: ImportedModel, parts: VariantParts) -> dict[str, m.Bounds]:
     """The sizes of named dimensions that a variant takes: those that were requested and that compiled code allows."""
     found: dict[str, tuple[int, int | None]] = dict(parts.bounds)
-    values = {v for piece in parts.pieces if piece.lowered.kind == "tvm" for v in piece.job.inputs}
+    # Code in ONNX has no limits of its own, but those of what the import assumed.
+    limited = [piece for piece in parts.pieces if model.assumes or piece.lowered.kind == "tvm"]
+    values = {v for piece in limited for v in piece.job.inputs}
     names = {d for v in values for d in model.graph.values[v].shape or () if isinstance(d, str)}
     for name in sorted(names & model.bounds.keys()):
         least, most = model.bounds[name]

@@ -41,7 +41,8 @@ class ImportedModel:
     integers that nodes compute from shapes, if `at` fixed all sizes. `classes` are the names of classes that
     outputs have numbers of, or columns for, by the model's own names.
     `defaults` are the values of inputs that a run may leave out. `apart` are named dimensions whose size 1 needs code
-    of its own, because a result has another rank.
+    of its own, because a result has another rank. `assumes` says that sizes were excluded with which ONNX Runtime might
+    run the model.
     `digests` has the digests of `weights` that were computed. `given` is the model before the import.
     """
 
@@ -62,6 +63,7 @@ class ImportedModel:
     contents: Mapping[str, Contents] = field(default_factory=dict)
     defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
     apart: tuple[str, ...] = ()
+    assumes: bool = False
     digests: Digests = field(default_factory=Digests, compare=False)
     given: GivenModel | None = field(default=None, compare=False, repr=False)
 

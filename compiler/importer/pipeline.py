@@ -175,6 +175,7 @@ def _normalised(
     while assume and assume_sizes(draft, values, namer):
         values = simplify(draft, where)
     if draft.symbols is not None and (draft.symbols.fresh or (assume and disagreements(draft, values))):
+        draft.assumes |= not draft.symbols.fresh
         values = _with_filled_dimensions(draft, values, where)
     # What an operator needs to be equal may be known only now, as it depends on the assumptions.
     while assume and (unify_names(draft, values, assume=True) or assume_sizes(draft, values, namer)):
@@ -268,6 +269,7 @@ def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenMode
         symbols=draft.symbols,
         defaults=MappingProxyType(draft.defaults),
         apart=draft.apart,
+        assumes=draft.assumes,
         given=given.renamed(MappingProxyType(names)),
     )
 

@@ -45,7 +45,8 @@ class Draft:
     bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
     `budget` limits the computation of constants. `lent` are the constants of a body that belong to an outer graph.
     `symbols` are the model's named dimensions; None if all sizes are fixed. `defaults` are the values of inputs that a
-    run may leave out. `apart` are named dimensions that have code of its own for the size 1.
+    run may leave out. `apart` are named dimensions that have code of its own for the size 1. `assumes` says that sizes
+    were excluded with which ONNX Runtime might run the model.
     """
 
     model: onnx.ModelProto
@@ -60,6 +61,7 @@ class Draft:
     symbols: Symbols | None = None
     defaults: dict[str, np.ndarray] = field(default_factory=dict)
     apart: tuple[str, ...] = ()
+    assumes: bool = False
 
     @property
     def graph(self) -> onnx.GraphProto:

@@ -63,6 +63,7 @@ def assume_sizes(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
             if dim.dim_param in found.fixed:
                 dim.dim_value = found.fixed[dim.dim_param]
     names = tuple(name for name in symbols.names if name not in found.fixed)
+    draft.assumes = True
     draft.symbols = Symbols(names, filled=symbols.filled, pins=found.pins, ranges=found.ranges, steps=found.steps)
     _reshape_inputs(draft, {n: s for n, s in found.steps.items() if symbols.steps.get(n) != s}, namer)
     return True

@@ -37,11 +37,14 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
     for node in draft.graph.node:
         shapes = [symbols.shape_of(values.get(name)) for name in node.input]
         given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
+        needed = tuple(needed_equal(given, symbols.shape_of(values.get(node.output[0]))))
         assumed = (*_exchanged(given), *_fixed_broadcasts(given)) if assume else ()
-        for sizes in (*needed_equal(given, symbols.shape_of(values.get(node.output[0]))), *assumed):
+        for sizes in (*needed, *assumed):
             one, other = (root(name) if name in symbols.names else None for name in _differing(*sizes, factors=assume))
             if one is None or other is None or one == other:
                 continue
+            if sizes not in needed or _differing(*sizes, factors=False) == (None, None):
+                draft.assumes = True
             kept, renamed = sorted((one, other), key=symbols.names.index)
             first[renamed] = kept
             draft.notes.append(

@@ -1,0 +1,132 @@
+"""Sizes that are excluded from code for the CPU run in ONNX Runtime, if it is in the list (decision 86)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from heterocc.artifacts.errors import InputValueError
+from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.measuring import Measurer
+from heterocc.compiler.shape_requests import ShapeRequest, excludes_sizes, request_for_rest
+from heterocc.runtime import load
+from heterocc.runtime.runs import Runs
+from tests.compiler.importer.shapes.test_assumed import pyramid
+from tests.reference import reference_session
+from tests.symbolic_models import dynamic_model
+
+NODE = helper.make_node
+
+
+def as_onnx_runtime(proto: onnx.ModelProto, bundle: Path, shapes: list[tuple[int, ...]]) -> None:
+    """Compare results at sizes with those of ONNX Runtime."""
+    reference = reference_session(proto)
+    with load(bundle) as session:
+        for shape in shapes:
+            x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+            (right,) = reference.run(None, {"x": x})
+            np.testing.assert_allclose(session.run({"x": x})["y"], right, rtol=1e-4, atol=1e-4)
+
+
+def kept(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> None:
+    """Have a plan be the fastest, whatever it takes."""
+    monkeypatch.delenv("HETEROCC_CALIBRATION")
+    monkeypatch.setenv("HETEROCC_CACHE", str(folder))
+    monkeypatch.setattr(Measurer, "_times", lambda self, variants, names: {n: 1.0 if n == name else 2.0 for n in names})
+
+
+def test_sizes_that_are_not_multiples_run_in_onnx_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(monkeypatch, tmp_path / "cache", "merge")
+    report = compile_model(pyramid(), tmp_path / "m.hcb")
+    assert report.variants == ("main", "main@other sizes")
+    first, rest = (set(variant.plan.device_of.values()) for variant in report.plans)
+    assert (first, rest) == ({"CPU"}, {"ORT"})
+    assert any("'side' must be a multiple of 8" in note for note in report.notes)
+    assert "sizes that are excluded above run in ONNX Runtime, in variant main@other sizes" in report.notes
+    with open_bundle(tmp_path / "m.hcb") as bundle:
+        main, other = bundle.manifest.variants
+        assert main.bounds["side"].step == 8 and not other.bounds
+        assert "for sizes that variant main excludes" in other.notes
+        assert len(bundle.manifest.all_goldens) == 1
+    as_onnx_runtime(pyramid(), tmp_path / "m.hcb", [(1, 4, n, 8) for n in (16, 7, 8, 1, 15, 64)])
+    with load(tmp_path / "m.hcb") as session, pytest.raises(InputValueError, match="5 by 6"):
+        session.run({"x": np.zeros((1, 4, 17, 8), np.float32)})
+
+
+def test_where_onnx_runtime_is_faster_no_size_is_excluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(monkeypatch, tmp_path / "cache", "ORT alone")
+    report = compile_model(pyramid(), tmp_path / "m.hcb")
+    assert report.variants == ("main",) and set(report.plan.device_of.values()) == {"ORT"}
+    assert "ONNX Runtime runs the whole model, and no size is excluded" in report.notes
+    assert {plan.name for _, plan in report.timed} == {"merge", "ORT alone"}
+    with open_bundle(tmp_path / "m.hcb") as bundle:
+        (main,) = bundle.manifest.variants
+        assert not main.bounds and len(bundle.manifest.all_goldens) == 1
+    as_onnx_runtime(pyramid(), tmp_path / "m.hcb", [(1, 4, n, 8) for n in (16, 7)])
+
+
+def test_a_dimension_that_code_has_a_number_for_has_other_sizes_in_onnx_runtime(tmp_path: Path) -> None:
+    table = np.arange(16, dtype=np.float32)[None]
+    nodes = [NODE("Add", ["x", "t"], ["s"]), NODE("Concat", ["s", "t"], ["y"], axis=0)]
+    proto = dynamic_model(nodes, {"x": ("float32", (3, "steps"))}, ["y"], {"t": table})
+    report = compile_model(proto, tmp_path / "m.hcb", measure=False)
+    assert report.variants == ("main", "main@other sizes")
+    as_onnx_runtime(proto, tmp_path / "m.hcb", [(3, 16), (3, 1)])
+
+
+def test_the_sizes_1_that_give_another_rank_have_code_of_their_own(tmp_path: Path) -> None:
+    proto = dynamic_model([NODE("Squeeze", ["x"], ["y"])], {"x": ("float32", ("n", "c"))}, ["y"], {})
+    report = compile_model(proto, tmp_path / "m.hcb", measure=False)
+    assert report.variants[0] == "main" and report.variants[-1] == "main@other sizes" and len(report.variants) == 5
+    as_onnx_runtime(proto, tmp_path / "m.hcb", [(2, 3), (1, 3), (3, 1), (1, 1), (0, 2)])
+
+
+def test_hinted_sizes_come_before_what_is_excluded(tmp_path: Path) -> None:
+    report = compile_model(pyramid(), tmp_path / "m.hcb", hints={"side": (16,)}, measure=False)
+    assert report.variants == ("main", "main@any", "main@other sizes")
+    as_onnx_runtime(pyramid(), tmp_path / "m.hcb", [(1, 4, n, 8) for n in (16, 24, 7)])
+
+
+def test_requests_of_the_same_sizes_need_no_look_at_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of a small model takes less time than Python code that selects a variant."""
+    compile_model(pyramid(), tmp_path / "m.hcb", measure=False)
+    slow: list[int] = []
+    run = Runs.run
+
+    def counted(self: Runs, pool: Any, arrays: Any, *rest: Any) -> Any:
+        slow.append(arrays[0].shape[2])
+        return run(self, pool, arrays, *rest)
+
+    monkeypatch.setattr(Runs, "run", counted)
+    reference = reference_session(pyramid())
+    with load(tmp_path / "m.hcb") as session:
+        for side in (16, 8, 7, 7, 15, 7, 16, 8, 16):
+            x = np.full((1, 4, side, 8), 0.5, np.float32)
+            (right,) = reference.run(None, {"x": x})
+            np.testing.assert_allclose(session.run({"x": x})["y"], right, rtol=1e-4, atol=1e-4)
+    assert slow == [7, 7, 15, 16]  # the first run of each size in ONNX Runtime, and the next while the function is made
+
+
+def test_sizes_are_excluded_beside_onnx_runtime_for_the_cpu_alone() -> None:
+    request = ShapeRequest()
+    lists: list[tuple[list[Any], bool]] = [
+        (["CPU,ORT"], True), ([("cpu", "ort"), "CPU,ORT"], True), (["CPU"], True), (["GPU,CPU"], True),
+        (["ORT"], False), (["GPU,CPU,ORT"], False), (["CPU,ORT", "ORT"], False),
+    ]  # fmt: skip
+    for devices, expected in lists:
+        assert excludes_sizes(request, devices) is expected
+        assert not excludes_sizes(request_for_rest(request), devices)
+
+
+def test_an_import_says_whether_it_excludes_sizes() -> None:
+    relu = dynamic_model([NODE("Relu", ["x"], ["y"])], {"x": ("float32", ("n", 8))}, ["y"], {})
+    assert import_model(pyramid(), keep_dims=True, assume=True).assumes
+    assert not import_model(pyramid(), keep_dims=True).assumes
+    assert not import_model(relu, keep_dims=True, assume=True).assumes
