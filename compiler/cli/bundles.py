@@ -8,18 +8,23 @@ from typing import Annotated, get_args
 
 import typer
 
+from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out
+from heterocc.compiler.cli.help import examples
 from heterocc.compiler.cli.signing import RequireSignature, TrustedKeys, print_signatures, signature_states
 from heterocc.runtime.cli.output import print_json, print_plain
 from heterocc.runtime.requests.limits import Aim
 
-Bundle = Annotated[Path, typer.Argument(help="The bundle (.hcb).", show_default=False)]
+Bundle = Annotated[
+    Path, typer.Argument(help="The bundle (.hcb).", show_default=False, autocompletion=completion.files(".hcb"))
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 On = Annotated[
     str | None,
     typer.Option(
         "--devices",
         "-d",
+        autocompletion=completion.devices,
         help="Variant to run, by its devices (CPU: the CPU-only one) or name; AUTO for the one on the most capable "
         "device, AUTO:VULKAN,CPU for the most capable of these, AUTO:-CPU without this; MULTI:GPU,CPU for requests on "
         "several at once; default: the first that can run.",
@@ -107,7 +112,12 @@ def _known_hint(value: str | None) -> str | None:
 
 def bench(
     bundle: Annotated[
-        Path, typer.Argument(help="The bundle (.hcb), or an ONNX model, compiled into the cache.", show_default=False)
+        Path,
+        typer.Argument(
+            help="The bundle (.hcb), or an ONNX model, compiled into the cache.",
+            show_default=False,
+            autocompletion=completion.files(".hcb", ".onnx"),
+        ),
     ],
     inputs: Inputs = None,
     devices: On = None,
@@ -219,7 +229,14 @@ def _require_profile(report: Path, profile: bool) -> None:
 
 
 def inspect(
-    bundle: Annotated[Path, typer.Argument(help="The bundle (.hcb) or the ONNX model.", show_default=False)],
+    bundle: Annotated[
+        Path,
+        typer.Argument(
+            help="The bundle (.hcb) or the ONNX model.",
+            show_default=False,
+            autocompletion=completion.files(".hcb", ".onnx"),
+        ),
+    ],
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan of every variant.")] = False,
     members: Annotated[bool, typer.Option("--members", help="List the members with size and hash.")] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="List the kernels and the nodes they compute.")] = False,
@@ -302,7 +319,11 @@ def verify(
     bundle: Bundle,
     model: Annotated[
         Path | None,
-        typer.Argument(help="The ONNX model, to compare with ONNX Runtime on fresh inputs.", show_default=False),
+        typer.Argument(
+            help="The ONNX model, to compare with ONNX Runtime on fresh inputs.",
+            show_default=False,
+            autocompletion=completion.files(".onnx"),
+        ),
     ] = None,
     inputs: Inputs = None,
     devices: On = None,
@@ -338,15 +359,15 @@ def verify(
 def register(app: typer.Typer) -> None:
     """Add the commands on bundles to the application."""
     app.command(
-        epilog="Examples:  heterocc run model.hcb --inputs in.npz --outputs out.npz   ·   "
-        "heterocc run model.hcb -d AUTO"
+        epilog=examples("heterocc run model.hcb --inputs in.npz --outputs out.npz", "heterocc run model.hcb -d AUTO")
     )(run)
     app.command(
-        epilog="Examples:  heterocc bench model.onnx --against onnxruntime,openvino   ·   "
-        "heterocc bench model.hcb -d AUTO:VULKAN,CPU"
+        epilog=examples(
+            "heterocc bench model.onnx --against onnxruntime,openvino", "heterocc bench model.hcb -d AUTO:VULKAN,CPU"
+        )
     )(bench)
-    app.command(epilog="Examples:  heterocc inspect model.hcb --plan   ·   heterocc inspect model.onnx")(inspect)
-    app.command(epilog="Examples:  heterocc check model.hcb --json   ·   heterocc check model.hcb -d AUTO")(check)
-    app.command(
-        epilog="Examples:  heterocc verify model.hcb model.onnx --bisect   ·   heterocc verify model.hcb -d AUTO"
-    )(verify)
+    app.command(epilog=examples("heterocc inspect model.hcb --plan", "heterocc inspect model.onnx"))(inspect)
+    app.command(epilog=examples("heterocc check model.hcb --json", "heterocc check model.hcb -d AUTO"))(check)
+    app.command(epilog=examples("heterocc verify model.hcb model.onnx --bisect", "heterocc verify model.hcb -d AUTO"))(
+        verify
+    )

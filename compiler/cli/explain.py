@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from heterocc.artifacts.errors import UsageError
+from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.bundles import is_model
 from heterocc.compiler.cli.console import ConsoleReporter, errors
+from heterocc.compiler.cli.help import examples
 from heterocc.compiler.cli.options import (
     Affinity,
     DeviceFile,
@@ -37,12 +39,20 @@ _OF_MODELS = ("shape", "dim", "device_file", "property_", "affinity", "policy", 
 
 def explain(
     context: typer.Context,
-    path: Annotated[Path, typer.Argument(help="The ONNX model, or a bundle (.hcb).", show_default=False)],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="The ONNX model, or a bundle (.hcb).",
+            show_default=False,
+            autocompletion=completion.files(".onnx", ".hcb"),
+        ),
+    ],
     devices: Annotated[
         str | None,
         typer.Option(
             "--devices",
             "-d",
+            autocompletion=completion.devices,
             help="Devices by priority, as for compile (default CPU,ORT); of a bundle, the variant's name or devices.",
         ),
     ] = None,
@@ -147,10 +157,17 @@ def _refuse_given(context: typer.Context, path: Path) -> None:
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     app.command(
-        epilog="Example:  heterocc calibrate model.onnx -d OPENCL,CPU\n\nTimes are kept in $HETEROCC_CACHE (default: "
-        "heterocc in the XDG cache directory); HETEROCC_CALIBRATION=off ignores them."
+        epilog=examples(
+            "heterocc calibrate model.onnx -d OPENCL,CPU",
+            "heterocc calibrate model.onnx --dim batch=8 --again",
+            note="Times are kept in $HETEROCC_CACHE (default: heterocc in the XDG cache directory); "
+            "HETEROCC_CALIBRATION=off ignores them.",
+        )
     )(calibrate)
     app.command(
-        epilog="Examples:  heterocc explain model.onnx -d GPU,CPU   ·   "
-        "heterocc explain model.onnx -d GPU,CPU --node 'decoder/*'   ·   heterocc explain model.hcb --report out.html"
+        epilog=examples(
+            "heterocc explain model.onnx -d GPU,CPU",
+            "heterocc explain model.onnx -d GPU,CPU --node 'decoder/*'",
+            "heterocc explain model.hcb --report out.html",
+        )
     )(explain)

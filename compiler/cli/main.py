@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from heterocc.compiler.cli import bundles as cli_bundle
+from heterocc.compiler.cli import completion, regression, signing
 from heterocc.compiler.cli import explain as cli_explain
-from heterocc.compiler.cli import regression, signing
 from heterocc.compiler.cli import serving as cli_serving
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, run
+from heterocc.compiler.cli.help import CHECKS, DEVICES, INSIGHT, examples
 from heterocc.compiler.cli.options import (
     Affinity,
     Config,
@@ -55,8 +56,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Compile ONNX models ahead of time for several devices of one machine, and run the bundles.",
-    epilog="Examples:  heterocc compile model.onnx --devices GPU,CPU   ·   heterocc run model.hcb   ·   "
-    "heterocc bench model.hcb",
+    epilog=examples(
+        "heterocc compile model.onnx --devices GPU,CPU", "heterocc run model.hcb", "heterocc bench model.hcb"
+    ),
 )
 cli_bundle.register(app)
 signing.register(app)
@@ -66,13 +68,16 @@ cli_serving.register(app)
 
 
 @app.command(
-    epilog="Examples:  heterocc compile model.onnx   ·   heterocc compile model.onnx -d GPU,CPU -o model.hcb   ·   "
-    "heterocc compile det.onnx --shape x=1,3,192,320 -d OPENCL,CPU,ORT --dump-dir dump   ·   "
-    "heterocc compile model.onnx --hint batch=1,8   ·   "
-    "heterocc compile model.onnx -d CUDA,CPU --variant VULKAN,CPU -p VULKAN.precision=f16\n\n"
-    "Compiled kernels are kept in $HETEROCC_CACHE (default: heterocc in the XDG cache directory), at most "
-    "$HETEROCC_CACHE_MB MiB of them (default 512; 0 keeps none). HETEROCC_CACHE=off disables all caches; to clear "
-    "them, delete the directory.",
+    epilog=examples(
+        "heterocc compile model.onnx",
+        "heterocc compile model.onnx -d GPU,CPU -o model.hcb",
+        "heterocc compile det.onnx --shape x=1,3,192,320 -d OPENCL,CPU,ORT --dump-dir dump",
+        "heterocc compile model.onnx --hint batch=1,8",
+        "heterocc compile model.onnx -d CUDA,CPU --variant VULKAN,CPU -p VULKAN.precision=f16",
+        note="Compiled kernels are kept in $HETEROCC_CACHE (default: heterocc in the XDG cache directory), at most "
+        "$HETEROCC_CACHE_MB MiB of them (default 512; 0 keeps none). HETEROCC_CACHE=off disables all caches; to clear "
+        "them, delete the directory.",
+    ),
 )
 def compile(
     context: typer.Context,
@@ -81,11 +86,12 @@ def compile(
         Path | None, typer.Option("--output", "-o", help="The bundle to write.", show_default="model name with .hcb")
     ] = None,
     devices: Devices = "CPU,ORT",
-    variant: Variant = None,
-    shape: Shape = None,
     dim: Dim = None,
-    shapes: Shapes = None,
     hint: HintedSizes = None,
+    report: Report = None,
+    shape: Shape = None,
+    shapes: Shapes = None,
+    variant: Variant = None,
     device_file: DeviceFile = None,
     property_: Property = None,
     config: Config = None,
@@ -94,6 +100,7 @@ def compile(
         typer.Option(
             "--fast-math",
             help="Faster 3x3 convolutions on CPUs, with about three times the rounding error: as CPU.fast_math=on.",
+            rich_help_panel=DEVICES,
         ),
     ] = False,
     cpu_targets: CpuTargets = None,
@@ -102,37 +109,63 @@ def compile(
     objective: Objective = "latency",
     passes: Passes = None,
     no_check: Annotated[
-        bool, typer.Option("--no-check", help="Do not compare the partitions with ONNX Runtime.")
+        bool,
+        typer.Option("--no-check", help="Do not compare the partitions with ONNX Runtime.", rich_help_panel=CHECKS),
     ] = False,
     recheck: Annotated[
-        bool, typer.Option("--recheck", help="Compare again what an earlier compile of the same model found right.")
+        bool,
+        typer.Option(
+            "--recheck",
+            help="Compare again what an earlier compile of the same model found right.",
+            rich_help_panel=CHECKS,
+        ),
     ] = False,
     no_measure: Annotated[
-        bool, typer.Option("--no-measure", help="Do not time kernels and plans on this machine to choose between them.")
+        bool,
+        typer.Option(
+            "--no-measure",
+            help="Do not time kernels and plans on this machine to choose between them.",
+            rich_help_panel=CHECKS,
+        ),
     ] = False,
     inputs: Annotated[
-        Path | None, typer.Option("--inputs", help="Inputs (.npz) for the check, instead of seeded ones.")
+        Path | None,
+        typer.Option(
+            "--inputs",
+            help="Inputs (.npz) for the check, instead of seeded ones.",
+            rich_help_panel=CHECKS,
+            autocompletion=completion.files(".npz"),
+        ),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed of the inputs for the check and the golden vectors.")
+        int,
+        typer.Option(
+            "--seed", min=0, help="Seed of the inputs for the check and the golden vectors.", rich_help_panel=CHECKS
+        ),
     ] = 0,
     no_cpu_variant: Annotated[
-        bool, typer.Option("--no-cpu-variant", help="Do not add a CPU-only variant to the bundle.")
+        bool,
+        typer.Option("--no-cpu-variant", help="Do not add a CPU-only variant to the bundle.", rich_help_panel=DEVICES),
     ] = False,
-    dot: DotDir = None,
-    report: Report = None,
-    dump_dir: DumpDir = None,
     sign: Annotated[
         Path | None,
         typer.Option("--sign", help="Sign the bundle with this private key, as `heterocc keygen` writes it."),
     ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    dot: DotDir = None,
+    dump_dir: DumpDir = None,
     stop_after: Annotated[
-        str | None, typer.Option("--stop-after", help="Stop after a stage: import, partition, lower or pack.")
+        str | None,
+        typer.Option(
+            "--stop-after",
+            help="Stop after a stage: import, partition, lower or pack.",
+            rich_help_panel=INSIGHT,
+            autocompletion=completion.stages,
+        ),
     ] = None,
     pass_limit: PassLimit = None,
     time_passes: TimePasses = False,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compile a model into a bundle: place, lower, check against ONNX Runtime, pack."""
     with errors(json):
@@ -192,9 +225,11 @@ def compile(
 
 
 @app.command(
-    epilog="Examples:  heterocc partition model.onnx -d GPU,CPU --plan   ·   "
-    "heterocc partition model.onnx -d GPU,CPU --dot graphs --write-affinity place.toml   ·   "
-    "heterocc partition model.onnx --cost-table T.json --policy optimal --json"
+    epilog=examples(
+        "heterocc partition model.onnx -d GPU,CPU --plan",
+        "heterocc partition model.onnx -d GPU,CPU --dot graphs --write-affinity place.toml",
+        "heterocc partition model.onnx --cost-table T.json --policy optimal --json",
+    )
 )
 def partition(
     context: typer.Context,
@@ -266,7 +301,7 @@ def partition(
         print_plain((print_plan(report.plan) if plan else partition_table(report.plan)).rstrip("\n"))
 
 
-@app.command(epilog="Example:  heterocc query model.onnx -d GPU,CPU --json")
+@app.command(epilog=examples("heterocc query model.onnx -d GPU,CPU", "heterocc query model.onnx -d OPENCL,CPU --json"))
 def query(
     model: Model,
     devices: Devices = "CPU,ORT",
@@ -302,7 +337,7 @@ def query(
             out.print(query_table(result))
 
 
-@app.command(epilog="Example:  heterocc devices --json")
+@app.command(epilog=examples("heterocc devices", "heterocc devices --json"))
 def devices(json: Json = False) -> None:
     """List the devices of this machine, and the reasons why others are missing."""
     with errors(json):

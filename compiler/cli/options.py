@@ -8,10 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from heterocc.artifacts.errors import ShapeOptionError
+from heterocc.compiler.cli import completion
+from heterocc.compiler.cli.help import DEVICES, INSIGHT, PLACEMENT, SIZES
 from heterocc.compiler.options import CompileOptions
 from heterocc.runtime.files.shape_options import parse_shapes, parse_sizes
 
-Model = Annotated[Path, typer.Argument(help="The ONNX model.", show_default=False)]
+Model = Annotated[
+    Path,
+    typer.Argument(help="The ONNX model.", show_default=False, autocompletion=completion.files(".onnx")),
+]
 Devices = Annotated[
     str,
     typer.Option(
@@ -20,6 +25,7 @@ Devices = Annotated[
         help="Devices by priority, high to low: CPU, OPENCL, VULKAN, CUDA, GPU (the first GPU here), GPU.1, names of "
         "device files; ORT, listed last, runs what no other device can. AUTO, AUTO:GPU,CPU, AUTO:-CPU choose one by "
         "capability; MULTI:GPU,CPU compiles a variant for each.",
+        autocompletion=completion.devices,
     ),
 ]
 Variant = Annotated[
@@ -29,11 +35,15 @@ Variant = Annotated[
         help="Another list like --devices, compiled into a further variant of the same bundle. AUTO chooses among the "
         "variants when the bundle is loaded; if one cannot be loaded, the next is tried. Repeatable.",
         metavar="DEVICES",
+        rich_help_panel=DEVICES,
+        autocompletion=completion.devices,
     ),
 ]
 Shape = Annotated[
     list[str] | None,
-    typer.Option("--shape", help="Fix a dynamic input: NAME=1,3,224,224. Repeatable.", metavar="NAME=DIMS"),
+    typer.Option(
+        "--shape", help="Fix a dynamic input: NAME=1,3,224,224. Repeatable.", metavar="NAME=DIMS", rich_help_panel=SIZES
+    ),
 ]
 Dim = Annotated[
     list[str] | None,
@@ -51,6 +61,7 @@ Shapes = Annotated[
         help="Compile for these shapes of inputs, too: NAME=1,3,224,224, several inputs separated by semicolons. The "
         "runtime uses the code that fits a request. Repeatable, once for each set of shapes.",
         metavar="NAME=DIMS;…",
+        rich_help_panel=SIZES,
     ),
 ]
 HintedSizes = Annotated[
@@ -68,6 +79,8 @@ DeviceFile = Annotated[
         "--device-file",
         help="TOML or JSON description of a device that is not on this machine: name, backend (cpu, opencl, vulkan, "
         "cuda), target, memory, …; docs/devices.md has examples. Repeatable.",
+        rich_help_panel=DEVICES,
+        autocompletion=completion.files(".toml", ".json"),
     ),
 ]
 Property = Annotated[
@@ -78,6 +91,7 @@ Property = Annotated[
         help="A device's property: CPU.threads=4, GPU.precision=f16, GPU.tune=on (time kernels' schedules on the "
         "device). Repeatable.",
         metavar="DEVICE.KEY=VALUE",
+        rich_help_panel=DEVICES,
     ),
 ]
 Config = Annotated[
@@ -86,6 +100,8 @@ Config = Annotated[
         "--config",
         help="TOML or JSON file with a table of properties for each device, which --property overrides; "
         "docs/devices.md has an example.",
+        rich_help_panel=DEVICES,
+        autocompletion=completion.files(".toml", ".json"),
     ),
 ]
 CpuTargets = Annotated[
@@ -95,10 +111,18 @@ CpuTargets = Annotated[
         help="CPUs to compile for, each in variants of its own, of which the best that fits is loaded: "
         "x86-64-v3,x86-64-v4, names of LLVM, armv8.2-a+dotprod, native.",
         metavar="NAME,…",
+        rich_help_panel=DEVICES,
     ),
 ]
 Affinity = Annotated[
-    Path | None, typer.Option("--affinity", "-a", help="Affinity file (TOML): patterns of nodes → device.")
+    Path | None,
+    typer.Option(
+        "--affinity",
+        "-a",
+        help="Affinity file (TOML): patterns of nodes → device.",
+        rich_help_panel=PLACEMENT,
+        autocompletion=completion.files(".toml"),
+    ),
 ]
 Policy = Annotated[
     str,
@@ -108,6 +132,8 @@ Policy = Annotated[
         "CPU the fastest of that plan and of each alone, by timed runs (of compile); optimal: the least "
         "estimated time, whatever the order of devices; measured (of compile): the plans of the others and of each "
         "device alone are compiled and timed here, and the fastest is kept.",
+        rich_help_panel=PLACEMENT,
+        autocompletion=completion.policies,
     ),
 ]
 CostTable = Annotated[
@@ -116,6 +142,8 @@ CostTable = Annotated[
         "--cost-table",
         help="JSON file with times of nodes and links: the model is placed by it alone, as it is written, without any "
         "device; docs/placement.md describes it.",
+        rich_help_panel=PLACEMENT,
+        autocompletion=completion.files(".json"),
     ),
 ]
 Objective = Annotated[
@@ -126,15 +154,25 @@ Objective = Annotated[
         "devices work at the same time; throughput, the slowest device's time for each request; transfers, the bytes "
         "between devices; memory: latency, with a search for a plan that fits in the devices' memory. All but latency "
         "choose the policy optimal.",
+        rich_help_panel=PLACEMENT,
+        autocompletion=completion.objectives,
     ),
 ]
 Passes = Annotated[
     str | None,
-    typer.Option("--passes", help="Passes by name, instead of a policy: 'greedy,manual,merge{max-nodes=64}'."),
+    typer.Option(
+        "--passes",
+        help="Passes by name, instead of a policy: 'greedy,manual,merge{max-nodes=64}'.",
+        rich_help_panel=PLACEMENT,
+    ),
 ]
 DotDir = Annotated[
     Path | None,
-    typer.Option("--dot", help="Directory for hetero_affinity_<model>.dot and hetero_subgraphs_<model>.dot."),
+    typer.Option(
+        "--dot",
+        help="Directory for hetero_affinity_<model>.dot and hetero_subgraphs_<model>.dot.",
+        rich_help_panel=INSIGHT,
+    ),
 ]
 Report = Annotated[
     Path | None,
@@ -142,14 +180,25 @@ Report = Annotated[
         "--report", help="Also write one HTML page: the graph by device, the timeline, tables. It loads nothing."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress and notes; warnings remain.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=INSIGHT)]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Hide progress and notes; warnings remain.", rich_help_panel=INSIGHT)
+]
 DumpDir = Annotated[
     Path | None,
-    typer.Option("--dump-dir", help="Directory for the plan after every pass and each partition's IR and source."),
+    typer.Option(
+        "--dump-dir",
+        help="Directory for the plan after every pass and each partition's IR and source.",
+        rich_help_panel=INSIGHT,
+    ),
 ]
-PassLimit = Annotated[int | None, typer.Option("--pass-limit", min=0, help="Run only this many passes (to bisect).")]
-TimePasses = Annotated[bool, typer.Option("--time-passes", help="Print the time of every pass and stage.")]
+PassLimit = Annotated[
+    int | None,
+    typer.Option("--pass-limit", min=0, help="Run only this many passes (to bisect).", rich_help_panel=INSIGHT),
+]
+TimePasses = Annotated[
+    bool, typer.Option("--time-passes", help="Print the time of every pass and stage.", rich_help_panel=INSIGHT)
+]
 
 
 def parse_shape_sets(options: list[str] | None) -> tuple[dict[str, tuple[int, ...]], ...]:

@@ -7,15 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
+from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.console import ConsoleReporter, errors
+from heterocc.compiler.cli.help import examples
 from heterocc.runtime.cli.output import print_json, print_line
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def diff(
-    first: Annotated[Path, typer.Argument(help="The first bundle (.hcb), such as the last good one.")],
-    second: Annotated[Path, typer.Argument(help="The second bundle.")],
+    first: Annotated[
+        Path,
+        typer.Argument(
+            help="The first bundle (.hcb), such as the last good one.", autocompletion=completion.files(".hcb")
+        ),
+    ],
+    second: Annotated[Path, typer.Argument(help="The second bundle.", autocompletion=completion.files(".hcb"))],
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +77,10 @@ def diff(
 
 
 def reduce(
-    model: Annotated[Path, typer.Argument(help="The ONNX model that fails.", show_default=False)],
+    model: Annotated[
+        Path,
+        typer.Argument(help="The ONNX model that fails.", show_default=False, autocompletion=completion.files(".onnx")),
+    ],
     test: Annotated[
         str,
         typer.Option(
@@ -141,10 +151,15 @@ def _time(first: Path, second: Path, devices: str | None, threads: int | None, s
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     app.command(
-        epilog="Examples:  heterocc diff good.hcb new.hcb   ·   heterocc diff good.hcb new.hcb --fail-on plan,golden   "
-        "·   heterocc diff good.hcb new.hcb --bench --slower 1.05"
+        epilog=examples(
+            "heterocc diff good.hcb new.hcb",
+            "heterocc diff good.hcb new.hcb --fail-on plan,golden",
+            "heterocc diff good.hcb new.hcb --bench --slower 1.05",
+        )
     )(diff)
     app.command(
-        epilog="Examples:  heterocc reduce model.onnx --test ./fails.sh   ·   "
-        "heterocc reduce model.onnx --test 'python check.py {}' -o small.onnx --timeout 60"
+        epilog=examples(
+            "heterocc reduce model.onnx --test ./fails.sh",
+            "heterocc reduce model.onnx --test 'python check.py {}' -o small.onnx --timeout 60",
+        )
     )(reduce)

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.console import errors
+from heterocc.compiler.cli.help import examples
 from heterocc.compiler.cli.signing import RequireSignature, TrustedKeys
 
 _MIB = 1 << 20
@@ -16,7 +18,11 @@ _MIB = 1 << 20
 def serve(
     models: Annotated[
         list[Path],
-        typer.Argument(help="Bundles (.hcb), or folders with NAME.hcb and NAME/VERSION.hcb.", show_default=False),
+        typer.Argument(
+            help="Bundles (.hcb), or folders with NAME.hcb and NAME/VERSION.hcb.",
+            show_default=False,
+            autocompletion=completion.files(".hcb"),
+        ),
     ],
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     http_port: Annotated[int, typer.Option("--http-port", min=0, max=65535, help="0: any free port.")] = 8000,
@@ -125,6 +131,9 @@ def serve(
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command(
-        epilog="Examples:  heterocc serve model.hcb   ·   heterocc serve models/ --host 0.0.0.0 --queue 128   ·   "
-        "heterocc serve models/ -d AUTO --tls-cert cert.pem --tls-key key.pem"
+        epilog=examples(
+            "heterocc serve model.hcb",
+            "heterocc serve models/ --host 0.0.0.0 --queue 128",
+            "heterocc serve models/ -d AUTO --tls-cert cert.pem --tls-key key.pem",
+        )
     )(serve)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.console import err, errors
+from heterocc.compiler.cli.help import examples
 from heterocc.runtime.cli.output import print_json, print_line, print_plain
 from heterocc.runtime.cli.process import at_end
 
@@ -69,7 +71,9 @@ def keygen(
 
 
 def sign(
-    bundle: Annotated[Path, typer.Argument(help="The bundle (.hcb).", show_default=False)],
+    bundle: Annotated[
+        Path, typer.Argument(help="The bundle (.hcb).", show_default=False, autocompletion=completion.files(".hcb"))
+    ],
     key: Annotated[Path, typer.Argument(help="The private key, as `heterocc keygen` wrote it.", show_default=False)],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The signed bundle; default: the bundle itself, by renaming.")
@@ -182,7 +186,7 @@ def _echo_restored() -> Iterator[None]:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    app.command(epilog="Examples:  heterocc keygen release.key   ·   heterocc keygen release.key --passphrase")(keygen)
-    app.command(
-        epilog="Examples:  heterocc sign model.hcb release.key   ·   heterocc sign model.hcb new.key --replace"
-    )(sign)
+    app.command(epilog=examples("heterocc keygen release.key", "heterocc keygen release.key --passphrase"))(keygen)
+    app.command(epilog=examples("heterocc sign model.hcb release.key", "heterocc sign model.hcb new.key --replace"))(
+        sign
+    )

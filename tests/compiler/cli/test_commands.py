@@ -214,14 +214,6 @@ def test_a_damaged_bundle_fails_check_and_the_exit_code_says_so(bundle: Path, tm
 
 
 @pytest.mark.parametrize(
-    "command", ["compile", "partition", "query", "devices", "run", "bench", "inspect", "check", "verify"]
-)
-def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
-    done = heterocc(command, "--help")
-    assert done.exit_code == 0 and "Example" in done.output
-
-
-@pytest.mark.parametrize(
     ("arguments", "code", "exit_code"),
     [
         (["compile", "absent.onnx"], "HC101", 1),
