@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from heterocc.compiler.checking.vectors import Vectors, golden_vectors
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
-from heterocc.compiler.measuring import Measurer, at_sizes, chosen_by_time
+from heterocc.compiler.larger_sizes import larger_feeds
+from heterocc.compiler.measuring import Measurer, chosen_by_time
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.compiler.planned_sizes import require_within
@@ -232,7 +234,9 @@ class Job:
         feed, reason = self._timing_feed()
         if reason:
             return self.variants.build(spec, self.variants.place(spec), self.builder, self.checker)
-        return self._chosen(spec, feed, "timed", policies=("merge",), brief=True)
+        larger = partial(larger_feeds, self.model, self.request.bounds, self.options.seed)
+        how = {} if self.inputs is not None else {"larger": larger}
+        return self._chosen(spec, feed, "timed", policies=("merge",), brief=True, **how)
 
     def _timing_feed(self) -> tuple[Mapping[str, Any] | None, str]:
         """Inputs with which plans are timed, None for seeded ones of fixed shapes; or the reason why there are none."""
@@ -251,7 +255,7 @@ class Job:
         some = any(plan.seconds is not None for plan in choice.timed)
         if some or self.policy == MEASURED:
             name = "" if spec.name == MAIN else f" for variant {spec.name}"
-            at = at_sizes(self.model, feed) if some else ""
+            at = choice.at if some else ""
             by = " by an earlier compile" if choice.remembered else ""
             self.reporter.note(f"{what}{name}{at}{by}: {', '.join(plan.text() for plan in choice.timed)}")
             self.passes_of[spec.name] = choice.passes

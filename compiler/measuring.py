@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from heterocc.runtime import load
 from heterocc.runtime.cli.bench import wait_until_idle
 from heterocc.runtime.execute.tvm_api import available_cores
 from heterocc.runtime.files.inputs import read_inputs
+from heterocc.runtime.session import Session
 
 LIMIT = 1.0
 """Seconds in which the plans of a default compile are timed, for each number of threads, after the first turns."""
@@ -47,20 +49,30 @@ MARGIN = 0.95
 
 WARM = 2
 
-SOURCES = ("compiler/build", "compiler/checking", "compiler/measuring.py", "compiler/turns.py")
+SOURCES = (
+    "compiler/build",
+    "compiler/checking",
+    "compiler/larger_sizes.py",
+    "compiler/measuring.py",
+    "compiler/turns.py",
+)
 """What a choice depends on beside the sources of the toolchain."""
+
+
+Run = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The fastest of a variant's plans, the passes that made it, and all plans with their times or reasons.
 
-    `remembered` says that an earlier compile timed them.
+    `remembered` says that an earlier compile timed them, and `at` at which sizes of dynamic dimensions.
     """
 
     variant: BuiltVariant
     passes: tuple[Pass, ...]
     timed: tuple[TimedPlan, ...]
+    at: str = ""
     remembered: bool = False
 
 
@@ -84,7 +96,8 @@ def chosen_by_time(model: ImportedModel, devices: Sequence[TargetDevice]) -> boo
 class Measurer:
     """Times the plans of variants; `feed` are the model's inputs by internal name, None for seeded ones.
 
-    A model with dynamic dimensions needs `feed`: its plans are timed at the sizes of these inputs alone.
+    A model with dynamic dimensions needs `feed`: its plans are timed at the sizes of these inputs, and at those of the
+    first of `larger` with which all plans run.
     Those of `policies` are compared with each device alone. `brief` ends the timing of hopeless plans, and within
     LIMIT; plans are then timed on one thread and on all.
     """
@@ -95,6 +108,8 @@ class Measurer:
     feed: Mapping[str, Any] | None
     policies: tuple[str, ...] = tuple(reversed(COMPARED))
     brief: bool = False
+    larger: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    _feeds: list[Mapping[str, Any] | None] = field(default_factory=list)
     _why_not: dict[str, str] = field(default_factory=dict)
     _also: dict[str, list[str]] = field(default_factory=dict)
 
@@ -111,7 +126,7 @@ class Measurer:
             known = self._remembered(spec, records, key)
             if known is not None:
                 return known
-        self._why_not, self._also = {}, {}
+        self._why_not, self._also, self._feeds = {}, {}, []
         built = list(self._built(spec))
         reporter = self.variants.reporter
         if len(built) == 1:
@@ -126,9 +141,10 @@ class Measurer:
             TimedPlan(n, times[n], None, kept=n == best, also=tuple(self._also[n])) for n, _, _ in built if n in times
         ]
         _, variant, passes = next(entry for entry in built if entry[0] == best)
-        choice = Choice(variant, passes, (*timed, *self._left_out()))
+        at = " and".join(at_sizes(self.variants.model, feed) for feed in self._feeds or [self.feed] if feed is not None)
+        choice = Choice(variant, passes, (*timed, *self._left_out()), at)
         if records is not None:
-            records.write(key, _record(choice.timed))
+            records.write(key, _record(choice))
         return choice
 
     def _left_out(self) -> list[TimedPlan]:
@@ -152,7 +168,7 @@ class Measurer:
 
     def _remembered(self, spec: VariantSpec, records: DiskRecords, key: str) -> Choice | None:
         """The plan that an earlier compile kept, built; None if there is none, or it can no longer be built."""
-        timed = _timed(records.read(key))
+        timed, at = _timed(records.read(key))
         kept = next((plan.name for plan in timed if plan.kept), None)
         if kept is None:
             return None
@@ -164,7 +180,7 @@ class Measurer:
             variant = self.variants.build(spec, plan, self.builder, self.checker, passes)
         except HeteroccError:  # it is placed and timed anew, which reports what is wrong
             return None
-        return Choice(variant, passes, timed, remembered=True)
+        return Choice(variant, passes, timed, at, remembered=True)
 
     def _names(self, spec: VariantSpec) -> Iterator[str]:
         yield from self.policies
@@ -218,7 +234,7 @@ class Measurer:
         return None
 
     def _times(self, variants: Sequence[BuiltVariant], names: Sequence[str]) -> dict[str, float]:
-        """The seconds of an undisturbed run of each variant; the geometric mean if runs are on one thread and all."""
+        """The seconds of an undisturbed run of each variant; the geometric mean over numbers of threads and sizes."""
         model = self.variants.model
         found: dict[str, list[float]] = {name: [] for name in names}
         with scratch_folder("timing") as folder:
@@ -230,7 +246,7 @@ class Measurer:
                 times = self._on_threads(left, threads) if len(left) > 1 or not all(found.values()) else {}
                 for name in left:
                     if name in times:
-                        found[name].append(times[name])
+                        found[name] += times[name]
                     elif times:
                         del found[name]
         counts = max(map(len, found.values()), default=0)
@@ -241,49 +257,74 @@ class Measurer:
         fixed = any("threads" in device.properties for device in spec.devices)
         return [None] if fixed or not self.brief else [*sorted({1, available_cores()})]
 
-    def _on_threads(self, paths: Mapping[str, Any], threads: int | None) -> dict[str, float]:
+    def _on_threads(self, paths: Mapping[str, Any], threads: int | None) -> dict[str, list[float]]:
+        """The seconds of a run of each bundle, at each of the sizes."""
         with ExitStack() as stack:
-            runs: dict[str, Callable[[], object]] = {}
+            sessions: dict[str, Session] = {}
+            runs: dict[str, Run] = {}
             for name, path in paths.items():
                 try:
-                    session = stack.enter_context(load(path, threads=threads))
-                    feed = self._feed(path, session)
-                    runs[name] = lambda session=session, feed=feed: session.run(feed)  # type: ignore[misc]
-                    for _ in range(WARM):
-                        runs[name]()
+                    sessions[name] = stack.enter_context(load(path, threads=threads))
+                    feed = read_inputs(path, sessions[name], (), 0) if self.feed is None else self._sources(self.feed)
+                    runs |= _warmed({name: sessions[name]}, feed)
                 except HeteroccError as error:
-                    runs.pop(name, None)
+                    sessions.pop(name, None)
                     self._why_not[name] = error.message
-            if not self.brief:
-                times = runs_in_turns(runs, BUDGET)
-            elif threads == 1:
-                times = runs_in_turns(runs, BUDGET, limit=LIMIT)
-            else:
-                times = runs_in_turns(runs, BUDGET, limit=LIMIT, between=wait_until_idle)
-        return {name: undisturbed(seconds) for name, seconds in times.items()}
+            sets = [runs, *self._at_larger_sizes(sessions)]
+            limit = LIMIT / len(sets) if self.brief else math.inf
+            wait = wait_until_idle if self.brief and threads != 1 else _go_on
+            every = [runs_in_turns(one, BUDGET, limit=limit, between=wait) for one in sets]
+        return {name: [undisturbed(times[name]) for times in every] for name in sessions}
 
-    def _feed(self, path: Any, session: Any) -> Mapping[str, Any]:
-        if self.feed is None:
-            return read_inputs(path, session, (), 0)
+    def _at_larger_sizes(self, sessions: Mapping[str, Session]) -> Iterator[dict[str, Run]]:
+        """The runs of all sessions at the first larger sizes with which they run, the same ones for all threads."""
+        feeds = self._feeds[1:] if self._feeds else self.larger() if len(sessions) > 1 else ()
+        self._feeds = self._feeds or [self.feed]
+        for feed in feeds:
+            try:
+                runs = _warmed(sessions, self._sources(feed or {}))
+            except HeteroccError:  # the model does not take them: more positions than it knows
+                continue
+            self._feeds[1:] = [feed]
+            yield runs
+            return
+
+    def _sources(self, feed: Mapping[str, Any]) -> dict[str, Any]:
+        """A feed by the model's own names."""
         sources = self.variants.model.sources
-        return {sources.get(name, name): value for name, value in self.feed.items()}
+        return {sources.get(name, name): value for name, value in feed.items()}
 
 
-def _record(timed: Sequence[TimedPlan]) -> dict[str, object]:
+def _warmed(sessions: Mapping[str, Session], feed: Mapping[str, Any]) -> dict[str, Run]:
+    """Functions that run sessions on a feed, after the first runs. Raises HeteroccError for one that fails."""
+    runs: dict[str, Run] = {name: partial(session.run, feed) for name, session in sessions.items()}
+    for run in runs.values():
+        for _ in range(WARM):
+            run()
+    return runs
+
+
+def _go_on() -> None:
+    """Do not wait between turns."""
+
+
+def _record(choice: Choice) -> dict[str, object]:
     """A choice for the cache."""
     return {
+        "at": choice.at,
         "plans": [
             {"name": p.name, "seconds": p.seconds, "why_not": (p.why_not or "")[:300], "kept": p.kept, "also": p.also}
-            for p in timed
-        ]
+            for p in choice.timed
+        ],
     }
 
 
-def _timed(record: Mapping[str, object] | None) -> tuple[TimedPlan, ...]:
-    """The plans of a choice in the cache; none for a record that is damaged."""
+def _timed(record: Mapping[str, object] | None) -> tuple[tuple[TimedPlan, ...], str]:
+    """The plans of a choice in the cache, and at which sizes they were timed; none for a record that is damaged."""
     found = []
+    where = ""
     match record:
-        case {"plans": list(plans)}:
+        case {"at": str(where), "plans": list(plans)}:
             for plan in plans:
                 match plan:
                     case {
@@ -294,7 +335,7 @@ def _timed(record: Mapping[str, object] | None) -> tuple[TimedPlan, ...]:
                         "also": list(also),
                     }:
                         found.append(TimedPlan(name, seconds, why or None, kept, tuple(map(str, also))))
-    return tuple(found)
+    return tuple(found), where
 
 
 def at_sizes(model: ImportedModel, feed: Mapping[str, Any] | None) -> str:

@@ -33,7 +33,7 @@ def with_planned_sizes(
     gpus = [device.name for device in found]
     if not gpus or model.symbols is None or not model.symbols.names:
         return model, ()
-    firsts, seen = _dimensions(model)
+    firsts, seen = first_and_seen_sizes(model)
     planned: dict[str, tuple[int, int]] = {}
     assumed: list[str] = []
     for name in model.symbols.names:
@@ -118,7 +118,7 @@ def _notes(
     return (Hint(f"{text}dims={{{names}}} sets these bounds", f"{text}{options} sets these bounds"),)
 
 
-def _dimensions(model: ImportedModel) -> tuple[set[str], dict[str, int]]:
+def first_and_seen_sizes(model: ImportedModel) -> tuple[set[str], dict[str, int]]:
     """The names that are the first dimension of an input, and the largest size of each in seeded inputs."""
     firsts: set[str] = set()
     seen: dict[str, int] = {}

@@ -1,0 +1,79 @@
+"""Plans of models with dynamic sizes are timed at the drawn sizes and at larger ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from heterocc.compiler import compile_model
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.larger_sizes import MOST_WORK, TIMES, larger_feeds
+from tests.symbolic_models import dynamic_model
+
+NODE = helper.make_node
+
+
+def imported(nodes: list[object], shape: tuple[int | str, ...], **arrays: object) -> ImportedModel:
+    constants = {name: np.array(array) for name, array in arrays.items()}
+    return import_model(
+        dynamic_model(nodes, {"x": ("float32", shape)}, ["y"], constants),  # type: ignore[arg-type]
+        keep_dims=True,
+    )
+
+
+def shapes(model: ImportedModel, **bounds: tuple[int, int]) -> list[tuple[int, ...]]:
+    """The shapes of the larger inputs."""
+    return [feed[model.graph.inputs[0]].shape for feed in larger_feeds(model, bounds, 0)]
+
+
+def test_a_signal_is_far_longer_than_the_drawn_one_and_its_batch_is_not() -> None:
+    model = imported([NODE("Relu", ["x"], ["y"])], ("batch", "n"))
+    assert model.sample(model.graph.inputs[0]).shape == (1, 128)
+    assert shapes(model) == [(1, 128 * times) for times in TIMES]
+
+
+def test_rows_of_a_table_are_more_than_one() -> None:
+    model = imported([NODE("MatMul", ["x", "w"], ["y"])], ("rows", 8), w=np.ones((8, 4), np.float32))
+    assert shapes(model) == [(times, 8) for times in TIMES]
+
+
+def test_a_run_at_larger_sizes_is_little_work() -> None:
+    square = [NODE("MatMul", ["x", "w"], ["a"]), NODE("Transpose", ["a"], ["t"], perm=[1, 0]),
+              NODE("MatMul", ["a", "t"], ["y"])]  # fmt: skip
+    model = imported(square, ("batch", 256), w=np.ones((256, 64), np.float32))
+    found = shapes(model)
+    assert found and all(2 * 64 * n * n <= MOST_WORK.flops for n, _ in found)
+    heavy = imported([NODE("MatMul", ["x", "w"], ["y"])], ("batch", "n", 2048), w=np.ones((2048, 2048), np.float32))
+    assert shapes(heavy) == []
+
+
+def test_larger_sizes_are_within_the_given_bounds() -> None:
+    model = imported([NODE("Relu", ["x"], ["y"])], ("batch", "n"))
+    assert shapes(model, n=(1, 1000)) == [(1, 1000), (1, 512)]
+    assert shapes(model, n=(1, 128)) == []
+
+
+def test_plans_are_timed_at_the_largest_sizes_that_the_model_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HETEROCC_CALIBRATION")
+    monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("heterocc.compiler.measuring.LIMIT", 0.1)
+    nodes = [
+        NODE("Shape", ["x"], ["s"], start=1),
+        NODE("Squeeze", ["s", "zero"], ["n"]),
+        NODE("Range", ["none", "n", "one"], ["places"]),
+        NODE("Gather", ["table", "places"], ["positions"]),
+        NODE("Add", ["x", "positions"], ["y"]),
+    ]
+    constants = {"zero": np.array([0]), "none": np.array(0), "one": np.array(1), "table": np.ones(3000, np.float32)}
+    proto = dynamic_model(nodes, {"x": ("float32", ("batch", "n"))}, ["y"], constants)
+    for again in ("", " by an earlier compile"):
+        report = compile_model(proto, tmp_path / "m.hcb")
+        (note,) = [text for text in report.notes if text.startswith("timed")]
+        assert note.startswith(f"timed at batch=1, n=128 and at batch=1, n=2048{again}: merge"), note
+        assert {plan.name for _, plan in report.timed if plan.seconds} == {"merge", "ORT alone"}
