@@ -43,6 +43,9 @@ from heterocc.compiler.importer.operators.functions import expand_local, expand_
 from heterocc.compiler.importer.operators.opset import drop_unused_domains, lower_opset, settle_opset
 from heterocc.compiler.importer.reading.read import read_model
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
+from heterocc.compiler.importer.repeating.counted import write_scans
+from heterocc.compiler.importer.repeating.hoisted import hoist_products
+from heterocc.compiler.importer.repeating.kept import take_out_kept
 from heterocc.compiler.importer.sequences.opening import open_sequences
 from heterocc.compiler.importer.shapes.assumed import assume_sizes, disagreements
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
@@ -168,6 +171,9 @@ def _normalised(
         or write_ranges(draft, values, namer)
         or fuse(draft)
         or fuse_pads(draft)
+        or take_out_kept(draft, values, namer)
+        or write_scans(draft, values)
+        or hoist_products(draft, values, namer)
     ):
         values = simplify(draft, where)
     while unify_names(draft, values, assume=assume):
@@ -182,7 +188,11 @@ def _normalised(
         values = simplify(draft, where)
     if draft.symbols is None and _has_unknown_sizes(draft, values):
         draft.symbols = Symbols(())
-        simplify(draft, where)
+        values = simplify(draft, where)
+        while write_scans(draft, values) or hoist_products(draft, values, namer):
+            values = simplify(draft, where)
+        if not _has_unknown_sizes(draft, values):
+            draft.symbols = None
     lower_opset(draft)
     return _finish(draft, stem, digest, given.renamed(names), where)
 

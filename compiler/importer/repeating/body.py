@@ -1,0 +1,66 @@
+"""Changes to the body of a Loop or Scan and to the node's inputs and outputs, which stand in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+
+from heterocc.compiler.importer.draft.draft import nodes_of, reads, set_nodes
+
+
+def source_of(body: onnx.GraphProto, name: str, through: frozenset[str] = frozenset({"Identity"})) -> str:
+    """The value that a value of the body is, or an outer one, before nodes of these operators."""
+    makers = {n.output[0]: n for n in body.node if not n.domain and n.op_type in through}
+    while name in makers:
+        name = makers[name].input[0]
+    return name
+
+
+def maker_of(body: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
+    """The node that computes a value of the body."""
+    return next((n for n in body.node if name in n.output), None)
+
+
+def is_read(body: onnx.GraphProto, name: str) -> bool:
+    """Whether a node in the body reads a value, or the body returns it."""
+    return any(name in n.input for n in nodes_of(body.node)) or any(
+        name in [o.name for o in g.output] for g in (body, *_inner(body))
+    )
+
+
+def _inner(body: onnx.GraphProto) -> list[onnx.GraphProto]:
+    return [a.g for n in nodes_of(body.node) for a in n.attribute if a.type == onnx.AttributeProto.GRAPH]
+
+
+def rename(body: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Let the nodes in a body read other values; names are unique over a graph and its bodies."""
+    for node in nodes_of(body.node):
+        if not names.keys().isdisjoint(node.input):
+            node.input[:] = [names.get(name, name) for name in node.input]
+    for graph in _inner(body):
+        for output in graph.output:
+            output.name = names.get(output.name, output.name)
+
+
+def drop_state(node: onnx.NodeProto, body: onnx.GraphProto, place: int) -> None:
+    """Remove a state, by its number, from a Loop or Scan and its body."""
+    is_loop = node.op_type == "Loop"
+    del node.input[place + 2 * is_loop]
+    if place < len(node.output):
+        del node.output[place]
+    del body.input[place + 2 * is_loop]
+    del body.output[place + is_loop]
+
+
+def prune(body: onnx.GraphProto) -> None:
+    """Remove the nodes of a body on which no result depends."""
+    needed = {o.name for o in body.output}
+    wanted = set()
+    for place, node in reversed(list(enumerate(body.node))):
+        if not needed.isdisjoint(node.output):
+            wanted.add(place)
+            needed.update(reads(node))
+    nodes = [node for place, node in enumerate(body.node) if place in wanted]
+    if len(nodes) < len(body.node):
+        set_nodes(body, nodes)

@@ -1,0 +1,1 @@
+"""Tests of heterocc.compiler.importer.repeating."""
