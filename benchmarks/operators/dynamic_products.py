@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
 from operators.models import Builder
 
@@ -54,6 +55,15 @@ def sized_products() -> Iterator[SizedCase]:
         )
     yield SizedCase("MatMul of two inputs", ("n", "t"), lambda: _two(("n", 8, "t", 64), ("n", 8, 64, "t")), LENGTHS)
     yield SizedCase("weights by rows", ("n", "t"), lambda: _two(("n", 8, "t", "t"), ("n", 8, "t", 64)), LENGTHS)
+    for terms, columns in ((64, 64), (256, 1024), (1024, 256), (768, 3072), (4096, 4096)):
+        rows = [n for n in (1, 7, 64, 300, 1000) if n * terms * columns < 5e9]
+        for name, build in (("MatMulInteger", _integers), ("DynamicQuantizeMatMul", _quantised)):
+            sizes = tuple((n,) for n in rows)
+            yield SizedCase(
+                f"{name} {terms}x{columns}", ("n",), lambda b=build, t=terms, c=columns: b(("n", t), c), sizes
+            )
+    yield SizedCase("MatMulInteger of sequences", ("n", "t"), lambda: _integers(("n", "t", 512), 512), LENGTHS)
+    yield SizedCase("int8 512-1024-1024-64", ("n",), lambda: _integer_layers((512, 1024, 1024, 64)), BATCHES)
 
 
 def _layers(widths: Sizes) -> onnx.ModelProto:
@@ -62,6 +72,40 @@ def _layers(widths: Sizes) -> onnx.ModelProto:
     for before, after in pairwise(widths):
         value = net.op("Relu", net.op("Gemm", value, net.weight(before, after), net.weight(after)))
     return net.model(value)
+
+
+def _integers(shape: tuple[Any, ...], columns: int) -> onnx.ModelProto:
+    """A product as ONNX Runtime's dynamic quantisation writes it."""
+    net = Builder(shape)
+    return net.model(_integer_layer(net, "x0", shape[-1], columns))
+
+
+def _integer_layers(widths: Sizes) -> onnx.ModelProto:
+    net = Builder(("n", widths[0]))  # type: ignore[arg-type]
+    value = "x0"
+    for before, after in pairwise(widths):
+        value = net.op("Relu", _integer_layer(net, value, before, after))
+    return net.model(value)
+
+
+def _integer_layer(net: Builder, value: str, terms: int, columns: int) -> str:
+    weight = net.constant(net.random.integers(-127, 128, (terms, columns), np.int8))
+    given, scale, zero = net.ops("DynamicQuantizeLinear", 3, value)
+    sums = net.op("MatMulInteger", given, weight, zero, net.constant(np.array(0, np.int8)))
+    factor = net.op("Mul", scale, net.constant(np.array(0.01 / terms**0.5, np.float32)))
+    return net.op("Add", net.op("Mul", net.op("Cast", sums, to=TensorProto.FLOAT), factor), net.weight(columns))
+
+
+def _quantised(shape: tuple[Any, ...], columns: int) -> onnx.ModelProto:
+    """The same in one operator, with scales and zero points for each column."""
+    net = Builder(shape)
+    weight = net.constant(net.random.integers(0, 256, (shape[-1], columns), np.uint8))
+    scales = net.constant(net.random.uniform(0.5, 1.5, columns).astype(np.float32) / 100)
+    zeros = net.constant(net.random.integers(100, 156, columns, np.uint8))
+    given = ("x0", weight, scales, zeros, net.weight(columns))
+    model = net.model(net.op("DynamicQuantizeMatMul", *given, domain="com.microsoft"))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT  # ONNX does not know the operator
+    return model
 
 
 def _convolutions_then_classifier() -> onnx.ModelProto:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-_OPSET = 20
+_OPSETS = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
 
 Shape = tuple[int, ...]
 
@@ -40,8 +40,12 @@ class Builder:
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """Append a node of one output; returns the output's name."""
-        out = f"y{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [out], **attributes))
+        return self.ops(kind, 1, *inputs, **attributes)[0]
+
+    def ops(self, kind: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
+        """Append a node of several outputs; returns their names."""
+        out = [f"y{len(self.nodes)}" + f"_{n}" * (n > 0) for n in range(outputs)]
+        self.nodes.append(helper.make_node(kind, list(inputs), out, **attributes))
         return out
 
     def model(self, *outputs: str) -> onnx.ModelProto:
@@ -50,7 +54,7 @@ class Builder:
         infos = [helper.make_tensor_value_info(name, self.dtype, shape) for name, shape in inputs]
         results = [helper.make_empty_tensor_value_info(o) for o in outputs]
         graph = helper.make_graph(self.nodes, "operator", infos, results, self.weights)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+        model = helper.make_model(graph, opset_imports=_OPSETS, ir_version=10)
         return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
 
 
