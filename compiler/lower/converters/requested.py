@@ -31,6 +31,11 @@ def has_plain_sizes(value: relax.Expr) -> bool:
     return all(n > 0 if isinstance(n, int) else isinstance(n, tirx.Var) for n in dims_of(value))
 
 
+def has_positive_sizes(value: relax.Expr) -> bool:
+    """Whether no dimension of a tensor is 0 in every run."""
+    return all(n > 0 for n in dims_of(value) if isinstance(n, int))
+
+
 def requested(
     ctx: Context, kind: str, given: Sequence[relax.Expr], results: Sequence[Typed], **options: int | str
 ) -> relax.Expr:
@@ -39,12 +44,11 @@ def requested(
     variables: dict[str, tirx.Var] = {}
 
     def own(extent: Extent) -> tirx.Expr:
-        """A dimension in the kernel, which has variables of its own."""
-        return (
-            variables.setdefault(extent.name, tirx.Var(extent.name, "int64"))
-            if isinstance(extent, tirx.Var)
-            else as_int64(extent)
-        )
+        """A dimension in the kernel, which has variables of its own: one for each dimension that is not a number."""
+        if isinstance(extent, int):
+            return as_int64(extent)
+        name = extent.name if isinstance(extent, tirx.Var) else f"size_{len(variables)}"
+        return variables.setdefault(str(extent), tirx.Var(name, "int64"))
 
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name(kind)

@@ -10,8 +10,10 @@ Sizes that are computed from data make long expressions of their own.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import reduce
 
 import tvm
 import tvm_ffi
@@ -38,6 +40,12 @@ MOST_READ = 64
 
 _INJECTIVE = 2
 """The largest of TVM's pattern numbers (elementwise, broadcasting, injective) of kernels that fusion inlines."""
+
+_BROADCAST = 1
+"""The largest of the numbers of kernels that FuseOps adds to a product before them (elementwise, broadcasting)."""
+
+_PRODUCT = 4
+"""TVM's pattern number of sums of products."""
 
 _OPAQUE = 8
 """TVM's pattern number of kernels that are not fused."""
@@ -172,6 +180,34 @@ def _is_enlarged(function: tirx.PrimFunc) -> bool:
         and not sym.Analyzer().can_prove_equal(a, b)
         for a, b in sized
     )
+
+
+def expansions_after_products_apart(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with kernels that make a product's results larger marked, so that they are not fused with it.
+
+    TVM takes the broadcasting of a product's results, such as the sums of all pairs of rows of two products, for
+    arithmetic on each of them. No generator writes a product with an epilogue of another size.
+    """
+    computed: set[relax.Var] = set()
+    larger: set[relax.Var] = set()
+    for binding in bindings_of(mod["main"]):
+        value = binding.value
+        pattern = int(mod[value.args[0]].attrs.get(_PATTERN, _OPAQUE)) if is_kernel_call(value) else _OPAQUE
+        if pattern == _PRODUCT:
+            computed.add(binding.var)
+        elif pattern <= _BROADCAST:
+            given = [a for a in arguments_of(value) if a in computed]
+            if given and not any(_has_as_many(a.ty, binding.var.ty) for a in given):
+                larger.add(binding.var)
+            elif given:
+                computed.add(binding.var)
+    return _with_pattern(mod, larger, _INJECTIVE, "spread")
+
+
+def _has_as_many(one: relax.TensorType, other: relax.TensorType) -> bool:
+    """Whether two tensors have as many elements."""
+    counts = [reduce(operator.mul, _dims(ty), tirx.const(1, "int64")) for ty in (one, other)]
+    return bool(sym.Analyzer().can_prove_equal(*counts))
 
 
 def _with_pattern(mod: tvm.IRModule, results: Collection[relax.Var], pattern: int, suffix: str) -> tvm.IRModule:

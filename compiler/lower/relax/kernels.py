@@ -16,7 +16,12 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.backend import KernelInfo
 from heterocc.compiler.lower.relax.account import Account, carry_over, follow_fusion, open_account, values_written
-from heterocc.compiler.lower.relax.fusion import padding_after_sums_apart, sizes_in_shapes, without_blowup
+from heterocc.compiler.lower.relax.fusion import (
+    expansions_after_products_apart,
+    padding_after_sums_apart,
+    sizes_in_shapes,
+    without_blowup,
+)
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
 from heterocc.compiler.lower.straight import (
     arguments_of,
@@ -88,6 +93,7 @@ def to_kernels(
         mod = legalised(tvm.transform.Sequential([*before])(function.mod))
         mod = _lift_constants(through_float32(numbers_first(start_from_infinity(mod))), arrays)
         mod = padding_after_sums_apart(without_blowup(relax.transform.AnnotateTIROpPattern()(mod)))
+        mod = expansions_after_products_apart(mod)
         mod = mod if apart is None else apart(mod)
         account = open_account(mod, function)
         fused = relax.transform.FuseOps()(mod)

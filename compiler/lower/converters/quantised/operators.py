@@ -20,7 +20,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.compiler.lower.converters.quantised.dequantised import note_dequantised
 from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.requested import has_fixed_sizes, requested
+from heterocc.compiler.lower.converters.requested import has_positive_sizes, requested
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
     clipped,
@@ -43,7 +43,7 @@ _EXACT = 1 << 24
 def dynamic_quantize_linear(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
     """DynamicQuantizeLinear: uint8 by the range of the tensor, extended to contain zero."""
     dtype = dtype_of(data)
-    if ctx.backend == "cpu" and dtype == "float32" and has_fixed_sizes(data):
+    if ctx.backend == "cpu" and dtype == "float32" and has_positive_sizes(data):
         found = requested(ctx, "byte_range", [data], [((), dtype), ((), "uint8")])
         scale, offset = (ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(2))
         whole = op.add(op.round(op.divide(data, scale)), op.astype(offset, dtype))

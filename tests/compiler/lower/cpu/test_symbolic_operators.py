@@ -9,8 +9,10 @@ import pytest
 from onnx import helper
 
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.cpu.target import cpu_target
+from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.test_symbolic import compare
-from tests.compiler.lower.lowered import run_cpu
+from tests.compiler.lower.lowered import CPU, job, run_cpu
 from tests.reference import reference_session
 from tests.symbolic_models import dynamic_model
 
@@ -144,6 +146,24 @@ def test_a_slice_that_may_be_empty_beside_a_product_of_integers_agrees_with_onnx
     proto = dynamic_model(nodes, {"x": ("float32", ("n", "m", 8))}, ["inner", "products"], weights)
     sizes = ((1, 3), (6, 4), (3, 2))
     compare(proto, tmp_path, [{"x": rng.standard_normal((*size, 8)).astype(np.float32)} for size in sizes])
+
+
+def test_ranges_of_any_number_of_elements_agree_with_onnx_runtime(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        _N("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
+        _N("Reshape", ["x", "flat"], ["y"]),
+        _N("Neg", ["y"], ["negative"]),
+        _N("DynamicQuantizeLinear", ["negative"], ["q2", "scale2", "zero2"]),  # of a product of two sizes
+    ]
+    outputs = ["q", "scale", "zero", "q2", "scale2", "zero2"]
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", "m"))}, outputs, {"flat": np.array([-1])})
+    sizes = ((1, 1), (1, 3), (1, 15), (4, 4), (1, 17), (3, 21), (8, 8), (5, 13), (70, 1999))
+    shifts = (0, 4, -4)
+    feeds = [{"x": (rng.standard_normal(s) + shifts[n % 3]).astype(np.float32)} for n, s in enumerate(sizes)]
+    compare(proto, tmp_path, feeds)
+    kernels = kernel_module(job(import_model(proto, keep_dims=True)), cpu_target(CPU)).kernels
+    assert len(kernels) == 5  # the range and the bytes of each, and the negation
 
 
 @pytest.mark.slow

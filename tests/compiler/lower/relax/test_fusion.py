@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from heterocc.compiler.devices.names import host_device
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.lowered import CPU, Model, assert_same, job, model, run_cpu, run_ort
@@ -80,6 +78,29 @@ def test_a_kernel_of_sizes_alone_is_not_fused_with_one_that_has_sizes_beside_ten
     inputs = [value("x", ["b", "s"]), value("past", ["b", "p"]), value("mask", ["b", "t"])]
     constants = {name: np.array(number, np.int64) for name, number in axes.items()}
     imported = import_model(onnx_model(nodes, inputs, [value("y", None, I64)], constants), keep_dims=True)
-    graph, device = imported.graph, host_device()
-    whole = PartitionJob("p0", imported, device, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
-    assert kernel_module(whole, cpu_target(device)).kernels
+    assert kernel_module(job(imported), cpu_target(CPU)).kernels
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_sums_of_pairs_of_rows_of_two_products_are_a_kernel_of_their_own(sized: bool) -> None:
+    """The additive attention of an LSTM: a product fused with them is computed in plain loops."""
+    nodes = [
+        node("MatMul", "x v", "left"),
+        node("MatMul", "x w", "right"),
+        node("Add", "right bias", "biased"),
+        node("Unsqueeze", "left two", "rows"),
+        node("Unsqueeze", "biased one", "columns"),
+        node("Add", "rows columns", "pairs"),
+        node("Tanh", "pairs", "y"),
+    ]
+    rng = np.random.default_rng(0)
+    constants = {n: rng.standard_normal((8, 8), np.float32) for n in "vw"}
+    constants |= {"bias": np.ones(8, np.float32), "one": np.array([1]), "two": np.array([2])}
+    dims = (3, 5, 8) if sized else ("n", "t", 8)
+    proto = onnx_model(nodes, [value("x", dims)], [value("y")], constants)
+    imported = import_model(proto, keep_dims=True)
+    graph = imported.graph
+    made = kernel_module(job(imported), cpu_target(CPU))
+    fused = [{graph.node_by_name[n].op_type for n in kernel.nodes} for kernel in made.kernels]
+    assert [f for f in fused if "MatMul" in f and "Tanh" in f] == []
+    assert [f for f in fused if {"MatMul", "Add"} <= f] != []  # the bias is still added with the product

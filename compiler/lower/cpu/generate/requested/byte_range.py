@@ -10,9 +10,9 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.columns import rows
+from heterocc.compiler.lower.cpu.generate.requested.columns import ELEMENT
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
-from heterocc.compiler.lower.cpu.sizes import exceeds
+from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 
 WIDE = 4
 """Vectors that are compared together: a comparison waits for the one before."""
@@ -30,16 +30,24 @@ def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None
     The definition is that of ONNX's DynamicQuantizeLinear; a range of zero has the scale 1, as in ONNX Runtime.
     """
     data, scale, zero_point = arguments
-    count = math.prod(request.shapes[0])
-    lanes = request.lanes(count)
-    parts = max(1, min(emit.TASKS, count // PART))
-    found = [emit.scratch(parts * lanes) for _ in _ENDS]
-    with rows(parts, count) as part:
-        _part(data, found, (part, parts), count, lanes)
-    low, high = (
-        _merged([emit.vector(ends, index(n * lanes), lanes) for n in range(parts)], lanes, combine)
-        for ends, combine in zip(found, _ENDS, strict=True)
-    )
+    count, lanes = math.prod(request.shapes[0]), request.isa.lanes
+    parts = larger(1, smaller(emit.TASKS, count // PART))
+    whole = count // (lanes * WIDE)
+    found = [emit.scratch(emit.TASKS * lanes) for _ in _ENDS]
+    is_small = is_number(count) and count * ELEMENT < emit.PARALLEL_WORK
+    with emit.loop(parts, "serial" if is_small else "parallel") as part:
+        _part(data, found, (part, parts), whole, lanes)
+    totals = [emit.registers(1, lanes) for _ in _ENDS]
+    for total, ends, combine in zip(totals, found, _ENDS, strict=True):
+        emit.put(total, emit.vector(ends, index(0), lanes), index(0), lanes)
+        with build.serial(index(1), index(parts)) as part:
+            _add(total, emit.vector(ends, part * index(lanes), lanes), combine, lanes)
+        with build.serial(index(whole * WIDE), index(count // lanes)) as number:
+            _add(total, emit.vector(data, number * index(lanes), lanes), combine, lanes)
+    low, high = (_merged(total, lanes, combine) for total, combine in zip(totals, _ENDS, strict=True))
+    with build.serial(index(count - count % lanes), index(count)) as number:
+        for end, combine in zip((low, high), _ENDS, strict=True):
+            _add(end, emit.vector(data, number, 1), combine, 1)
     zero, one, levels = (build.float32(number) for number in (0.0, 1.0, 255.0))
     span = build.bind(high[index(0)] - low[index(0)])
     step = build.bind(tirx.Select(span == zero, one, span / levels))
@@ -48,24 +56,16 @@ def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None
     build.buffer_store(zero_point, tirx.Cast("uint8", offset), [index(0)])
 
 
-def _part(data: tirx.Buffer, found: Sequence[tirx.Buffer], part: tuple[tirx.Expr, int], count: int, lanes: int) -> None:
-    """The least and the largest element of each lane, of some vectors and zero."""
-    vectors = -(-count // lanes)
-    wide = min(WIDE, vectors)
-    held = [[emit.registers(1, lanes) for _ in range(wide)] for _ in _ENDS]
-    for registers in held:
-        for register in registers:
-            emit.put(register, emit.zeros(lanes), index(0), lanes)
-    with emit.share_loop(*part, -(-vectors // wide)) as tile:
-        for number in range(wide):
-            start = (tile * index(wide) + index(number)) * index(lanes)
-            if exceeds(count, lanes * wide):
-                start = tirx.min(start, index(count - lanes))
-            value = emit.vector(data, start, lanes)
+def _part(data: tirx.Buffer, found: Sequence[tirx.Buffer], part: tuple[tirx.Expr, int], whole: int, lanes: int) -> None:
+    """The least and the largest element of each lane, of zero and some of the groups of vectors, which are `whole`."""
+    held = [[emit.registers(1, lanes) for _ in range(WIDE)] for _ in _ENDS]
+    for register in (r for registers in held for r in registers):
+        emit.put(register, emit.zeros(lanes), index(0), lanes)
+    with emit.share_loop(*part, whole) as group:
+        for number in range(WIDE):
+            value = emit.vector(data, (group * index(WIDE) + index(number)) * index(lanes), lanes)
             for registers, combine in zip(held, _ENDS, strict=True):
-                emit.put(
-                    registers[number], combine(emit.vector(registers[number], index(0), lanes), value), index(0), lanes
-                )
+                _add(registers[number], value, combine, lanes)
     for registers, ends, combine in zip(held, found, _ENDS, strict=True):
         total = emit.vector(registers[0], index(0), lanes)
         for register in registers[1:]:
@@ -73,12 +73,12 @@ def _part(data: tirx.Buffer, found: Sequence[tirx.Buffer], part: tuple[tirx.Expr
         emit.put(ends, total, part[0] * index(lanes), lanes)
 
 
-def _merged(values: Sequence[tirx.Expr], lanes: int, combine: Combine) -> tirx.Buffer:
-    """One number from vectors: those first, then halves of one."""
-    total = emit.registers(1, lanes)
-    emit.put(total, values[0], index(0), lanes)
-    for value in values[1:]:
-        emit.put(total, combine(emit.vector(total, index(0), lanes), value), index(0), lanes)
+def _add(total: tirx.Buffer, value: tirx.Expr, combine: Combine, lanes: int) -> None:
+    emit.put(total, combine(emit.vector(total, index(0), lanes), value), index(0), lanes)
+
+
+def _merged(total: tirx.Buffer, lanes: int, combine: Combine) -> tirx.Buffer:
+    """One number of a vector, by halves."""
     while lanes > 1:
         lanes //= 2
         half = emit.registers(1, lanes)
