@@ -1,10 +1,9 @@
-"""Commands on bundles: `heterocc run`, `bench`, `inspect`, `check`, `verify`."""
+"""Commands on bundles: `heterocc run`, `inspect`, `check`, `verify`; see `bench` for that."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
@@ -13,7 +12,6 @@ from heterocc.compiler.cli.console import ConsoleReporter, errors, out
 from heterocc.compiler.cli.help import examples
 from heterocc.compiler.cli.signing import RequireSignature, TrustedKeys, print_signatures, signature_states
 from heterocc.runtime.cli.output import print_json, print_plain
-from heterocc.runtime.requests.limits import Aim
 
 Bundle = Annotated[
     Path, typer.Argument(help="The bundle (.hcb).", show_default=False, autocompletion=completion.files(".hcb"))
@@ -101,131 +99,6 @@ def run(
             print_plain(done.profile.to_table())
         if outputs is not None:
             print_plain(f"wrote {outputs}")
-
-
-def _known_hint(value: str | None) -> str | None:
-    """Refuse an unknown aim as the parser refuses other bad values: before the bundle is opened."""
-    if value is not None and value not in get_args(Aim):
-        raise typer.BadParameter(f"'{value}' is not one of {', '.join(map(repr, get_args(Aim)))}")
-    return value
-
-
-def bench(
-    bundle: Annotated[
-        Path,
-        typer.Argument(
-            help="The bundle (.hcb), or an ONNX model, compiled into the cache.",
-            show_default=False,
-            autocompletion=completion.files(".hcb", ".onnx"),
-        ),
-    ],
-    inputs: Inputs = None,
-    devices: On = None,
-    threads: Threads = None,
-    time: Annotated[float, typer.Option("--time", min=0.0, help="Duration of the measurement in seconds.")] = 5.0,
-    iterations: Annotated[
-        int | None, typer.Option("--iterations", "-n", min=1, help="Number of runs, instead of --time.")
-    ] = None,
-    hint: Annotated[
-        str | None,
-        typer.Option(
-            "--hint",
-            callback=_known_hint,
-            metavar=f"[{'|'.join(get_args(Aim))}]",
-            help="latency: all cores for one request; throughput: one CPU thread for each of as many requests as there "
-            "are cores, which may give fewer runs per second if a run takes microseconds. --threads and --requests "
-            "override it.",
-        ),
-    ] = None,
-    requests: Annotated[
-        int | None,
-        typer.Option(
-            "--requests",
-            "-r",
-            min=1,
-            help="Requests at a time, each from a caller of its own; default: 1, but with --hint throughput or MULTI "
-            "as many as the session suggests.",
-        ),
-    ] = None,
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Warm-up runs before the measurement.")] = 3,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            "--against",
-            help="Peers to time in the same run, in turns: onnxruntime, openvino. With a bundle, the path of the ONNX "
-            "model, alone for ONNX Runtime, or with a list of peers: model.onnx,openvino.",
-        ),
-    ] = None,
-    profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", help="With --profile: also write one HTML page with the measured timeline."),
-    ] = None,
-    seed: Seed = 0,
-    shape: Shape = None,
-    dim: Dim = None,
-    trusted: TrustedKeys = None,
-    require_signature: RequireSignature = False,
-    json: Json = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print the result as CSV.")] = False,
-) -> None:
-    """Time a bundle, or a model: latency min, median, p90, p99 and throughput.
-
-    A model is compiled with the default options, for the devices of -d, once: its bundle is kept in the cache.
-    """
-    with errors(json), ExitStack() as stack:
-        from heterocc.compiler.cli.tables import print_notes, rich_table
-        from heterocc.runtime.cli import actions
-        from heterocc.runtime.cli.bench import bench_table
-        from heterocc.runtime.cli.peers import peers_of
-        from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
-
-        model = bundle if is_model(bundle) else None
-        peers = peers_of(against, model)
-        actions.require_plain_csv(csv=csv, json=json, profile=profile)
-        if report is not None:
-            _require_profile(report, profile)
-        if model is not None:
-            from heterocc.compiler.cached_bundle import cached_bundle
-
-            listed = None if devices is None else (devices,)
-            progress = ConsoleReporter(quiet=json or csv)
-            bundle, devices = stack.enter_context(cached_bundle(model, listed, progress)), None
-        done = actions.bench_bundle(
-            actions.Opening(bundle, devices, threads, trusted, require_signature, hint),  # type: ignore[arg-type]
-            actions.Feeding(tuple(inputs or ()), seed, parse_shapes(shape), parse_dims(dim)),
-            seconds=time, iterations=iterations, requests=requests, warmup=warmup, profile=profile,
-            show_notes=print_notes, against=peers,
-        )  # fmt: skip
-        if done.profile is not None and report is not None:
-            from heterocc.compiler.cli.pages import write_page
-            from heterocc.compiler.explaining import explain_bundle, timed_steps
-
-            write_page(bundle, report, explain_bundle(bundle, done.variant), timed_steps(done.profile))
-        if json:
-            print_json(done.report)
-            return
-        if csv:
-            print_plain(done.result.to_csv().rstrip("\n"))
-            return
-        print_plain(done.result.describe())
-        out.print(rich_table(bench_table(done.result)))
-        if done.profile is not None:
-            print_plain(done.profile.to_table())
-
-
-def _require_profile(report: Path, profile: bool) -> None:
-    """Raise UsageError (HC120) without --profile, and OutputFileError (HC111) for a page that cannot be written."""
-    from heterocc.artifacts.errors import UsageError
-    from heterocc.artifacts.files.writing import require_writable
-
-    if not profile:
-        raise UsageError(
-            "--report shows the profile, which was not asked for",
-            where=f"--report {report}",
-            hint="add --profile, or see `heterocc explain --report` for estimates",
-        )
-    require_writable(report)
 
 
 def inspect(
@@ -361,11 +234,6 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples("heterocc run model.hcb --inputs in.npz --outputs out.npz", "heterocc run model.hcb -d AUTO")
     )(run)
-    app.command(
-        epilog=examples(
-            "heterocc bench model.onnx --against onnxruntime,openvino", "heterocc bench model.hcb -d AUTO:VULKAN,CPU"
-        )
-    )(bench)
     app.command(epilog=examples("heterocc inspect model.hcb --plan", "heterocc inspect model.onnx"))(inspect)
     app.command(epilog=examples("heterocc check model.hcb --json", "heterocc check model.hcb -d AUTO"))(check)
     app.command(epilog=examples("heterocc verify model.hcb model.onnx --bisect", "heterocc verify model.hcb -d AUTO"))(

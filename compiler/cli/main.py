@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from heterocc.compiler.cli import bench as cli_bench
 from heterocc.compiler.cli import bundles as cli_bundle
 from heterocc.compiler.cli import completion, regression, signing
 from heterocc.compiler.cli import explain as cli_explain
@@ -61,6 +62,7 @@ app = typer.Typer(
     ),
 )
 cli_bundle.register(app)
+cli_bench.register(app)
 signing.register(app)
 regression.register(app)
 cli_explain.register(app)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.files.reading import reading
+from heterocc.artifacts.files.writing import require_writable
 from heterocc.runtime import Session, load
-from heterocc.runtime.cli.bench import BenchResult, Peer, bench, request_count
+from heterocc.runtime.cli.bench import Measure, Peer, bench, forget_peak_memory, request_count
+from heterocc.runtime.cli.process import interruptible
 from heterocc.runtime.cli.reports import outputs_json
+from heterocc.runtime.cli.sweep import NO_SWEEP, Sweep
+from heterocc.runtime.cli.table import TextTable
+from heterocc.runtime.cli.timing import BenchResult, bench_table, sweep_table, write_times
 from heterocc.runtime.files.inputs import input_files, read_inputs
 from heterocc.runtime.files.outputs import require_place, write_outputs
 from heterocc.runtime.profile.profile import Profile
@@ -74,12 +80,29 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """The timings of `bench`, `report` as `--json` prints it, and times per kernel if they were measured."""
+    """The timings of `bench`, one for each point of a sweep, and times per kernel if they were measured.
+
+    `report` is what `--json` prints.
+    """
 
     variant: str
-    result: BenchResult
+    results: tuple[BenchResult, ...]
     report: dict[str, object]
     profile: Profile | None
+
+    def lines(self) -> Iterator[str | TextTable]:
+        """What is printed of the timings."""
+        first = self.results[0]
+        if len(self.results) == 1:
+            yield first.describe()
+            if first.start is not None:
+                yield first.start.describe()
+            yield bench_table(first)
+        else:
+            yield replace(first, sizes={}).describe().rsplit(", ", 1)[0]
+            yield sweep_table(self.results)
+            if self.results[-1].interrupted:
+                yield "interrupted: the last line is of fewer runs, and points after it are missing"
 
 
 def run_bundle(
@@ -114,37 +137,56 @@ def require_plain_csv(*, csv: bool, json: bool, profile: bool) -> None:
 def bench_bundle(
     opening: Opening,
     feeding: Feeding,
+    measure: Measure,
     *,
-    seconds: float,
-    iterations: int | None,
-    requests: int | None,
-    warmup: int,
+    sweep: Sweep = NO_SWEEP,
+    times: Path | None = None,
     profile: bool,
     show_notes: ShowNotes,
     against: Sequence[Peer] = (),
 ) -> BenchReport:
-    """Time a bundle, as `heterocc.runtime.cli.bench.bench` does. `requests` None is the default for the hint."""
-    with opening.session() as session:
-        show_notes(session.notes, opening.devices)
-        feed = feeding.read(opening, session)
-        result = bench(
-            session,
-            feed,
-            seconds=seconds,
-            iterations=iterations,
-            requests=request_count(session, requests, opening.hint, opening.devices),
-            warmup=warmup,
-            against=against,
-            threads=opening.threads,
-        )
-    report = {**result.to_json(), "notes": list(session.notes)}
-    if not profile:
-        return BenchReport(session.variant.name, result, report, None)
+    """Time a bundle, as `heterocc.runtime.cli.bench.bench` does, at each point of a sweep.
+
+    `times` is a file for the time of every run. The first SIGINT ends the measurement, and what it has is reported.
+    """
+    if times is not None:
+        require_writable(times)
+    results: list[BenchResult] = []
+    notes: dict[str, None] = {}
+    with interruptible() as interrupted:
+        for threads in sweep.threads or (opening.threads,):
+            opened = replace(opening, threads=threads)
+            forget_peak_memory()
+            before = time.perf_counter()
+            with opened.session() as session:
+                load_seconds = time.perf_counter() - before
+                show_notes([note for note in session.notes if note not in notes], opening.devices)
+                notes.update(dict.fromkeys(session.notes))
+                for sizes in sweep.sizes(session):
+                    feed = replace(feeding, dims={**feeding.dims, **sizes}).read(opened, session)
+                    requests = request_count(session, measure.requests, opening.hint, opening.devices)
+                    result = bench(
+                        session, feed, measure, requests=requests, against=against, threads=threads,
+                        load_seconds=load_seconds, ended=interrupted.is_set,
+                    )  # fmt: skip
+                    results.append(replace(result, sizes=sizes))
+                    if interrupted.is_set():
+                        break
+            if interrupted.is_set():
+                break
+    if times is not None:
+        write_times(times, results)
+    name = session.variant.name
+    report: dict[str, object] = {**results[0].to_json(), "notes": list(notes)}
+    if sweep:
+        report = {"sweep": [result.to_json() for result in results], "notes": list(notes)}
+    if not profile or interrupted.is_set():
+        return BenchReport(name, tuple(results), report, None)
     # In a separate session: the hooks of the profile would slow down the measurement above.
-    with opening.session(profile=True) as profiled:
+    with opened.session(profile=True) as profiled:
         profiled.run(feed)
         profiled.clear_profile()
         for _ in range(PROFILED_RUNS):
             profiled.run(feed)
-        times = profiled.profile()
-    return BenchReport(session.variant.name, result, {**report, "profile": times.to_json()}, times)
+        found = profiled.profile()
+    return BenchReport(name, tuple(results), {**report, "profile": found.to_json()}, found)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import contextlib
 import os
 import threading
 import time
@@ -12,14 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from heterocc.artifacts.errors import FileMissingError, NotOnnxError, UsageError
 from heterocc.artifacts.files.filetype import HEAD, ONNX, file_kind
-from heterocc.runtime.cli.table import TextTable
+from heterocc.runtime.cli.timing import FEW, SHARES, BenchResult, Start, Timing, median_uncertainty
 from heterocc.runtime.select.select import is_multi
-
-PERCENTILES = (("min", 0.0), ("median", 50.0), ("p90", 90.0), ("p99", 99.0), ("max", 100.0))
 
 _IDLE_STEP = 0.005
 """Seconds in which the processor time of idle threads is measured."""
@@ -44,96 +39,21 @@ class Peer:
     runner: Runner
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Times of one runner: `latencies` in seconds per run, and `wall`, the seconds of all runs together."""
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How a measurement is made.
 
-    name: str
-    latencies: tuple[float, ...]
-    wall: float
-
-    def __repr__(self) -> str:
-        """One short line; `latencies` holds every run."""
-        return f"<Timing {self.name}: {len(self.latencies)} runs, median {self.percentile(50):.3f} ms>"
-
-    def percentile(self, q: float) -> float:
-        """Latency in milliseconds below which `q` percent of the runs lie."""
-        return float(np.percentile(self.latencies, q)) * 1e3
-
-    @property
-    def throughput(self) -> float:
-        """Runs per second."""
-        return len(self.latencies) / self.wall if self.wall else 0.0
-
-    def to_json(self) -> dict[str, object]:
-        """As `--json` prints it; times in milliseconds."""
-        times = {name: round(self.percentile(q), 4) for name, q in PERCENTILES}
-        return {
-            "name": self.name,
-            "runs": len(self.latencies),
-            "latency_ms": times,
-            "throughput": round(self.throughput, 3),
-        }
-
-
-@dataclass(frozen=True)
-class BenchResult:
-    """Timings of a bundle and, if requested, of its peers in the same run.
-
-    `requests` ran at the same time, on `devices`, with `threads` CPU threads each.
+    It ends after `seconds`, or after `iterations` runs of each runner, or when the median of each is known to
+    `stable` percent (`Timing.uncertainty`), whatever comes first. `requests` None is the default of the session.
+    `shares` are the percentiles to show.
     """
 
-    timings: tuple[Timing, ...]
-    requests: int
-    devices: tuple[str, ...] = ()
-    threads: int | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        """Our median latency over the first peer's; below 1 is faster."""
-        return next((found["median"] for found in self.ratios.values()), None)
-
-    @property
-    def ratios(self) -> dict[str, dict[str, float]]:
-        """Our least and median latency over those of each peer; below 1 is faster."""
-        ours, *peers = self.timings
-        names = [(name, q) for name, q in PERCENTILES if name in ("min", "median")]
-        return {
-            peer.name: {name: ours.percentile(q) / peer.percentile(q) for name, q in names if peer.percentile(q)}
-            for peer in peers
-        }
-
-    def to_json(self) -> dict[str, object]:
-        """As `--json` prints it."""
-        return {
-            "devices": list(self.devices),
-            "threads": self.threads,
-            "requests": self.requests,
-            "results": [t.to_json() for t in self.timings],
-            "median_ratio": None if self.ratio is None else round(self.ratio, 4),
-            "ratios": {peer: {k: round(v, 4) for k, v in found.items()} for peer, found in self.ratios.items()},
-        }
-
-    def to_csv(self) -> str:
-        """As `--csv` prints it: a line of names, and a line for each runner; times in milliseconds."""
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(
-            ["name", "devices", "threads", "requests", "runs", *(f"{n}_ms" for n, _ in PERCENTILES), "runs_per_second"]
-        )
-        for timing in self.timings:
-            times = [f"{timing.percentile(q):.4f}" for _, q in PERCENTILES]
-            runs, rate = len(timing.latencies), f"{timing.throughput:.3f}"
-            table.writerow([timing.name, ",".join(self.devices), self.threads, self.requests, runs, *times, rate])
-        return text.getvalue()
-
-    def describe(self) -> str:
-        """The conditions of the measurement in one line."""
-        several = self.requests != 1
-        return (
-            f"{self.requests} request{'s' * several} at a time on {','.join(self.devices)}, "
-            f"{self.threads} CPU thread{'s' * (self.threads != 1)}{' each' * several}"
-        )
+    seconds: float = 5.0
+    iterations: int | None = None
+    requests: int | None = None
+    warmup: int = 3
+    stable: float | None = None
+    shares: tuple[float, ...] = SHARES
 
 
 def request_count(session: Any, asked: int | None, hint: str | None, devices: str | None) -> int:
@@ -143,66 +63,84 @@ def request_count(session: Any, asked: int | None, hint: str | None, devices: st
     return int(session.requests) if hint == "throughput" or is_multi(devices) else 1
 
 
-def bench_table(result: BenchResult) -> TextTable:
-    """Latencies and throughput of each runner, and our times over those of each peer."""
-    titles = ("", "runs", *(f"{name} ms" for name, _ in PERCENTILES), "runs/s")
-    rows: list[tuple[str, ...]] = []
-    for timing in result.timings:
-        cells = [f"{timing.percentile(q):.3f}" for _, q in PERCENTILES]
-        rows.append((timing.name, str(len(timing.latencies)), *cells, f"{timing.throughput:.1f}"))
-    for peer, ratios in result.ratios.items():
-        cells = [f"{ratios[name]:.2f}" if name in ratios else "" for name, _ in PERCENTILES]
-        rows.append((f"ratio to {peer}", "", *cells, ""))
-    return TextTable(titles, tuple(rows), frozenset(range(1, len(titles))))
-
-
 def bench(
     session: Any,
     feed: Mapping[str, Any],
+    measure: Measure,
     *,
-    seconds: float,
-    iterations: int | None,
     requests: int,
-    warmup: int,
     against: Sequence[Peer] = (),
     threads: int | None = None,
+    load_seconds: float = 0.0,
+    ended: Callable[[], bool] = lambda: False,
 ) -> BenchResult:
     """Time `session.run(feed)`.
 
     One request: runs one after another; with `against`, a few runs of each runner in turn, so that both see the same
-    machine load. Several requests: that many threads share the session.
+    machine load. Several requests: that many threads share the session. `ended` is asked after each run.
     """
-    runners: list[tuple[str, Callable[[], object]]] = [("heterocc", lambda: session.run(feed))]
     if against and requests > 1:
         raise UsageError("--against runs one request at a time", where="--requests")
+    runners: list[tuple[str, Callable[[], object]]] = [("heterocc", lambda: session.run(feed))]
+    before = time.perf_counter()
+    session.run(feed)
+    start = Start(load_seconds, time.perf_counter() - before, peak_memory())
     runners += [(peer.name, peer.runner(peer.model, feed, threads)) for peer in against]
-    for _, run in runners:
-        for _ in range(warmup):
+    for name, run in runners:
+        for _ in range(measure.warmup - (name == "heterocc")):
             run()
     timings: tuple[Timing, ...]
     if requests > 1:
-        timings = (_parallel(runners[0][1], seconds, iterations, requests),)
+        timings = (_parallel(runners[0][1], measure.seconds, measure.iterations, requests, ended),)
     else:
-        timings = interleave(runners, seconds, iterations)
-    return BenchResult(timings, requests, session.devices, session.threads)
+        timings = interleave(runners, measure.seconds, measure.iterations, stable=measure.stable, ended=ended)
+    return BenchResult(
+        timings, requests, session.devices, session.threads, start, interrupted=ended(), shares=measure.shares
+    )
+
+
+def peak_memory() -> int | None:
+    """The most memory in bytes that this process has had resident; None where the system does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) << 10
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+def forget_peak_memory() -> None:
+    """Let `peak_memory` count from here on, if the system can: before that a model may have been compiled."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def interleave(
-    runners: list[tuple[str, Callable[[], object]]], seconds: float, iterations: int | None
+    runners: list[tuple[str, Callable[[], object]]],
+    seconds: float,
+    iterations: int | None,
+    *,
+    stable: float | None = None,
+    ended: Callable[[], bool] = lambda: False,
 ) -> tuple[Timing, ...]:
     """Run each runner a few times in turn until `seconds` are over, or until each has run `iterations` times.
 
-    A turn starts when the threads of the turn before it have stopped looking for work.
+    A turn starts when the threads of the turn before it have stopped looking for work. `stable` ends the measurement
+    when each median is known to so many percent; `ended` ends it after any run, once each runner has run.
     """
     times: list[list[float]] = [[] for _ in runners]
     start = time.perf_counter()
     turn = 5 if len(runners) > 1 else 1
-    while True:
+    look = FEW
+    while not (times[-1] and ended()):
         done = len(times[0])
         if (iterations is not None and done >= iterations) or (
             iterations is None and done and time.perf_counter() - start >= seconds
         ):
             break
+        if stable is not None and done >= look:
+            if all((median_uncertainty(t) or 0.0) <= stable for t in times):
+                break
+            look = done + done // 4
         for index, (_, run) in enumerate(runners):
             if len(runners) > 1:
                 wait_until_idle()
@@ -211,6 +149,8 @@ def interleave(
                 before = time.perf_counter()
                 run()
                 times[index].append(time.perf_counter() - before)
+                if ended():
+                    break
     return tuple(Timing(name, tuple(t), sum(t)) for (name, _), t in zip(runners, times, strict=True))
 
 
@@ -233,7 +173,9 @@ def wait_until_idle(
             return
 
 
-def _parallel(run: Callable[[], object], seconds: float, iterations: int | None, requests: int) -> Timing:
+def _parallel(
+    run: Callable[[], object], seconds: float, iterations: int | None, requests: int, ended: Callable[[], bool]
+) -> Timing:
     times: list[list[float]] = [[] for _ in range(requests)]
     failures: list[BaseException] = []
     gate = threading.Barrier(requests + 1)
@@ -245,9 +187,9 @@ def _parallel(run: Callable[[], object], seconds: float, iterations: int | None,
         gate.wait()
         deadline = time.perf_counter() + seconds
         try:
-            while (
-                time.perf_counter() < deadline if share is None else len(times[index]) < share[index]
-            ) and not failures:
+            while (time.perf_counter() < deadline if share is None else len(times[index]) < share[index]) and not (
+                failures or (ended() and times[index])
+            ):
                 before = time.perf_counter()
                 run()
                 times[index].append(time.perf_counter() - before)

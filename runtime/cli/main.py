@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -93,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     run = add("run", "Run a bundle once and write or summarise its outputs.", _run_once)
-    bench = add("bench", "Time a bundle: latency min, median, p90, p99 and throughput.", _bench)
+    bench = add("bench", "Time a bundle: latency, throughput, load, first run and memory.", _bench)
     for command in (run, bench):
         command.add_argument(
             "-i",
@@ -103,7 +102,6 @@ def _parser() -> argparse.ArgumentParser:
             help="in.npz, NAME=file.npy, NAME=file.bin (raw little-endian bytes), or a directory of .npy files; a "
             "single-input model needs no NAME; default: seeded inputs",
         )
-        command.add_argument("-t", "--threads", type=_positive, help="CPU threads; default: all usable cores")
         command.add_argument("--seed", type=_natural, default=0, help="seed of the generated inputs")
         command.add_argument(
             "--shape",
@@ -111,13 +109,32 @@ def _parser() -> argparse.ArgumentParser:
             metavar="NAME=DIMS",
             help="shape of a seeded input, NAME=8,3,224,224, if the bundle allows several",
         )
-        command.add_argument(
-            "--dim", action="append", metavar="NAME=SIZE", help="size of a dynamic dimension of seeded inputs: batch=8"
-        )
         command.add_argument("--profile", action="store_true", help="print time per partition, kernel and transfer")
+    run.add_argument("-t", "--threads", type=_positive, help="CPU threads; default: all usable cores")
+    run.add_argument(
+        "--dim", action="append", metavar="NAME=SIZE", help="size of a dynamic dimension of seeded inputs: batch=8"
+    )
     run.add_argument(
         "-o", "--outputs", type=Path, help="out.npz, or a directory for one .npy file per output, created if missing"
     )
+    bench.add_argument(
+        "-t", "--threads", metavar="N,…", help="CPU threads, or several numbers to time; default: all usable cores"
+    )
+    bench.add_argument(
+        "--dim",
+        action="append",
+        metavar="NAME=SIZES",
+        help="size of a dynamic dimension of seeded inputs, or several to time: n=1,8,32",
+    )
+    bench.add_argument("--batch", metavar="N,…", help="sizes of the dynamic dimension with which the inputs begin")
+    bench.add_argument(
+        "--stable",
+        type=_percent,
+        metavar="PERCENT",
+        help="end earlier, when the median is known to so many percent (95 %% confidence)",
+    )
+    bench.add_argument("--percentiles", metavar="P,…", help="percentiles to show; default: 50,90,99")
+    bench.add_argument("--times", type=Path, help="also write the time of every run to this file, as CSV")
     bench.add_argument("--time", type=_seconds, default=5.0, help="duration of the measurement in seconds")
     bench.add_argument("-n", "--iterations", type=_positive, help="number of runs, instead of --time")
     bench.add_argument(
@@ -219,28 +236,35 @@ def _run_once(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from heterocc.runtime.cli.actions import bench_bundle, require_plain_csv
-    from heterocc.runtime.cli.bench import bench_table
+    from heterocc.runtime.cli.actions import Feeding, Opening, bench_bundle, require_plain_csv
+    from heterocc.runtime.cli.bench import Measure
+    from heterocc.runtime.cli.sweep import parse_sweep
+    from heterocc.runtime.cli.timing import parse_shares, to_csv
+    from heterocc.runtime.files.shape_options import parse_shapes
 
     require_plain_csv(csv=options.csv, json=options.json, profile=options.profile)
+    sweep = parse_sweep(options.threads, options.dim, options.batch)
+    shares = parse_shares(options.percentiles)
+    measure = Measure(options.time, options.iterations, options.requests, options.warmup, options.stable, shares)
     done = bench_bundle(
-        replace(_opening(options), hint=options.hint),
-        _feeding(options),
-        seconds=options.time,
-        iterations=options.iterations,
-        requests=options.requests,
-        warmup=options.warmup,
+        Opening(
+            options.bundle, options.devices, None, options.trusted_key, options.require_signature, options.hint
+        ),
+        Feeding(options.inputs, options.seed, parse_shapes(options.shape)),
+        measure,
+        sweep=sweep,
+        times=options.times,
         profile=options.profile,
         show_notes=_show_notes,
-    )
+    )  # fmt: skip
     if options.json:
         print_json(done.report)
         return 0
     if options.csv:
-        print_plain(done.result.to_csv().rstrip("\n"))
+        print_plain(to_csv(done.results).rstrip("\n"))
         return 0
-    print_plain(done.result.describe())
-    print_plain(bench_table(done.result).text())
+    for line in done.lines():
+        print_plain(line if isinstance(line, str) else line.text())
     if done.profile is not None:
         print_plain(done.profile.to_table())
     return 0
@@ -304,6 +328,13 @@ def _whole(text: str, least: int) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) < least:
         raise argparse.ArgumentTypeError(f"'{text}' is not an integer of at least {least}")
     return int(text)
+
+
+def _percent(text: str) -> float:
+    value = _seconds(text)
+    if not 0.01 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage of at least 0.01")
+    return value
 
 
 def _seconds(text: str) -> float:

@@ -14,6 +14,7 @@ from heterocc.artifacts.text.printable import ENCODING_ERRORS
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ending = threading.Event()
+_interruptible: list[threading.Event] = []
 _undo: list[Callable[[], None]] = []
 
 
@@ -56,6 +57,17 @@ def at_end(undo: Callable[[], None]) -> Iterator[None]:
         _undo.remove(undo)
 
 
+@contextlib.contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """An event that the first SIGINT within the block sets, which does not end the process; the next one does."""
+    event = threading.Event()
+    _interruptible.append(event)
+    try:
+        yield event
+    finally:
+        _interruptible.remove(event)
+
+
 def is_ending() -> bool:
     """Return whether a signal is ending the process."""
     return _ending.is_set()
@@ -70,13 +82,21 @@ def yield_to_signal() -> None:
 def _watch(
     reader: int, caught: frozenset[int], show: Callable[[str], None], leave: Sequence[Callable[[], None]]
 ) -> None:
-    while (number := os.read(reader, 1)[0]) not in caught:
+    while (number := os.read(reader, 1)[0]) not in caught or (number == signal.SIGINT and _interrupted()):
         pass
     _ending.set()
     for act in (*leave, atomic.discard_all, *_undo):
         _within(10.0, act)
     _within(1.0, lambda: show("interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"))
     os._exit(128 + number)
+
+
+def _interrupted() -> bool:
+    """Tell a block that can be interrupted; False if there is none that was not told before."""
+    told = [event for event in _interruptible if not event.is_set()]
+    for event in told:
+        event.set()
+    return bool(told)
 
 
 def _within(seconds: float, act: Callable[[], None]) -> None:
