@@ -46,8 +46,8 @@ def network() -> tuple[list[onnx.NodeProto], dict[str, np.ndarray], dict[str, tu
         "w": rng.standard_normal((32, 16, 3, 3)) / 12,
         "one": rng.standard_normal((48, 32, 1, 1)) / 6,
         "b": rng.standard_normal(48) / 4,
-        "dense": rng.standard_normal((48, 40)) / 7,
-        "table": rng.standard_normal((100, 40)),
+        "dense": rng.standard_normal((48, 48)) / 7,
+        "table": rng.standard_normal((100, 48)),
         "big": np.array(3000.0),
     }
     nodes = [
