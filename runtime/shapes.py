@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -101,10 +102,19 @@ class ShapeVariants:
                 raise FeedError(
                     f"the model has no input '{name}'", where=self._bundle.path, hint=f"inputs: {', '.join(names)}"
                 )
-        wanted = tuple(tuple(shapes[name]) if name in shapes else None for name in names)
+        wanted = tuple(_shape(name, shapes[name]) if name in shapes else None for name in names)
         for found, variant in self._static.items():
             if all(want is None or want == shape for want, shape in zip(wanted, found, strict=True)):
                 return self._loaded.get(variant.name) or self._load(variant)
+        if self._others:
+            raise FeedError(
+                f"only fixed shapes can be bound, and {self._text(wanted)} are not among them",
+                where=self._bundle.path,
+                hint=Hint(
+                    "use Session.run, or compile the model for them, too (`shape_sets`)",
+                    "use Session.run, or compile the model for them, too (--shapes)",
+                ),
+            )
         raise self._refusal(wanted)
 
     def _load(self, variant: Variant) -> Ready:
@@ -121,21 +131,35 @@ class ShapeVariants:
 
     def _refusal(self, shapes: Sequence[Shape | None]) -> FeedError:
         """The error for shapes that inputs may have, but not together."""
-        given = "; ".join(
-            f"{info.name}={','.join(map(str, shape))}"
-            for info, shape in zip(self._inputs, shapes, strict=True)
-            if shape is not None
-        )
         have = " | ".join(shapes_text(variant, [info.name for info in self._inputs]) for variant in self.variants[:8])
         more = " | …" if len(self.variants) > 8 else ""
         return FeedError(
-            f"the bundle has no code for the shapes {given} together",
+            f"the bundle has no code for the shapes {self._text(shapes)} together",
             where=self._bundle.path,
             hint=Hint(
                 f"compile the model for them, too (`shape_sets`); it has: {have}{more}",
                 f"compile the model for them, too (--shapes); it has: {have}{more}",
             ),
         )
+
+    def _text(self, shapes: Sequence[Shape | None]) -> str:
+        """Shapes of inputs as text: `x=8,3; n=8`."""
+        return "; ".join(
+            f"{info.name}={','.join(map(str, shape))}"
+            for info, shape in zip(self._inputs, shapes, strict=True)
+            if shape is not None
+        )
+
+
+def _shape(name: str, shape: Sequence[int]) -> Shape:
+    """A shape that a caller gives. Raises FeedError (HC110) for anything else, such as the input's array."""
+    try:
+        return tuple(operator.index(size) for size in shape)
+    except TypeError:
+        raise FeedError(
+            f"the shape of '{name}' is not a sequence of whole numbers",
+            hint="bind takes shapes; values are written to the arrays in `inputs` of the Binding",
+        ) from None
 
 
 def shapes_text(variant: Variant, names: Sequence[str]) -> str:

@@ -219,6 +219,8 @@ def test_a_binding_is_for_one_of_the_shapes(static: Path) -> None:
             session.bind({"x": (5, 4)})
         with pytest.raises(FeedError, match="no input 'z'"):
             session.bind({"z": (5, 4)})
+        with pytest.raises(FeedError, match="the shape of 'x' is not a sequence of whole numbers"):
+            session.bind({"x": np.zeros((3, 4), np.float32)})  # type: ignore[dict-item]
 
 
 def test_profile_and_trace_follow_the_shapes_of_the_request(static: Path) -> None:
@@ -324,6 +326,8 @@ def test_dynamic_values_pass_between_partitions_and_reach_traces_and_profiles(tm
         np.testing.assert_array_equal(traced["a"], 2 * rows(3))
         with pytest.raises(FeedError, match="cannot be bound"):
             session.bind()
+        with pytest.raises(FeedError, match="only fixed shapes can be bound"):
+            session.bind({"x": (17,)})
         with pytest.raises(FeedError, match="no static shape"):
             session.run({"x": rows(3)}, out={"y": rows(3)})
 
