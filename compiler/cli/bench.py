@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 
 from heterocc.compiler.cli import completion
-from heterocc.compiler.cli.bundles import Inputs, Json, On, Seed, Shape, is_model
+from heterocc.compiler.cli.bundles import Inputs, Json, On, Seed, Shape, Trace, is_model
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out
 from heterocc.compiler.cli.help import examples
 from heterocc.compiler.cli.signing import RequireSignature, TrustedKeys
@@ -85,6 +85,7 @@ def bench(
         ),
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
+    trace: Trace = None,
     report: Annotated[
         Path | None,
         typer.Option("--report", help="With --profile: also write one HTML page with the measured timeline."),
@@ -134,8 +135,8 @@ def bench(
         model = bundle if is_model(bundle) else None
         peers = peers_of(against, model)
         actions.require_plain_csv(csv=csv, json=json, profile=profile)
-        if report is not None:
-            _require_profile(report, profile)
+        actions.require_profile("--report", report, profile=profile)
+        actions.require_profile("--trace", trace, profile=profile)
         if model is not None:
             from heterocc.compiler.cached_bundle import cached_bundle
 
@@ -145,7 +146,8 @@ def bench(
         done = actions.bench_bundle(
             actions.Opening(bundle, devices, None, trusted, require_signature, hint),  # type: ignore[arg-type]
             actions.Feeding(tuple(inputs or ()), seed, parse_shapes(shape)), measure,
-            sweep=sweep, times=times, profile=profile, show_notes=print_notes, against=peers,
+            sweep=sweep, times=times, profile=profile, trace=trace, show_notes=print_notes,
+            against=peers,
         )  # fmt: skip
         if done.profile is not None and report is not None:
             from heterocc.compiler.cli.pages import write_page
@@ -165,20 +167,6 @@ def bench(
                 print_plain(line)
         if done.profile is not None:
             print_plain(done.profile.to_table())
-
-
-def _require_profile(report: Path, profile: bool) -> None:
-    """Raise UsageError (HC120) without --profile, and OutputFileError (HC111) for a page that cannot be written."""
-    from heterocc.artifacts.errors import UsageError
-    from heterocc.artifacts.files.writing import require_writable
-
-    if not profile:
-        raise UsageError(
-            "--report shows the profile, which was not asked for",
-            where=f"--report {report}",
-            hint="add --profile, or see `heterocc explain --report` for estimates",
-        )
-    require_writable(report)
 
 
 def register(app: typer.Typer) -> None:

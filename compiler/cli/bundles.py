@@ -60,6 +60,15 @@ Dim = Annotated[
 ]
 
 
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        help="With --profile: also write the profiled runs as a trace, for ui.perfetto.dev or Chrome.",
+    ),
+]
+
+
 def run(
     bundle: Bundle,
     inputs: Inputs = None,
@@ -75,6 +84,7 @@ def run(
     shape: Shape = None,
     dim: Dim = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
+    trace: Trace = None,
     trusted: TrustedKeys = None,
     require_signature: RequireSignature = False,
     json: Json = False,
@@ -89,7 +99,7 @@ def run(
         done = actions.run_bundle(
             actions.Opening(bundle, devices, threads, trusted, require_signature),
             actions.Feeding(tuple(inputs or ()), seed, parse_shapes(shape), parse_dims(dim)),
-            outputs, profile=profile, show_notes=print_notes,
+            outputs, profile=profile, trace=trace, show_notes=print_notes,
         )  # fmt: skip
         if json:
             print_json(done.report)

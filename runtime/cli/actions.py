@@ -22,6 +22,7 @@ from heterocc.runtime.cli.timing import BenchResult, bench_table, sweep_table, w
 from heterocc.runtime.files.inputs import input_files, read_inputs
 from heterocc.runtime.files.outputs import require_place, write_outputs
 from heterocc.runtime.profile.profile import Profile
+from heterocc.runtime.profile.timeline import write_trace
 from heterocc.runtime.requests.limits import Aim
 
 PROFILED_RUNS = 5
@@ -111,9 +112,14 @@ def run_bundle(
     outputs: Path | None,
     *,
     profile: bool,
+    trace: Path | None = None,
     show_notes: ShowNotes,
 ) -> RunResult:
-    """Run a bundle once, and write its outputs if a place is given. Raises the errors of reading, running, writing."""
+    """Run a bundle once, and write its outputs, and a trace of the run, if places are given.
+
+    Raises the errors of reading, running, writing.
+    """
+    require_profile("--trace", trace, profile=profile)
     with reading({**input_files(feeding.files), opening.bundle: "the bundle"}), contextlib.ExitStack() as stack:
         if outputs is not None:
             require_place(outputs, ())
@@ -125,7 +131,20 @@ def run_bundle(
         if outputs is not None:
             write_outputs(outputs, results)
         report = outputs_json(session, results, profile)
-        return RunResult(results, report, session.profile() if profile else None)
+        times = session.profile() if profile else None
+        if times is not None and trace is not None:
+            write_trace(trace, times)
+        return RunResult(results, report, times)
+
+
+def require_profile(option: str, file: Path | None, *, profile: bool) -> None:
+    """Raise UsageError (HC120) for a file that shows a profile without --profile, and HC111 if it cannot be written."""
+    if file is None:
+        return
+    if not profile:
+        hint = "add --profile" + (", or see `heterocc explain --report` for estimates" if option == "--report" else "")
+        raise UsageError(f"{option} shows the profile, which was not asked for", where=f"{option} {file}", hint=hint)
+    require_writable(file)
 
 
 def require_plain_csv(*, csv: bool, json: bool, profile: bool) -> None:
@@ -142,13 +161,16 @@ def bench_bundle(
     sweep: Sweep = NO_SWEEP,
     times: Path | None = None,
     profile: bool,
+    trace: Path | None = None,
     show_notes: ShowNotes,
     against: Sequence[Peer] = (),
 ) -> BenchReport:
     """Time a bundle, as `heterocc.runtime.cli.bench.bench` does, at each point of a sweep.
 
-    `times` is a file for the time of every run. The first SIGINT ends the measurement, and what it has is reported.
+    `times` is a file for the time of every run, `trace` one for the runs of the profile, which Perfetto opens. The
+    first SIGINT ends the measurement, and what it has is reported.
     """
+    require_profile("--trace", trace, profile=profile)
     if times is not None:
         require_writable(times)
     results: list[BenchResult] = []
@@ -189,4 +211,6 @@ def bench_bundle(
         for _ in range(PROFILED_RUNS):
             profiled.run(feed)
         found = profiled.profile()
+        if trace is not None:
+            write_trace(trace, found)
     return BenchReport(name, tuple(results), {**report, "profile": found.to_json()}, found)

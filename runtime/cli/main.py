@@ -110,6 +110,11 @@ def _parser() -> argparse.ArgumentParser:
             help="shape of a seeded input, NAME=8,3,224,224, if the bundle allows several",
         )
         command.add_argument("--profile", action="store_true", help="print time per partition, kernel and transfer")
+        command.add_argument(
+            "--trace",
+            type=Path,
+            help="with --profile: also write the profiled runs as a trace, for ui.perfetto.dev or Chrome",
+        )
     run.add_argument("-t", "--threads", type=_positive, help="CPU threads; default: all usable cores")
     run.add_argument(
         "--dim", action="append", metavar="NAME=SIZE", help="size of a dynamic dimension of seeded inputs: batch=8"
@@ -222,6 +227,7 @@ def _run_once(options: argparse.Namespace) -> int:
         _feeding(options),
         options.outputs,
         profile=options.profile,
+        trace=options.trace,
         show_notes=_show_notes,
     )
     if options.json:
@@ -255,6 +261,7 @@ def _bench(options: argparse.Namespace) -> int:
         sweep=sweep,
         times=options.times,
         profile=options.profile,
+        trace=options.trace,
         show_notes=_show_notes,
     )  # fmt: skip
     if options.json:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from heterocc.artifacts.manifest import Kernel, Variant
-from heterocc.runtime.plan.schedule import HOST, Copy, Schedule, Space, Wait
+from heterocc.runtime.plan.schedule import HOST, Copy, Schedule, Space, Step, Wait
 from heterocc.runtime.profile.recorder import Cell, Recorder
 from heterocc.runtime.profile.timestamps import Timestamps
 
@@ -45,12 +45,29 @@ class ProfileRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileEvent:
+    """A partition, kernel or transfer of one run: nanoseconds from the first event, on the thread that made the call.
+
+    With the clock "device", the duration is the device's; the beginning is the launch, or the end of the kernel before.
+    """
+
+    record: ProfileRecord
+    begin: int
+    end: int
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
-    """The times of a session over `runs` runs, in run order; `notes` explain limits of the measurement."""
+    """The times of a session over `runs` runs, in run order; `notes` explain limits of the measurement.
+
+    `events` has the runs one by one, as many as there is room for; `timeline.chrome_trace` writes them to a file.
+    """
 
     records: tuple[ProfileRecord, ...]
     runs: int
     notes: tuple[str, ...] = ()
+    events: tuple[ProfileEvent, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Profile: {self.total_ms:.3f} ms per run, {self.runs} runs, {len(self.records)} records>"
@@ -155,6 +172,7 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
         return total
 
     records: list[ProfileRecord] = []
+    of_interval: dict[Step | tuple[int, str], ProfileRecord] = {}
 
     def add(
         kind: Kind, cell: Cell, name: str, layer: str, exec_type: str, device: str, part: str, nodes: tuple[str, ...],
@@ -176,6 +194,7 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
             beside = ", ".join(variant.partitions[p].name for p in plan.beside(step))
             route += f" (overlaps {beside})" if beside else ""
             add("transfer", cell, name, "Transfer", route, str(step.carrier), "", ())
+            of_interval[step] = records[-1]
             continue
         index, part = step.partition, variant.partitions[step.partition]
         device = variant.devices[part.device]
@@ -185,6 +204,7 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
             add("transfer", Cell(), variant.values[value].name, "Transfer", route, place, "", ())
         add("partition", cell, part.name, f"Partition ({len(part.nodes)} nodes)", f"{device.name} {part.kind}",
             device.name, part.name, part.nodes)  # fmt: skip
+        of_interval[step] = records[-1]
         clock: Clock = "host" if timestamps.clock(plan.spaces[index]) is None else "device"
         known = {k.symbol: k for k in part.kernels}
         seen = dict.fromkeys(k for r in recorders for p, k in tuple(r.kernels) if p == index)
@@ -195,6 +215,7 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
             cell = merged(r.kernels.get((index, symbol)) for r in recorders)
             add("kernel", cell, name, layer, f"{device.name} {symbol}", device.name, part.name, kernel.nodes,
                 clock)  # fmt: skip
+            of_interval[index, symbol] = records[-1]
         covered = {n for k in part.kernels for n in k.nodes}
         inside = "inside ONNX Runtime" if part.kind == "onnx" else "no separate kernel"
         for node in part.nodes:
@@ -202,4 +223,11 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
                 add("node", Cell(), node, "", f"{device.name} {inside}", device.name, part.name, (node,))
     untimed = sum(r.untimed for r in recorders)
     notes = (f"the driver reported no time for {untimed} kernel runs; they count as 0 ms",) if untimed else ()
-    return Profile(tuple(records), runs, (*timestamps.notes, *notes))
+    intervals = sorted((i for r in recorders for i in tuple(r.intervals)), key=lambda i: (i.begin, -i.end))
+    first = intervals[0].begin if intervals else 0
+    events = [
+        ProfileEvent(of_interval[i.what], i.begin - first, i.end - first, i.thread)
+        for i in intervals
+        if i.what in of_interval
+    ]
+    return Profile(tuple(records), runs, (*timestamps.notes, *notes), tuple(events))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
+from threading import get_ident
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from heterocc.runtime.execute.executable import Instrument, synchronizer
 from heterocc.runtime.native.kernel_clock import KernelClock
@@ -25,11 +27,26 @@ class Cell:
     calls: int = 0
 
 
+class Interval(NamedTuple):
+    """A step or kernel of one run: what it was, and nanoseconds of the host's clock; `thread` made the call."""
+
+    what: Step | tuple[int, str]
+    begin: int
+    end: int
+    thread: int
+
+
+MOST_INTERVALS = 50_000
+"""The intervals that one context keeps: those of its first runs."""
+
+
 @dataclass(slots=True)
 class Recorder:
     """Observes one context: kernels by partition and symbol, steps by step.
 
-    `untimed` counts kernel runs for which the device reported no time.
+    `untimed` counts kernel runs for which the device reported no time. `intervals` has the runs one by one, as many as
+    there is room for. The kernels of a device with a clock of its own follow one another there, each not before its
+    launch: the clock tells how long they take, and not when they begin.
     """
 
     plan: Schedule
@@ -38,14 +55,19 @@ class Recorder:
     untimed: int = 0
     kernels: dict[tuple[int, str], Cell] = field(default_factory=dict)
     steps: dict[Step, Cell] = field(default_factory=dict)
+    intervals: list[Interval] = field(default_factory=list)
     _owner: int = field(default_factory=lambda: next(_OWNERS))
     _labels: list[Cell] = field(default_factory=list)
+    _kernels: list[tuple[int, str]] = field(default_factory=list)
+    _launches: list[tuple[int, int]] = field(default_factory=list)
+    _free: int = 0
 
     def clear(self) -> None:
         """Discard the times of all runs so far. No run may be in progress."""
         self.runs = self.untimed = 0
         for cell in (*self.kernels.values(), *self.steps.values()):
             cell.real = cell.cpu = cell.calls = 0
+        self.intervals.clear()
 
     def instrument(self, partition: int) -> Instrument:
         """The hook that times the partition's kernels."""
@@ -68,9 +90,10 @@ class Recorder:
             launched = perf_counter_ns()
             if wait is not None:
                 wait()
-            begin = started.pop()
+            begin, end = started.pop(), perf_counter_ns()
             cell = self.kernels.setdefault((partition, symbol), Cell())
-            cell.real += perf_counter_ns() - begin
+            self._keep((partition, symbol), begin, end)
+            cell.real += end - begin
             cell.cpu += launched - begin
             cell.calls += 1
             return 0
@@ -91,9 +114,11 @@ class Recorder:
             if label is None:
                 label = labels[symbol] = len(self._labels)
                 self._labels.append(self.kernels.setdefault((partition, symbol), Cell()))
+                self._kernels.append((partition, symbol))
             if before:
                 time_for(owner, label)
                 begin = perf_counter_ns()
+                self._launches.append((label, begin))
                 return 0
             cell = self._labels[label]
             cell.cpu += perf_counter_ns() - begin
@@ -118,7 +143,9 @@ class Recorder:
             returned = perf_counter_ns()
             if wait is not None:
                 wait()
-            cell.real += perf_counter_ns() - begin
+            end = perf_counter_ns()
+            self._keep(step, begin, end)
+            cell.real += end - begin
             cell.cpu += returned - begin
             cell.calls += 1
             if clock is not None:
@@ -127,8 +154,27 @@ class Recorder:
         return timed
 
     def _collect(self, clock: KernelClock) -> None:
+        taken: defaultdict[int, list[int]] = defaultdict(list)
         for label, nanoseconds in clock.take(self._owner):
             if nanoseconds < 0:
                 self.untimed += 1
             else:
                 self._labels[label].real += nanoseconds
+                taken[label].append(nanoseconds)
+        launches, self._launches = self._launches, []
+        calls: defaultdict[int, int] = defaultdict(int)
+        for label, _ in launches:
+            calls[label] += 1
+        for label, begin in launches:
+            # A function may launch several kernels of the device, the same number in each call.
+            each = len(taken[label]) // calls[label]
+            spent, taken[label] = sum(taken[label][:each]), taken[label][each:]
+            calls[label] -= 1
+            start = max(begin, self._free)
+            self._free = start + spent
+            if spent:
+                self._keep(self._kernels[label], start, self._free)
+
+    def _keep(self, what: Step | tuple[int, str], begin: int, end: int) -> None:
+        if len(self.intervals) < MOST_INTERVALS:
+            self.intervals.append(Interval(what, begin, end, get_ident()))

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from heterocc.artifacts.errors import DeviceError
 from heterocc.runtime import load
 from heterocc.runtime.native import vulkan_devices, vulkan_unavailable_reason
 from heterocc.runtime.native.kernel_clock import KernelClock
+from heterocc.runtime.profile.timeline import chrome_trace
 from heterocc.runtime.session import Session
 from tests.runtime import apis, standin
 from tests.runtime.apis import Api
@@ -71,6 +73,11 @@ def test_kernels_are_timed_by_the_device_and_fit_into_their_partition(bundle_of:
     assert sum(k.real_ms for k in kernels) <= partition.real_ms
     assert profile.notes == ()
     assert [r["clock"] for r in profile.to_json()["records"] if r["kind"] == "kernel"] == ["device"] * 3
+    events = [e for e in profile.events if e.record.kind == "kernel"]
+    assert len(events) == 9 and all(one.end <= other.begin for one, other in pairwise(events))
+    assert sum(e.end - e.begin for e in events) / 3e6 == pytest.approx(sum(k.real_ms for k in kernels))
+    tracks = [e["args"]["name"] for e in chrome_trace(profile)["traceEvents"] if e["name"] == "thread_name"]
+    assert tracks.count("kernels, by the device's clock") == 1
 
 
 def test_sessions_and_threads_at_once_have_their_own_times(bundle_of: Write, clocked: Api, tmp_path: Path) -> None:
