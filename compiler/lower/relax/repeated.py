@@ -18,6 +18,7 @@ _CODES = frozenset({"int8", "uint8"})
 def without_repeated(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with calls of the same operator or kernel on the same values replaced by the first of them.
 
+    Other names of a value are replaced by its own.
     A dequantisation of data stays beside each of its readers, which it becomes a part of. Outputs keep their own
     values. A call that reads no value may draw random numbers, and stays.
     """
@@ -29,6 +30,9 @@ def without_repeated(mod: tvm.IRModule) -> tvm.IRModule:
     kept: list[tuple[relax.Var, relax.Expr, str]] = []
     for binding in bindings_of(main):
         value = substitute(binding.value, replace)
+        if isinstance(value, relax.Var) and binding.var not in returned:
+            replace[binding.var] = value  # another name of a value, through which TVM does not fuse
+            continue
         plain = _untyped(value)
         if plain is not None:
             key = (tvm_ffi.structural_hash(plain, map_free_vars=True), *vars_of(plain))

@@ -38,3 +38,15 @@ def test_chains_are_computed_once_but_outputs_keep_their_own_values() -> None:
 
 def test_a_dequantisation_stays_with_each_reader() -> None:
     assert operators(without_repeated(built(codes=True))).count("astype") == 2
+
+
+def test_another_name_of_a_value_is_replaced_by_its_own() -> None:
+    """TVM fuses no kernels through it: the sums of an integer product were written before they were scaled."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    with builder.function("main", params=[x]):
+        with builder.dataflow():
+            value = builder.emit(relax.op.exp(builder.emit(x)))
+            result = builder.emit_output(relax.Tuple([builder.emit(relax.op.negative(builder.emit(value)))]))
+        builder.emit_func_output(result)
+    assert operators(without_repeated(builder.finalize())) == ["exp", "negative"]
