@@ -1,7 +1,12 @@
-"""Inputs of a model at sizes of its dynamic dimensions, drawn from the values that the compiler finds valid."""
+"""Inputs of a model at sizes of its dynamic dimensions, drawn from the values that the compiler finds valid.
+
+`python -m dynamic_sizes.inputs MODEL.onnx SIZES`, with sizes as JSON, prints `shape_options`.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,3 +51,7 @@ def feed_of(path: Path, sizes: Mapping[str, int], values: Mapping[str, int | str
     for name, value in values.items():
         feed[name] = np.full_like(feed[name], sizes[value] if isinstance(value, str) else value)
     return feed
+
+
+if __name__ == "__main__":
+    print(json.dumps(shape_options(Path(sys.argv[1]), json.loads(sys.argv[2]))))

@@ -15,7 +15,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a process left: its output, None if it failed; the reason then; seconds, and megabytes of memory at most.
+    """What a process left: its output, None if it failed; the reason then; wall and processor seconds, and megabytes
+    of memory at most.
 
     The memory is at least that of the process that started it, which Linux counts until the command begins.
     """
@@ -23,6 +24,7 @@ class Ended:
     output: str | None
     reason: str
     seconds: float
+    processor: float
     megabytes: float
 
 
@@ -45,7 +47,9 @@ def run_limited(command: Sequence[str], seconds: float, gigabytes: float, folder
         out.seek(0)
         errors.seek(0)
         reason = "" if process.returncode == 0 else _reason(process.returncode, errors.read(), spent >= seconds)
-        return Ended(None if reason else out.read(), reason, spent, used.ru_maxrss / 1024)
+        return Ended(
+            None if reason else out.read(), reason, spent, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+        )
 
 
 def _reason(code: int, errors: str, late: bool) -> str:

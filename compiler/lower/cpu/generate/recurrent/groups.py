@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -32,6 +34,10 @@ class Group:
     first: tirx.Expr
     stored: int
     columns: int
+
+
+_WriteSums = Callable[[Group, range], None]
+_WriteCells = Callable[[Group], None]
 
 
 @dataclass(frozen=True)
@@ -69,37 +75,49 @@ class Phase:
         every = stored // self.lanes
         return max(n for n in range(1, min(most, every) + 1) if every % n == 0)
 
-    def each_group(self, batch: tirx.Expr, body: Callable[[Group], None]) -> None:
-        """Write `body` for all groups, in a parallel loop if there is enough work."""
+    def each_group(self, batch: tirx.Expr, sums: _WriteSums, cells: _WriteCells) -> None:
+        """Write `sums` and `cells` for all groups, in a parallel loop if there is enough work.
+
+        `sums` is given the batches that the code is for as well, so that it has no tiles of other numbers of rows.
+        """
         layer, groups = self.layer, -(-self.layer.padded // self.width)
         one = layer.hidden * layer.hidden * len(self.gates) // layer.together
         if groups == 1 or (layer.batch is not None and layer.batch * one < _PARALLEL_WORK):
-            self._loop(build.serial, body)
+            self._loop(build.serial, sums, cells)
         elif layer.batch is not None or one >= _PARALLEL_WORK:
-            self._loop(build.parallel, body)
+            self._loop(build.parallel, sums, cells)
         else:
+            fewest = -(-_PARALLEL_WORK // one)
             either(
-                batch * number(one) >= number(_PARALLEL_WORK),
-                lambda: self._loop(build.parallel, body),
-                lambda: self._loop(build.serial, body),
+                batch >= number(fewest),
+                lambda: self._loop(build.parallel, sums, cells, range(fewest, sys.maxsize)),
+                lambda: self._loop(build.serial, sums, cells, range(fewest)),
             )
 
-    def _loop(self, kind: Callable[..., AbstractContextManager[tirx.Expr]], body: Callable[[Group], None]) -> None:
+    def _loop(
+        self,
+        kind: Callable[..., AbstractContextManager[tirx.Expr]],
+        sums: _WriteSums,
+        cells: _WriteCells,
+        batches: range = range(sys.maxsize),
+    ) -> None:
         layer, width = self.layer, self.width
         groups, whole = -(-layer.padded // width), layer.hidden // width
         rest = layer.padded - whole * width, layer.hidden - whole * width
+
+        def write(group: Group) -> None:
+            sums(group, batches)
+            cells(group)
+
         with kind(number(0), number(groups)) as place:
-            first = place * number(width)
-            if whole == groups:
-                body(Group(first, width, width))
-            elif whole == 0:
-                body(Group(number(0), *rest))
+            each, last = Group(place * number(width), width, width), Group(number(whole * width), *rest)
+            if whole in (0, groups):
+                write(each if whole else last)
+            elif last.stored == width:  # the sums of all groups have the same code
+                sums(each, batches)
+                either(place < number(whole), partial(cells, each), partial(cells, last))
             else:
-                either(
-                    place < number(whole),
-                    lambda: body(Group(first, width, width)),
-                    lambda: body(Group(number(whole * width), *rest)),
-                )
+                either(place < number(whole), partial(write, each), partial(write, last))
 
 
 @dataclass(frozen=True)
@@ -125,20 +143,23 @@ class Tiles:
         least = build.bind(tirx.floordiv(batch, count))
         return cls(phase.rows, None, count, least, build.bind(batch - least * count))
 
-    def each(self, body: Callable[[tirx.Expr, int], None]) -> None:
-        """Write `body` for the first row and the size of every tile."""
-        sizes = list(self._sizes())
+    def each(self, batches: range, body: Callable[[tirx.Expr, int], None]) -> None:
+        """Write `body` for the first row and the size of every tile that one of `batches` has."""
+        sizes = self._sizes(batches)
         with build.serial(number(0), self.count) as place:
             first = build.bind(place * self.least + tirx.min(place, self.longer))
             size = build.bind(self.least + tirx.Select(place < self.longer, number(1), number(0)))
             self._chosen(sizes, first, size, body)
 
-    def _sizes(self) -> Iterator[int]:
-        if self.batch is None:
-            yield from range(1, self.most + 1)
-            return
-        least, longer = int(self.least), int(self.longer)
-        yield from [least, least + 1] if longer else [least]
+    def _sizes(self, batches: range) -> list[int]:
+        if self.batch is not None:
+            least, longer = int(self.least), int(self.longer)
+            return [least, least + 1] if longer else [least]
+        found: set[int] = set()
+        for batch in batches[: self.most * (self.most + 1)]:  # later ones have no tiles of other sizes
+            count = max(1, -(-batch // self.most))
+            found |= {batch // count, -(-batch // count)}
+        return sorted(found - {0})
 
     def _chosen(
         self, sizes: list[int], first: tirx.Expr, size: tirx.Expr, body: Callable[[tirx.Expr, int], None]

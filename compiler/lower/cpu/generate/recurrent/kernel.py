@@ -23,8 +23,6 @@ from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
 from heterocc.compiler.lower.cpu.generate.recurrent.sums import Source, Sums
 from heterocc.compiler.lower.written import WRITTEN
 
-_Write = Callable[[Group], None]
-
 
 def write_layer(layer: Layer, symbol: str, isa: Isa) -> tirx.PrimFunc:
     """The kernel that a converter requests, with the arguments of `Layer.arguments`."""
@@ -64,9 +62,8 @@ def _write(layer: Layer, isa: Isa) -> None:
                 source = Source(levels.bytes, number(0), layer.padded)
             cells = Cells(given, layer, sums, levels, Step(step, now, state, updates, kept))
             write = cells.reset if index + 1 < len(phases) else cells.write
-            phase.each_group(
-                batch, _group(layer, step, partial(sums.write, tile, source, weights, isa), sums.clear, write)
-            )
+            products = partial(sums.write, tile, source, weights, isa)
+            phase.each_group(batch, _sums(layer, step, products, sums.clear), write)
     end = build.bind(tirx.floormod(count, number(2)))
     _copy(batch, layer.hidden, lambda r, c: state[end, r, c], given.last[0])
 
@@ -88,17 +85,16 @@ def _steps(given: Arguments) -> tirx.Expr:
     return count
 
 
-def _group(
-    layer: Layer, step: tirx.Expr, products: _Write, without_state: _Write, cells: _Write
-) -> Callable[[Group], None]:
-    """Writes the sums and the cells of a group, without the product if the state is zeros."""
+def _sums(
+    layer: Layer, step: tirx.Expr, products: Callable[[Group, range], None], clear: Callable[[Group], None]
+) -> Callable[[Group, range], None]:
+    """Writes the sums of a group: products, or zeros at a first step whose state is zeros."""
 
-    def body(group: Group) -> None:
+    def body(group: Group, batches: range) -> None:
         if layer.begins:
-            products(group)
+            products(group, batches)
         else:
-            either(step > number(0), partial(products, group), partial(without_state, group))
-        cells(group)
+            either(step > number(0), partial(products, group, batches), partial(clear, group))
 
     return body
 

@@ -40,9 +40,9 @@ class Sums:
         start = group.first * self.batch * number(len(gates))
         return start + (row * number(len(gates)) + number(gate - gates.start)) * number(group.stored) + column
 
-    def write(self, tiles: Tiles, source: Source, weights: tirx.Buffer, isa: Isa, group: Group) -> None:
-        """Write the code that computes the sums of a group."""
-        tiles.each(lambda first, rows: self._tile(group, first, rows, source, weights, isa))
+    def write(self, tiles: Tiles, source: Source, weights: tirx.Buffer, isa: Isa, group: Group, batches: range) -> None:
+        """Write the code that computes the sums of a group, for any of these batches."""
+        tiles.each(batches, lambda first, rows: self._tile(group, first, rows, source, weights, isa))
 
     def clear(self, group: Group) -> None:
         """Write the code for sums of a state of zeros."""
