@@ -19,7 +19,7 @@ from tests.hostile.__main__ import defective, search_model
 from tests.hostile.cases import HostileModel, bases, hostile_models, namings
 from tests.hostile.known import NOT_SEARCHED, explained
 from tests.hostile.requests import Valid, request
-from tests.hostile.search import DEFECTS, Search, Totals, judge
+from tests.hostile.search import DEFECTS, Finding, Search, Totals, judge
 from tests.hostile.workers import Answer, Opened, Worker
 
 VALID = Valid("m", {"x": np.ones((2, 3), np.float32), "n": np.array([3, 4])}, {"x": (True, True), "n": (True,)}, False)
@@ -112,6 +112,14 @@ def test_the_defects_of_an_earlier_search_are_run_again(tmp_path: Path) -> None:
     models, numbers = defective(tmp_path / "found.json")
     assert [m.name for m in models] == [model.name]
     assert numbers == {model.name: [3, 0]}
+
+
+def test_a_known_difference_of_requests_without_elements_hides_no_other() -> None:
+    def explanation(what: str) -> str:
+        return explained(Finding("m", "com.microsoft::QGemm", 1, "size", what, "different", "numbers", "numbers"))
+
+    assert all(map(explanation, ["every 4 -> 0", "x: [3, 4] -> [3, 0]", "x[0] = 2; y: axes 0 and 1 swapped: [0, 4]"]))
+    assert not any(map(explanation, ["x[0] = 0", "every 4 -> 7", "x: [3, 4] -> [30, 10]", "i6[0] = 2147483646"]))
 
 
 SHARE = ("Conv", "Gather", "MaxRoiPool", "Pad", "ReverseSequence", "ScatterElements")

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import (
     INLINE_BYTES,
@@ -34,6 +35,7 @@ from heterocc.compiler.importer.folding.settle import settled_constant
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import open_session
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.importer.random_nodes import random_operator
+from heterocc.compiler.importer.symbols.requirements.of_model import open_requirements
 from heterocc.passes.graph import Value
 
 _KEPT = frozenset({"DequantizeLinear"})
@@ -50,7 +52,7 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
     sizes = _Sizes(draft.weights)
     readers, freed = _readers(draft), 0
     for node in draft.graph.node:
-        shortcut, empty = _shortcut(node, values), _empty(node, values)
+        shortcut, empty = _shortcut(node, values), _empty(draft, node, values)
         if shortcut is None:
             shortcut = settled_constant(draft, node, values)
         if shortcut is not None or empty:
@@ -117,8 +119,11 @@ def _shortcut(node: onnx.NodeProto, values: Mapping[str, Value]) -> np.ndarray |
     return np.array(dims[slice(attributes.get("start", 0), attributes.get("end"))], np.int64)
 
 
-def _empty(node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, np.ndarray]:
-    """The outputs of a node if all of them are tensors without elements, else an empty mapping."""
+def _empty(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, np.ndarray]:
+    """The outputs of a node if all of them are tensors without elements, else an empty mapping.
+
+    A node that runs only with some sizes of its inputs stays, so that a run with others is an error.
+    """
     found: dict[str, np.ndarray] = {}
     for name in filter(None, node.output):
         value = values.get(name)
@@ -126,7 +131,20 @@ def _empty(node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, np.nd
         if value is None or shape is None or 0 not in shape or not describable(shape):
             return {}
         found[name] = np.zeros(shape, helper.tensor_dtype_to_np_dtype(np_type(value.dtype)))
-    return found
+    return {} if found and _needs_sizes(draft, node, values) else found
+
+
+def _needs_sizes(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
+    """Whether a node runs only with some sizes of its inputs, of those of 1 or more."""
+    if draft.symbols is None:
+        return False
+    try:
+        return any(True for _ in open_requirements(node, values, draft.symbols, draft.opset, ()))
+    except (HeteroccError, MemoryError):
+        raise
+    except Exception as error:  # rules assume valid nodes; devices refuse a node whose rule fails
+        pass_foreign(error)
+        return False
 
 
 def constant_of(node: onnx.NodeProto) -> np.ndarray | None:

@@ -19,17 +19,25 @@ _SIMPLE_RESIZE = 10
 _FLAT_HARDMAX = 12
 """The last version of Hardmax over all axes from one on."""
 
+_UPSAMPLE = 9
+"""The last version of Upsample, which becomes Resize, and the only one whose scales may be computed."""
+
 _EMPTY_MASK = 11
 """The last version of Dropout whose mask, where nothing is dropped, is all false in ONNX Runtime."""
 
 
 def restated_before(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     """The model with other nodes in place of those of the main graph whose meaning the converter would change."""
-    if version > _FLAT_HARDMAX or not any(n.op_type == "Hardmax" and not n.domain for n in model.graph.node):
+    wanted = {"Hardmax": _FLAT_HARDMAX, "Upsample": _UPSAMPLE}
+    found = {n.op_type for n in model.graph.node if not n.domain and version <= wanted.get(n.op_type, -1)}
+    if not found:
         return model
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
-    _rewrite(changed.graph, "Hardmax", _hardmax)
+    if "Hardmax" in found:
+        _rewrite(changed.graph, "Hardmax", _hardmax)
+    if "Upsample" in found:
+        _rewrite(changed.graph, "Upsample", lambda node, new: _upsample(changed.graph, node, new))
     return changed
 
 
@@ -66,6 +74,28 @@ def _rewrite(
             yield from rule(node, new) if node.op_type == op_type and not node.domain else [node]
 
     set_nodes(graph, list(written()))
+
+
+def _upsample(graph: onnx.GraphProto, node: onnx.NodeProto, new: Callable[[str], str]) -> list[onnx.NodeProto]:
+    """Upsample with computed scales, each times 1, or times the second element of a vector of one if it is below 1.
+
+    So a run with such a scale is an error, as in ONNX Runtime, although Resize takes it.
+    """
+    if len(node.input) < 2 or any(t.name == node.input[1] for t in graph.initializer):
+        return [node]
+    scales = node.input[1]
+    one, small, place, factor, checked = (
+        new(f"{scales}_{part}") for part in ("one", "below_1", "place", "factor", "checked")
+    )
+    node.input[1] = checked
+    return [
+        helper.make_node("Constant", [], [one], value=numpy_helper.from_array(np.ones(1, np.float32))),
+        helper.make_node("Less", [scales, one], [small], f"{node.name}_scale_below_1"),
+        helper.make_node("Cast", [small], [place], f"{node.name}_place", to=TensorProto.INT64),
+        helper.make_node("Gather", [one, place], [factor], f"{node.name}_scale_of_1_or_more"),
+        helper.make_node("Mul", [scales, factor], [checked], f"{node.name}_scales"),
+        node,
+    ]
 
 
 def _hardmax(node: onnx.NodeProto, new: Callable[[str], str]) -> list[onnx.NodeProto]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -53,8 +53,12 @@ def _window(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
 
 
 def _rotary_embedding(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
-    """Both tables of one shape, and as wide as what they are multiplied with: the definition broadcasts narrow ones."""
-    tables = call.input[1:3]
+    """A position for each token, and tables of one shape that fit: the definition broadcasts.
+
+    Tables have a row for each position, or for each token if there are no positions, and are as wide as what they are
+    multiplied with.
+    """
+    data, *tables = call.input[:3]
     by_table = set(tables)
     after: list[onnx.NodeProto] = []
     before: list[onnx.NodeProto] = []
@@ -66,21 +70,51 @@ def _rotary_embedding(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
     turned = next((name for found in factors for name in found), None)
     if turned is None:
         return
-    nodes = [
-        helper.make_node("Shape", [tables[0]], ["strict_rows"], end=-1),
-        helper.make_node("Shape", [turned], ["strict_width"], start=-1),
-        helper.make_node("Concat", ["strict_rows", "strict_width"], ["strict_table"], axis=0),
-    ]
-    fitting = {name: f"strict_{place}" for place, name in enumerate(dict.fromkeys(tables))}
-    for name, new in fitting.items():
-        nodes.append(helper.make_node("Reshape", [name, "strict_table"], [new], allowzero=1))
+    tokens = [(data, 0), (data, -2)]
+    positions = [name for name in call.input[3:4] if name]
+    rows = [(tables[0], 0)] if positions else tokens
+    fitted = {name: [*rows, (turned, -1)] for name in tables} | dict.fromkeys(positions, tokens)
     for node in after:
-        node.input[:] = [fitting.get(name, name) for name in node.input]
-    set_nodes(graph, [*before, *nodes, *after])
+        node.input[:] = [f"strict_{name}" if name in fitted else name for name in node.input]
+    set_nodes(graph, [*before, *(node for name, sizes in fitted.items() for node in _shaped(name, sizes)), *after])
+
+
+def _swiglu(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
+    """Both inputs of one shape: the definition multiplies them, which broadcasts."""
+    first, second = call.input
+    ranks = {info.name: len(info.type.tensor_type.shape.dim) for info in graph.input}
+    if first == second or ranks[first] != ranks[second]:
+        return
+    for node in graph.node:
+        node.input[:] = [f"strict_{name}" if name == second else name for name in node.input]
+    set_nodes(graph, [*_shaped(second, [(first, axis) for axis in range(ranks[first])]), *graph.node])
+
+
+def _shaped(value: str, sizes: Sequence[tuple[str, int]]) -> Iterator[onnx.NodeProto]:
+    """Nodes that write `value` to the same name with "strict_" before it, if it has these sizes: of values' axes.
+
+    There is a Reshape for each axis: one for all would take other shapes of as many elements.
+    """
+    new = f"strict_{value}"
+
+    def size(of: str, axis: int, name: str) -> onnx.NodeProto:
+        end = {} if axis == -1 else {"end": axis + 1}
+        return helper.make_node("Shape", [of], [name], start=axis, **end)
+
+    read = value
+    for axis, (other, place) in enumerate(sizes):
+        parts = [f"{new}_{axis}_{part}" for part in range(len(sizes))]
+        for part, name in enumerate(parts):
+            yield size(other, place, name) if part == axis else size(value, part, name)
+        wanted, written = f"{new}_{axis}", new if axis == len(sizes) - 1 else f"{new}_as_far_as_{axis}"
+        yield helper.make_node("Concat", parts, [wanted], axis=0)
+        yield helper.make_node("Reshape", [read, wanted], [written], allowzero=1)
+        read = written
 
 
 _RULES: Mapping[str, Callable[[onnx.NodeProto, onnx.GraphProto], None]] = {
     "LayerNormalization": _layer_normalization,
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), _window),
     "RotaryEmbedding": _rotary_embedding,
+    "SwiGLU": _swiglu,
 }

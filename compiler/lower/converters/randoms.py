@@ -17,6 +17,7 @@ import onnx
 from onnx import helper
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.computed.numbers import table
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, scalar
@@ -84,7 +85,7 @@ def dropped_out(
     All are kept as they are unless `training` is true.
     """
     op = relax.op
-    share = scalar(0.5, "float32") if ratio is None else op.reshape(as_dtype(ratio, "float32"), ())
+    share = scalar(0.5, "float32") if ratio is None else _checked_ratio(ctx, ratio)
     if fixed(training) is None:
         share = op.multiply(share, op.reshape(as_dtype(training, "float32"), ()))
     drawn = random_numbers(ctx, dims_of(data), lambda words: _unit(words, at_end=False))
@@ -92,6 +93,18 @@ def dropped_out(
     factor = ctx.bb.emit(op.divide(scalar(1.0, "float32"), op.subtract(scalar(1.0, "float32"), share)))
     scaled = op.multiply(data, as_dtype(factor, dtype_of(data)))
     return op.where(kept, scaled, scalar(0, dtype_of(data))), kept
+
+
+def _checked_ratio(ctx: Context, ratio: relax.Expr) -> relax.Expr:
+    """The ratio of a Dropout, in a run that ends with an error if it is not from 0 to less than 1."""
+
+    def write(ins: Sequence[tirx.Buffer], out: tirx.Buffer) -> tirx.Stmt:
+        share, zero, one = ins[0][0], tirx.const(0.0, "float32"), tirx.const(1.0, "float32")
+        right = asserted(ctx, tirx.all(share >= zero, share < one), "the ratio is not from 0 to less than 1")
+        return tirx.SeqStmt([right, tirx.BufferStore(out, share, [0])])
+
+    given = relax.op.reshape(as_dtype(ratio, "float32"), (1,))
+    return relax.op.reshape(table(ctx, [ctx.bb.emit(given)], [1], write, "float32", "ratio"), ())
 
 
 def random_numbers(ctx: Context, shape: Sequence[Extent], drawn: Callable[[_Words], tirx.Expr]) -> relax.Expr:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import reduce
+from operator import mul
 
 import numpy as np
 import tvm_ffi
@@ -109,12 +111,37 @@ def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
         rows = data if list(shape) == axes else ctx.bb.emit(op.reshape(data, axes))
         whole = requested(ctx, "tile", [rows], [(made, dtype_of(data))])
         return whole if made == result else op.reshape(whole, result)
+    if not static and sum(times > 1) > _MOST_SPREAD:
+        return _tiled_by_axis(ctx, data, times.tolist())
     apart = [(1, n) if count > 1 else (n,) for n, count in zip(shape, times, strict=True)]
     spread = [(int(count), n) if count > 1 else (n,) for n, count in zip(shape, times, strict=True)]
     single = ctx.bb.emit(op.reshape(data, [n for part in apart for n in part]))
     whole = ctx.bb.emit(op.broadcast_to(single, [n for part in spread for n in part]))
     return op.reshape(whole, result)
 
+
+def _tiled_by_axis(ctx: Context, data: relax.Expr, times: Sequence[int]) -> relax.Expr:
+    """Tile by a kernel for each axis, the last one first, which copy whole rows."""
+    shape = list(dims_of(data))
+    for axis in reversed(range(len(shape))):
+        if times[axis] == 1:
+            continue
+        before, row = (reduce(mul, part, as_int64(1)) for part in (shape[:axis], shape[axis:]))
+        rows = ctx.bb.emit(op.reshape(data, [before, row]))
+        copies = emit_sized(
+            ctx.bb, _repeated, [rows], [], [before, times[axis], row], dtype_of(data), "tile", opaque=True
+        )
+        shape[axis] *= times[axis]
+        data = ctx.bb.emit(op.reshape(copies, shape))
+    return data
+
+
+def _repeated(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+    return te.compute(shape, lambda row, _, place: given[0](row, place), name="tile")
+
+
+_MOST_SPREAD = 2
+"""The most axes of dynamic sizes that one kernel repeats: LLVM takes minutes for the loops of four."""
 
 _MOST_SIZED = 64
 """The most parts of a concatenation that have sizes of their own: each index in the result is a sum of them."""

@@ -1,4 +1,4 @@
-"""Operators that are computed by ONNX's definitions refuse sizes that ONNX Runtime's operators refuse."""
+"""Operators that are computed by definitions or by other operators refuse what ONNX Runtime's operators refuse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from heterocc.artifacts.errors import InputError
+from heterocc.artifacts.errors import HeteroccError, InputError
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
 
@@ -65,3 +65,58 @@ def test_tables_of_a_rotary_embedding_are_as_wide_as_half_a_head(tmp_path: Path,
     right = {"x": draw(2, 3, 4, 8), "cos": draw(10, 4), "sin": draw(10, 4), "at": np.arange(8).reshape(2, 4)}
     narrow, wide = ({"cos": draw(10, width), "sin": draw(10, width)} for width in (1, 64))
     check(tmp_path, model, right, narrow, wide, {"sin": draw(10, 1)}, {"sin": draw(11, 4)})
+
+
+def test_a_rotary_embedding_has_a_position_for_each_token(tmp_path: Path) -> None:
+    inputs = {"x": ["b", "h", "n", "s"], "cos": ["p", "w"], "sin": ["q", "v"], "at": ["c", "m"]}
+    right = {"x": draw(2, 3, 4, 8), "cos": draw(10, 4), "sin": draw(10, 4), "at": np.arange(8).reshape(2, 4)}
+    wrong = [{"at": np.zeros(shape, np.int64)} for shape in ((1, 4), (2, 1), (4, 2))]
+    check(tmp_path, model_of("RotaryEmbedding", inputs, 1, 23), right, *wrong)
+
+
+def test_tables_without_positions_have_a_row_for_each_token(tmp_path: Path) -> None:
+    inputs = {"x": ["b", "h", "n", "s"], "cos": ["p", "q", "w"], "sin": ["r", "t", "v"]}
+    right = {"x": draw(2, 3, 4, 8), "cos": draw(2, 4, 4), "sin": draw(2, 4, 4)}
+    single = {"cos": draw(1, 4, 4), "sin": draw(1, 4, 4)}
+    check(tmp_path, model_of("RotaryEmbedding", inputs, 1, 23), right, {"sin": draw(4, 2, 4)}, single)
+
+
+def test_inputs_of_a_swiglu_have_one_shape(tmp_path: Path) -> None:
+    compile_model(model_of("SwiGLU", {"a": ["m", "n"], "b": ["k", "l"]}, 1, 28), tmp_path / "m.hcb", devices="CPU")
+    a, b = draw(2, 4), draw(2, 4)
+    with load(tmp_path / "m.hcb") as session:
+        np.testing.assert_allclose(session.run({"a": a, "b": b})["y0"], a / (1 + np.exp(-a)) * b, rtol=1e-5)
+        for shape in ((1, 4), (2, 1), (4, 2)):
+            with pytest.raises(InputError):
+                session.run({"a": a, "b": draw(*shape)})
+
+
+def test_a_computed_scale_of_an_upsample_is_1_or_more(tmp_path: Path) -> None:
+    inputs = {"x": ["a", "b", "c", "d"], "scales": ["4"]}
+    model = model_of("Upsample", inputs, 1, 9)
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 4
+
+    def scales(*numbers: float) -> dict[str, np.ndarray]:
+        return {"scales": np.array(numbers, np.float32)}
+
+    check(tmp_path, model, {"x": draw(1, 2, 3, 4)} | scales(1, 1, 2, 3), scales(1, 1, 0.5, 2), scales(1, 0.9, 1, 1))
+
+
+@pytest.mark.parametrize("ratio", [-0.5, 1.0, 3.0, np.nan])
+def test_a_ratio_of_a_dropout_is_from_0_to_less_than_1(tmp_path: Path, ratio: float) -> None:
+    model = model_of("Dropout", {"x": ["n"], "ratio": []}, 1, 13)
+    model.graph.node[0].input.append("training")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "training"))
+    right = {"x": draw(5), "ratio": np.array(0, np.float32)}
+    check(tmp_path, model, right, {"ratio": np.array(ratio, np.float32)})
+
+
+def test_a_reshape_to_no_elements_does_not_lose_what_it_needs_of_its_input(tmp_path: Path) -> None:
+    model = model_of("Reshape", {"x": ["n"]}, 1, 17, allowzero=1)
+    model.graph.node[0].input.append("shape")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([3, 0]), "shape"))
+    compile_model(model, tmp_path / "m.hcb")
+    with load(tmp_path / "m.hcb") as session:
+        assert session.run({"x": draw(0)})["y0"].shape == (3, 0)
+        with pytest.raises(HeteroccError):
+            session.run({"x": draw(2)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -23,3 +24,15 @@ def test_dynamic_dimensions_are_repeated(repeats: tuple[int, ...], tmp_path: Pat
         for shape in [(1, 3, 1), (2, 3, 5), (3, 3, 40)]:
             x = rng.standard_normal(shape).astype(np.float32)
             np.testing.assert_array_equal(session.run({"x": x})["y"], np.maximum(np.tile(x, repeats), 0))
+
+
+def test_many_dynamic_dimensions_are_repeated_by_code_that_compiles_in_seconds(tmp_path: Path) -> None:
+    repeats = (2, 3, 2, 2)
+    nodes = [helper.make_node("Tile", ["x", "repeats"], ["y"])]
+    model = dynamic_model(nodes, {"x": ("float32", ("a", "b", "c", "d"))}, ["y"], {"repeats": np.array(repeats)})
+    start = time.process_time()
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", check=False)
+    assert time.process_time() - start < 20  # one kernel of eight loops took 70 seconds
+    with load(tmp_path / "m.hcb") as session:
+        x = np.random.default_rng(0).standard_normal((3, 2, 4, 5)).astype(np.float32)
+        np.testing.assert_array_equal(session.run({"x": x})["y"], np.tile(x, repeats))
