@@ -65,9 +65,10 @@ def _cleaned(text: str) -> str:
 
 
 def decisions() -> str:
-    """The index of the decisions: their numbers and titles."""
+    """The index of the decisions: their numbers and titles, and which are superseded."""
     lines = ["# Decisions", "", "Why things are as they are, half a page each.", ""]
     for path in sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")):
-        title = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
-        lines.append(f"- [{title}]({path.name})")
+        title, _, after, *_ = path.read_text(encoding="utf-8").splitlines()
+        mark = f" ({after[0].lower()}{after[1:].rstrip('.')})" if after.startswith("Superseded") else ""
+        lines.append(f"- [{title.lstrip('# ')}]({path.name}){mark}")
     return "\n".join(lines) + "\n"

@@ -64,3 +64,13 @@ def _exists(name: str) -> bool:
 def _text(module: str) -> str:
     spec = find_spec(module)
     return "" if spec is None or spec.origin is None else Path(spec.origin).read_text()
+
+
+def test_decisions_have_one_form_of_heading_and_say_what_superseded_them() -> None:
+    for path in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        number = int(path.name[:4])
+        title, blank, *rest = path.read_text().splitlines()
+        assert title.startswith(f"# {number}. ") and blank == "", path.name
+        for older in re.findall(r"^Supersedes .*?\]\((\d{4})-", "\n".join(rest), re.MULTILINE):
+            (superseded,) = (ROOT / "docs" / "decisions").glob(f"{older}-*.md")
+            assert superseded.read_text().splitlines()[2].startswith("Superseded"), superseded.name
