@@ -1,0 +1,95 @@
+"""A form in one line: its writer, and the numbers of its tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from heterocc.compiler.lower.cpu.contraction import Tile
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import Filter
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.tiles import Run
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+FIELDS = {
+    "isa": "lanes",
+    "channel_runs": "channels",
+    "row_runs": "rows",
+    "row_parts": "rows",
+    "tiles": "pixels",
+    "vector_runs": "vectors",
+    "column_runs": "vectors",
+    "column_parts": "vectors",
+    "rows": "lines",
+    "chunks": "chunks",
+    "blocks": "blocks",
+    "block": "block",
+    "parts": "parts",
+    "deep": "deep",
+    "height": "height",
+    "planes": "planes",
+    "strip": "strip",
+    "edge": "edge",
+    "filter": "filter",
+    "copies": "copies",
+    "turned": "turned",
+    "together": "together",
+    "taps_inside": "unrolled",
+    "by_row": "by_row",
+}
+"""The attributes of writers that the table shows, where a writer has them, with their names in it."""
+
+
+def described(writer: Any) -> str:
+    """The form that a writer writes: its module, its class if that is named, and what it has of FIELDS.
+
+    Tiles are runs of count times size. A number that is known only at run time is "any".
+    """
+    form = type(writer).__module__.rpartition("generate.")[2]
+    name = type(writer).__name__
+    form += "" if name.startswith("_") else f".{name}"
+    texts = [(label, _text(getattr(writer, field, None))) for field, label in FIELDS.items()]
+    return " ".join([form, *(f"{label}={text}" for label, text in texts if text)])
+
+
+def described_tile(tile: Tile) -> str:
+    """The tile of the schedule for contractions."""
+    return f"schedule lanes={tile.lanes} rows={tile.rows} vectors={tile.blocks}"
+
+
+def described_option(option: object) -> str:
+    """One of the options of a choice, without spaces; None is "other", another form."""
+    if option is None:
+        return "other"
+    if isinstance(option, tuple):
+        return "x".join(map(str, option))
+    has_text = isinstance(option, int | str) or "__str__" in vars(type(option))
+    return (str(option) if has_text else type(option).__name__).replace(", ", ",").replace(" ", "_")
+
+
+def _text(value: object) -> str:
+    """A field's value; empty for one that says nothing: none, no, and one of something."""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, int):
+        return "" if value in (0, 1) else str(value)
+    if hasattr(value, "expr"):
+        return "any"
+    if isinstance(value, Isa):
+        return str(value.lanes)
+    if isinstance(value, Filter):
+        return f"{value.outputs}x{value.outputs}"
+    if isinstance(value, tuple | list):
+        return "+".join(filter(None, map(_run_text, value)))
+    return "" if value is None else described_option(value)
+
+
+def _run_text(run: Any) -> str:
+    """A run of tiles; "!" if each has code of its own. Of the pixels of a part of a row, those of the run alone."""
+    if isinstance(run, Sequence):
+        return _run_text(run[-1]) if run and isinstance(run[-1], Run) else ""
+    if not hasattr(run, "count"):
+        return ""
+    fixed = "!" if getattr(run, "fixed", False) else ""
+    count, size = (str(n) if is_number(n) else "any" for n in (run.count, run.size))
+    return f"{count}*{size}{fixed}"
