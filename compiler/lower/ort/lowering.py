@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx
@@ -16,7 +16,9 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.frames import with_checked_frames
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
+from heterocc.compiler.lower.ort.given import whole_as_given
 from heterocc.compiler.lower.ort.own_integers import with_own_integers
+from heterocc.passes.graph import Value
 from heterocc.runtime.execute.narrow import ort_value
 from heterocc.runtime.execute.ort_session import open_session, session_options
 
@@ -32,20 +34,13 @@ class OrtLowering:
 
     def lower(self, job: PartitionJob) -> LoweredPartition:
         """The partition as an ONNX model with its larger initializers external. Raises LoweringError (HC203)."""
-        proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
-        with_safe_quotients(proto, job.model.graph.values, job.model.weights)
-        with_checked_frames(proto)
-        copies = with_own_integers(proto)
-        outside: dict[str, np.ndarray] = {}
-        for tensor in proto.graph.initializer:
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                array = job.model.weights[copies.get(tensor.name, tensor.name)]
-                if array.dtype.name in STORAGE:
-                    outside[tensor.name] = np.ascontiguousarray(array)
-                else:  # the bundle format does not have 4-bit dtypes
-                    tensor.CopyFrom(to_tensor(tensor.name, array))
-        borders = (*job.inputs, *job.outputs)
-        reason = _border(job.model, borders) or _refusal(proto, outside, optimise=True)
+        border = _border(job.model, (*job.inputs, *job.outputs))
+        given = whole_as_given(job) if border is None else None
+        proto, outside = _safe(*given) if given is not None else _imported(job)
+        reason = border or _refusal(proto, outside, optimise=True)
+        if reason is not None and given is not None:
+            proto, outside = _imported(job)
+            reason = _refusal(proto, outside, optimise=True)
         if reason is not None:
             raise LoweringError(f"ONNX Runtime refuses partition {job.name}: {reason}")
         kernels = tuple(KernelInfo(n, (n,), job.model.graph.node_by_name[n].outputs) for n in job.nodes)
@@ -69,6 +64,30 @@ class OrtLowering:
         proto = model.subgraph((node,), inputs, found.outputs)
         outside = [t.name for t in proto.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
         return _refusal(proto, {name: model.weights[name] for name in outside})
+
+
+def _imported(job: PartitionJob) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """The partition as a model that is safe to run, and its constants outside of it."""
+    proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
+    return _safe(proto, job.model.weights, job.model.graph.values)
+
+
+def _safe(
+    proto: onnx.ModelProto, weights: Mapping[str, np.ndarray], values: Mapping[str, Value]
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A model without what ends ONNX Runtime's process, and its constants outside of it."""
+    with_safe_quotients(proto, values, weights)
+    with_checked_frames(proto)
+    copies = with_own_integers(proto)
+    outside: dict[str, np.ndarray] = {}
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            array = weights[copies.get(tensor.name, tensor.name)]
+            if array.dtype.name in STORAGE:
+                outside[tensor.name] = np.ascontiguousarray(array)
+            else:  # the bundle format does not have 4-bit dtypes
+                tensor.CopyFrom(to_tensor(tensor.name, array))
+    return proto, outside
 
 
 def _border(model: ImportedModel, names: Iterable[str]) -> str | None:
