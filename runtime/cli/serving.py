@@ -57,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-key", type=Path, help="PEM file of its private key")
     parser.add_argument("--tls-client-ca", type=Path, help="PEM file of the authority of clients' certificates")
     parser.add_argument("--log-requests", action="store_true", help="log every inference request")
+    parser.add_argument("--trace", type=Path, help="write the requests and their steps as a trace, for ui.perfetto.dev")
 
 
 def serve_options(options: argparse.Namespace) -> int:
@@ -85,6 +86,7 @@ def serve_options(options: argparse.Namespace) -> int:
             drain=options.drain,
             tls=tls_of(options.tls_cert, options.tls_key, options.tls_client_ca),
             log_requests=options.log_requests,
+            trace=options.trace,
         )
     )
     return 0

@@ -35,7 +35,8 @@ class ServeOptions:
     `max_connections` is the number of connections of each port; fewer if the process may not have as many files.
     `allowed_hosts` are the names that requests may have in their header Host: see `heterocc.runtime.serve.hosts`.
     Port 0 means any free port; the log has its number. `drain` is the time in seconds for which new requests are
-    still accepted after a signal, while the service reports that it is not ready.
+    still accepted after a signal, while the service reports that it is not ready. `trace` is a file to which the
+    requests and their steps are written, for Perfetto.
     """
 
     models: Sequence[Path | str]
@@ -58,3 +59,4 @@ class ServeOptions:
     drain: float = 1.0
     tls: Tls | None = None
     log_requests: bool = False
+    trace: Path | str | None = None

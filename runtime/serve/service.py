@@ -23,6 +23,7 @@ from heterocc.runtime.serve.options import ServeOptions
 from heterocc.runtime.serve.repository import Repository
 from heterocc.runtime.serve.statistics import Statistics, Timing
 from heterocc.runtime.serve.tensors import BYTES
+from heterocc.runtime.serve.traces import RequestTrace, steps_of
 from heterocc.runtime.serve.workers import Job, Workers
 from heterocc.runtime.session import Session, load
 
@@ -63,6 +64,7 @@ class Service:
         self.models = Models(Repository(options.models), self._open, options.queue, options.batch)
         self.memory = Memory(options.memory)
         self.metrics = Metrics(self.models, self.memory)
+        self._trace = None if options.trace is None else RequestTrace(Path(options.trace))
         self.loaded = False
         self.answered = 0
         """Inference requests that were answered with a result."""
@@ -96,6 +98,8 @@ class Service:
         """Free everything. No request may be in progress."""
         self.workers.close()
         await self.models.close()
+        if self._trace is not None:
+            self._trace.close()
 
     @contextmanager
     def call(self, protocol: str, name: str, version: str, holding: Holding) -> Iterator[Call]:
@@ -129,7 +133,7 @@ class Service:
             outcome = InternalError.code
             raise
         finally:
-            self._record(protocol, served, call, outcome, perf_counter() - arrival)
+            self._record(protocol, served, call, outcome, arrival)
 
     async def run(self, call: Call, request: Request, encode: Callable[[Sequence[Output]], T], left: float | None) -> T:
         """Run a request in a worker, which also encodes its outputs.
@@ -226,12 +230,22 @@ class Service:
             trusted_keys=options.trusted_keys, require_signature=options.require_signature,
         )  # fmt: skip
 
-    def _record(self, protocol: str, served: Served | None, call: Call | None, outcome: str, seconds: float) -> None:
+    def _record(self, protocol: str, served: Served | None, call: Call | None, outcome: str, arrival: float) -> None:
+        now = perf_counter()
+        seconds = now - arrival
         self.answered += outcome == "ok"
         self.metrics.count(served, protocol, outcome, seconds, call.job if call else None)
         if served is not None:
             served.recent.add(seconds, outcome == "ok")
             _count(served.statistics, call, outcome == "ok", round(seconds * 1e9))
+        if self._trace is not None and served is not None:
+            job = call.job if call else None
+            details: dict[str, Any] = {"protocol": protocol, "outcome": outcome}
+            steps: Iterator[tuple[str, float, float]] = iter(())
+            if call is not None and job is not None and job.started is not None:
+                details |= {"together": job.together, "rows": call.rows}
+                steps = steps_of(job.queued, job.started, job.ended or now, call.timing)
+            self._trace.add(served.name, served.version, arrival, now, steps=steps, details=details)
         if self.options.log_requests:
             _log.info(
                 "request",

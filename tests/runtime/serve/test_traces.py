@@ -1,0 +1,78 @@
+"""Traces of the requests of a service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as http
+
+from heterocc.artifacts.errors import OutputFileError
+from heterocc.runtime.serve import traces
+from heterocc.runtime.serve.traces import RequestTrace
+from tests.runtime.serve.hostile import write_models
+from tests.runtime.serve.process import ServiceProcess
+
+
+def ask(address: str, model: str, size: int) -> None:
+    x = http.InferInput("x", [size], "FP32")
+    x.set_data_from_numpy(np.ones(size, np.float32))
+    with http.InferenceServerClient(address) as client:
+        client.infer(model, [x])
+
+
+def of_name(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["name"] == name]
+
+
+def test_a_trace_has_each_request_with_its_steps_inside(tmp_path: Path) -> None:
+    models, path = write_models(tmp_path / "models"), tmp_path / "trace.json"
+    with ServiceProcess(models, "--trace", path) as service:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda size: ask(service.http, "numbers", size), range(1, 21)))
+        with pytest.raises(http.InferenceServerException):
+            ask(service.http, "wide", 3)
+        assert service.end() == 0
+    events = json.loads(path.read_text())
+    requests = of_name(events, "request")
+    assert [r["args"]["outcome"] for r in requests].count("ok") == 20 and len(requests) == 21
+    assert {e["args"]["name"] for e in of_name(events, "process_name")} == {"numbers 1", "wide 1"}
+    assert len(of_name(events, "wait")) == len(of_name(events, "run")) == 20
+    for step in (*of_name(events, "wait"), *of_name(events, "run"), *of_name(events, "encode")):
+        around = [
+            r for r in requests
+            if (r["pid"], r["tid"]) == (step["pid"], step["tid"])
+            if r["ts"] <= step["ts"] and step["ts"] + step["dur"] <= r["ts"] + r["dur"] + 1
+        ]  # fmt: skip
+        assert len(around) == 1
+
+
+def steps() -> Iterator[tuple[str, float, float]]:
+    return iter(())
+
+
+def test_a_trace_that_is_cut_short_is_the_format_too_and_one_that_is_full_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(traces, "MOST_BYTES", 1000)
+    trace = RequestTrace(tmp_path / "t.json")
+    for number in range(100):
+        trace.add("m", "1", number, number + 3.5, steps=steps(), details={})
+    trace._file.flush()
+    text = (tmp_path / "t.json").read_text()
+    assert len(text) <= 1000
+    events = json.loads(text.rstrip().rstrip(",") + "]")  # as readers of the format do
+    # Four requests overlap at any time.
+    assert {event["tid"] for event in of_name(events, "request")} == {1, 2, 3, 4}
+    assert [record.message for record in caplog.records] == ["the trace is full"]
+    trace.close()
+
+
+def test_a_trace_needs_a_place(tmp_path: Path) -> None:
+    with pytest.raises(OutputFileError, match="there is no folder"):
+        RequestTrace(tmp_path / "absent" / "t.json")
