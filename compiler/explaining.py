@@ -75,7 +75,12 @@ def explain_bundle(path: str | Path, devices: str | None = None) -> Explanation:
                 hint="compile the model again, or see `heterocc inspect --plan`",
             )
         found = _recorded(bundle, member, str(path))
-    return replace(found, others=plans_beside(found.plan, found.policy, dict(found.measured)))
+        beside = tuple(
+            f"other shapes run in variant {other.name}: {other.summary}"
+            for other in bundle.manifest.with_shapes(variant)
+            if other is not variant
+        )
+    return replace(found, beside=beside, others=plans_beside(found.plan, found.policy, dict(found.measured)))
 
 
 def _chosen(manifest: Manifest, devices: str | None, where: str) -> Variant:

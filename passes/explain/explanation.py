@@ -76,7 +76,7 @@ class Explanation:
     """A plan with its reasons and costs; `policy` is how it was asked for, `others` are plans beside it.
 
     All times are estimates, in seconds, of a run that does one thing after the other, but for `measured`: those
-    of plans that were timed, by name, the plan first.
+    of plans that were timed, by name, the plan first. `beside` are sentences on the bundle's variants for other shapes.
     """
 
     plan: Plan
@@ -84,6 +84,7 @@ class Explanation:
     policy: str
     others: tuple[OtherPlan, ...] = ()
     measured: tuple[tuple[str, float], ...] = ()
+    beside: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Explanation of {self.plan!r}, policy {self.policy}, beside {len(self.others)} other plans>"
@@ -116,10 +117,10 @@ class Explanation:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """Devices that get no node, with the reason, and a plan that is slower than the CPU alone."""
+        """Variants beside it, devices that get no node, with the reason, and a plan that is slower than the CPU alone."""
         if UNPLACED in self.plan.device_of.values():
-            return ()
-        return (*idle_devices(self.plan, self.reasons), *slower_than_cpu(self.plan, self.policy))
+            return self.beside
+        return (*self.beside, *idle_devices(self.plan, self.reasons), *slower_than_cpu(self.plan, self.policy))
 
     def named(self, pattern: str) -> tuple[NodeReason, ...]:
         """The nodes with a name of the model or the graph, or that a glob matches.

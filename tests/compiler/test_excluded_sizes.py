@@ -12,7 +12,7 @@ from onnx import helper
 
 from heterocc.artifacts.errors import InputValueError
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler import compile_model
+from heterocc.compiler import compile_model, explain_bundle
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.measuring import Measurer
 from heterocc.compiler.shape_requests import ShapeRequest, excludes_sizes, request_for_rest
@@ -55,6 +55,8 @@ def test_sizes_that_are_not_multiples_run_in_onnx_runtime(tmp_path: Path, monkey
         assert main.bounds["side"].step == 8 and not other.bounds
         assert "for sizes that variant main excludes" in other.notes
         assert len(bundle.manifest.all_goldens) == 1
+    (told,) = [note for note in explain_bundle(tmp_path / "m.hcb").notes if "other shapes" in note]
+    assert told.startswith("other shapes run in variant main@other sizes: 5 nodes: ORT 5 (1 partition)")
     as_onnx_runtime(pyramid(), tmp_path / "m.hcb", [(1, 4, n, 8) for n in (16, 7, 8, 1, 15, 64)])
     with load(tmp_path / "m.hcb") as session, pytest.raises(InputValueError, match="5 by 6"):
         session.run({"x": np.zeros((1, 4, 17, 8), np.float32)})
