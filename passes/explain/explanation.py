@@ -117,7 +117,7 @@ class Explanation:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """Variants beside it, devices that get no node, with the reason, and a plan that is slower than the CPU alone."""
+        """Variants beside it, devices without nodes, with the reason, and a plan that is slower than the CPU alone."""
         if UNPLACED in self.plan.device_of.values():
             return self.beside
         return (*self.beside, *idle_devices(self.plan, self.reasons), *slower_than_cpu(self.plan, self.policy))
