@@ -36,8 +36,9 @@ sys.path.insert(0, str(ROOT))
 from heterocc.compiler.driver import compile_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
 
-GATES = {"LSTM": 4, "GRU": 3, "GRU-linear": 3, "RNN": 1, "LSTM-int8": 4}
-"""Gates: `GRU-linear` has `linear_before_reset`, as PyTorch's has, `LSTM-int8` is DynamicQuantizeLSTM."""
+GATES = {"LSTM": 4, "GRU": 3, "GRU-linear": 3, "RNN": 1, "LSTM-int8": 4, "LSTM-uint8": 4}
+"""Gates: `GRU-linear` has `linear_before_reset`, as PyTorch's has. `LSTM-int8` is DynamicQuantizeLSTM, and `LSTM-uint8`
+the same with unsigned weights, and scales and zero points for each column."""
 
 ROUNDS = 5
 
@@ -58,13 +59,17 @@ def layer(kind: str, hidden: int, length: Size, batch: Size, also: Sequence[str]
     given = ["x", "w", "r", "b", "ends" if "lengths" in also else ""]
     constants = {"b": bias.astype(np.float32)}
     operator, domain = kind.split("-")[0], ""
-    if kind == "LSTM-int8":
+    if kind.endswith("int8"):
         operator, domain = "DynamicQuantizeLSTM", "com.microsoft"
+        per_column = kind == "LSTM-uint8"
         for name, value in weights.items():
-            scale = np.abs(value).max() / 127
-            constants[name] = np.round(value / scale).astype(np.int8).transpose(0, 2, 1)
-            constants[f"{name}_scale"] = np.full(both, scale, np.float32)
-            constants[f"{name}_zero"] = np.zeros(both, np.int8)
+            most = np.abs(value).max(axis=2 if per_column else (1, 2))  # of a column [direction, gate, term], or of all
+            scale, zero = most / 127, 128 if per_column else 0
+            whole = np.round(value / scale.reshape(*scale.shape, *[1] * (3 - scale.ndim))) + zero
+            dtype = np.uint8 if per_column else np.int8
+            constants[name] = np.clip(whole, 0 if per_column else -127, 255).astype(dtype).transpose(0, 2, 1)
+            constants[f"{name}_scale"] = scale.astype(np.float32)
+            constants[f"{name}_zero"] = np.full(scale.shape, zero, dtype)
         given += ["", "", "", "w_scale", "w_zero", "r_scale", "r_zero"]
     else:
         constants |= {name: value.astype(np.float32) for name, value in weights.items()}
@@ -155,7 +160,7 @@ def rows(given: argparse.Namespace, bundles: Bundles) -> Iterator[dict[str, Any]
                     runners["silence"] = partial(ours.run, silence)
                     runners["silence, onnxruntime"] = partial(peer.run, None, silence)
                 runners["onnxruntime"] = partial(peer.run, None, feed)
-                tolerance = {"rtol": 0, "atol": 5e-2 if kind == "LSTM-int8" else 1e-4}
+                tolerance = {"rtol": 0, "atol": 5e-2 if kind.endswith("int8") else 1e-4}
                 for found, wanted in zip(ours.run(None, feed), peer.run(None, feed), strict=True):
                     np.testing.assert_allclose(found, wanted, **tolerance)
                 ms = measured(runners, given.seconds)

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.places import checked_lengths, checked_places, checked_starts
-from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.registry import RESULTS, Context, converter
 from heterocc.compiler.lower.converters.values import (
     as_dtype,
     dims_of,
@@ -32,6 +32,9 @@ from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent, as_int64, same
 
 op = relax.op
+
+_INJECTIVE = 2
+"""TVM's pattern of a kernel that moves elements, which its analysis does not see in an index that is read."""
 
 
 @converter("GatherElements")
@@ -262,6 +265,23 @@ def _gather(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
             return constant(np.take(data.value.numpy(), known, axis))
         return _taken(ctx, data, constant(known.astype(np.int32)), axis)
     return _taken(ctx, data, checked_places(ctx, indices, [size]), axis)
+
+
+@converter("Gather", domain=RESULTS)
+def _gather_row(ctx: Context, data: relax.Expr, index: relax.Expr) -> relax.Expr:
+    """The row of a turn of a loop, whose number is known to be inside: kernels that read the row take it themselves.
+
+    The number may count from the end: 1 is the last row.
+    """
+    axis, from_end = ctx.attrs.get("axis", 0) % rank_of(data), ctx.attrs.get("from_end", 0)
+
+    def compute(x: te.Tensor, number: te.Tensor) -> te.Tensor:
+        shape = [*x.shape[:axis], *x.shape[axis + 1 :]]
+        place = x.shape[axis] - number() if from_end else number()
+        return te.compute(shape, lambda *i: x(*i[:axis], place, *i[axis:]), name="row")
+
+    pattern = {"op_pattern": _INJECTIVE}
+    return ctx.bb.emit_te(compute, data, index, primfunc_name_hint="row", primfunc_attrs=pattern)
 
 
 def _taken(ctx: Context, data: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:

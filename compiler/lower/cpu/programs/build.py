@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import KernelInfo, PartitionJob
@@ -207,21 +209,19 @@ def _store(model: ImportedModel, store: Store) -> tirx.PrimFunc:
         tirx.const(d, "int64") if isinstance(d, int) else names.setdefault(str(d), tirx.Var(f"d{len(names)}", "int64"))
         for d in values[store.target].shape or ()
     ]
-    row = te.placeholder(shape[1:], dtype, "row")
-    index = te.placeholder((), "int64", "index")
-
-    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
-        place = tirx.max(tirx.const(0, "int64"), tirx.min(ins[1][()], shape[0] - 1))
+    with IRBuilder() as builder, build.prim_func(s_tir=True):
+        build.func_name("store")
+        build.func_attr({"tirx.noalias": True})
+        row = build.arg("row", build.Buffer(tuple(shape[1:]), dtype))
+        index = build.arg("index", build.Buffer((), "int64"))
+        target = build.arg("target", build.Buffer(tuple(shape), dtype))
         count = math.prod(shape[1:], start=tirx.const(1, "int64"))
-        number = tirx.Var("i", "int64")
-        spots: list[tirx.Expr] = []
-        rest: tirx.Expr = number
-        for size in reversed(shape[1:]):
-            spots.insert(0, tirx.floormod(rest, size))
-            rest = tirx.floordiv(rest, size)
-        store = tirx.BufferStore(outs[0], ins[0][tuple(spots)], [place, *spots])
-        zero = tirx.const(0, "int64")
-        return tirx.For(number, zero, count, tirx.ForKind.SERIAL, store)
-
-    result = te.extern([tuple(shape)], [row, index], body, name="store", dtype=[dtype])
-    return te.create_prim_func([row, index, result])
+        rows, whole = (
+            build.decl_buffer((size,), dtype, data=tirx.buffer_data(buffer))
+            for size, buffer in ((count, row), (shape[0] * count, target))
+        )
+        place = shape[0] - index[()] if store.from_end else index[()]
+        start = build.bind(tirx.max(tirx.const(0, "int64"), tirx.min(place, shape[0] - 1)) * count)
+        with build.serial(tirx.const(0, "int64"), count) as number:
+            build.buffer_store(whole, rows[number], [start + number])
+    return builder.get()

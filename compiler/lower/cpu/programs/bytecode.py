@@ -188,9 +188,13 @@ class Bytecode:
         for store in step.stores:
             places = [self._register(v) for v in (store.row, store.index, store.target)]
             self._call(self.stores[id(store)], places, None)
-        fresh = [(target, self._register(source), self._new()) for target, source in step.moves]
-        for _, register, between in fresh:  # a state may become another one
+        targets = {target for target, _ in step.moves}
+        fresh = [(target, self._register(source), self._new()) for target, source in step.moves if source in targets]
+        for _, register, between in fresh:  # a state that another one becomes
             self._copy(register, between)
+        for target, source in step.moves:
+            if source not in targets:
+                self._copy(self._register(source), self._register(target))
         for target, _, between in fresh:
             self._copy(between, self._register(target))
             self._call("vm.builtin.null_value", [], between)

@@ -62,9 +62,14 @@ class Loops:
 
         if not limit and not repeat.condition:
             raise b.refuse(node, "nothing ends it")
-        count, go = f"{name}.count", f"{name}.going"
-        b.values[count], b.values[go] = Value(count, "int64", ()), Value(go, "bool", ())
-        start += [(go, b.held(going(zero, repeat.first, f"{name}.first"))), (count, b.held(zero))]
+        # Of a loop over rows alone, the trips that are left are the only count: its end is 0.
+        down = bool(repeat.read) and trips is not None and all(self._rows(rows) == trips for rows in repeat.read)
+        count, go = f"{name}.count", f"{name}.left" if down else f"{name}.going"
+        b.values[count], b.values[go] = Value(count, "int64", ()), Value(go, "int64" if down else "bool", ())
+        if down:
+            start.append((go, b.held(limit)))
+        else:
+            start += [(go, b.held(going(zero, repeat.first, f"{name}.first"))), (count, b.held(zero))]
         for state in repeat.states:
             start.append((state.given, b.held(state.initial)))
             if state.result:
@@ -98,24 +103,36 @@ class Loops:
         b.enter(repeat.body)
         if repeat.going:
             b.constant(repeat.going, np.ones(_dims(b, repeat.going), np.bool_))
-        self._index(repeat, count, name)
+        if not repeat.read:
+            self._index(repeat, count, name)
+        fewer = b.add("Sub", [go, one], f"{name}.fewer", value=("int64", ())) if down else ""
         for rows in repeat.read:
             place = count
-            if rows.reverse:
+            if rows.reverse and not down:
                 place = b.add("Sub", [self._last(limit, one, name), count], f"{name}.back", value=("int64", ()))
-            axis = helper.make_attribute("axis", rows.axis)
+            taken = {"axis": rows.axis, **({"from_end": int(not rows.reverse)} if down else {})}
+            attributes = [helper.make_attribute(key, number) for key, number in taken.items()]
             outer = b.values[rows.inner]
-            b.add("Gather", [rows.outer, place], rows.inner, value=(outer.dtype, outer.shape or ()), attributes=[axis])
+            if down:
+                place = fewer if rows.reverse else go
+            shaped, domain = (outer.dtype, outer.shape or ()), RESULTS if down else ""
+            b.add("Gather", [rows.outer, place], rows.inner, value=shaped, attributes=attributes, domain=domain)
         b.sequence(list(repeat.body.node), body)
-        after = b.add("Add", [count, one], f"{name}.after", value=("int64", ()))
-        moves += [(count, after), (go, b.held(going(after, repeat.condition, f"{name}.next")))]
-        moves += [(state.given, b.held(state.returned)) for state in repeat.states]
+        if down:
+            moves.append((go, b.held(fewer)))
+        else:
+            after = b.add("Add", [count, one], f"{name}.after", value=("int64", ()))
+            moves += [(count, after), (go, b.held(going(after, repeat.condition, f"{name}.next")))]
+        moves += [(state.given, b.held(_copied(repeat.body, state.returned))) for state in repeat.states]
         stores = []
         for rows, whole in stored:
             place = count
-            if rows.reverse:
+            if down:
+                place = fewer if rows.reverse else go
+            elif rows.reverse:
                 place = b.add("Sub", [self._last(limit, one, name), count], f"{name}.back", value=("int64", ()))
-            stores.append(Store(b.held(rows.inner), place, whole))
+            row = b.held(_copied(repeat.body, rows.inner))
+            stores.append(Store(row, place, whole, from_end=down and not rows.reverse))
         for rows, grown in joined:
             moves.append((grown, self._joined(rows, grown, name)))
         kept = [(rows, b.held(rows.inner)) for rows in listed]
@@ -131,6 +148,10 @@ class Loops:
         self._finish(repeat, results, [*stored, *joined], node)
         for rows in listed:
             self._stack(rows, node, steps)
+
+    def _rows(self, rows: Rows) -> int | str | None:
+        """The number of rows that a value has, each for one trip."""
+        return (self.b.values[rows.outer].shape or ())[rows.axis]
 
     def _is_known(self, dim: int | str | None) -> bool:
         """Whether a dimension follows from the model's inputs, so that tensors can have it before the first trip."""
@@ -231,6 +252,16 @@ class Loops:
                 continue
             order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]
             b.add("Transpose", [whole], rows.outer, like=rows.outer, attributes=[helper.make_attribute("perm", order)])
+
+
+def _copied(body: onnx.GraphProto, name: str) -> str:
+    """The value of a body's node of which a value is a copy: a state that is also collected is computed once."""
+    written = {o: n for n in body.node for o in n.output}
+    while (made := written.get(name)) is not None and made.op_type == "Identity" and not made.domain:
+        if made.input[0] not in written:
+            break
+        name = made.input[0]
+    return name
 
 
 def _dims(b: Builder, name: str) -> tuple[int, ...]:

@@ -81,16 +81,17 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Write the value `row` to place `index` of the first axis of the tensor `target`."""
+    """Write the value `row` to place `index` of the first axis of the tensor `target`, counted from its end or not."""
 
     row: str
     index: str
     target: str
+    from_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Run `body` as long as `going` is true.
+    """Run `body` as long as `going` is true, or a number other than 0.
 
     `start` are values that are set before the first trip, each with its source, `moves` those that are set after each.
     """

@@ -11,7 +11,10 @@ import pytest
 
 from heterocc.artifacts.errors import InputValueError
 from heterocc.compiler import compile_model
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.runtime import load
+from tests.compiler.lower.lowered import job
 
 CASES = {
     "an If takes the branch of its condition": (
@@ -259,3 +262,20 @@ def test_a_branch_that_removes_a_dimension_of_another_size_than_one_ends_the_run
         session.run({"x": two, "first": np.array(True)})
     long = np.ones((2, 3, 9), np.float32)
     np.testing.assert_array_equal(session.run({"x": long, "first": np.array(False)})["y"], long[..., 0])
+
+
+def test_a_turn_of_a_scan_calls_a_kernel_for_its_arithmetic_and_one_that_counts() -> None:
+    """The row is taken where it is read, and a state that is also collected is written once."""
+    text = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        agraph (float[b,8] initial, float[t,b,8] x) => (float[b,8] last, float[t,b,8] y) {
+            last, y = Scan<num_scan_inputs = 1, body = step (float[b,8] h, float[b,8] row)
+                => (float[b,8] next, float[b,8] same) {
+                    s = Add(h, row)  next = Tanh(s)  same = Identity(next)
+                }>(initial, x)
+        }
+    """
+    imported = import_model(onnx.parser.parse_model(text), keep_dims=True)
+    kernels = [info.symbol for info in CpuLowering().lower(job(imported)).kernels]
+    outside = ("copy", "y_rows", "Scan_0_trips")  # the initial state, memory for the rows, and their number
+    assert len([symbol for symbol in kernels if not symbol.startswith(outside)]) == 2, kernels
