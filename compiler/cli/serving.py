@@ -105,6 +105,14 @@ def serve(
         Path | None, typer.Option("--tls-client-ca", help="PEM file of the authority of clients' certificates.")
     ] = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every inference request.")] = False,
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            "--otlp",
+            metavar="URL",
+            help="Send the requests and their steps to this address as spans of OpenTelemetry; needs the extra `otel`.",
+        ),
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option("--trace", help="Write the requests and their steps as a trace, for ui.perfetto.dev or Chrome."),
@@ -126,7 +134,7 @@ def serve(
                 max_message_bytes=max_message_mb * _MIB,
                 memory=request_memory(memory_mb, max_request_mb), drain=drain,
                 tls=tls_of(tls_cert, tls_key, tls_client_ca),
-                log_requests=log_requests, trace=trace, max_connections=max_connections,
+                log_requests=log_requests, trace=trace, otlp=otlp, max_connections=max_connections,
                 client_seconds=client_seconds, allowed_hosts=allowed_host or None,
             )
         )  # fmt: skip

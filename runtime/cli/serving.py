@@ -57,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-key", type=Path, help="PEM file of its private key")
     parser.add_argument("--tls-client-ca", type=Path, help="PEM file of the authority of clients' certificates")
     parser.add_argument("--log-requests", action="store_true", help="log every inference request")
+    parser.add_argument("--otlp", metavar="URL", help="send the requests to this address as spans of OpenTelemetry")
     parser.add_argument("--trace", type=Path, help="write the requests and their steps as a trace, for ui.perfetto.dev")
 
 
@@ -87,6 +88,7 @@ def serve_options(options: argparse.Namespace) -> int:
             tls=tls_of(options.tls_cert, options.tls_key, options.tls_client_ca),
             log_requests=options.log_requests,
             trace=options.trace,
+            otlp=options.otlp,
         )
     )
     return 0

@@ -36,7 +36,8 @@ class ServeOptions:
     `allowed_hosts` are the names that requests may have in their header Host: see `heterocc.runtime.serve.hosts`.
     Port 0 means any free port; the log has its number. `drain` is the time in seconds for which new requests are
     still accepted after a signal, while the service reports that it is not ready. `trace` is a file to which the
-    requests and their steps are written, for Perfetto.
+    requests and their steps are written, for Perfetto; `otlp` the address to which they are sent as spans of
+    OpenTelemetry.
     """
 
     models: Sequence[Path | str]
@@ -60,3 +61,4 @@ class ServeOptions:
     tls: Tls | None = None
     log_requests: bool = False
     trace: Path | str | None = None
+    otlp: str | None = None

@@ -21,6 +21,7 @@ from heterocc.runtime.serve.models import Models, Served, Tensor
 from heterocc.runtime.serve.names import shown
 from heterocc.runtime.serve.options import ServeOptions
 from heterocc.runtime.serve.repository import Repository
+from heterocc.runtime.serve.spans import RequestSpans
 from heterocc.runtime.serve.statistics import Statistics, Timing
 from heterocc.runtime.serve.tensors import BYTES
 from heterocc.runtime.serve.traces import RequestTrace, steps_of
@@ -53,6 +54,8 @@ class Call:
     job: Job[Any] | None = None
     timing: Timing = field(default_factory=Timing)
     rows: int = 1
+    parent: str = ""
+    """The request's header `traceparent`."""
 
 
 class Service:
@@ -64,7 +67,11 @@ class Service:
         self.models = Models(Repository(options.models), self._open, options.queue, options.batch)
         self.memory = Memory(options.memory)
         self.metrics = Metrics(self.models, self.memory)
-        self._trace = None if options.trace is None else RequestTrace(Path(options.trace))
+        self._observers: list[RequestTrace | RequestSpans] = []
+        if options.trace is not None:
+            self._observers.append(RequestTrace(Path(options.trace)))
+        if options.otlp is not None:
+            self._observers.append(RequestSpans(options.otlp))
         self.loaded = False
         self.answered = 0
         """Inference requests that were answered with a result."""
@@ -98,8 +105,8 @@ class Service:
         """Free everything. No request may be in progress."""
         self.workers.close()
         await self.models.close()
-        if self._trace is not None:
-            self._trace.close()
+        for observer in self._observers:
+            await asyncio.to_thread(observer.close)
 
     @contextmanager
     def call(self, protocol: str, name: str, version: str, holding: Holding) -> Iterator[Call]:
@@ -238,14 +245,8 @@ class Service:
         if served is not None:
             served.recent.add(seconds, outcome == "ok")
             _count(served.statistics, call, outcome == "ok", round(seconds * 1e9))
-        if self._trace is not None and served is not None:
-            job = call.job if call else None
-            details: dict[str, Any] = {"protocol": protocol, "outcome": outcome}
-            steps: Iterator[tuple[str, float, float]] = iter(())
-            if call is not None and job is not None and job.started is not None:
-                details |= {"together": job.together, "rows": call.rows}
-                steps = steps_of(job.queued, job.started, job.ended or now, call.timing)
-            self._trace.add(served.name, served.version, arrival, now, steps=steps, details=details)
+        if served is not None and self._observers:
+            self._observe(served, call, arrival, now, {"protocol": protocol, "outcome": outcome})
         if self.options.log_requests:
             _log.info(
                 "request",
@@ -257,6 +258,15 @@ class Service:
                     "milliseconds": round(seconds * 1e3, 3),
                 },
             )
+
+    def _observe(self, served: Served, call: Call | None, arrival: float, end: float, details: dict[str, Any]) -> None:
+        job, parent = (call.job, call.parent) if call else (None, "")
+        for observer in self._observers:
+            steps: Iterator[tuple[str, float, float]] = iter(())
+            if call is not None and job is not None and job.started is not None:
+                details |= {"together": job.together, "rows": call.rows}
+                steps = steps_of(job.queued, job.started, job.ended or end, call.timing)
+            observer.add(served.name, served.version, arrival, end, steps=steps, details=details, parent=parent)
 
 
 def _count(statistics: Statistics, call: Call | None, ok: bool, total: int) -> None:

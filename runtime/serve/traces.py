@@ -50,9 +50,13 @@ class RequestTrace:
 
     def add(
         self, name: str, version: str, arrival: float, end: float, *, steps: Iterator[tuple[str, float, float]],
-        details: dict[str, Any],
+        details: dict[str, Any], parent: str = "",
     ) -> None:  # fmt: skip
-        """Record a request that has ended, with the name, beginning and end of each of its steps."""
+        """Record a request that has ended, with the name, beginning and end of each of its steps.
+
+        `parent` is its header `traceparent`.
+        """
+        details = {**details, "traceparent": parent[:64]} if parent else details
         key = (shown(name), shown(version))
         process = self._processes.get(key)
         if process is None:

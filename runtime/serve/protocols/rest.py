@@ -180,6 +180,7 @@ class _Rest:
         with ExitStack() as stack:
             holding = stack.enter_context(self._service.memory.hold())
             with self._service.call("http", *_model(request), holding) as call:
+                call.parent = request.headers.get("traceparent", "")
                 reply = await self._run(request, call)
             holding.give_back(holding.size)
             holding.add(reply.size)

@@ -105,6 +105,7 @@ class _Rpc:
             data = await self._receiver.message(context, holding, service.options.client_seconds)
             message, request = parse_infer(data or b"")
             with service.call("grpc", message.model_name, message.model_version, holding) as call:
+                call.parent = str(dict(context.invocation_metadata() or ()).get("traceparent", ""))
                 reply = await self._run(call, request, context)
             del data, message, request, call
             holding.give_back(holding.size)

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.http as http
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from heterocc.artifacts.errors import OutputFileError
+from heterocc.artifacts.errors import OutputFileError, UsageError
 from heterocc.runtime.serve import traces
+from heterocc.runtime.serve.spans import RequestSpans
 from heterocc.runtime.serve.traces import RequestTrace
 from tests.runtime.serve.hostile import write_models
 from tests.runtime.serve.process import ServiceProcess
 
 
-def ask(address: str, model: str, size: int) -> None:
+def ask(address: str, model: str, size: int, headers: dict[str, str] | None = None) -> None:
     x = http.InferInput("x", [size], "FP32")
     x.set_data_from_numpy(np.ones(size, np.float32))
     with http.InferenceServerClient(address) as client:
-        client.infer(model, [x])
+        client.infer(model, [x], headers=headers)
 
 
 def of_name(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -76,3 +83,53 @@ def test_a_trace_that_is_cut_short_is_the_format_too_and_one_that_is_full_stops(
 def test_a_trace_needs_a_place(tmp_path: Path) -> None:
     with pytest.raises(OutputFileError, match="there is no folder"):
         RequestTrace(tmp_path / "absent" / "t.json")
+
+
+@contextmanager
+def receiver() -> Iterator[tuple[str, list[Span]]]:
+    """A receiver of OTLP over HTTP, and the spans that it got."""
+    spans: list[Span] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            data = self.rfile.read(int(self.headers["Content-Length"]))
+            for of_resource in ExportTraceServiceRequest.FromString(data).resource_spans:
+                for scope in of_resource.scope_spans:
+                    spans.extend(scope.spans)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1/traces", spans
+        server.shutdown()
+
+
+def test_requests_are_spans_of_the_callers_trace(tmp_path: Path) -> None:
+    models = write_models(tmp_path / "models")
+    with receiver() as (address, spans), ServiceProcess(models, "--otlp", address) as service:
+        ask(service.http, "numbers", 3, {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"})
+        with pytest.raises(http.InferenceServerException):
+            ask(service.http, "wide", 3, {"traceparent": "not one"})
+        assert service.end() == 0
+    of_caller = [span for span in spans if span.trace_id == bytes.fromhex("ab" * 16)]
+    (request,) = [span for span in of_caller if span.name == "infer numbers"]
+    assert request.parent_span_id == bytes.fromhex("cd" * 8) and request.status.code == 0
+    inside = [span for span in of_caller if span.parent_span_id == request.span_id]
+    assert {span.name for span in inside} >= {"wait", "run"} and len(inside) == len(of_caller) - 1
+    for span in inside:
+        assert request.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano
+        assert span.end_time_unix_nano <= request.end_time_unix_nano
+    (failed,) = [span for span in spans if span.name == "infer wide"]
+    assert failed.parent_span_id == b"" and failed.status.code == 2
+
+
+def test_spans_need_the_package_and_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="'localhost' is not an address"):
+        RequestSpans("localhost")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(UsageError, match="OpenTelemetry is not installed"):
+        RequestSpans("http://localhost:4318/v1/traces")
