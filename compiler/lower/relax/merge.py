@@ -167,6 +167,8 @@ def _joined(module: KernelModule, group: Sequence[_Call], most_parameters: bool)
         if len(function.params) != len(call.given) + 1 or not isinstance(function.body, s_tir.SBlockRealize):
             return None  # a kernel that is written already has no blocks
         root = function.body.block
+        if not _is_of_blocks(root.body):
+            return None  # the check of indices, say, which those who read blocks do not see
         bodies.append(_substituted(root.body, replace) if replace else root.body)
         allocated += [*root.alloc_buffers, results[call.binding.var]]
     params = [*outside.values(), allocated.pop()]
@@ -176,6 +178,13 @@ def _joined(module: KernelModule, group: Sequence[_Call], most_parameters: bool)
         return None  # no tensor shows a size of what is between the kernels, such as that of a slice which is summed
     block = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(bodies), None, allocated)
     return tirx.PrimFunc(params, s_tir.SBlockRealize([], True, block), attrs=module.mod[group[0].symbol].attrs)
+
+
+def _is_of_blocks(body: tirx.Stmt) -> bool:
+    """Whether all that a kernel does is done by blocks."""
+    if isinstance(body, tirx.SeqStmt):
+        return all(map(_is_of_blocks, body.seq))
+    return isinstance(body, s_tir.SBlockRealize) or (isinstance(body, tirx.For) and _is_of_blocks(body.body))
 
 
 def _sizes_in(buffers: Iterable[tirx.Buffer]) -> set[tirx.Var]:

@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.products.panel_copies import PanelCopi
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.generate.generated import ARM, AVX512, Generated, assert_near, runnable, target_of
-from tests.compiler.lower.lowered import job, model
+from tests.compiler.lower.lowered import assert_same, job, model, run_cpu, run_ort
 from tests.few_examples import few
 
 node = helper.make_node
@@ -276,6 +276,22 @@ def test_epilogues_of_many_kinds_agree(function: str) -> None:
         "Floor": lambda: np.floor(m),
     }[function]()
     assert_near(kernel.run(), right, 20)
+
+
+def test_rows_gathered_at_given_places_are_added_to_a_product() -> None:
+    # The kernel that checks the places was joined to the product, whose code left out the check and what it writes.
+    rng = np.random.default_rng(0)
+    feed = {"x": rng.standard_normal((36, 40)).astype(np.float32), "a": rng.standard_normal((9, 64)).astype(np.float32)}
+    feed["places"] = rng.integers(-9, 9, 36)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Gather", ["a", "places"], ["rows"]),
+        helper.make_node("Add", ["rows", "product"], ["y"]),
+    ]
+    made = model(nodes, feed, ["y"], {"w": rng.standard_normal((40, 64)).astype(np.float32)})
+    assert_same(run_cpu(made, feed), run_ort(made, feed))
+    with pytest.raises(Exception, match="an index is out of range"):
+        run_cpu(made, {**feed, "places": np.full(36, 9)})
 
 
 def test_code_for_arm_compiles_with_all_its_registers() -> None:
