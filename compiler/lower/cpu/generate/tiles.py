@@ -169,9 +169,10 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
 
 def pick_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
     """As `choose_tile`, for code that is written: one of those of at most `most` rows with nearly the least time."""
-    if not (is_number(rows) and is_number(vectors)):
-        rows = rows if is_number(rows) else MANY_ROWS
-        return _best_tiles(rows, typical(vectors), isa.decided, most)[0]
+    if not is_number(vectors):
+        return _sized_tile(typical(rows) if is_number(rows) else MANY_ROWS, isa.decided, most)
+    if not is_number(rows):
+        return _best_tiles(MANY_ROWS, vectors, isa.decided, most)[0]
     return isa.choose("tile", _best_tiles(rows, vectors, isa.decided, most))
 
 
@@ -224,6 +225,31 @@ def _best_tiles(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> lis
             if same not in found or key < found[same][0]:
                 found[same] = (key, (tall, wide))
     return close((key[0], tile) for key, tile in sorted(found.values()))
+
+
+VECTORS = range(3, 20)
+"""Numbers of vectors for which the tile is chosen of a number that is known only at run time."""
+
+
+@cache
+def _sized_tile(rows: int, isa: Isa, most: int) -> tuple[int, int]:
+    """The tile with the least modelled time for rows of any number of vectors: those that whole tiles leave are single.
+
+    So wide tiles gain little, and narrow ones have less code.
+    """
+    found: list[tuple[float, int, tuple[int, int]]] = []
+    for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):
+        for wide in range(1, MOST_VECTORS + 1 if rows > 1 else ROW_VECTORS + 1):
+            if registers_of(tall, wide, isa) > isa.registers:
+                break
+            tiles = _known_runs(rows, tall)
+            time = sum(
+                r.count * (n // wide * step_cycles(r.size, wide) + n % wide * step_cycles(r.size, 1)) / n
+                for r in tiles
+                for n in VECTORS
+            )
+            found.append((time * (SECOND_SIZE if len(tiles) > 1 else 1.0), abs(tall - 2 * wide), (tall, wide)))
+    return min(found)[2]
 
 
 MOST_EDGED = 5

@@ -10,18 +10,24 @@ import onnx
 import pytest
 import tvm_ffi
 from onnx import helper
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
 
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter
+from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.generate.places import substituted
 from heterocc.compiler.lower.cpu.generate.products.product import generate_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
-from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
+from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, dims_of
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.runtime import load
+from tests.compiler.lower.cpu.generate.generated import AVX512, target_of
 from tests.compiler.lower.lowered import CPU
 from tests.symbolic_models import dynamic_model
 
@@ -90,6 +96,41 @@ def test_gates_of_an_image_of_any_size_have_one_form() -> None:
 def test_means_of_maps_of_any_size_have_one_form() -> None:
     nodes = [PIXELS[0], _N("ReduceMean", ["c"], ["y"], axes=[2, 3])]
     assert _has_one_form(_kernels(nodes, IMAGE, {"w": WEIGHTS["w"]}), 1)
+
+
+@pytest.mark.parametrize(("height", "width", "chunks"), [(1, 1, 1), (16, 16, 1), (80, 20, 1), (640, 640, 64)])
+def test_chunks_of_an_image_of_any_size_have_more_rows_if_it_is_narrow(height: int, width: int, chunks: int) -> None:
+    nodes = [_N("Conv", ["x", "w"], ["y"], strides=[2, 2], pads=[1] * 4)]
+    module = _kernels(nodes, IMAGE, {"w": np.ones((16, 8, 3, 3), np.float32)})
+    function, isa = module.mod[module.kernels[0].symbol], isa_of(target_of(AVX512))
+    with assuming(dims_of(function)) as found:
+        kernel = read_kernel(function, {1})
+        convolution = None if kernel is None else find_planes(kernel)
+        assert kernel is not None and convolution is not None
+        writer = DirectWriter(kernel, convolution, isa)
+        count, rows = as_expr(writer.chunks), as_expr(writer.rows)
+    sizes = {"m": height, "k": width}
+    values = [(var, tirx.const(sizes.get(var.name.split("_")[-1], 1), "int64")) for var in found.variables]
+    made, tall = (int(sym.Analyzer().simplify(substituted(expr, values))) for expr in (count, rows))
+    assert (made, tall) == (chunks, -(-((height + 1) // 2) // chunks))
+
+
+def test_weights_of_few_taps_are_read_once_for_a_plane_of_any_size() -> None:
+    nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=8)]
+    module = _kernels(nodes, IMAGE, {"w": np.ones((8, 1, 3, 3), np.float32)})
+    function = module.mod[module.kernels[0].symbol]
+    with assuming(dims_of(function)):
+        found = generate(function, {1}, isa_of(target_of(AVX512)))
+    assert found is not None
+    loads: list[TensorLoad] = []
+    tvm_ffi.structural_walk(found[0].body, [(TensorLoad, loads.append)], order="pre")
+    assert sum(_elements(load) == 72 for load in loads) == 9
+
+
+def _elements(load: TensorLoad) -> int | None:
+    """The elements of a flat array of fixed size."""
+    first = load.source.shape[0]
+    return int(first) if len(load.source.shape) == 1 and isinstance(first, tirx.IntImm) else None
 
 
 @pytest.mark.parametrize("kernel", [256, 10])

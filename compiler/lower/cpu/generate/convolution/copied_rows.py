@@ -25,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import tile_cycles
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, larger, smaller, typical
 
 COPY_BYTES = 256 << 10
 """The limit in bytes on copied rows, which are to stay in a second-level cache with the weights."""
@@ -61,6 +61,15 @@ FAR_TIME = 1.25
 SIZED_ROWS = 8
 """The limit on rows of a chunk if the number of rows is known only at run time; maps of fewer rows are smaller."""
 
+SIZED_BYTES = 2 * COPY_BYTES
+"""The limit in bytes on rows that are copied of a map of any size."""
+
+LINES_A_COPY = 4
+"""Rows of such a chunk for each row that the next one copies again."""
+
+FEW_ROWS = 4
+"""Rows that such a chunk has even if their copies are larger than what is to stay in a cache."""
+
 Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tirx.Expr, int]], None]
 
 
@@ -92,12 +101,36 @@ class CopiedRows:
         sized = SIZED_ROWS if isa.lanes > 1 else 1
         most = found.rows.places if is_number(found.rows.places) else sized
         self.usual_rows = self._best_rows(most)
-        self.rows = smaller(self.usual_rows, found.rows.places)
-        self.chunks = -(-found.rows.places // self.rows)
-        self.vectors = self._vectors(1 if self.whole else self.rows)
-        self.lines = self.rows + found.rows.reach // found.rows.stride
+        self.chunks = self._chunks()
+        places = found.rows.places
+        self._take_rows(min(self.usual_rows, places) if self.fixed else -(-places // self.chunks))
         self.masked = not turned and takes_masked_rows(found.columns, self.isa)
         self.plane = emit.spread(self.lines * self.pitch + self._beyond)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the number of rows of outputs is known when code is generated."""
+        return is_number(self.found.rows.places)
+
+    def _take_rows(self, rows: int) -> None:
+        """Take so many rows of outputs for a chunk."""
+        self.rows = rows
+        self.vectors = self._vectors(1 if self.whole else rows)
+        self.lines = rows + self.found.rows.reach // self.found.rows.stride
+
+    def _chunks(self) -> int:
+        """The number of chunks.
+
+        Of a map of any height, chunks have more rows if it is narrow, to fill tiles, but their copies stay in a
+        second-level cache.
+        """
+        rows, columns, inputs = self.found.rows, self.copied, self.found.inputs
+        if self.fixed:
+            return -(-rows.places // min(self.usual_rows, rows.places))
+        again = rows.reach // rows.stride
+        many = larger(self.usual_rows * typical(self.pitch) // self.pitch, max(self.usual_rows, LINES_A_COPY * again))
+        held = SIZED_BYTES // (4 * inputs * len(rows.phases) * len(columns.phases)) // self.pitch - again
+        return -(-rows.places // smaller(many, larger(held, min(self.usual_rows, FEW_ROWS))))
 
     @property
     def _beyond(self) -> int:
@@ -230,14 +263,16 @@ class CopiedRows:
         parts = self._parts(tasks, tiles)
         with emit.shared_loop(tasks * parts, found.work) as task:
             image, group, chunk, part = emit.unpacked(task, (found.batch, found.groups, self.chunks, parts))
-            top = chunk * index(self.rows)
-            if exceeds(found.rows.places, self.rows):
-                top = tirx.min(top, index(found.rows.places - self.rows))
-            if not is_number(found.rows.places):
-                top = emit.bound(top)
             phases = len(found.rows.phases) * len(self.copied.phases)
-            overrun = self._overrun()
-            copied = self.scratch(phases * self.plane, overrun)
+            copied = self.scratch(phases * self.plane, self._overrun())
+            if self.fixed:
+                top = chunk * index(self.rows)
+                if exceeds(found.rows.places, self.rows):
+                    top = tirx.min(top, index(found.rows.places - self.rows))
+            else:
+                # All have equally many rows, or one less: none is computed twice.
+                top, end = (emit.bound(place) for place in emit.share(chunk, self.chunks, found.rows.places))
+                self._take_rows(Size(typical(self.rows), emit.bound(end - top)))
             self.copy(arguments, copied, image * index(found.groups) + group, top)
             body(copied, (image, group, top), (part, parts))
 

@@ -101,7 +101,7 @@ class DirectWriter(CopiedRows):
         tall, wide = pick_tile(found.outputs, self.vectors, replace(self.isa, registers=registers))
         # Two threads get as many tiles each, if they share one chunk.
         multiple = 2 if is_one_chunk(found, self.usual_rows) and typical(found.work) >= emit.PARALLEL_WORK else 1
-        self.channel_runs, self.vector_runs = runs(found.outputs, tall, multiple), vector_runs(self.vectors, wide)
+        self.channel_runs, self._wide = runs(found.outputs, tall, multiple), wide
         taps = (found.rows.taps, found.columns.taps)
         self.packing: Panels | PairPanels = Panels(
             found.weight,
@@ -114,15 +114,20 @@ class DirectWriter(CopiedRows):
             self.channel_runs,
         )
 
+    @property
+    def vector_runs(self) -> tuple[Run, ...]:
+        """The vectors of a chunk's line, or of a row, in tiles."""
+        return vector_runs(self.vectors, self._wide)
+
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         tiles = sum(r.count for r in self.channel_runs)
-        tall = max(r.size for r in self.channel_runs)
+        most = max(r.size for r in self.channel_runs) * self.vectors  # of any chunk
 
         def chunk(
             copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
         ) -> None:
-            sums = None if self.whole else emit.scratch(tall * self.vectors * self.isa.lanes + self.isa.lanes)
+            sums = None if self.whole else emit.scratch(most * self.isa.lanes + self.isa.lanes)
             with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(
                     self.channel_runs,

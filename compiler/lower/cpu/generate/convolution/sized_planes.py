@@ -29,6 +29,9 @@ ROWS = 4
 WIDE = 4
 """Vectors of a tile of one row, which has few sums that do not wait for each other."""
 
+MOST_HELD = 9
+"""The limit on taps whose weights are held in registers, beside sums and inputs."""
+
 MOST_TAPS = 49
 """The limit on taps, all of which are written out."""
 
@@ -49,6 +52,10 @@ def _along(kernel: Kernel, found: Convolution) -> Axis:
     return Axis((found.loops[-1],), (kernel.extents[found.loops[-1]],))
 
 
+Masks = dict[tuple[tirx.Expr, int], tirx.Buffer]
+"""The lanes inside the map, by a vector's first output and the distance of its inputs from there."""
+
+
 class _Writer:
     """A generator of a depthwise convolution: planes, vectors along their rows, tiles of rows."""
 
@@ -64,8 +71,22 @@ class _Writer:
             plane = emit.bound(number * size)
             with emit.loop(found.outputs) as output:
                 channel = emit.bound(group * index(found.outputs) + output)
+                self.factors = self._factors(arguments, channel)
                 for run in runs(found.rows.places, ROWS, short=False):
                     self._down(partial(_Tile, self, arguments, (image, channel), plane), run)
+
+    def _factors(self, arguments: Arguments, channel: tirx.Expr) -> Callable[[int], tirx.Expr]:
+        """The vector of the weight of a tap: few taps have a register each, which the tiles of a plane share."""
+        weights, first = (
+            arguments.flat(self.kernel.function.params[self.found.weight]),
+            channel * index(self.found.taps),
+        )
+        if self.found.taps > MOST_HELD:
+            return lambda tap: emit.broadcast(weights[first + index(tap)], self.lanes)
+        held = emit.registers(self.found.taps, self.lanes)
+        for tap in range(self.found.taps):
+            emit.put(held, emit.broadcast(weights[first + index(tap)], self.lanes), index(tap * self.lanes), self.lanes)
+        return lambda tap: emit.vector(held, index(tap * self.lanes), self.lanes)
 
     def _down(self, tile: Callable[[tirx.Expr, int, int], _Tile], run: Run) -> None:
         """The tiles of one size, row by row."""
@@ -112,7 +133,7 @@ class _Tile:
         wide: int,
     ) -> None:
         self.kernel, self.found, self.lanes = writer.kernel, writer.found, writer.lanes
-        self.arguments, self.place, self.plane = arguments, place, plane
+        self.arguments, self.place, self.plane, self.factors = arguments, place, plane, writer.factors
         self.top, self.tall, self.wide = top, tall, wide
 
     def write(self, start: tirx.Expr, *, inside: bool) -> None:
@@ -124,8 +145,7 @@ class _Tile:
         for total in sums:
             with emit.loop(tall, "unroll") as row:
                 emit.put(total, emit.zeros(lanes), row * index(lanes), lanes)
-        weights = self.arguments.flat(self.kernel.function.params[found.weight])
-        weight = self.place[1] * index(found.taps)
+        masks: Masks = {}
         for line in range((tall - 1) * rows.stride + rows.reach + 1):
             meets = [
                 (row, (line - row * rows.stride) // rows.dilation)
@@ -135,13 +155,23 @@ class _Tile:
             if not meets:
                 continue
             number = self.top * index(rows.stride) + index(line - rows.before)
-            inputs = [self._line(number, begin, inside) for begin in starts]
-            for tap in range(taps):
-                for row, tap_row in meets:
-                    factor = emit.broadcast(weights[weight + index(tap_row * taps + tap)], lanes)
-                    for total, values in zip(sums, inputs, strict=True):
-                        place = index(row * lanes)
-                        emit.put(total, emit.vector(total, place, lanes) + factor * values[tap], place, lanes)
+
+            def add(number: tirx.Expr = number, meets: list[tuple[int, int]] = meets) -> None:
+                inputs = [self._line(number, begin, None if inside else masks) for begin in starts]
+                for tap in range(taps):
+                    for row, tap_row in meets:
+                        factor = self.factors(tap_row * taps + tap)
+                        for total, values in zip(sums, inputs, strict=True):
+                            place = index(row * lanes)
+                            emit.put(total, emit.vector(total, place, lanes) + factor * values[tap], place, lanes)
+
+            if inside:
+                add()
+                continue
+            for begin in starts:
+                self._mask(begin, masks)
+            with build.If(tirx.all(number >= index(0), number < index(rows.size))), build.Then():
+                add()
         axes = [None if n is None else Axis((n,), (self.kernel.extents[n],)) for n in found.loops]
         for begin, total in zip(starts, sums, strict=True):
             stored = None if inside else mask(begin, lanes, found.columns.places, may_precede=False)
@@ -153,22 +183,43 @@ class _Tile:
             along = _along(self.kernel, found)
             store_masked(self.kernel, self.arguments, total, (tall, lanes), along, place_of, stored)
 
-    def _line(self, number: tirx.Expr, start: tirx.Expr, inside: bool) -> list[tirx.Expr]:
-        """What a vector of outputs reads of a row of inputs at each tap."""
-        found, lanes, stride = self.found, self.lanes, self.found.columns.stride
-        flat, columns = self.arguments.flat(found.data), found.columns
+    def _shifts(self) -> list[int]:
+        """The columns of inputs, from that of a vector's first output on, at which vectors are read."""
+        columns, lanes = self.found.columns, self.lanes
+        found: list[int] = []
+        for tap in range(columns.taps):
+            shift = tap * columns.dilation - columns.before
+            first = shift - shift % columns.stride
+            found += [first + number * lanes for number in range(columns.stride)]
+        return list(dict.fromkeys(found))
+
+    def _mask(self, start: tirx.Expr, masks: Masks) -> None:
+        """The lanes of what a vector of outputs reads that are in the map, the same in all rows."""
+        for shift in self._shifts():
+            if (start, shift) not in masks:
+                column = start * index(self.found.columns.stride) + index(shift)
+                # Held as numbers: TVM binds no vectors of truth values, and LLVM would compare again for each row.
+                held = emit.registers(1, self.lanes, "int32")
+                inside = mask(column, self.lanes, self.found.columns.size)
+                emit.put(held, tirx.Cast(f"int32x{self.lanes}", inside), index(0), self.lanes)
+                masks[start, shift] = held
+
+    def _line(self, number: tirx.Expr, start: tirx.Expr, masks: Masks | None) -> list[tirx.Expr]:
+        """What a vector of outputs reads of a row of inputs at each tap; without masks, all is in the map."""
+        lanes, stride = self.lanes, self.found.columns.stride
+        flat, columns = self.arguments.flat(self.found.data), self.found.columns
         row = emit.bound(self.plane + number * index(columns.size))
-        exists = tirx.all(number >= index(0), number < index(found.rows.size))
         known: dict[int, tirx.Expr] = {}
 
         def loaded(shift: int) -> tirx.Expr:
             if shift not in known:
-                column = start * index(stride) + index(shift)
-                if inside:
-                    known[shift] = build.bind(emit.vector(flat, row + column, lanes))
-                    return known[shift]
-                kept = tirx.And(mask(column, lanes, columns.size), build.broadcast(exists, lanes))
-                known[shift] = build.bind(masked_vector(flat, row + column, lanes, kept))
+                place = row + start * index(stride) + index(shift)
+                if masks is None:
+                    value = emit.vector(flat, place, lanes)
+                else:
+                    kept = emit.vector(masks[start, shift], index(0), lanes)
+                    value = masked_vector(flat, place, lanes, kept != build.broadcast(tirx.const(0, "int32"), lanes))
+                known[shift] = build.bind(value)
             return known[shift]
 
         def at(tap: int) -> tirx.Expr:
