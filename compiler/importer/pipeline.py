@@ -172,7 +172,7 @@ def _normalised(
         or fuse(draft)
         or fuse_pads(draft)
         or take_out_kept(draft, values, namer)
-        or write_scans(draft, values)
+        or write_scans(draft, values, namer)
         or hoist_products(draft, values, namer)
     ):
         values = simplify(draft, where)
@@ -189,7 +189,7 @@ def _normalised(
     if draft.symbols is None and _has_unknown_sizes(draft, values):
         draft.symbols = Symbols(())
         values = simplify(draft, where)
-        while write_scans(draft, values) or hoist_products(draft, values, namer):
+        while write_scans(draft, values, namer) or hoist_products(draft, values, namer):
             values = simplify(draft, where)
         if not _has_unknown_sizes(draft, values):
             draft.symbols = None

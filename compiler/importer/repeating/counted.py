@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import onnx
 from onnx import helper
 
-from heterocc.compiler.importer.draft.draft import Draft, keep, np_type, reads, set_nodes
+from heterocc.compiler.importer.draft.draft import Draft, np_type, reads, set_nodes
+from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.repeating.body import drop_state, is_read, maker_of, prune, source_of
 from heterocc.compiler.importer.symbols.repeats import Repeat, State, repeat_of
 from heterocc.compiler.importer.symbols.sizes import Size, number
@@ -30,7 +31,7 @@ _NEVER = 2**31 - 1
 """A number of turns from which on a loop is meant to end otherwise."""
 
 
-def write_scans(draft: Draft, values: Mapping[str, Value]) -> bool:
+def write_scans(draft: Draft, values: Mapping[str, Value], namer: Namer) -> bool:
     """Write a Scan in place of each such Loop of the graph; return whether there was any."""
     changed = False
     for node in draft.graph.node:
@@ -38,7 +39,7 @@ def write_scans(draft: Draft, values: Mapping[str, Value]) -> bool:
             repeat = repeat_of(node, draft.weights)
             found = None if repeat is None else _Counted(draft, values, node, repeat).rows()
             if repeat is not None and found is not None:
-                _write(node, repeat, found, values)
+                _write(node, repeat, found, values, namer)
                 changed = True
     if changed:
         set_nodes(draft.graph, draft.graph.node)
@@ -216,7 +217,7 @@ class _Counted:
         return value.shape == () or (result is not None and result.shape == value.shape)
 
 
-def _write(node: onnx.NodeProto, repeat: Repeat, found: _Found, values: Mapping[str, Value]) -> None:
+def _write(node: onnx.NodeProto, repeat: Repeat, found: _Found, values: Mapping[str, Value], namer: Namer) -> None:
     """Turn the Loop into a Scan."""
     body = repeat.body
     node.output.extend([""] * (len(body.output) - 1 - len(node.output)))
@@ -227,11 +228,11 @@ def _write(node: onnx.NodeProto, repeat: Repeat, found: _Found, values: Mapping[
     del body.output[0]
     for gather in found.gathers:
         value = values[gather.input[0]]
-        info = body.input.add(name=gather.output[0])
+        info = body.input.add(name=namer.give(f"{gather.output[0]}_row", "v"))
         info.type.tensor_type.elem_type = np_type(value.dtype)
         node.input.append(gather.input[0])
-    gone = {n.output[0] for n in found.gathers}
-    keep(body.node, lambda n: gone.isdisjoint(n.output))
+        # A body that returns its input as it is would be computed wrongly by ONNX Runtime.
+        gather.CopyFrom(helper.make_node("Identity", [info.name], list(gather.output), name=gather.name))
     prune(body)
     node.op_type = "Scan"
     node.attribute.append(helper.make_attribute("num_scan_inputs", len(found.gathers)))

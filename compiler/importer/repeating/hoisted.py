@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import onnx
 from onnx import helper
 
-from heterocc.compiler.importer.draft.draft import Draft, keep, np_type, set_nodes
+from heterocc.compiler.importer.draft.draft import Draft, np_type, set_nodes
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.repeating.body import is_read
 from heterocc.compiler.importer.symbols.repeats import Rows, repeat_of
@@ -27,11 +28,16 @@ def hoist_products(draft: Draft, values: Mapping[str, Value], namer: Namer) -> b
         for rows, product in found:
             whole = namer.give(f"{product.output[0]}_rows", "v")
             name = namer.give(f"{product.name}_rows", "n")
-            nodes.append(helper.make_node("MatMul", [rows.outer, product.input[1]], [whole], name=name))
+            weight = product.input[1]
+            if _number(product, "transB", 0):
+                weight = namer.give(f"{weight}_turned", "v")
+                draft.weights[weight] = np.ascontiguousarray(draft.weights[product.input[1]].T)
+            nodes.append(helper.make_node("MatMul", [rows.outer, weight], [whole], name=name))
             draft.origins[name] = draft.origins.get(node.name, ())
             if node.name in draft.affinity:
                 draft.affinity[name] = draft.affinity[node.name]
-            _read(node, rows, product, whole, np_type(values[rows.outer].dtype))
+            row = namer.give(f"{product.output[0]}_row", "v")
+            _read(node, rows, product, (whole, row), np_type(values[rows.outer].dtype))
         nodes.append(node)
         changed |= bool(found)
     if changed:
@@ -51,25 +57,48 @@ def _products(draft: Draft, values: Mapping[str, Value], node: onnx.NodeProto) -
         if rank < 3 or rows.axis % rank == rank - 1:  # a row is a vector, or its terms lie along the axis
             continue
         for product in repeat.body.node:
-            if product.op_type == "MatMul" and not product.domain and product.input[0] == rows.inner:
+            if _is_product(product) and product.input[0] == rows.inner:
                 weight = draft.weights.get(product.input[1])
                 if weight is not None and weight.ndim == 2:
                     yield rows, product
 
 
-def _read(node: onnx.NodeProto, rows: Rows, product: onnx.NodeProto, whole: str, kind: int) -> None:
-    """Let a Scan read the rows of a product, and those of the factor no longer if nothing else reads them."""
+def _is_product(node: onnx.NodeProto) -> bool:
+    """Whether a node is a product of its first two inputs, or the sum of that and the third."""
+    if node.op_type == "Gemm" and not node.domain:
+        return not _number(node, "transA", 0) and _number(node, "alpha", 1) == 1 == _number(node, "beta", 1)
+    return node.op_type == "MatMul" and not node.domain
+
+
+def _number(node: onnx.NodeProto, name: str, default: float) -> float:
+    found = next((a for a in node.attribute if a.name == name), None)
+    return default if found is None else float(helper.get_attribute_value(found))
+
+
+def _after(product: onnx.NodeProto, row: str) -> onnx.NodeProto:
+    """What is left of a product's node in a body that reads the row: the sum with a bias, or a copy."""
+    rest = [row, *filter(None, product.input[2:])]
+    return helper.make_node("Add" if len(rest) > 1 else "Identity", rest, list(product.output), name=product.name)
+
+
+def _read(node: onnx.NodeProto, rows: Rows, product: onnx.NodeProto, read: tuple[str, str], kind: int) -> None:
+    """Let a Scan read the rows of a product, and those of the factor no longer if nothing else reads them.
+
+    `read` are the names of the product of all rows, and of its row in the body.
+    """
     body = next(a.g for a in node.attribute if a.name == "body")
     attributes = {a.name: a for a in node.attribute}
     count = attributes["num_scan_inputs"].i
     first = len(body.input) - count
     place = next(i for i, info in enumerate(body.input) if info.name == rows.inner) - first
     lists = [attributes[k] for k in ("scan_input_axes", "scan_input_directions") if k in attributes]
-    node.input.append(whole)
-    body.input.add(name=product.output[0]).type.tensor_type.elem_type = kind
+    node.input.append(read[0])
+    body.input.add(name=read[1]).type.tensor_type.elem_type = kind
     for attribute in lists:
         attribute.ints.append(attribute.ints[place])
-    keep(body.node, lambda n: n.output[0] != product.output[0])
+    for inner in body.node:
+        if inner.output[0] == product.output[0]:
+            inner.CopyFrom(_after(product, read[1]))
     if is_read(body, rows.inner):
         attributes["num_scan_inputs"].i = count + 1
         return

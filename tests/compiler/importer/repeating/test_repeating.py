@@ -168,6 +168,12 @@ def test_a_scan_counts_its_turns_if_something_else_reads_the_count(tmp_path: Pat
     assert (loop.op_type, len(bodies(loop)[0].input)) == ("Scan", 3)
 
 
+def test_rows_that_a_loop_collects_as_they_are_stay_right(tmp_path: Path) -> None:
+    proto = _while(*ROW, *CELL, *COUNTING, rows="row")
+    proto.graph.output[1].CopyFrom(value("rows"))
+    assert _loop(_checked(save(tmp_path, proto))).op_type == "Scan"
+
+
 def test_states_that_change_places_are_kept(tmp_path: Path) -> None:
     body = helper.make_graph(
         [node("Add", "a b", "total"), node("Identity", "b", "first"), node("Identity", "a", "second")],
@@ -198,3 +204,20 @@ def test_products_of_the_rows_of_a_scan_are_computed_together(tmp_path: Path, ax
     imported = imported_like(save(tmp_path, proto), {"x": noise(*shape)})
     assert op_types(imported) == ["MatMul", "Scan"]
     assert sum(n.op_type == "MatMul" for n in bodies(_loop(imported))[0].node) == 1
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_gemm_of_a_row_is_computed_before_the_scan_without_its_bias(tmp_path: Path, biased: bool) -> None:
+    """PyTorch exports the cells of a loop so."""
+    body = helper.make_graph(
+        [node("Gemm", f"row k {'b' if biased else ''}", "xk", transB=1), *CELL[1:]],
+        "body",
+        [value("h", [2, 4]), value("row", [2, 3])],
+        [value("next", [2, 4]), value("xk", [2, 4])],
+    )
+    scan = node("Scan", "h0 x", "last rows", "scan", body=body, num_scan_inputs=1)
+    constants = {"h0": noise(2, 4, seed=3), "k": noise(4, 3), "r": noise(4, 4, seed=1), "b": noise(4, seed=2)}
+    proto = model([scan], [value("x", [5, 2, 3])], [value("last"), value("rows")], constants)
+    imported = imported_like(save(tmp_path, proto), {"x": noise(5, 2, 3)})
+    assert op_types(imported) == ["MatMul", "Scan"]
+    assert not any(n.op_type == "Gemm" for n in bodies(_loop(imported))[0].node)
