@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
@@ -72,13 +72,14 @@ def merge_rows(
     calls = _calls(bindings, module.kernels)
     reduces = {symbol: reduces_rows(module.mod[symbol]) for symbol in {c.symbol for c in calls}}
     groups: list[tuple[list[_Call], tirx.PrimFunc]] = []
+    joined = _Joined(module, reduces_rows, most_parameters)
     index = 0
     while index < len(calls):
         begins = reduces[calls[index].symbol] or (
             index + 1 < len(calls) and reduces[calls[index + 1].symbol] and leads(module.mod[calls[index].symbol])
         )
         group = calls[index : index + MOST]
-        found = _group(module, group, uses, reduces_rows, most_parameters) if begins else None
+        found = _group(group, uses, joined) if begins else None
         if found is not None:
             groups.append(found)
         index += len(found[0]) if found is not None else 1
@@ -95,12 +96,13 @@ def merge_pairs(module: KernelModule, leads: Form, is_wanted: Form) -> KernelMod
     uses.update(v for o in outputs_of(module.mod["main"]) for v in vars_of(o))
     calls = _calls(bindings, module.kernels)
     groups: list[tuple[list[_Call], tirx.PrimFunc]] = []
+    joined = _Joined(module, is_wanted)
     index = 0
     while index + 1 < len(calls):
         first, second = calls[index : index + 2]
         found = None
         if leads(module.mod[first.symbol]):
-            found = _group(module, [first, second], uses, is_wanted, most_parameters=False)
+            found = _group([first, second], uses, joined)
         if found is not None:
             groups.append(found)
         index += 1 if found is None else 2
@@ -120,8 +122,28 @@ def _calls(bindings: Sequence[relax.VarBinding], kernels: Sequence[KernelInfo]) 
     return calls
 
 
+class _Joined:
+    """The kernels of calls that are joined, if they are `wanted`. Equal calls, as in layers of a network, have one."""
+
+    def __init__(self, module: KernelModule, wanted: Form, most_parameters: bool = False) -> None:
+        self._module, self._wanted, self._most_parameters = module, wanted, most_parameters
+        self._known: dict[Hashable, tirx.PrimFunc | None] = {}
+
+    def of(self, group: Sequence[_Call]) -> tirx.PrimFunc | None:
+        """The kernel of these calls, one after another; None if they cannot be joined, or are not to be."""
+        numbers: dict[relax.Expr, int] = {}
+        key = tuple(
+            (c.symbol, *((numbers.setdefault(v, len(numbers)), str(v.ty)) for v in (*c.given, c.binding.var)))
+            for c in group
+        )
+        if key not in self._known:
+            found = _joined(self._module, group, self._most_parameters)
+            self._known[key] = found if found is not None and self._wanted(found) else None
+        return self._known[key]
+
+
 def _group(
-    module: KernelModule, calls: Sequence[_Call], uses: Counter[relax.Var], reduces_rows: Form, most_parameters: bool
+    calls: Sequence[_Call], uses: Counter[relax.Var], joined: _Joined
 ) -> tuple[list[_Call], tirx.PrimFunc] | None:
     """The longest run of calls from the first on that can be fused, and the fused kernel; None if there is none."""
     best = None
@@ -135,9 +157,9 @@ def _group(
         read = Counter(v for c in group for v in c.given)
         if any(read[v] != uses[v] for v in inside):
             continue
-        joined = _joined(module, group, most_parameters)
-        if joined is not None and reduces_rows(joined):
-            best = group, joined
+        found = joined.of(group)
+        if found is not None:
+            best = group, found
     return best
 
 
