@@ -234,7 +234,7 @@ class Measurer:
         return None
 
     def _times(self, variants: Sequence[BuiltVariant], names: Sequence[str]) -> dict[str, float]:
-        """The seconds of an undisturbed run of each variant; the geometric mean over numbers of threads and sizes."""
+        """The seconds of an undisturbed run of each variant; the geometric mean over numbers of threads."""
         model = self.variants.model
         found: dict[str, list[float]] = {name: [] for name in names}
         with scratch_folder("timing") as folder:
@@ -246,7 +246,7 @@ class Measurer:
                 times = self._on_threads(left, threads) if len(left) > 1 or not all(found.values()) else {}
                 for name in left:
                     if name in times:
-                        found[name] += times[name]
+                        found[name].append(times[name])
                     elif times:
                         del found[name]
         counts = max(map(len, found.values()), default=0)
@@ -257,8 +257,8 @@ class Measurer:
         fixed = any("threads" in device.properties for device in spec.devices)
         return [None] if fixed or not self.brief else [*sorted({1, available_cores()})]
 
-    def _on_threads(self, paths: Mapping[str, Any], threads: int | None) -> dict[str, list[float]]:
-        """The seconds of a run of each bundle, at each of the sizes."""
+    def _on_threads(self, paths: Mapping[str, Any], threads: int | None) -> dict[str, float]:
+        """The seconds of a run of each bundle, the mean over sizes: what matters is what both runs take together."""
         with ExitStack() as stack:
             sessions: dict[str, Session] = {}
             runs: dict[str, Run] = {}
@@ -274,7 +274,7 @@ class Measurer:
             limit = LIMIT / len(sets) if self.brief else math.inf
             wait = wait_until_idle if self.brief and threads != 1 else _go_on
             every = [runs_in_turns(one, BUDGET, limit=limit, between=wait) for one in sets]
-        return {name: [undisturbed(times[name]) for times in every] for name in sessions}
+        return {name: sum(undisturbed(times[name]) for times in every) / len(every) for name in sessions}
 
     def _at_larger_sizes(self, sessions: Mapping[str, Session]) -> Iterator[dict[str, Run]]:
         """The runs of all sessions at the first larger sizes with which they run, the same ones for all threads."""

@@ -77,3 +77,24 @@ def test_plans_are_timed_at_the_largest_sizes_that_the_model_takes(
         (note,) = [text for text in report.notes if text.startswith("timed")]
         assert note.startswith(f"timed at batch=1, n=128 and at batch=1, n=2048{again}: merge"), note
         assert {plan.name for _, plan in report.timed if plan.seconds} == {"merge", "ORT alone"}
+
+
+def test_runs_at_both_sizes_count_by_what_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime takes half of the time for the drawn signal, and twice as much for a long one."""
+    monkeypatch.delenv("HETEROCC_CALIBRATION")
+    monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))
+    taken = [{"merge": 80e-6, "ORT alone": 40e-6}, {"merge": 1e-3, "ORT alone": 2e-3}]
+    turns: list[int] = []
+
+    def stated(runs: dict[str, object], *_: object, **__: object) -> dict[str, list[float]]:
+        turns.append(len(runs))
+        return {name: [taken[(len(turns) + 1) % 2][name]] for name in runs}
+
+    monkeypatch.setattr("heterocc.compiler.measuring.runs_in_turns", stated)
+    proto = dynamic_model([NODE("Relu", ["x"], ["y"])], {"x": ("float32", ("batch", "n"))}, ["y"], {})
+    report = compile_model(proto, tmp_path / "m.hcb")
+    assert turns and set(turns) == {2}
+    assert {plan.name: plan.seconds for _, plan in report.timed} == pytest.approx(
+        {"merge": 540e-6, "ORT alone": 1.02e-3}
+    )
+    assert [plan.name for _, plan in report.timed if plan.kept] == ["merge"]
