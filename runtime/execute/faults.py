@@ -106,7 +106,12 @@ def _input_fault(error: BaseException, doing: str) -> InputValueError | None:
 
 
 def _lacks_means(text: str) -> bool:
-    """Whether an error of ONNX Runtime is about an implementation or memory that the machine may lack."""
+    """Whether an error of ONNX Runtime is about an implementation or memory that the machine may lack.
+
+    It may be about memory for a result of another shape, too, which the bundle has from a model that states this.
+    """
+    if "OrtValue provided for output" in text:
+        return True
     asked = re.search(r"requested buffer of size (\d+)", text)
     if asked is not None:
         return int(asked[1]) <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

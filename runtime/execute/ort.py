@@ -204,9 +204,20 @@ class OrtPartition:
                 if static is None:
                     objects[value] = result
                 else:
-                    np.copyto(static, result if as_python else result.numpy(), casting="no")
+                    self._store(result if as_python else result.numpy(), static)
 
         return run
+
+    def _store(self, result: Array, place: Array) -> None:
+        """Copy a result to the place that the bundle has for it."""
+        if result.shape != place.shape:
+            raise DeviceError(
+                f"a result of partition '{self.name}' has shape {list(result.shape)} in ONNX Runtime and "
+                f"{list(place.shape)} in the bundle",
+                hint="a wrong shape that the model states for it, or a heterocc bug: compile the model without the "
+                "shapes of its intermediate values",
+            )
+        np.copyto(place, result, casting="no")
 
 
 def to_python(value: Any) -> Any:

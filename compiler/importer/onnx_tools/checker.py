@@ -30,6 +30,10 @@ def check(draft: Draft, where: str) -> None:
     for info in (*proto.graph.input, *proto.graph.output):
         if info.type.HasField("tensor_type"):
             info.type.tensor_type.shape.SetInParent()  # an unknown rank is legal, but the checker refuses it
+    for info in proto.graph.output:
+        if not info.type.WhichOneof("value"):
+            info.type.tensor_type.shape.SetInParent()  # ONNX Runtime infers the type
+            info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     repeated = [name for name, count in Counter(i.name for i in proto.graph.input).items() if count > 1]
     if repeated:
         raise InvalidGraphError(f"two inputs are called '{repeated[0]}'", where=where)

@@ -19,11 +19,12 @@ _RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {
 
 
 def misjudged(nodes: Sequence[onnx.NodeProto], shape_of: ShapeOf, opset: int) -> frozenset[str]:
-    """The values whose shapes, as ONNX infers them, do not hold in a run of ONNX Runtime, and all that follow.
+    """The values whose shapes, as ONNX infers them, need not hold in a run of ONNX Runtime, and all that follow.
 
     Before operator set 22 ONNX counts a last window of pooling that begins behind the data, which no run has; with
     dilation it takes `auto_pad` for padding that runs do not add. For transposed convolutions it adds
-    `output_padding` to what `auto_pad` gives, and leaves an `output_shape` out that is smaller than the data.
+    `output_padding` to what `auto_pad` gives, and leaves an `output_shape` out that is smaller than the data. For
+    attention it takes a size that is not fixed for 0.
     """
     found: set[str] = set()
     for node in nodes:
@@ -37,6 +38,8 @@ def _is_misjudged(node: onnx.NodeProto, shape_of: ShapeOf, found: Collection[str
     if inner:
         return any(not set(found).isdisjoint(n.input) or _is_misjudged(n, shape_of, found, opset) for n in inner)
     rule = None if node.domain else _RULES.get(node.op_type)
+    if node.op_type == "Attention":
+        return any(size is None for name in node.input if name for size in shape_of(name) or (None,))
     if rule is None:
         return False
     given = Given(node, opset, [shape_of(name) for name in node.input], [])

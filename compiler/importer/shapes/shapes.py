@@ -10,7 +10,15 @@ from onnx import shape_inference
 
 from heterocc.artifacts.errors import DynamicShapeError, Hint, InvalidGraphError, ShapeOptionError
 from heterocc.artifacts.foreign import pass_foreign
-from heterocc.compiler.importer.draft.draft import Draft, describable, keep, value_of, value_table
+from heterocc.compiler.importer.draft.draft import (
+    Draft,
+    bodies,
+    describable,
+    keep,
+    nodes_of,
+    value_of,
+    value_table,
+)
 from heterocc.compiler.importer.onnx_tools.checker import condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import output_types
@@ -171,7 +179,8 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
     """Infer types and shapes of all possible values, store them in the draft's `value_info` and return them.
 
     ONNX's inference is used first, then that of ONNX Runtime, which also knows its own operators. If they differ, ONNX
-    Runtime's result is used, because results are later compared with its.
+    Runtime's result is used, because results are later compared with its. What the model states is not used: a shape
+    that nobody can infer is known only at run time.
 
     Raises InvalidGraphError if two types contradict each other.
     """
@@ -221,27 +230,35 @@ def _symbolic(draft: Draft, symbols: Symbols, table: Mapping[str, Value], where:
 
 
 def _forget(draft: Draft) -> None:
-    """Remove the declared shapes of intermediate values and outputs.
+    """Remove the declared shapes of all values but the inputs.
 
-    They were computed for other input shapes, or by another tool, and inference would prefer them to its own results.
-    Types of values written by operators that ONNX does not know are kept, because they cannot be inferred. skl2onnx
-    declares one column for regressors of several targets, too.
+    They were computed for other input shapes, or by another tool, and inference would prefer them to its own results;
+    those of a Loop's states need not hold for the first trip, or for later ones. Types of values written by operators
+    that ONNX does not know are kept, because they may not be inferred. skl2onnx declares one column for regressors of
+    several targets, too.
     """
     foreign = {
         o for n in draft.graph.node if n.domain and (n.domain != ML or n.op_type not in ML_SHAPED) for o in n.output
     }
     keep(draft.graph.value_info, lambda v: v.name in foreign)
-    for output in draft.graph.output:
-        if output.type.HasField("tensor_type") and output.name not in foreign:
-            output.type.tensor_type.ClearField("shape")
+    for info in (*draft.graph.value_info, *draft.graph.output):
+        _forget_shape(info)
+    for node in nodes_of(draft.graph.node):
+        for body in bodies(node):
+            for state in body.input[2 if node.op_type == "Loop" else 0 :]:
+                _forget_shape(state)
+
+
+def _forget_shape(info: onnx.ValueInfoProto) -> None:
+    if info.type.HasField("tensor_type"):
+        info.type.tensor_type.ClearField("shape")
 
 
 def forget_inferred(body: onnx.GraphProto) -> None:
     """Remove the shapes of values computed in a branch or body; `infer` on the surrounding graph restores them."""
     del body.value_info[:]
     for output in body.output:
-        if output.type.HasField("tensor_type"):
-            output.type.tensor_type.ClearField("shape")
+        _forget_shape(output)
 
 
 def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None]]:

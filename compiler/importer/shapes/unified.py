@@ -93,10 +93,14 @@ def _fixed_broadcasts(given: Given) -> Iterator[tuple[Size, Size]]:
     """Dimensions that are broadcast with each other by an operator whose code needs to know which ones are 1.
 
     Of a parameter beside data none is expected to be 1. Of two tensors that are combined one may well be, and is not
-    assumed to be another: a device without code for both refuses the operator.
+    assumed to be another: a device without code for both refuses the operator. Two unknown numbers of heads are equal
+    in most models, where no keys are shared.
     """
     if given.node.op_type not in (*BROADCASTING, *_COMBINING):
         yield from broadcast_pairs(given)
+    heads = [(given.shape(place) or ())[1:2] for place in range(2)]
+    if given.node.op_type == "Attention" and not given.node.domain and len(given.shape() or ()) == 4:
+        yield from ((one, other) for one, other in zip(*heads, strict=False) if one is not None and other is not None)
 
 
 def _exchanged(given: Given) -> Iterator[tuple[Size, Size]]:

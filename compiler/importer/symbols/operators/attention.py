@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from heterocc.compiler.importer.symbols.given import Given, Shape
+from heterocc.compiler.importer.symbols.quotients import quotient
 from heterocc.compiler.importer.symbols.sizes import Size, larger, number
 
 
@@ -19,7 +20,7 @@ def _same(given: Given) -> list[Shape]:
 
 
 def standard_attention(given: Given) -> list[Shape] | None:
-    """Attention of ONNX's own domain: the result, and keys and values with those of the past."""
+    """Attention of ONNX's own domain: the result, keys and values with those of the past, and the scores."""
     query, *new = (given.shape(index) for index in range(3))
     if query is None or any(shape is None for shape in new):
         return None
@@ -27,10 +28,11 @@ def standard_attention(given: Given) -> list[Shape] | None:
     heads = int(given.attribute("q_num_heads", 0))
     count = given.attribute("kv_num_heads", 0)
     caches = [_cache(given, shape, count, given.shape(4 + index)) for index, shape in enumerate(new) if shape]
-    size = caches[1][3]
+    size, keys = caches[1][3], caches[0][2]
     if joined:
-        return [(*query[:2], None if size is None else size * number(heads)), *caches]
-    return [(*query[:3], size), *caches]
+        result = (*query[:2], None if size is None else size * number(heads))
+        return [result, *caches, (query[0], number(heads), query[1], keys)]
+    return [(*query[:3], size), *caches, (*query[:3], keys)]
 
 
 def _cache(given: Given, new: Sequence[Size | None], heads: int, past: Shape) -> tuple[Size | None, ...]:
@@ -38,7 +40,7 @@ def _cache(given: Given, new: Sequence[Size | None], heads: int, past: Shape) ->
     apart = len(new) == 4
     width, steps = (new[3], new[2]) if apart else (new[2], new[1])
     if not apart:
-        width = None if width is None or width.number is None else number(width.number // heads)
+        width = None if width is None else quotient(width, number(heads))
     old = number(0) if past is None else past[2]
     if past is None and given.has(4 if given.node.domain == "" else 6):
         old = None
@@ -78,13 +80,15 @@ def _multi_head(given: Given) -> list[Shape] | None:
 def _joined(given: Given) -> list[Shape] | None:
     """Attention with one weight for queries, keys and values: the result, and the keys and values with past ones."""
     data, weights, past = given.shape(), given.shape(1), given.shape(4)
-    if data is None or len(data) != 3 or weights is None or weights[1] is None or weights[1].number is None:
+    if data is None or len(data) != 3 or weights is None or weights[1] is None:
         return None
     heads, widths = given.attribute("num_heads"), given.attribute("qkv_hidden_sizes")
-    query, width = (widths[0], widths[2]) if widths else [weights[1].number // 3] * 2
+    third = quotient(weights[1], number(3))
+    query, width = (number(widths[0]), number(widths[2])) if widths else (third, third)
     old = number(0) if past is None else past[3]
     steps = None if old is None or data[1] is None or (past is None and given.has(4)) else old + data[1]
-    return [(*data[:2], number(width)), (number(2), data[0], number(heads), steps, number(query // heads))]
+    size = None if query is None else quotient(query, number(heads))
+    return [(*data[:2], width), (number(2), data[0], number(heads), steps, size)]
 
 
 _RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {

@@ -117,6 +117,8 @@ def packed(needs: Needs) -> None:
     needs.shaped(4, [2, data[0], heads, None, width])
     old = needs.size(4, 3) if needs.given.has(4) else number(0)
     total = None if old is None or data[1] is None else old + data[1]
+    needs.shaped(3, [data[0], total])
+    needs.shaped(3, [data[0], data[1], total])
     _scores(needs, 5, [data[0], heads, data[1], total])
 
 

@@ -84,14 +84,6 @@ def scaled_product(needs: Needs) -> None:
     needs.shaped(6, [needs.size(1, -1)])
 
 
-def features(needs: Needs) -> None:
-    """Scaler and Imputer: one number, or one for each feature."""
-    for name in ("offset", "scale", "imputed_value_floats", "imputed_value_int64s"):
-        count = len(needs.given.attribute(name) or ())
-        if count > 1:
-            needs.equal(0, -1, count)
-
-
 MICROSOFT_RULES = {
     **attention.MICROSOFT_RULES,
     **dict.fromkeys(("BiasGelu", "FastGelu"), bias),
@@ -115,4 +107,3 @@ MICROSOFT_RULES = {
     "QLinearConcat": quantised_concat,
     "QLinearWhere": quantised_choice,
 }
-ML_RULES = dict.fromkeys(("Scaler", "Imputer"), features)

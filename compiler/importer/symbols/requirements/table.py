@@ -12,6 +12,7 @@ from heterocc.compiler.importer.symbols.requirements import (
     contrib,
     elementwise,
     indexing,
+    ml,
     normalization,
     quantised,
     recurrent,
@@ -34,7 +35,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         **windows.RULES,
     },
     MICROSOFT: contrib.MICROSOFT_RULES,
-    ML: contrib.ML_RULES,
+    ML: ml.RULES,
 }
 
 
@@ -58,10 +59,7 @@ FREE: Mapping[str, frozenset[str]] = {
         "AllClassNMS BiasGelu EmbedLayerNormalization FastGelu MatMulInteger16 SkipLayerNormalization".split()
     ),
     MICROSOFT: frozenset(["Gelu", "QuickGelu"]),
-    ML: frozenset(  # their converters take fixed numbers of features, which they compare with their attributes
-        "ArrayFeatureExtractor Binarizer FeatureVectorizer LabelEncoder LinearClassifier LinearRegressor Normalizer "
-        "OneHotEncoder SVMClassifier SVMRegressor TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor".split()
-    ),
+    ML: frozenset("ArrayFeatureExtractor Binarizer LabelEncoder Normalizer OneHotEncoder".split()),
 }
 """Operators that need nothing of sizes, by domain."""
 

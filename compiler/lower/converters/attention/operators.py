@@ -13,6 +13,7 @@ import numpy as np
 from onnx import helper
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.computed_shapes import from_sizes
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, is_float, rank_of, scalar, shape_of
 from heterocc.compiler.lower.sized import emit_sized
@@ -84,19 +85,25 @@ def attend(
     query: relax.Expr,
     key: relax.Expr,
     value: relax.Expr,
-    scale: float,
+    scale: float | None,
     masking: Masking,
     softcap: float = 0.0,
     softmax_dtype: str | None = None,
 ) -> Scores:
-    """Attention of [batch, heads, sequence, size] tensors; the number of query heads is a multiple of the key heads."""
+    """Attention of [batch, heads, sequence, size] tensors; the number of query heads is a multiple of the key heads.
+
+    Without a `scale` it is the inverse of the root of the size.
+    """
     batch, heads, rows, size = dims_of(query)
     key_heads, keys = dims_of(key)[1:3]
-    if not all(isinstance(count, int) for count in (heads, key_heads, dims_of(value)[1])):
+    if same((heads, key_heads), (key_heads, dims_of(value)[1])):
+        group = 1
+    elif not all(isinstance(count, int) for count in (heads, key_heads, dims_of(value)[1])):
         raise NotImplementedError("the number of heads is known only at run time")
-    if heads % key_heads or dims_of(value)[1] != key_heads:
+    elif heads % key_heads or dims_of(value)[1] != key_heads:
         raise NotImplementedError(f"{heads} query heads cannot share {key_heads} key heads")
-    group = heads // key_heads
+    else:
+        group = heads // key_heads
     dtype = dtype_of(query)
     flat = (batch, heads, rows, keys)
     if group > 1:
@@ -104,7 +111,9 @@ def attend(
         key, value = (ctx.bb.emit(op.expand_dims(v, 2)) for v in (key, value))
     rank = rank_of(key)
     across = ctx.bb.emit(op.permute_dims(key, [*range(rank - 2), rank - 1, rank - 2]))
-    root = scalar(math.sqrt(scale), dtype)
+    if scale is None and isinstance(size, int):
+        scale = 1 / math.sqrt(size)
+    root = _fourth_root(ctx, size, dtype) if scale is None else scalar(math.sqrt(scale), dtype)
     if scale != 1:
         query, across = (ctx.bb.emit(op.multiply(v, root)) for v in (query, across))
     product = ctx.bb.emit(op.matmul(query, across))
@@ -130,6 +139,12 @@ def attend(
         return ctx.bb.normalize(op.reshape(ctx.bb.normalize(value), flat))
 
     return Scores(whole(product), whole(capped), whole(masked), whole(shares), result)
+
+
+def _fourth_root(ctx: Context, size: Extent, dtype: str) -> relax.Expr:
+    """The inverse of the fourth root of a size that only the run knows."""
+    number = ctx.bb.emit(from_sizes(ctx.bb, (size,), (), "float32"))
+    return ctx.bb.emit(op.astype(ctx.bb.emit(op.power(number, scalar(-0.25, "float32"))), dtype))
 
 
 def _grouped(ctx: Context, mask: relax.Expr, key_heads: int, group: int) -> relax.Expr:
@@ -178,7 +193,7 @@ def attention(
         query,
         key,
         value,
-        float(ctx.attrs.get("scale", 1 / math.sqrt(shape_of(query, 3)[0]))),
+        float(ctx.attrs["scale"]) if "scale" in ctx.attrs else None,
         masking,
         float(ctx.attrs.get("softcap", 0.0)),
         helper.tensor_dtype_to_np_dtype(precision).name if precision else None,
@@ -290,13 +305,18 @@ def _padded(ctx: Context, mask: relax.Expr, keys: Extent) -> relax.Expr:
     shape = dims_of(mask)
     if (isinstance(shape[-1], int) and shape[-1] == 1) or same(shape[-1:], (keys,)):
         return mask
-    if not isinstance(shape[-1], int):
-        raise NotImplementedError("a mask with another dynamic number of columns than keys is not supported")
     fill = tirx.const(-math.inf if is_float(mask) else False, dtype_of(mask))
 
     def compute(tensors: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        columns = tensors[0].shape[-1].astype("int64")
+        one = columns == tirx.IntImm("int64", 1)
+
         def at(*i: tirx.Var) -> tirx.Expr:
-            return tirx.if_then_else(i[-1] < tensors[0].shape[-1], tensors[0](*i), fill)
+            place = i[-1].astype("int64")
+            if isinstance(shape[-1], int):
+                return tirx.if_then_else(place < columns, tensors[0](*i), fill)
+            read = tensors[0](*i[:-1], tirx.Select(one, tirx.IntImm("int64", 0), place))
+            return tirx.if_then_else(tirx.any(one, place < columns), read, fill)
 
         return te.compute(wanted, at, name="padded")
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+import onnx
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import elements, results, sizes, vector, whole, within
-from heterocc.compiler.lower.converters.registry import REQUIRED, Context, converter, own_converter
+from heterocc.compiler.lower.converters.registry import MICROSOFT, REQUIRED, Context, converter, own_converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized
 
@@ -23,8 +24,27 @@ BROADCAST = (
 """Operators whose inputs are all broadcast to one shape. Source: ONNX, "Multidirectional Broadcasting"."""
 
 
-PRODUCTS = ("MatMul",)
+COMBINED: Mapping[str, tuple[int, ...]] = {
+    "QLinearAdd": (0, 3),
+    "QLinearMul": (0, 3),
+    "QLinearWhere": (0, 1, 4),
+}
+"""ONNX Runtime's operators on quantised tensors, with the inputs that are broadcast to one shape."""
+
+PRODUCTS = ("MatMul", "FusedMatMul")
 """Operators whose inputs are stacks of matrices: all dimensions but the last two are broadcast."""
+
+_OF_MICROSOFT = frozenset([*COMBINED, "FusedMatMul"])
+
+
+def broadcast_places(node: onnx.NodeProto) -> Sequence[int]:
+    """The places of the inputs that an operator broadcasts with each other; none for other operators."""
+    if node.domain not in (("", MICROSOFT) if node.op_type in _OF_MICROSOFT else ("",)):
+        return ()
+    if any(a.name in ("transBatchA", "transBatchB") and a.i for a in node.attribute):
+        return ()
+    every = range(len(node.input)) if node.op_type in (*BROADCAST, *PRODUCTS) else ()
+    return COMBINED.get(node.op_type, every)
 
 
 def broadcast_dims(op_type: str, shape: Sequence[Any]) -> Sequence[Any]:
@@ -50,10 +70,11 @@ def _size(column: Sequence[tirx.Expr]) -> tirx.Expr:
     return size
 
 
-@sizes(*BROADCAST)
+@sizes(*BROADCAST, *COMBINED)
 def _broadcast(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
-    rank = max(map(rank_of, inputs))
-    return vector(ctx, inputs, rank, lambda ins: [_size(column) for column in _columns_of(ctx, ins)])
+    wide = [inputs[place] for place in COMBINED.get(ctx.node.op_type, range(len(inputs)))]
+    rank = max(map(rank_of, wide))
+    return vector(ctx, wide, rank, lambda ins: [_size(column) for column in _columns_of(ctx, ins)])
 
 
 @sizes(*PRODUCTS)
@@ -61,15 +82,19 @@ def _product_sizes(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.E
     def numbers(ins: Buffers) -> list[tirx.Expr]:
         one, other = (list(b.shape) for b in ins)
         stack = [_size(column) for column in _columns_of(ctx, ins)]
+        if ctx.attrs.get("transA", 0):
+            one[-2:] = one[:-3:-1]
+        if ctx.attrs.get("transB", 0):
+            other[-2:] = other[:-3:-1]
         return [*stack, *one[-2:-1], *([other[-1]] if len(other) > 1 else [])]
 
     ranks = rank_of(left), rank_of(right)
     return vector(ctx, [left, right], max(ranks) - sum(rank == 1 for rank in ranks), numbers)
 
 
-@converter(*BROADCAST, *PRODUCTS, domain=REQUIRED)
+@converter(*BROADCAST, *COMBINED, *PRODUCTS, domain=REQUIRED)
 def _fitting(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
-    """A number that is computed only if all sizes are equal or 1."""
+    """A number that is computed only if all sizes of the inputs that are broadcast are equal or 1."""
 
     def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
         text = "the sizes of its inputs differ"
@@ -81,19 +106,26 @@ def _fitting(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     return vector(ctx, inputs, 1, lambda ins: [_size(_columns_of(ctx, ins)[0])], check)
 
 
-@results(*BROADCAST)
-def _broadcasted(ctx: Context, *inputs: relax.Expr) -> Any:
+@results(*BROADCAST, *COMBINED)
+def _broadcasted(ctx: Context, *inputs: relax.Expr | None) -> Any:
     """The operator on inputs that all have the shape of the result."""
-    convert = own_converter("", ctx.node.op_type)
-    whole_inputs = [_expanded(ctx, data) for data in inputs]
-    return ctx.original(*whole_inputs) if convert is None else convert(ctx, *whole_inputs)
+    places = COMBINED.get(ctx.node.op_type, range(len(inputs)))
+    wide = [v if v is None or n not in places else _expanded(ctx, v) for n, v in enumerate(inputs)]
+    return _converted(ctx, *wide)
+
+
+def _converted(ctx: Context, *inputs: relax.Expr | None) -> Any:
+    """The operator by its own converter or, without one, by TVM's."""
+    name = ctx.node.op_type
+    convert = own_converter(MICROSOFT if name in _OF_MICROSOFT else "", name)
+    return ctx.original(*inputs) if convert is None else convert(ctx, *inputs)
 
 
 @results(*PRODUCTS)
 def _product(ctx: Context, left: relax.Expr, right: relax.Expr) -> Any:
     """The product of stacks that both have the dimensions of the result."""
     if min(rank_of(left), rank_of(right)) < 2:
-        return ctx.original(left, right)
+        return _converted(ctx, left, right)
 
     def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
         def at(*i: tirx.Var) -> tirx.Expr:
@@ -108,7 +140,7 @@ def _product(ctx: Context, left: relax.Expr, right: relax.Expr) -> Any:
         emit_sized(ctx.bb, compute, [data], [], [*wanted, *dims_of(data)[-2:]], dtype_of(data), "expand")
         for data in (left, right)
     ]
-    return ctx.original(*whole_inputs)
+    return _converted(ctx, *whole_inputs)
 
 
 def _expanded(ctx: Context, data: relax.Expr) -> relax.Expr:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.ml.ensembles import Nodes, forest, nodes_by_ids, nodes_by_place, numbers
+from heterocc.compiler.lower.converters.ml.ensembles import LEAF, Nodes, forest, nodes_by_ids, nodes_by_place, numbers
 from heterocc.compiler.lower.converters.ml.scores import (
     TRANSFORMS,
     as_rows,
@@ -256,6 +256,9 @@ def _aggregated(ctx: Context, data: relax.Expr, nodes: Nodes, columns: int, kind
         raise NotImplementedError("tree ensembles run on CPUs only")
     dtype = "float64" if dtype_of(data) == "float64" else "float32"
     data = ctx.bb.emit(as_dtype(matrix(ctx, data), dtype))
+    if not isinstance(dims_of(data)[1], int):  # a run has checked that there are as many
+        asked = int(nodes.features[nodes.modes != LEAF].max(initial=0)) + 1
+        data = ctx.bb.emit(op.strided_slice(data, [1], [0], [asked], assume_inbound=True))
     made = padded(forest(nodes, width(data), columns, dtype, NOTHING[kind]), kind)
     kernel = ctx.bb.add_func(write_trees(made, kind).without_attr("global_symbol"), "trees")
     arguments: Sequence[relax.Expr] = [data, *(constant(array) for array in tables(made))]

@@ -17,7 +17,7 @@ from heterocc.compiler.importer.symbols.requirements.requirement import Requirem
 from heterocc.compiler.importer.symbols.sizes import Size
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.converters import REQUIRED, RESULTS
-from heterocc.compiler.lower.converters.computed.broadcasting import BROADCAST, PRODUCTS, broadcast_dims
+from heterocc.compiler.lower.converters.computed.broadcasting import broadcast_dims, broadcast_places
 from heterocc.compiler.lower.converters.computed.required import AXES, LEFT, LENGTHS, NAMED, RELATIONS, RIGHT
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Require, Step
@@ -29,9 +29,10 @@ CHECK = ("int64", (1,))
 
 def is_open(node: onnx.NodeProto, values: Mapping[str, Value], symbols: Symbols) -> bool:
     """Whether only the run knows which of the sizes that an operator broadcasts are 1, and so stand for others."""
-    if node.domain or node.op_type not in (*BROADCAST, *PRODUCTS):
+    names = [node.input[place] for place in broadcast_places(node)]
+    if not names:
         return False
-    shapes = [broadcast_dims(node.op_type, values[name].shape or ()) for name in node.input if name in values]
+    shapes = [broadcast_dims(node.op_type, values[name].shape or ()) for name in names if name in values]
     columns = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
     differing = [{d for d in column if d != 1} for column in columns]
     if any(len(dims) > 1 and any(map(symbols.is_fresh, dims)) for dims in differing):
@@ -151,12 +152,14 @@ class Checks:
         """
         if not is_open(node, self.b.values, self.b.symbols):
             return node
-        held = [self.b.held(name) for name in node.input]
-        self.require(self.b.add(node.op_type, held, f"{node.name}.checked", value=CHECK, domain=REQUIRED), steps)
+        held = {place: self.b.held(node.input[place]) for place in broadcast_places(node)}
+        checked = f"{node.name}.checked"
+        self.require(self.b.add(node.op_type, [*held.values()], checked, value=CHECK, domain=REQUIRED), steps)
         known = onnx.NodeProto()
         known.CopyFrom(node)
         known.domain = RESULTS
-        known.input[:] = held
+        for place, name in held.items():
+            known.input[place] = name
         return known
 
     def _squeezed(self, node: onnx.NodeProto) -> onnx.NodeProto:

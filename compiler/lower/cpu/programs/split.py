@@ -23,6 +23,7 @@ from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZES, own_converter
+from heterocc.compiler.lower.converters.computed.broadcasting import COMBINED
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
 from heterocc.compiler.lower.converters.computed.required import WANTED
 from heterocc.compiler.lower.converters.registry import MICROSOFT
@@ -47,7 +48,7 @@ from heterocc.compiler.lower.cpu.programs.steps import (
 )
 from heterocc.passes.graph import Graph, Node, Value
 
-_ELSEWHERE = frozenset([(MICROSOFT, "GroupQueryAttention")])
+_ELSEWHERE = frozenset((MICROSOFT, name) for name in ("GroupQueryAttention", "FusedMatMul", *COMBINED))
 """The operators that are not ONNX's own and whose sizes have converters."""
 
 
