@@ -154,11 +154,12 @@ class Checker:
     def _amplifies(self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any], run: _Run) -> bool:
         """Whether wrong results are rounding that the model amplifies: each kernel is right on what it reads.
 
-        Only results that depend on quantised values are doubted.
+        Only results that depend on quantised values, or on choices such as that of the largest number, are doubted.
         """
         judge = self._judge(job, values, job.outputs)
         wrong = [d.name for d in run.differences if not d.ok]
-        if lowered.kind != "tvm" or not all(map(judge.is_coarse, wrong)) or not _written_inside(lowered):
+        doubtful = all(judge.is_coarse(name) or judge.is_decided(name) for name in wrong)
+        if lowered.kind != "tvm" or not doubtful or not _written_inside(lowered):
             return False
         feed = {name: values[name] for name in job.inputs}
         with self._bundle(job, lowered) as bundle, load(bundle) as session:

@@ -38,8 +38,14 @@ _QUANTISING = frozenset(
         "QuantizeLinear",
     }
 )
+_DECIDING = frozenset(
+    "ArgMax ArgMin Cast Ceil Compress Equal Floor Greater GreaterOrEqual Hardmax Less LessOrEqual MaxPool "
+    "NonMaxSuppression NonZero Round Sign TopK Unique".split()
+)
+"""Operators of which a difference of the last bit can change a whole result: a place, a choice or a step."""
 _MOVING = frozenset({"Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators that move the elements of their first input."""
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _MARGIN = 6.0
 """The margin in dB by which a result may be worse than the perturbed reference."""
 _FACTOR = 4.0
@@ -103,6 +109,17 @@ class Judge:
     def is_coarse(self, name: str) -> bool:
         """Whether a value depends on one that is quantised or rounded to 16 bits, not on nodes in half precision."""
         return name in self._coarse and name not in self._halved
+
+    def is_decided(self, name: str) -> bool:
+        """Whether a value depends on a choice between computed numbers, which their rounding may turn."""
+        values = self.model.graph.values
+        deciding = [
+            n.name
+            for n in self.model.graph.nodes
+            if n.op_type in _DECIDING
+            and any(values[v].dtype in _FLOATS and v in self.model.graph.producer for v in n.inputs)
+        ]
+        return name not in self._halved and name in downstream(self.model, deciding)
 
     def tolerance(self, name: str) -> Tolerance:
         """The tolerance of a value before measurements."""

@@ -1,8 +1,9 @@
 """Comparison of each kernel with ONNX Runtime on the values that it read, in a model that amplifies rounding.
 
 Quantisation turns differences of the last bit into steps, and deep networks of quantised layers amplify these until
-results have nothing in common, ONNX Runtime's own at two optimisation levels included. There every kernel is compared
-alone: the reference reads what the kernels before wrote, not what it computed itself.
+results have nothing in common, ONNX Runtime's own at two optimisation levels included. Choices, such as that of a box
+by its score, turn if two numbers are equal but for the last bit. There every kernel is compared alone: the reference
+reads what the kernels before wrote, not what it computed itself.
 """
 
 from __future__ import annotations

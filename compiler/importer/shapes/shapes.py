@@ -244,7 +244,7 @@ def _forget(draft: Draft) -> None:
     for info in (*draft.graph.value_info, *draft.graph.output):
         _forget_shape(info)
     for node in nodes_of(draft.graph.node):
-        for body in bodies(node):
+        for body in bodies(node) if node.op_type in ("Loop", "Scan") else ():
             for state in body.input[2 if node.op_type == "Loop" else 0 :]:
                 _forget_shape(state)
 

@@ -54,3 +54,30 @@ def test_a_kernel_that_is_wrong_on_what_it_reads_is_found(
     monkeypatch.setenv(PLANT, planted)
     with pytest.raises(WrongResultError):
         compile_model(_amplifying(tmp_path), tmp_path / "m.hcb", devices="CPU")
+
+
+def _choosing(folder: Path) -> tuple[Path, Path]:
+    """The place of the larger of two exponentials that are equal but for the last bit, in 400 rows; and its input."""
+    rows = np.repeat(np.random.default_rng(0).uniform(-3, 3, (400, 1)).astype(np.float32), 2, 1)
+    rows[:, 1] = np.nextafter(rows[:, 1], np.float32(10))
+    np.savez(folder / "feed.npz", x=rows)
+    nodes = [node("Exp", "x", "e", name="power"), node("ArgMax", "e", "y", name="place", axis=1, keepdims=0)]
+    ends = [value("x", [400, 2])], [value("y", [400], onnx.TensorProto.INT64)]
+    return save(folder, model(nodes, *ends)), folder / "feed.npz"
+
+
+def test_a_choice_that_rounding_turns_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, feed = _choosing(tmp_path)
+    report = compile_model(path, tmp_path / "m.hcb", devices="CPU", inputs=feed, recheck=True)
+    assert not report.moved and not report.warnings
+    monkeypatch.setattr(Checker, "_amplifies", lambda *_: False)
+    with pytest.raises(WrongResultError):
+        compile_model(path, tmp_path / "m.hcb", devices="CPU", inputs=feed, recheck=True)
+
+
+@pytest.mark.parametrize("planted", ["power", "place"])
+def test_a_wrong_kernel_before_a_choice_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    monkeypatch.setenv(PLANT, planted)
+    path, feed = _choosing(tmp_path)
+    with pytest.raises(WrongResultError):
+        compile_model(path, tmp_path / "m.hcb", devices="CPU", inputs=feed)
