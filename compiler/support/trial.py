@@ -33,6 +33,9 @@ KnownWrong = Callable[[onnx.NodeProto], str | None]
 MANY = 8
 """The number of trials from which on one of the whole model is tried first."""
 
+MOST_TOGETHER = 5_000
+"""The most nodes of a model that is tried as a whole: a larger one takes longer than a trial of each kind of node."""
+
 _MAX_INTEGERS = 64
 _MAX_FLOATS = 16
 
@@ -100,7 +103,7 @@ class Support:
         A node that lowers as a part of the model, but not alone, is found when a partition with it is lowered.
         """
         nodes = self.model.graph.nodes
-        if any(self._by_rules(node, device) is not None for node in nodes):
+        if len(nodes) > MOST_TOGETHER or any(self._by_rules(node, device) is not None for node in nodes):
             return
         keys = {self.key(node, device) for node in nodes} - self._answers.keys()
         answers = {key: self.cache.get(key) for key in keys}

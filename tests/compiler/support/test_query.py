@@ -22,6 +22,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.placement.machine import build_machine
+from heterocc.compiler.support import trial
 from heterocc.compiler.support.cache import Answer, DiskCache, NoCache
 from heterocc.compiler.support.query import QueryResult, query_model
 from heterocc.compiler.support.trial import Refusal
@@ -209,11 +210,19 @@ def test_equal_nodes_are_asked_once_and_different_ones_each(tmp_path: Path) -> N
     assert len(bench.made["D0"].asked) == 2
 
 
-@pytest.mark.parametrize("works", [True, False])
-def test_many_different_nodes_are_tried_together_and_each_alone_only_if_that_fails(tmp_path: Path, works: bool) -> None:
+@pytest.mark.parametrize("works", [True, False, None])
+def test_many_different_nodes_are_tried_together_and_each_alone_only_if_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool | None
+) -> None:
+    """Without an answer (None) the model has more nodes than are tried together."""
+
     class Whole(FakeLowering):
         def trial_whole(self, model: ImportedModel, device: TargetDevice) -> bool:
+            assert works is not None
             return works
+
+    if works is None:
+        monkeypatch.setattr(trial, "MOST_TOGETHER", 8)
 
     names = ["p", *(f"v{i}" for i in range(9))]
     nodes = [helper.make_node("LeakyRelu", [a], [b], name=b, alpha=i / 10) for i, (a, b) in enumerate(pairwise(names))]
