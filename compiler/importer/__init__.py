@@ -1,6 +1,6 @@
 """From an ONNX file to the normalised model and the graph that passes see.
 
 `pipeline.py` has the steps: external data, fixed shapes, folded constants, expanded functions, safe names. Steps that
-inline branches, remove nodes or fuse convolutions work on linked nodes of onnx-graphsurgeon (`draft/surgery.py`). The
-result (`model.py`) holds the ONNX nodes and the `Graph`.
+inline branches, remove nodes or fuse convolutions work on linked nodes of onnx-graphsurgeon (`draft/surgery.py`);
+`repeating/` moves work out of loops. The result (`model.py`) holds the ONNX nodes and the `Graph`.
 """
