@@ -143,9 +143,9 @@ def _kernels(job: PartitionJob, target: Target, *, in_place: bool = False) -> Ke
     """The unscheduled kernels; `in_place` says that results may be written into a concatenation."""
     isa = _isa(job, target)
     before = [relax.backend.DispatchSortScan()]
-    if job.model.symbols is not None:
-        return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(f, isa))
     apart = joined_apart if in_place else None
+    if job.model.symbols is not None:
+        return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(f, isa), apart=apart)
     return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa), apart=apart)
 
 

@@ -6,7 +6,7 @@ If the shapes of inputs and outputs are known only at run time, or numpy lacks a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import tvm
@@ -197,11 +197,84 @@ def memory_passes() -> list[Pass]:
         transform.LowerAllocTensor(),
         transform.KillAfterLastUse(),
         transform.LowerRuntimeBuiltin(),
+        tvm.transform.module_pass(_with_starts_as_shapes, opt_level=0, name="heterocc_starts_as_shapes"),
         transform.ComputePrimValue(),
         transform.VMShapeLower(),
+        tvm.transform.module_pass(_with_starts_as_numbers, opt_level=0, name="heterocc_starts_as_numbers"),
         tvm.transform.module_pass(_with_sizes_in_order, opt_level=0, name="heterocc_sizes_in_order"),
         transform.AttachGlobalSymbol(),
     ]
+
+
+_VIEW = "runtime.TVMTensorCreateView"
+"""TVM's function `(whole, shape, dtype, first byte)` that makes a view."""
+
+_SIZED_VIEW = "heterocc.sized_view"
+"""The same with a shape in place of the first byte, while a module has its sizes computed."""
+
+
+def _with_starts_as_shapes(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
+    """The module with shapes of one dimension in place of first bytes of views that depend on sizes.
+
+    TVM computes sizes in shapes with all others. Other numbers are computed by a function each, which takes longer in a
+    run, and which only TVM's virtual machine calls.
+    """
+
+    def changed(binding: relax.VarBinding, _values: Mapping[relax.Var, relax.Expr]) -> relax.Call:
+        call = binding.value
+        if not _is_call(call, _VIEW) or isinstance(call.args[3], relax.Var | tirx.IntImm):
+            return call
+        start = relax.ShapeExpr([call.args[3]])
+        return relax.Call(relax.ExternFunc(_SIZED_VIEW), [*call.args[:3], start], None, [binding.var.ty])
+
+    return _rebound(mod, changed)
+
+
+def _with_starts_as_numbers(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
+    """The module with numbers in place of the shapes of `_with_starts_as_shapes`, whose sizes are computed now."""
+
+    def changed(binding: relax.VarBinding, values: Mapping[relax.Var, relax.Expr]) -> relax.Call:
+        call = binding.value
+        if not _is_call(call, _SIZED_VIEW):
+            return call
+        table, _rank, *size = values[call.args[3]].args
+        made = relax.ExternFunc("vm.builtin.make_prim_value")
+        start = relax.Call(made, [table, *size], None, [tvm.ir.PrimType("int64")])
+        return relax.Call(relax.ExternFunc(_VIEW), [*call.args[:3], start])
+
+    return relax.transform.Normalize()(_rebound(mod, changed))
+
+
+def _rebound(
+    mod: tvm.IRModule, changed: Callable[[relax.VarBinding, Mapping[relax.Var, relax.Expr]], relax.Expr]
+) -> tvm.IRModule:
+    """The module with other values of variables; `changed` also gets those of all."""
+    functions = dict(mod.functions_items())
+    for gvar, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        values = {b.var: b.value for block in function.body.blocks for b in block.bindings}
+        if not any(_is_call(value, name) for value in values.values() for name in (_VIEW, _SIZED_VIEW)):
+            continue
+        blocks = [
+            type(block)(
+                [
+                    relax.VarBinding(b.var, changed(b, values)) if isinstance(b, relax.VarBinding) else b
+                    for b in block.bindings
+                ]
+            )
+            for block in function.body.blocks
+        ]
+        body = relax.SeqExpr(blocks, function.body.body)
+        functions[gvar] = relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _is_call(value: object, name: str) -> bool:
+    """Whether a value is a call of a function of the runtime."""
+    if not isinstance(value, relax.Call) or not isinstance(value.op, relax.ExternFunc):
+        return False
+    return str(value.op.global_symbol) == name
 
 
 def _with_sizes_in_order(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:

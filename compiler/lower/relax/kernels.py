@@ -51,10 +51,10 @@ SYMBOL_LENGTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The value, by name, in whose memory another one lies, and its first byte there."""
+    """The value, by name, in whose memory another one lies, and its first byte there, which may depend on sizes."""
 
     whole: str
-    start: int
+    start: int | tirx.Expr
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.backend import KernelInfo
 from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_conditional, is_iters, read_blocks
 from heterocc.compiler.lower.cpu.generate.places import Linear, linear, shape_of
+from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
 from heterocc.compiler.lower.relax.importer import dtype_name, static_shape
 from heterocc.compiler.lower.relax.kernels import Home, KernelModule
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, vars_of
@@ -37,7 +38,7 @@ def joined_in_place(module: KernelModule) -> KernelModule:
     for binding, kernel in zip(bindings, module.kernels, strict=True):
         name = binding.value.args[0].name_hint
         if name not in orders:
-            orders[name] = joined_arguments(module.mod[name])
+            orders[name] = joined_of_any_size(module.mod[name])
         given = arguments_of(binding.value)
         parts = merged([given[n] for n in orders[name]], views, named)
         free = all(p in written and p.name not in homes for p in parts) and len(set(parts)) == len(parts)
@@ -46,10 +47,10 @@ def joined_in_place(module: KernelModule) -> KernelModule:
             continue
         last = next(name for name in reversed(kernels) if _lies_in(name, {p.name for p in parts}, homes))
         kernels[last] = dataclasses.replace(kernels[last], nodes=(*kernels[last].nodes, *kernel.nodes))
-        start = 0
+        start: int | tirx.Expr = 0
         for part in parts:
             homes[part.name] = Home(binding.var.name, start)
-            start += _bytes(part)
+            start = start + _bytes(part)
     return dataclasses.replace(module, kernels=tuple(kernels.values()), homes=homes) if homes else module
 
 
@@ -72,7 +73,8 @@ def merged(parts: Sequence[relax.Var], views: Mapping[str, Home], named: Mapping
     place = 0
     while place < len(parts):
         whole = views[parts[place].name].whole if parts[place].name in views else None
-        end, following = 0, place
+        following = place
+        end: int | tirx.Expr = 0
         while following < len(parts) and views.get(parts[following].name) == Home(whole or "", end):
             end += _bytes(parts[following])
             following += 1
@@ -85,8 +87,9 @@ def merged(parts: Sequence[relax.Var], views: Mapping[str, Home], named: Mapping
     return found
 
 
-def _bytes(value: relax.Var) -> int:
-    return math.prod(static_shape(value.ty) or ()) * BYTES.get(dtype_name(value.ty), 0)
+def _bytes(value: relax.Var) -> int | tirx.Expr:
+    """The bytes of a value, an expression of the sizes that are known only at run time."""
+    return math.prod(static_shape(value.ty) or value.ty.shape.values) * BYTES.get(dtype_name(value.ty), 0)
 
 
 def _operator(value: relax.Expr) -> str | None:
@@ -107,6 +110,13 @@ def parts_among(module: KernelModule) -> dict[str, frozenset[int]]:
         elif any(v.name in inside for v in vars_of(binding.value)):
             inside.add(binding.var.name)  # the same numbers in another shape
     return found
+
+
+def joined_of_any_size(function: tirx.PrimFunc) -> tuple[int, ...]:
+    """As `joined_arguments`, also if sizes are known only at run time: of all sizes."""
+    with assuming(dims_of(function)) as found:
+        joined = attempt(lambda: joined_arguments(function)) or ()
+    return () if found.conditions else joined
 
 
 def joined_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 from onnx import NodeProto, helper
+from pytest import MonkeyPatch
+from tvm.tirx import PrimFunc, Shuffle
 
 from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.driver import compile_model
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_arguments
+from heterocc.compiler.lower.cpu.concatenations.joined_apart import joined_apart
+from heterocc.compiler.lower.cpu.generate.generate import generate
+from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
 from heterocc.compiler.lower.pipeline import kernel_module
-from heterocc.compiler.lower.relax.kernels import KernelModule
-from tests.compiler.lower.cpu.generate.generated import runnable, target_of
+from heterocc.compiler.lower.relax.kernels import KernelModule, calls_run
+from heterocc.runtime import load
+from heterocc.runtime.native import cpu_api
+from tests.compiler.lower.cpu.generate.generated import AVX512, runnable, target_of
 from tests.compiler.lower.lowered import CPU, assert_same, execute, job, model, run_ort
+from tests.symbolic_models import dynamic_model
 
 node = helper.make_node
 RNG = np.random.default_rng(17)
@@ -163,3 +178,72 @@ def test_a_part_that_another_kernel_reads_in_another_shape_lies_in_the_whole() -
     lowered = CpuLowering().lower(work)
     assert_same(execute(work, lowered, {"x": x}), run_ort(made, {"x": x}))
     assert "c" in lowered.kernels[1].nodes
+
+
+def sized(nodes: Sequence[NodeProto], shape: Sequence[int | str], weights: Mapping[str, np.ndarray]) -> list[str]:
+    """The first node of each kernel that runs, of a model of float32 with one input of any size and one output."""
+    made = dynamic_model([*nodes], {"x": ("float32", tuple(shape))}, [nodes[-1].output[0]], dict(weights))
+    imported = import_model(made, keep_dims=True)
+    graph = imported.graph
+    names = tuple(n.name for n in graph.nodes)
+    lowered = CpuLowering().lower(PartitionJob("p0", imported, CPU, names, graph.inputs, graph.outputs))
+    return [kernel.nodes[0] for kernel in lowered.kernels]
+
+
+NESTED = [
+    node("Conv", ["x", "w0"], ["a"], name="a"),
+    node("Conv", ["a", "w1"], ["b"], name="b"),
+    node("Concat", ["a", "b"], ["ab"], axis=1, name="ab"),
+    node("Conv", ["ab", "w2"], ["c"], name="c"),
+    node("Concat", ["ab", "c"], ["abc"], axis=1, name="abc"),
+    node("Conv", ["abc", "w3"], ["y"], name="y"),
+]
+
+
+def test_parts_of_concatenations_of_any_size_are_written_in_place(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    weights = {f"w{n}": floats(5, 3 if n == 0 else 5 * n, 1, 1) for n in range(4)}
+    assert sized(NESTED, (1, 3, "m", "k"), weights) == ["a", "b", "c", "y"]
+    # Parts of several items do not lie in one piece.
+    assert "ab" in sized(NESTED, ("n", 3, "m", "k"), weights)
+    made = dynamic_model([*NESTED], {"x": ("float32", (1, 3, "m", "k"))}, ["y"], weights)
+    compile_model(made, tmp_path / "m.hcb", devices="CPU")
+    needs_machine: list[bool] = []
+    original = cpu_api.straight
+
+    def recorded(executable: Any, name: str, weights: Any, machine: Any) -> Any:
+        found = original(executable, name, weights, machine)
+        needs_machine.append(found[0] is machine)
+        return found
+
+    monkeypatch.setattr(cpu_api, "straight", recorded)
+    with load(tmp_path / "m.hcb", threads=1) as session:
+        for rows, columns in ((1, 1), (7, 9), (2, 40), (61, 3)):
+            x = floats(1, 3, rows, columns)
+            w0, w1, w2, w3 = (weights[f"w{n}"][:, :, 0, 0].astype(np.float64) for n in range(4))
+            a = np.einsum("oc,nchw->nohw", w0, x)
+            ab = np.concatenate([a, np.einsum("oc,nchw->nohw", w1, a)], 1)
+            abc = np.concatenate([ab, np.einsum("oc,nchw->nohw", w2, ab)], 1)
+            wanted = np.einsum("oc,nchw->nohw", w3, abc)
+            np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    assert needs_machine and not any(needs_machine)
+
+
+def test_outputs_of_a_transposed_convolution_of_any_size_in_parts_are_put_together_in_vectors() -> None:
+    """The parts are one value, of which rows are shuffled: conditions between several would leave single numbers."""
+    nodes = [node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1] * 4, output_padding=[1, 1], name="y")]
+    made = dynamic_model(nodes, {"x": ("float32", (1, 16, "m", "k"))}, ["y"], {"w": floats(16, 16, 3, 3)})
+    imported = import_model(made, keep_dims=True)
+    work = PartitionJob("p0", imported, CPU, ("y",), imported.graph.inputs, imported.graph.outputs)
+    module = kernel_module(work, target_of(AVX512), apart=joined_apart)
+    last = calls_of(module)[-1]
+    with assuming(dims_of(last)):
+        done = generate(last, set(), isa_of(target_of(AVX512)))
+    assert done is not None
+    shuffles: list[Shuffle] = []
+    tvm_ffi.structural_walk(done[0].body, [(Shuffle, shuffles.append)], order="pre")
+    assert shuffles
+
+
+def calls_of(module: KernelModule) -> list[PrimFunc]:
+    """The kernels in the order in which they are called."""
+    return [module.mod[symbol] for symbol, _ in calls_run(module)]
