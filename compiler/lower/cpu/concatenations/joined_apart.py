@@ -1,8 +1,8 @@
 """Concatenations that are not fused with what they join, so that this is written where the result lies.
 
 Fusion makes a Transpose and the Concat that reads it one kernel. That kernel copies the other parts, too, which kernels
-of their own have written. Left alone, the Concat needs no kernel (`in_place.py`). Nor is a Concat fused with a kernel
-that puts rows of all its parts together element by element, as a transposed convolution in parts does.
+of their own have written. Left alone, the Concat needs no kernel (`in_place.py`). Nor is a Concat of any size fused
+with a kernel that puts rows of all its parts together element by element, as a transposed convolution in parts does.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_of_any_size
+from heterocc.compiler.lower.cpu.sizes import dims_of
 from heterocc.compiler.lower.relax.fusion import is_inlined, not_fused
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, vars_of
 
@@ -47,8 +48,11 @@ def joined_apart(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _interleaves(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel puts rows together element by element: it has vectors if it reads one value, not several."""
+    """Whether a kernel of any size puts rows together element by element.
+
+    It has vectors if it reads one value, not several. Sizes that are known are divided when code is generated.
+    """
     found: list[tirx.Expr] = []
     for kind in (tirx.FloorDiv, tirx.FloorMod):
         tvm_ffi.structural_walk(function.body, [(kind, found.append)], order="post")
-    return bool(found)
+    return bool(found) and any(not isinstance(n, tirx.IntImm) for n in dims_of(function))
