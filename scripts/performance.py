@@ -56,7 +56,10 @@ QUESTIONS = {
         "unless asked.",
     ),
     "half-precision": ("In half precision?", ""),
-    "recurrent": ("Recurrent layers?", ""),
+    "recurrent": (
+        "Recurrent layers?",
+        "A layer that is a loop over the rows of a tensor is a Scan with its inputs' product before it.",
+    ),
     "trees": ("Tree ensembles?", ""),
     "decoding": (
         "A language model, token by token?",
