@@ -6,9 +6,9 @@ sizes (`--dim`). All results are compared with ONNX Runtime's, then the three ta
 folder for bundles, which are not compiled again if they are there; `--under` prints only rows of which the code for
 any size takes more than 1/RATIO of the time of the code for the size.
 
-Prints minima in microseconds, the time of the code for the size over that of the code for any size (1 is as fast), and
-ONNX Runtime's time over that of the code for any size; then their geometric means by kind, and the processor time of
-compiles for any size over that of compiles for one. Writes benchmarks/results/dynamic_operators.json.
+Prints minima of processor time in microseconds, the time of the code for the size over that of the code for any size (1
+is as fast), and ONNX Runtime's time over that of the code for any size; then their geometric means by kind, and the
+processor time of compiles for any size over that of compiles for one. Writes benchmarks/results/dynamic_operators.json.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ from heterocc.runtime.cli.bench import onnxruntime_runner  # noqa: E402
 _TURN = 0.002
 """Seconds that a runner has the processor before the next one has it."""
 
+_MEASURED = 0.0002
+"""Seconds of runs that are measured together: asking for the time of a thread takes as long as the smallest kernels."""
+
 
 def feed_of(model: onnx.ModelProto, dims: Dims) -> dict[str, Any]:
     """Seeded inputs of these sizes."""
@@ -53,23 +56,25 @@ def feed_of(model: onnx.ModelProto, dims: Dims) -> dict[str, Any]:
 
 
 def minima(runners: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """The least microseconds of each, in turns, of at least five."""
+    """The least microseconds of processor time of each, in turns, of at least five."""
     times = dict.fromkeys(runners, math.inf)
-    once = {name: _timed(run) for name, run in runners.items()}
-    repeats = {name: max(1, min(50, int(_TURN / t))) for name, t in once.items()}
+    counts = {name: max(1, int(_MEASURED / _timed(run, 1))) for name, run in runners.items()}
     start, turns = time.perf_counter(), 0
     while turns < 5 or time.perf_counter() - start < seconds * len(runners):
         turns += 1
         for name, run in runners.items():
             run()  # the first run of a turn warms the caches that the others used
-            times[name] = min(times[name], *(_timed(run) for _ in range(repeats[name])))
+            most = max(1, int(_TURN / _MEASURED))
+            times[name] = min(times[name], *(_timed(run, counts[name]) for _ in range(most)))
     return {name: t * 1e6 for name, t in times.items()}
 
 
-def _timed(run: Callable[[], object]) -> float:
-    before = time.perf_counter()
-    run()
-    return time.perf_counter() - before
+def _timed(run: Callable[[], object], count: int) -> float:
+    """The mean time of some runs on this thread, without what others take of the processor."""
+    before = time.thread_time()
+    for _ in range(count):
+        run()
+    return (time.thread_time() - before) / count
 
 
 class Bundles:

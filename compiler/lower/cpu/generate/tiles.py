@@ -169,10 +169,9 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
 
 def pick_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
     """As `choose_tile`, for code that is written: one of those of at most `most` rows with nearly the least time."""
-    if not is_number(vectors):
-        return _sized_tile(typical(rows) if is_number(rows) else MANY_ROWS, isa.decided, most)
-    if not is_number(rows):
-        return _best_tiles(MANY_ROWS, vectors, isa.decided, most)[0]
+    if not (is_number(rows) and is_number(vectors)):
+        rows = rows if is_number(rows) else MANY_ROWS
+        return _best_tiles(rows, typical(vectors), isa.decided, most)[0]
     return isa.choose("tile", _best_tiles(rows, vectors, isa.decided, most))
 
 
@@ -232,10 +231,11 @@ VECTORS = range(3, 20)
 
 
 @cache
-def _sized_tile(rows: int, isa: Isa, most: int) -> tuple[int, int]:
-    """The tile with the least modelled time for rows of any number of vectors: those that whole tiles leave are single.
+def tile_of_any_number(rows: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
+    """The tile with the least modelled time for rows of any number of vectors, if those that it leaves are single.
 
-    So wide tiles gain little, and narrow ones have less code.
+    So wide tiles gain little, and narrow ones have less code. Of products, which store a tile's rows far apart, wide
+    ones are faster.
     """
     found: list[tuple[float, int, tuple[int, int]]] = []
     for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):

@@ -24,7 +24,14 @@ from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, pick_tile, runs, vector_runs
+from heterocc.compiler.lower.cpu.generate.tiles import (
+    Run,
+    better_along_channels,
+    pick_tile,
+    runs,
+    tile_of_any_number,
+    vector_runs,
+)
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 MOST_UNROLLED = 9
@@ -98,7 +105,13 @@ class DirectWriter(CopiedRows):
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, turned: bool = False) -> None:
         super().__init__(kernel, found, isa, turned)
         registers = self.isa.registers - (SPARE if self.isa.registers > 16 else 0)
-        tall, wide = pick_tile(found.outputs, self.vectors, replace(self.isa, registers=registers))
+        spared = replace(self.isa, registers=registers)
+        fixed = is_number(self.vectors)
+        tall, wide = (
+            pick_tile(found.outputs, self.vectors, spared)
+            if fixed
+            else tile_of_any_number(found.outputs, spared.decided)
+        )
         # Two threads get as many tiles each, if they share one chunk.
         multiple = 2 if is_one_chunk(found, self.usual_rows) and typical(found.work) >= emit.PARALLEL_WORK else 1
         self.channel_runs, self._wide = runs(found.outputs, tall, multiple), wide

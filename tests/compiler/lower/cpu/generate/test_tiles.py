@@ -16,7 +16,14 @@ from tvm import sym, tirx
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import narrowed
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.tiles import EVERY_SIZE, choose_tile, most_rows, pick_tile, row_runs, runs
+from heterocc.compiler.lower.cpu.generate.tiles import (
+    EVERY_SIZE,
+    choose_tile,
+    most_rows,
+    row_runs,
+    runs,
+    tile_of_any_number,
+)
 from heterocc.compiler.lower.cpu.sizes import as_expr, assuming
 from tests.compiler.lower.cpu.generate.generated import ARM, AVX2, AVX512, Generated, target_of
 
@@ -36,10 +43,7 @@ def test_runs_cover_everything_once_in_tiles_of_nearly_one_size(total: int, most
 @pytest.mark.parametrize("rows", [24, 48, 300])
 def test_tiles_of_any_number_of_vectors_are_narrow(rows: int) -> None:
     """What whole tiles leave is computed vector by vector, at less speed."""
-    vectors = tirx.Var("vectors", "int64")
-    with assuming([vectors]) as found:
-        tall, wide = pick_tile(rows, found.size(vectors), Isa(16, 32))
-    assert (tall, wide) == (12, 2)
+    assert tile_of_any_number(rows, Isa(16, 32)) == (12, 2)
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 6, 7, 9, 13, 14])
