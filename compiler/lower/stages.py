@@ -46,7 +46,7 @@ class Stages:
         return LoweredPartition(
             kind="tvm",
             code=code,
-            params=tuple(np.ascontiguousarray(a) for a in self.scheduled.arrays.values()),
+            params=tuple(np.asarray(a, order="C") for a in self.scheduled.arrays.values()),
             param_names=tuple(self.scheduled.arrays),
             arranged=tuple(self.scheduled.arranged.get(name) for name in self.scheduled.arrays),
             kernels=self.scheduled.kernels,

@@ -116,7 +116,7 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
     lowered = LoweredPartition(
         kind="tvm",
         code=shared_object(executable, triple_of(target)),
-        params=tuple(np.ascontiguousarray(array) for _, array in built.arrays),
+        params=tuple(np.asarray(array, order="C") for _, array in built.arrays),
         param_names=tuple(name for name, _ in built.arrays),
         arranged=tuple(part.scheduled.arranged.get(name) for part in built.parts for name in part.scheduled.arrays),
         kernels=built.kernels,

@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import helper
 
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
-from tests.compiler.lower.cpu.test_symbolic import compiled, lower
+from heterocc.compiler.lower.pipeline import kernel_module
+from tests.compiler.lower.cpu.test_symbolic import compare, compiled, lower
 from tests.compiler.lower.lowered import Model, execute, job, model, run_ort
 from tests.reference import reference_session
 from tests.symbolic_models import dynamic_model
@@ -240,3 +242,23 @@ def test_a_quantised_table_is_gathered_in_8_bits() -> None:
     assert [a.dtype.name for a in lowered.params] == ["int8"]
     found = execute(work, lowered, inputs)["y"]
     np.testing.assert_array_equal(found, run_ort(made, inputs)["y"])
+
+
+def test_products_that_differ_in_their_scales_have_one_kernel(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    nodes: list[onnx.NodeProto] = []
+    constants: dict[str, np.ndarray] = {}
+    for n in range(3):
+        constants |= {f"w{n}": rng.integers(-9, 9, (32, 32)).astype(np.int8), f"s{n}": np.array(0.01 * (n + 1), "f4")}
+        nodes += [
+            helper.make_node("DynamicQuantizeLinear", [f"x{n}"], [f"bytes{n}", f"scale{n}", f"zero{n}"]),
+            helper.make_node("MatMulInteger", [f"bytes{n}", f"w{n}", f"zero{n}"], [f"sum{n}"]),
+            helper.make_node("Cast", [f"sum{n}"], [f"float{n}"], to=onnx.TensorProto.FLOAT),
+            helper.make_node("Mul", [f"scale{n}", f"s{n}"], [f"both{n}"]),
+            helper.make_node("Mul", [f"float{n}", f"both{n}"], [f"x{n + 1}"]),
+        ]
+    x = rng.standard_normal((5, 32)).astype(np.float32)
+    module = kernel_module(job(model(nodes, {"x0": x}, ["x3"], constants)), tvm.target.Target("llvm"))
+    functions = [gvar for gvar in module.mod.get_global_vars() if gvar.name_hint != "main"]
+    assert len(functions) * 3 == len(module.kernels)
+    compare(dynamic_model(nodes, {"x0": ("float32", ("rows", 32))}, ["x3"], constants), tmp_path, [{"x0": x}])
