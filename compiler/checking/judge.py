@@ -173,10 +173,14 @@ class Judge:
             wanted = [n for n in dict.fromkeys(self.names) if n in self._coarse]
             shaken = Reference(self.model, wanted, nodes=self.nodes, inputs=self.inputs, shaken=True)
             self._shaken = shaken.run(self.feed)
-        again = self._shaken.get(name)
-        if not isinstance(again, np.ndarray):
-            return QUANTISED.snr
-        return max(_LEAST, min(QUANTISED.snr, compare(name, again, reference).snr - _MARGIN))
+        return least_of(self._shaken.get(name), reference)
+
+
+def least_of(again: Any, reference: Any) -> float:
+    """The ratio in dB at which a coarse value is correct, from that of a perturbed reference."""
+    if not isinstance(again, np.ndarray):
+        return QUANTISED.snr
+    return max(_LEAST, min(QUANTISED.snr, compare("", again, reference).snr - _MARGIN))
 
 
 def downstream(model: ImportedModel, nodes: Collection[str]) -> frozenset[str]:

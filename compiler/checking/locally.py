@@ -9,12 +9,13 @@ reads what the kernels before wrote, not what it computed itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from heterocc.compiler.checking.compare import Difference, compare
-from heterocc.compiler.checking.judge import Judge
+from heterocc.compiler.checking.judge import Judge, least_of
 from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.runtime import Session
@@ -39,5 +40,17 @@ def wrong_on_its_own_inputs(
     session.trace_kernels(feed, look, job.name)
     reference = Reference(judge.model, list(found), nodes=job.nodes, inputs=job.inputs, cut=found)
     expected = reference.run(feed)
-    differences = (compare(name, got, expected[name], judge.tolerance(name)) for name, got in found.items())
-    return next((difference for difference in differences if not difference.ok), None)
+    differences = [compare(name, got, expected[name], judge.tolerance(name)) for name, got in found.items()]
+    wrong = [difference.name for difference in differences if not difference.ok]
+    if not all(map(judge.is_coarse, wrong)):
+        return next(d for d in differences if not d.ok and not judge.is_coarse(d.name))
+    if not wrong:
+        return None
+    # A recurrent layer that quantises its state amplifies within itself, from step to step.
+    shaken = Reference(judge.model, wrong, nodes=job.nodes, inputs=job.inputs, cut=found, shaken=True).run(feed)
+    again = (
+        compare(name, found[name], expected[name], replace(judge.tolerance(name), snr=least))
+        for name in wrong
+        for least in [least_of(shaken[name], expected[name])]
+    )
+    return next((difference for difference in again if not difference.ok), None)

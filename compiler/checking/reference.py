@@ -162,7 +162,7 @@ class Reference:
         if self._session is not None:
             wanted = {i.name for i in self._session.get_inputs()}
             given = {k: v if not isinstance(v, np.ndarray) else self._change(v) for k, v in feed.items() if k in wanted}
-            given.update(self._given)
+            given.update((name, self._change(array)) for name, array in self._given.items())
             if SCALE in wanted:
                 given[SCALE] = np.array(scale, np.float32)
             try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,7 +13,12 @@ import pytest
 
 from heterocc.artifacts.errors import WrongResultError
 from heterocc.compiler.checking.check import Checker
+from heterocc.compiler.checking.compare import compare
+from heterocc.compiler.checking.judge import Judge
+from heterocc.compiler.checking.locally import wrong_on_its_own_inputs
+from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.driver import compile_model
+from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.checking.test_check import PLANT
 from tests.compiler.onnx_build import model, node, save, value
 
@@ -81,3 +89,39 @@ def test_a_wrong_kernel_before_a_choice_is_found(tmp_path: Path, monkeypatch: py
     path, feed = _choosing(tmp_path)
     with pytest.raises(WrongResultError):
         compile_model(path, tmp_path / "m.hcb", devices="CPU", inputs=feed)
+
+
+class Ran:
+    """A session whose kernels wrote these values."""
+
+    def __init__(self, values: dict[str, np.ndarray]) -> None:
+        self._values = values
+
+    def trace_kernels(self, feed: object, look: Callable[[Any], None], partition: str) -> None:
+        for name, array in self._values.items():
+            look(SimpleNamespace(kernel=SimpleNamespace(outputs=(name,)), outputs=(array,)))
+
+
+def test_a_recurrent_layer_that_amplifies_within_itself_is_right() -> None:
+    """Chaotic dynamics of quantised values: differences of the last bit are large after 45 steps."""
+    rng, size = np.random.default_rng(0), 64
+    constants = {
+        "w": rng.standard_normal((1, size, size)).astype(np.float32) / 8,
+        "r": (rng.standard_normal((1, size, size)) / 2).astype(np.float32),
+    }
+    nodes = [
+        node("DynamicQuantizeLinear", "x", "q s z"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("RNN", "d w r", "h", hidden_size=size),
+    ]
+    imported = import_model(model(nodes, [value("x", [45, 1, size])], [value("h", [45, 1, 1, size])], constants))
+    names = tuple(n.name for n in imported.graph.nodes)
+    feed = {"x": rng.standard_normal((45, 1, size)).astype(np.float32)}
+    right = Reference(imported, ["d", "h"]).run(feed)
+    other = Reference(imported, ["h"], cut={"d": right["d"] * np.float32(1 + 2e-7)}).run(feed)["h"]
+    job: Any = SimpleNamespace(name="p0", nodes=names, inputs=("x",))
+    judge = Judge(imported, feed, ["h"])
+    assert not compare("h", other, right["h"], judge.tolerance("h")).ok
+    for wrote, wrong in ((other, False), (np.flip(other, 0).copy(), True), (other[:, :, :, ::-1].copy(), True)):
+        session: Any = Ran({"d": right["d"], "h": wrote})
+        assert (wrong_on_its_own_inputs(session, job, feed, judge) is not None) == wrong
