@@ -7,6 +7,7 @@ from typing import Any
 
 from heterocc.compiler.lower.cpu.contraction import Tile
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import Filter
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import Blocks
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number
@@ -48,7 +49,8 @@ def described(writer: Any) -> str:
     form = type(writer).__module__.rpartition("generate.")[2]
     name = type(writer).__name__
     form += "" if name.startswith("_") else f".{name}"
-    texts = [(label, _text(getattr(writer, field, None))) for field, label in FIELDS.items()]
+    blocks = getattr(writer, "blocks", None)  # of minimal filtering, they have the tiles
+    texts = [(label, _text(getattr(writer, field, getattr(blocks, field, None)))) for field, label in FIELDS.items()]
     return " ".join([form, *(f"{label}={text}" for label, text in texts if text)])
 
 
@@ -79,6 +81,8 @@ def _text(value: object) -> str:
         return str(value.lanes)
     if isinstance(value, Filter):
         return f"{value.outputs}x{value.outputs}"
+    if isinstance(value, Blocks):
+        return described_option(value) if is_number(value.count) else "any"
     if isinstance(value, tuple | list):
         return "+".join(filter(None, map(_run_text, value)))
     return "" if value is None else described_option(value)

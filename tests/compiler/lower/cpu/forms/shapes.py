@@ -104,12 +104,14 @@ def points() -> Iterator[Shape]:
         yield conv((1, 960, side, side), 160, (1, 1))
         yield conv((8, 256, side, side), 64, (1, 1))
     yield conv((1, 64, 112, 112), 24, (1, 1))
+    for side, groups, stride in product((14, 28), (3, 8), (1, 2)):
+        yield conv((1, 120, side, side), 120, (1, 1), stride=stride, groups=groups)
     yield conv((1, 256, 14, 14), 256, (1, 1), groups=4)
 
 
 def squares() -> Iterator[Shape]:
     """Convolutions of 3x3."""
-    pairs = ((16, 16), (32, 64), (64, 64), (128, 64), (128, 128), (256, 256), (512, 512))
+    pairs = ((16, 16), (32, 32), (32, 64), (64, 64), (128, 64), (128, 128), (256, 256), (512, 512))
     for (inputs, outputs), side, stride in product(pairs, (7, 14, 28, 56), (1, 2)):
         yield conv((1, inputs, side, side), outputs, (3, 3), stride=stride)
     for side, stride in product((112, 224), (1, 2)):
@@ -118,6 +120,7 @@ def squares() -> Iterator[Shape]:
         yield conv((8, inputs, side, side), inputs, (3, 3))
     for tall, wide in ((900, 161), (160, 1000), (8, 100), (100, 8)):
         yield conv((1, 64, tall, wide), 64, (3, 3))
+        yield conv((1, 128, tall, wide), 64, (3, 3))
     for outputs in (1, 3, 12):
         yield conv((1, 64, 56, 56), outputs, (3, 3))
     for inputs, side, dilation in product((64, 256), (14, 28, 56), (2, 4)):
