@@ -32,6 +32,7 @@ from heterocc.compiler.importer.folding.loops import require_few_trips
 from heterocc.compiler.importer.folding.pad_fusion import fuse_pads
 from heterocc.compiler.importer.folding.ranges import write_ranges
 from heterocc.compiler.importer.folding.simplify import simplify
+from heterocc.compiler.importer.folding.whole_slices import state_backward_ends
 from heterocc.compiler.importer.given import GivenModel
 from heterocc.compiler.importer.model import ImportedModel, open_shapes
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
@@ -164,6 +165,7 @@ def _normalised(
     expand_local(draft, namer, where)
     settle_opset(draft, where)
     know_empty_inputs(draft, namer)
+    state_backward_ends(draft, namer)
     values = simplify(draft, where)
     while (
         expand_standard(draft, namer, where)

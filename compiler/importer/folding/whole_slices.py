@@ -1,13 +1,18 @@
-"""Slices that take all of their input, which exporters write for `x[:, :]`, become Identity, which is removed."""
+"""Slices that take all of their input, which exporters write for `x[:, :]`, become Identity, which is removed.
+
+Those that go backwards without an end get the end that means so in ONNX's specification, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import onnx
 
-from heterocc.compiler.importer.draft.draft import Draft
-from heterocc.compiler.importer.symbols.operators.slices import FAR
+from heterocc.compiler.importer.draft.draft import Draft, graphs_of
+from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.symbols.operators.slices import FAR, NO_ENDS
 from heterocc.passes.graph import Value
 
 
@@ -24,6 +29,24 @@ def bypass_whole_slices(draft: Draft, values: Mapping[str, Value]) -> bool:
             del node.attribute[:]
             changed = True
     return changed
+
+
+def state_backward_ends(draft: Draft, namer: Namer) -> None:
+    """Replace the largest integers as ends of slices with a negative step by the least one.
+
+    ONNX Runtime takes both for no end; for ONNX's shape inference such a slice is empty.
+    """
+    for graph in graphs_of(draft.graph):
+        for node in graph.node:
+            if node.op_type != "Slice" or node.domain or len(node.input) < 5:
+                continue
+            ends, steps = draft.weights.get(node.input[2]), draft.weights.get(node.input[4])
+            if ends is None or steps is None or ends.shape != steps.shape:
+                continue
+            unended = (steps < 0) & np.isin(ends, NO_ENDS)
+            if unended.any():
+                node.input[2] = namer.give(f"{node.name}_ends", "v")
+                draft.weights[node.input[2]] = np.where(unended, np.iinfo(ends.dtype).min, ends)
 
 
 def _is_whole(node: onnx.NodeProto, draft: Draft, values: Mapping[str, Value]) -> bool:

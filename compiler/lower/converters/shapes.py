@@ -13,6 +13,7 @@ import tvm_ffi
 from onnx import helper
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.computed.numbers import element, vector, whole
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import requested
 from heterocc.compiler.lower.converters.values import MOST_ENDS, dims_of, dtype_of, fixed, groups, rank_of, shape_of
@@ -95,6 +96,26 @@ def _unsqueeze(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -
     if rank_of(axes) or not ctx.is_known(axes):
         return ctx.original(data, axes)
     return op.expand_dims(data, int(ctx.known(axes)))
+
+
+_FURTHEST = 2**31 - 1
+"""A diagonal of a matrix beyond all of its elements, of which TVM takes the number as one of int32."""
+
+
+@converter("Trilu")
+def _trilu(ctx: Context, data: relax.Expr, diagonal: relax.Expr | None = None) -> relax.Expr:
+    """Trilu whose diagonal is so limited that no sum of it and an index leaves int64."""
+    if diagonal is None:
+        return ctx.original(data)
+    known = fixed(diagonal)
+    if known is not None:
+        return ctx.original(data, constant(np.clip(known, -_FURTHEST, _FURTHEST).astype(np.int64)))
+
+    def limited(ins: Sequence[tirx.Buffer]) -> list[tirx.Expr]:
+        return [tirx.min(tirx.max(element(ins[0]), whole(-_FURTHEST)), whole(_FURTHEST))]
+
+    # A kernel of its own: TVM would compare each index with the number and with the limits.
+    return ctx.original(data, ctx.bb.emit(op.reshape(vector(ctx, [diagonal], 1, limited), ())))
 
 
 def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:

@@ -10,6 +10,9 @@ from heterocc.compiler.importer.symbols.sizes import Size, larger, number, small
 FAR = 10**9
 """Ends of slices from here on mean the end of the dimension; exporters write this, or the largest int32 or int64."""
 
+NO_ENDS = (2**31 - 1, 2**63 - 1)
+"""Ends with which ONNX Runtime slices to the last element of the direction: the first one, if the step is negative."""
+
 
 def slice_bounds(given: Given, size: Size, start: Size, end: Size, step: int) -> tuple[Size, Size] | None:
     """First and last place, the latter excluded, of a slice with a positive step in a dimension of `size`.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
+from heterocc.compiler.importer.symbols.operators.slices import NO_ENDS
 from heterocc.compiler.lower.converters.computed.numbers import (
     LARGEST,
     element,
@@ -91,6 +92,8 @@ class _Cut:
         index = tirx.Select(index < whole(0), tirx.max(index, -size - whole(1)) + size, index)
         ahead = tirx.max(whole(0), tirx.min(index, size))
         back = tirx.max(whole(-1 if is_end else 0), tirx.min(index, size - whole(1)))
+        if is_end:
+            back = tirx.Select(tirx.any(*(index == whole(end) for end in NO_ENDS)), whole(-1), back)
         return tirx.Select(step > whole(0), ahead, back)
 
 
@@ -145,8 +148,23 @@ def _pad(ctx: Context, data: relax.Expr, pads: relax.Expr, _value: object = None
         numbers = [element(ins[1], entry) for entry in range(2 * count)]
         inside = [tirx.all(n <= whole(LARGEST), n >= whole(-LARGEST)) for n in numbers]
         limited = (tirx.all(whole(0) == whole(0), *inside), f"a padding exceeds {LARGEST} elements, the limit")
-        return [limited, *(() if axes is None else right_axes(ins[2], rank))]
+        return [limited, *(() if axes is None else right_axes(ins[2], rank)), *enough(ins)]
 
+    def enough(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        """What is changed has an element left, and one more than a reflection repeats."""
+        if mode == "constant":
+            return []
+        right = []
+        for axis in range(rank):
+            before, after = _pads(ins, axes is not None, count, axis)
+            cut = tirx.min(before, whole(0)) + tirx.min(after, whole(0))
+            added = tirx.max(tirx.max(before, after), whole(0))
+            changed = tirx.Select(tirx.any(added > whole(0), cut < whole(0)), whole(1), whole(0))
+            least = changed + (added if mode == "reflect" else whole(0))
+            right.append(ins[0].shape[axis].astype("int64") + cut >= least)
+        return [(tirx.all(whole(0) == whole(0), *right), "a dimension is too small for its padding")]
+
+    mode = ctx.text("mode", "constant")
     return vector(ctx, tensors, rank, numbers, check)
 
 

@@ -25,6 +25,9 @@ LARGEST = 1 << 40
 """The most elements of a tensor whose shape a run computes. With one byte each they exceed the memory of most machines,
 and the number of their bytes is far from the end of int64."""
 
+MOST_EMPTY = 1 << 24
+"""The largest product of all other sizes of a tensor without elements whose shape a run computes: they are counted."""
+
 Numbers = Callable[[Sequence[tirx.Buffer]], Sequence[tirx.Expr]]
 Check = Callable[[Sequence[tirx.Buffer]], Sequence[tuple[tirx.Expr, str]]]
 
@@ -84,18 +87,21 @@ def possible(shape: Sequence[tirx.Expr]) -> list[tuple[tirx.Expr, str]]:
     """The conditions that a computed shape has to meet before memory is asked for, each with what is wrong if not."""
     positive = [size >= whole(0) for size in shape]
     text = f"its result would have more than {LARGEST} elements, the limit of a computed shape"
+    empty = f"its result would have no elements, but other sizes of more than {MOST_EMPTY}, the limit"
+    filled = [size != whole(0) for size in shape]
     return [
         (tirx.all(whole(0) == whole(0), *positive), "a size of its result is negative"),
         (within_limit(shape), text),
+        (tirx.any(tirx.all(whole(0) == whole(0), *filled), within_limit(shape, MOST_EMPTY)), empty),
     ]
 
 
-def within_limit(factors: Sequence[tirx.Expr]) -> tirx.Expr:
-    """Whether a product of whole numbers is at most LARGEST, with 1 in place of 0."""
+def within_limit(factors: Sequence[tirx.Expr], most: int = LARGEST) -> tirx.Expr:
+    """Whether a product of whole numbers is at most `most`, with 1 in place of 0."""
     total = tirx.const(1.0, "float64")
     for factor in factors:
         total = total * tirx.max(factor.astype("float64"), tirx.const(1.0, "float64"))
-    return total <= tirx.const(float(LARGEST), "float64")
+    return total <= tirx.const(float(most), "float64")
 
 
 def vector(
