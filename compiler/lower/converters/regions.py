@@ -10,25 +10,34 @@ from heterocc.compiler.lower.converters.values import dims_of, dtype_of, scalar
 
 op = relax.op
 
+_MOST_POINTS = 1 << 26
+"""The most points of a region with one for each pixel, of which ONNX Runtime makes a table; 8192 x 8192."""
+
 
 @converter("RoiAlign")
 def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.Expr) -> relax.Expr:
     """RoiAlign. TVM's operator shifts regions before it scales them, and leaves out the results of empty ones."""
     if dtype_of(data) != dtype_of(rois):
         raise NotImplementedError("regions of another type than the map")
-    # A region that is not finite is an error, as in ONNX Runtime: no image has the number -1.
-    finite = op.min(op.astype(ctx.bb.emit(op.isfinite(rois)), "int8"), axis=1)
-    batches = ctx.bb.emit(op.where(op.astype(finite, "bool"), batches, scalar(-1, dtype_of(batches))))
+    # A region that is not finite is an error, as in ONNX Runtime, and one of too many points: no image has number -1.
+    usable = op.astype(op.min(op.astype(ctx.bb.emit(op.isfinite(rois)), "int8"), axis=1), "bool")
+    scale, samples = ctx.attrs.get("spatial_scale", 1.0), int(ctx.attrs.get("sampling_ratio", 0))
+    if samples <= 0:
+        wide = op.astype(ctx.bb.emit(rois), "float32")
+        first, last = (op.strided_slice(wide, axes=[1], begin=[n], end=[n + 2]) for n in (0, 2))
+        sides = op.maximum(op.subtract(last, first), scalar(0, "float32"))
+        points = ctx.bb.emit(op.prod(sides, axis=1))
+        usable = op.logical_and(usable, op.less_equal(points, scalar(_MOST_POINTS / scale**2, "float32")))
+    batches = ctx.bb.emit(op.where(usable, batches, scalar(-1, dtype_of(batches))))
     batches = safe_indices(ctx, batches, dims_of(data)[0], from_end=False)
     halves = ctx.text("coordinate_transformation_mode", "half_pixel" if ctx.opset >= 16 else "output_half_pixel")
     mode = ctx.text("mode", "avg")
     if mode not in ("avg", "max") or halves not in ("half_pixel", "output_half_pixel"):
         raise NotImplementedError(f"mode {mode} with {halves} is not supported")
-    scaled = op.multiply(rois, scalar(ctx.attrs.get("spatial_scale", 1.0), dtype_of(rois)))
+    scaled = op.multiply(rois, scalar(scale, dtype_of(rois)))
     if halves == "half_pixel":
         scaled = op.subtract(scaled, scalar(0.5, dtype_of(rois)))
     shape = int(ctx.attrs.get("output_height", 1)), int(ctx.attrs.get("output_width", 1))
-    samples = int(ctx.attrs.get("sampling_ratio", 0))
     given = data, ctx.bb.emit(scaled), batches
     return ctx.bb.emit_te(
         _aligned, *given, shape, samples, mode, halves == "half_pixel", primfunc_name_hint="roi_align"

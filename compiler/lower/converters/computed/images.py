@@ -41,7 +41,11 @@ def _affine_grid(ctx: Context, theta: relax.Expr, size: relax.Expr) -> relax.Exp
 
     def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
         positive = [element(ins[1], 2 + d) > whole(0) for d in range(rank)]
-        return [(tirx.all(*positive), "a size of the grid is not positive")]
+        batch = ins[0].shape[0].astype("int64") == element(ins[1])
+        return [
+            (tirx.all(*positive), "a size of the grid is not positive"),
+            (batch, "the batch is not that of the matrices"),
+        ]
 
     return vector(ctx, [theta, size], rank + 2, numbers, check)
 

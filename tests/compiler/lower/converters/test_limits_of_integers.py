@@ -73,6 +73,15 @@ def test_a_reflection_of_computed_length_is_shorter_than_the_data(tmp_path: Path
     check(tmp_path, "Pad", {"pads": [np.array(p) for p in pads]}, mode="reflect")
 
 
+def test_a_region_of_too_many_points_is_an_error(tmp_path: Path) -> None:
+    region = helper.make_node("RoiAlign", ["image", "rois", "batch"], ["y"], output_height=2, output_width=2)
+    inputs = {"image": ("float32", (1, 1, "h", "w")), "rois": ("float32", ("n", 4)), "batch": ("int64", ("n",))}
+    compile_model(dynamic_model([region], inputs, ["y"], {}), tmp_path / "m.hcb", devices="CPU", check=False)
+    with load(tmp_path / "m.hcb") as session, pytest.raises(InputError):
+        rois = np.array([[-1e9, -1e9, 1e9, 1e9]], np.float32)
+        session.run({"image": np.ones((1, 1, 4, 4), np.float32), "rois": rois, "batch": np.array([0])})
+
+
 def test_an_expand_to_no_elements_takes_no_time_for_its_other_sizes(tmp_path: Path) -> None:
     model = dynamic_model(
         [helper.make_node("Expand", ["x", "shape"], ["y"])],
