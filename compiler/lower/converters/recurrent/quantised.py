@@ -22,7 +22,7 @@ def dynamic_quantize_lstm(
     """An LSTM with weights of 8-bit integers, and of its data rounded to 8 bits by their range.
 
     The products are of integers where the device computes with these. The state is rounded to 8 bits at each step, by
-    the range of each row of the batch; ONNX Runtime takes the range of rows that a thread computes together.
+    the range of all rows, as in ONNX Runtime on one thread; on several it takes that of rows computed together.
     """
     bias, lengths, hidden, cell, peephole, *quantisers = (*rest, *(None,) * 9)[:9]
     inputs, states = (_known(ctx, w, *quantisers[2 * n : 2 * n + 2]) for n, w in enumerate((weight, recurrence)))

@@ -116,11 +116,11 @@ class Cells:
             return total
         given, levels, place = self.given, self.levels, number(gate * self.layer.hidden) + group.first + column
         assert given.factors is not None and given.totals is not None
-        exact = (total - levels.zero[row.number] * given.totals[place]).astype("float32")
+        exact = (total - levels.zero[number(0)] * given.totals[place]).astype("float32")
         scaled = exact * given.factors[place]
         if given.offsets is not None and levels.sum is not None:
             scaled = scaled - levels.sum[row.number] * given.offsets[place]
-        return scaled * levels.scale[row.number]
+        return scaled * levels.scale[number(0)]
 
     def _before(self, row: _Row, place: tirx.Expr) -> tirx.Expr:
         return self.step.state[self.step.now, row.number, place]

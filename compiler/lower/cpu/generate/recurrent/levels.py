@@ -1,4 +1,4 @@
-"""The state of a recurrent layer in 8 bits: levels of the range of each row, as DynamicQuantizeLinear defines them."""
+"""The state of a recurrent layer in 8 bits: levels of its range, as DynamicQuantizeLinear defines them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _LEVELS = 255
 
 
 class Levels:
-    """The bytes of each row, [batch, padded]; the number of a level, its zero point, and the sum of the bytes less it.
+    """The bytes of each row, [batch, padded], and the sum of each row's bytes less their zero point.
 
-    The range of a row contains zero. Rows do not depend on each other.
+    One range, which contains zero, is that of all rows, as in ONNX Runtime on one thread: `scale` is the height of a
+    level, `zero` the zero point, [1] each.
     """
 
     def __init__(self, layer: Layer, batch: tirx.Expr, isa: Isa) -> None:
         self.layer, self.batch = layer, batch
         self.bytes = flat(array("uint8", batch, layer.padded))
-        self.scale = array("float32", batch)
-        self.zero = array("int32", batch)
+        self.scale = array("float32", number(1))
+        self.zero = array("int32", number(1))
         self.sum = array("float32", batch) if layer.shifted else None
         vectors = layer.padded // min(isa.lanes, layer.unit)
         self.lanes = min(isa.lanes, layer.unit) * next(n for n in _WIDE if vectors % n == 0)
@@ -37,24 +38,23 @@ class Levels:
         """Write the code that makes them from rows of the state, [batch, padded] from `start` on in a flat buffer."""
         layer, lanes = self.layer, self.lanes
         zero, most = tirx.const(0, "float32"), tirx.const(_LEVELS, "float32")
+        ends = [_register(lanes, "float32") for _ in range(2)]
+        with build.serial(number(0), self.batch * number(layer.padded // lanes)) as part:
+            value = vector(state, start + part * number(lanes), lanes)
+            for end, combine in zip(ends, (tirx.min, tirx.max), strict=True):
+                put(end, combine(vector(end, number(0), lanes), value), number(0), lanes)
+        low, high = (build.bind(_merged(end, lanes, c)) for end, c in zip(ends, (tirx.min, tirx.max), strict=True))
+        span = build.bind(high - low)
+        scale = build.bind(tirx.Select(span > zero, span / most, tirx.const(1, "float32")))
+        middle = build.bind(tirx.nearbyint(tirx.max(zero, tirx.min(most, -low / scale))))
+        build.buffer_store(self.scale, scale, [number(0)])
+        build.buffer_store(self.zero, tirx.Cast("int32", middle), [number(0)])
         with build.serial(number(0), self.batch) as row:
             begin = build.bind(start + row * number(layer.padded))
-            ends = [_register(lanes, "float32") for _ in range(2)]
-            with build.serial(number(0), number(layer.padded // lanes)) as part:
-                value = vector(state, begin + part * number(lanes), lanes)
-                for end, combine in zip(ends, (tirx.min, tirx.max), strict=True):
-                    put(end, combine(vector(end, number(0), lanes), value), number(0), lanes)
-            low, high = (build.bind(_merged(end, lanes, c)) for end, c in zip(ends, (tirx.min, tirx.max), strict=True))
-            span = build.bind(high - low)
-            scale = build.bind(tirx.Select(span > zero, span / most, tirx.const(1, "float32")))
-            middle = build.bind(tirx.nearbyint(tirx.max(zero, tirx.min(most, -low / scale))))
-            inverse = build.bind(tirx.const(1, "float32") / scale)
-            build.buffer_store(self.scale, scale, [row])
-            build.buffer_store(self.zero, tirx.Cast("int32", middle), [row])
             total = _register(lanes, "float32") if self.sum is not None else None
             with build.serial(number(0), number(layer.padded // lanes)) as part:
                 value = vector(state, begin + part * number(lanes), lanes)
-                level = tirx.nearbyint(value * broadcast(inverse, lanes)) + broadcast(middle, lanes)
+                level = tirx.nearbyint(value / broadcast(scale, lanes)) + broadcast(middle, lanes)
                 level = tirx.max(broadcast(zero, lanes), tirx.min(broadcast(most, lanes), level))
                 if total is not None:
                     more = vector(total, number(0), lanes) + (level - broadcast(middle, lanes))
