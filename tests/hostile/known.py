@@ -92,7 +92,9 @@ ON_PURPOSE: tuple[Known, ...] = (
 )
 """Answers that are right, or as good as an error."""
 
-NOT_MENDED: tuple[Known, ...] = ()
+NOT_MENDED: tuple[Known, ...] = (
+    Known("DFT", "timeout", "", "a transform of a length that only the run knows takes all terms of all results"),
+)
 """Defects. Each names what is wrong; there is no other place where the search leaves one out."""
 
 
