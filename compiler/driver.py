@@ -217,7 +217,7 @@ def _compile(jobs: Sequence[Job], draft: Draft) -> CompileReport:
         texts = {f"graphs/{name}": text for report in asked for name, text in graphs(report)}
         target = draft.target
         make_folder(target.parent)
-        shown = [job for job in jobs if job.excluding is None or job.excluding not in jobs]
+        shown = [job for job in jobs if job.excluding is None or not any(job.excluding is other for other in jobs)]
         vectors = [job.golden([p for p in parts if p.model is job.model]) for job in shown]
         goldens = [found for found in vectors if found is not None]
         key = options.sign if isinstance(options.sign, SigningKey) else None
