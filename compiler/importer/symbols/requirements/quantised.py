@@ -13,7 +13,8 @@ def along(needs: Needs, places: tuple[int, ...], size: Size | None) -> None:
     """Scales and zero points of one number, or of one for each element of an axis."""
     for place in places:
         if len(needs.shape(place)) == 1:
-            needs.broadcast(place, 0, size)
+            only = size is not None and size.number == 1
+            (needs.equal if only else needs.broadcast)(place, 0, size)
 
 
 def linear(needs: Needs) -> None:
