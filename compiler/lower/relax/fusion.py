@@ -193,7 +193,8 @@ def expansions_after_products_apart(mod: tvm.IRModule) -> tvm.IRModule:
     for binding in bindings_of(mod["main"]):
         value = binding.value
         pattern = int(mod[value.args[0]].attrs.get(_PATTERN, _OPAQUE)) if is_kernel_call(value) else _OPAQUE
-        if pattern == _PRODUCT:
+        # The statistics of a tensor's rows have the number, too; they are joined to what reads them elsewhere.
+        if pattern == _PRODUCT and len(arguments_of(value)) > 1:
             computed.add(binding.var)
         elif pattern <= _BROADCAST:
             given = [a for a in arguments_of(value) if a in computed]
