@@ -12,9 +12,25 @@ from heterocc.compiler.importer.symbols.requirements.of_model import open_requir
 from heterocc.compiler.importer.symbols.sizes import Compound, Size
 
 _UNCHECKED = frozenset(
-    {"ConvInteger", "NonMaxSuppression", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
+    {
+        "ConvInteger",
+        "DynamicQuantizeLSTM",
+        "DynamicQuantizeMatMul",
+        "GRU",
+        "LSTM",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "NonMaxSuppression",
+        "QGemm",
+        "QLinearConv",
+        "QLinearMatMul",
+        "RNN",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+    }
 )
-"""Operators with which ONNX Runtime reads beside an array, or ends the process, if sizes do not fit."""
+"""Operators with which ONNX Runtime reads beside an array, returns memory that it has not written, or ends the process,
+if sizes do not fit."""
 
 
 def unchecked_by_onnx_runtime(node: onnx.NodeProto) -> bool:
@@ -22,8 +38,8 @@ def unchecked_by_onnx_runtime(node: onnx.NodeProto) -> bool:
     return node.op_type in _UNCHECKED
 
 
-def conditions_of(model: ImportedModel, nodes: Iterable[str]) -> tuple[m.Condition, ...]:
-    """The conditions of these nodes, each once.
+def conditions_of(model: ImportedModel, nodes: Iterable[tuple[str, bool]]) -> tuple[m.Condition, ...]:
+    """The conditions of these nodes, each once; True says that code runs a node, whose dimensions are at least 1.
 
     Those on sizes that are known only at run time are checked by the code.
     """
@@ -33,9 +49,10 @@ def conditions_of(model: ImportedModel, nodes: Iterable[str]) -> tuple[m.Conditi
     known, opset = frozenset(symbols.names), model.opsets.get("", 1)
     empty = model.may_be_empty | symbols.fresh.keys()
     found: dict[tuple[str, str, str], m.Condition] = {}
-    for name in nodes:
+    for name, in_code in nodes:
         node = model.graph.node_by_name[name]
-        for needed in open_requirements(model.protos[name], model.graph.values, symbols, opset, empty):
+        possibly = empty if in_code else empty | known
+        for needed in open_requirements(model.protos[name], model.graph.values, symbols, opset, possibly):
             if not needed.left.names | needed.right.names <= known:
                 continue
             left, right = tuple(_tokens(needed.left)), tuple(_tokens(needed.right))

@@ -262,12 +262,13 @@ def _variant(
     )
 
 
-def _relying(model: ImportedModel, parts: VariantParts) -> Iterator[str]:
-    """The nodes whose sizes are checked before a run."""
+def _relying(model: ImportedModel, parts: VariantParts) -> Iterator[tuple[str, bool]]:
+    """The nodes whose sizes are checked before a run, and whether code runs them."""
     for piece in parts.pieces:
+        in_code = piece.lowered.kind == "tvm"
         for name in piece.job.nodes:
-            if piece.lowered.kind == "tvm" or unchecked_by_onnx_runtime(model.protos[name]):
-                yield name
+            if in_code or unchecked_by_onnx_runtime(model.protos[name]):
+                yield name, in_code
 
 
 def _stored(writer: BundleWriter, lowered: LoweredPartition, plain: Stored) -> Iterator[int]:

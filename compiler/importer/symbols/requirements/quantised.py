@@ -13,8 +13,16 @@ def along(needs: Needs, places: tuple[int, ...], size: Size | None) -> None:
     """Scales and zero points of one number, or of one for each element of an axis."""
     for place in places:
         if len(needs.shape(place)) == 1:
-            only = size is not None and size.number == 1
-            (needs.equal if only else needs.broadcast)(place, 0, size)
+            needs.broadcast(place, 0, size)
+            # An axis of one element has one scale: ONNX Runtime reads others, outside of its own arrays.
+            needs.relate(
+                size, "multiple", needs.size(place, 0), f"the axis that has the numbers of {needs.name(place)}"
+            )
+
+
+def summed(needs: Needs, left: int = 0, axis: int = -1) -> None:
+    """A product has terms: of none ONNX Runtime returns memory that it has not written."""
+    needs.at_least(left, axis, 1)
 
 
 def linear(needs: Needs) -> None:
@@ -32,10 +40,13 @@ def linear(needs: Needs) -> None:
 
 
 def convolved(needs: Needs) -> None:
-    """QLinearConv."""
+    """QLinearConv. Of no zero points ONNX Runtime reads the first."""
     convolution(needs, weights=3, bias=8)
     needs.single(1, 2, 6, 7)
     along(needs, (4, 5), needs.size(3, 0))
+    for place in (4, 5):
+        if len(needs.shape(place)) == 1:
+            needs.at_least(place, 0, 1)
 
 
 def convolved_integers(needs: Needs) -> None:
@@ -50,6 +61,7 @@ def convolved_integers(needs: Needs) -> None:
 def multiplied(needs: Needs) -> None:
     """QLinearMatMul."""
     product(needs, 0, 3)
+    summed(needs)
     along(needs, (1, 2), needs.size(0, -2))
     along(needs, (4, 5), needs.size(3, -1))
     along(needs, (6, 7), needs.size(0, -2))
@@ -58,6 +70,7 @@ def multiplied(needs: Needs) -> None:
 def multiplied_integers(needs: Needs) -> None:
     """MatMulInteger."""
     product(needs)
+    summed(needs)
     along(needs, (2,), needs.size(0, -2))
     along(needs, (3,), needs.size(1, -1))
 

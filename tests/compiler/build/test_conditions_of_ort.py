@@ -1,0 +1,75 @@
+"""Sizes with which ONNX Runtime reads or returns memory that is not the request's are refused before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from heterocc.artifacts.errors import FeedError
+from heterocc.compiler.driver import compile_model
+from heterocc.runtime import load
+from tests.compiler.onnx_build import model, node, save, value
+
+Shapes = Mapping[str, Sequence[int | str]]
+RNG = np.random.default_rng(0)
+UINT8, INT64 = onnx.TensorProto.UINT8, onnx.TensorProto.INT64
+
+
+def session_of(folder: Path, nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], **constants: np.ndarray):  # type: ignore[no-untyped-def]
+    """The model's session, all of it in ONNX Runtime."""
+    proto = model(nodes, inputs, [value(nodes[-1].output[-1], elem_type=0)], constants, opset=17)
+    proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    proto.graph.output[0].ClearField("type")
+    bundle = folder / "m.hcb"
+    compile_model(save(folder, proto), bundle, devices="ORT")
+    return load(bundle)
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_a_recurrent_layer_has_steps_and_a_batch(tmp_path: Path, kind: str, gates: int) -> None:
+    weights = {"w": RNG.random((1, gates * 4, 3), np.float32), "r": RNG.random((1, gates * 4, 4), np.float32)}
+    nodes = [node(kind, "x w r", "y last", hidden_size=4)]
+    with session_of(tmp_path, nodes, [value("x", ["steps", "batch", 3])], **weights) as session:
+        assert session.run({"x": np.ones((2, 1, 3), np.float32)})["last"].shape == (1, 1, 4)
+        for steps, batch in ((0, 1), (2, 0), (0, 0)):
+            with pytest.raises(FeedError, match="1 or more"):
+                session.run({"x": np.ones((steps, batch, 3), np.float32)})
+
+
+def test_a_product_of_bytes_has_terms(tmp_path: Path) -> None:
+    inputs = [value("a", ["n", "k"], UINT8), value("b", ["k", "m"], UINT8)]
+    with session_of(tmp_path, [node("MatMulInteger", "a b", "y")], inputs) as session:
+
+        def run(n: int, k: int) -> np.ndarray:
+            return session.run({"a": np.ones((n, k), np.uint8), "b": np.ones((k, 2), np.uint8)})["y"]
+
+        assert run(3, 5).tolist() == [[5, 5]] * 3 and run(0, 5).shape == (0, 2)
+        with pytest.raises(FeedError, match="1 or more"):
+            run(3, 0)
+
+
+def test_a_convolution_of_bytes_has_a_scale_for_all_channels_or_for_each(tmp_path: Path) -> None:
+    constants = {"s": np.array(0.1, np.float32), "z": np.array(0, np.uint8)}
+    inputs = [
+        value("x", ["n", 1, 7, 7], UINT8), value("w", ["c", 1, 1, 1], UINT8),
+        value("ws", ["scales"]), value("wz", ["zeros"], UINT8),
+    ]  # fmt: skip
+    with session_of(tmp_path, [node("QLinearConv", "x s z w ws wz s z", "y")], inputs, **constants) as session:
+
+        def run(channels: int, scales: int, zeros: int) -> tuple[int, ...]:
+            feed = {
+                "x": np.ones((1, 1, 7, 7), np.uint8), "w": np.ones((channels, 1, 1, 1), np.uint8),
+                "ws": np.full(scales, 0.1, np.float32), "wz": np.zeros(zeros, np.uint8),
+            }  # fmt: skip
+            return tuple(session.run(feed)["y"].shape)
+
+        assert [run(*sizes) for sizes in ((1, 1, 1), (3, 3, 3), (3, 1, 1), (3, 3, 1))] == [(1, 1, 7, 7)] + [
+            (1, 3, 7, 7)
+        ] * 3
+        for sizes in ((1, 5, 5), (1, 1, 4096), (3, 2, 1), (3, 0, 0), (0, 0, 0)):
+            with pytest.raises(FeedError):
+                run(*sizes)
