@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from heterocc.artifacts.errors import FeedError
+from heterocc.artifacts.errors import FeedError, InputValueError
 from heterocc.compiler.driver import compile_model
 from heterocc.runtime import load
 from tests.compiler.onnx_build import model, node, save, value
@@ -70,6 +70,36 @@ def test_a_convolution_of_bytes_has_a_scale_for_all_channels_or_for_each(tmp_pat
         assert [run(*sizes) for sizes in ((1, 1, 1), (3, 3, 3), (3, 1, 1), (3, 3, 1))] == [(1, 1, 7, 7)] + [
             (1, 3, 7, 7)
         ] * 3
-        for sizes in ((1, 5, 5), (1, 1, 4096), (3, 2, 1), (3, 0, 0), (0, 0, 0)):
-            with pytest.raises(FeedError):
+        for sizes in ((3, 0, 0), (0, 0, 0), (3, 3, 0)):
+            with pytest.raises(FeedError, match="1 or more"):
                 run(*sizes)
+        for sizes in ((1, 5, 5), (1, 1, 4096), (3, 2, 1)):
+            with pytest.raises((FeedError, InputValueError)):
+                run(*sizes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "attributes"),
+    [
+        ("InstanceNormalization", [["n", 2, "h"], [2], [2]], {}),
+        ("Unique", [[2, "n"]], {"axis": 0}),
+        ("Conv", [["n", 1, 8, 8], [1, 1, "k", "k"]], {}),
+    ],
+)
+def test_sizes_of_0_with_which_onnx_runtime_ends_the_process_are_refused(
+    tmp_path: Path, kind: str, shapes: list[list[int | str]], attributes: dict[str, int]
+) -> None:
+    names = [f"x{place}" for place in range(len(shapes))]
+    nodes = [node(kind, " ".join(names), "y", **attributes)]
+    with session_of(tmp_path, nodes, list(map(value, names, shapes))) as session:
+
+        def feed(size: int, batch: int) -> dict[str, np.ndarray]:
+            sizes = {"h": size, "n": size if kind == "Unique" else batch, "k": size}
+            filled = [[sizes.get(d, d) if isinstance(d, str) else d for d in shape] for shape in shapes]
+            return {name: np.ones(shape, np.float32) for name, shape in zip(names, filled, strict=True)}
+
+        session.run(feed(3, 2))
+        if kind != "Unique":
+            assert session.run(feed(3, 0))["y"].shape[0] == 0  # an empty batch is no fault
+        with pytest.raises(FeedError, match="1 or more"):
+            session.run(feed(0, 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heterocc.compiler.importer.symbols.requirements import attention, normalization
 from heterocc.compiler.importer.symbols.requirements.elementwise import fused_product, gemm, product, stacked
-from heterocc.compiler.importer.symbols.requirements.quantised import along, linear, summed
+from heterocc.compiler.importer.symbols.requirements.quantised import along, linear
 from heterocc.compiler.importer.symbols.requirements.recurrent import quantised_layer
 from heterocc.compiler.importer.symbols.requirements.requirement import Needs
 from heterocc.compiler.importer.symbols.requirements.windows import convolution, pooling
@@ -41,7 +41,6 @@ def quantised_concat(needs: Needs) -> None:
 def quantised_gemm(needs: Needs) -> None:
     """QGemm."""
     gemm(needs, second=3, bias=6)
-    summed(needs, axis=0 if needs.given.attribute("transA", 0) else -1)
     needs.single(1, 2, 7, 8)
     along(needs, (4, 5), needs.size(3, 0 if needs.given.attribute("transB", 0) else 1))
 
@@ -73,7 +72,6 @@ def blocks_product(needs: Needs) -> None:
 def ranged_product(needs: Needs) -> None:
     """DynamicQuantizeMatMul."""
     product(needs)
-    summed(needs)
     along(needs, (2, 3), needs.size(1, -1))
     needs.shaped(4, [needs.size(1, -1)])
 
@@ -81,7 +79,6 @@ def ranged_product(needs: Needs) -> None:
 def scaled_product(needs: Needs) -> None:
     """MatMulIntegerToFloat."""
     product(needs)
-    summed(needs)
     needs.single(2, 4)
     along(needs, (3, 5), needs.size(1, -1))
     needs.shaped(6, [needs.size(1, -1)])

@@ -47,9 +47,6 @@ def _common(needs: Needs) -> Size | None:
     hidden = number(int(known)) if known else needs.size(2, last)
     directions, by_batch = _directions(needs), bool(given.attribute("layout", 0))
     batch = data[0 if by_batch else 1] if data else None
-    # Of no steps ONNX Runtime returns last states that it has not written; no batch or features end the process.
-    for axis in range(len(data)):
-        needs.at_least(0, axis, 1)
     gated = _gated(needs, hidden)
     needs.shaped(3, [directions, None if gated is None else gated * number(2)])
     needs.shaped(4, [batch])
