@@ -193,12 +193,12 @@ def expansions_after_products_apart(mod: tvm.IRModule) -> tvm.IRModule:
     for binding in bindings_of(mod["main"]):
         value = binding.value
         pattern = int(mod[value.args[0]].attrs.get(_PATTERN, _OPAQUE)) if is_kernel_call(value) else _OPAQUE
-        # The statistics of a tensor's rows have the number, too; they are joined to what reads them elsewhere.
-        if pattern == _PRODUCT and len(arguments_of(value)) > 1:
+        if pattern == _PRODUCT:
             computed.add(binding.var)
         elif pattern <= _BROADCAST:
             given = [a for a in arguments_of(value) if a in computed]
-            if given and not any(_has_as_many(a.ty, binding.var.ty) for a in given):
+            # Weights of another operand's channels, or statistics of its rows, are fused with it.
+            if given and not any(_has_as_many(a.ty, binding.var.ty) for a in arguments_of(value)):
                 larger.add(binding.var)
             elif given:
                 computed.add(binding.var)
