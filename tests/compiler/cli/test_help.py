@@ -12,6 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.main import app
 
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
@@ -58,15 +59,21 @@ def test_the_options_of_compile_are_in_groups_and_those_that_most_people_need_co
     ]  # fmt: skip
 
 
-def test_a_shell_completes_policies_device_lists_and_files_of_the_right_kind(tmp_path: Path) -> None:
+def test_a_shell_completes_policies_device_lists_and_files_of_the_right_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("net.onnx", "net.hcb", "notes.txt", ".hidden.onnx"):
         (tmp_path / name).touch()
     (tmp_path / "only" / "deep").mkdir(parents=True)
     (tmp_path / "only" / "deep" / "far.onnx").touch()
-    assert completed(tmp_path, "compile", "n") == ["net.onnx"]
-    assert completed(tmp_path, "compile", "o") == ["only/deep/far.onnx"]
-    assert completed(tmp_path, "run", "n") == ["net.hcb"]
-    assert completed(tmp_path, "compile", "net.onnx", "--policy", "m") == ["merge", "measured"]
+    monkeypatch.chdir(tmp_path)
+    models = completion.files(".onnx")
+    assert models("n") == ["net.onnx"] and models("o") == ["only/deep/far.onnx"]
+    assert completion.files(".hcb")("n") == ["net.hcb"]
+    assert completion.policies("m") == ["merge", "measured"]
+    assert completion.objectives("t") == ["throughput", "transfers"]
+    assert completion.stages("l") == ["lower"]
+    assert completion.devices("GPU,O") == ["GPU,OPENCL", "GPU,ORT"]
+    assert completion.devices("AUTO:C") == ["AUTO:CPU", "AUTO:CUDA"]
+    # What bash asks for reaches them.
     assert completed(tmp_path, "compile", "net.onnx", "-d", "GPU,O") == ["GPU,OPENCL", "GPU,ORT"]
-    assert completed(tmp_path, "compile", "net.onnx", "--objective", "t") == ["throughput", "transfers"]
-    assert completed(tmp_path, "compile", "net.onnx", "--stop-after", "l") == ["lower"]

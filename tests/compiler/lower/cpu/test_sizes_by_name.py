@@ -60,7 +60,7 @@ def test_quantised_tensors_are_broadcast_at_the_run(tmp_path: Path) -> None:
     _agrees(proto, tmp_path, feeds, refused=wrong)
 
 
-@pytest.mark.parametrize("turned", ["", "transA", "transB"])
+@pytest.mark.parametrize("turned", ["", *(pytest.param(name, marks=pytest.mark.slow) for name in ("transA", "transB"))])
 def test_stacks_of_fused_products_are_broadcast_at_the_run(tmp_path: Path, turned: str) -> None:
     product = node("FusedMatMul", "a b", "y", alpha=0.5, **MICROSOFT, **({turned: 1} if turned else {}))
     ends = [value("a", ["s", "n", "m"]), value("b", ["t", "p", "q"])]
@@ -70,6 +70,7 @@ def test_stacks_of_fused_products_are_broadcast_at_the_run(tmp_path: Path, turne
     _agrees(proto, tmp_path, feeds, refused={"a": noise(2, *one), "b": noise(3, *other)})
 
 
+@pytest.mark.slow
 def test_attention_of_heads_and_masks_of_any_size_agrees_with_onnx_runtime(tmp_path: Path) -> None:
     dims = {"q": ["b", "h", "s", "e"], "k": ["b2", "h2", "t", "e2"], "v": ["b3", "h3", "t3", "e3"], "m": ["r", "c"]}
     ends = [value(name, shape) for name, shape in dims.items()]
