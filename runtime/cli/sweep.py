@@ -28,24 +28,21 @@ class Sweep:
 
     def sizes(self, session: Any) -> Iterator[dict[str, int]]:
         """The sizes of each point by dimension. Raises ShapeOptionError (HC106) if `batch` is none of them."""
-        dims = dict(self.dims)
         if self.batch:
             first = [info.shape[0] for info in session.inputs if info.shape]
-            named = dict.fromkeys(dim for dim in first if isinstance(dim, str) and dim not in dims)
+            named = dict.fromkeys(dim for dim in first if isinstance(dim, str) and dim not in self.dims)
             if not named:
                 raise ShapeOptionError(
                     "no input begins with a dynamic dimension",
                     where="--batch",
                     hint="`heterocc inspect` shows the inputs; --dim NAME=1,8 names another dimension",
                 )
-            dims.update(dict.fromkeys(named, self.batch))
             # One number for all of them, not every combination.
             for batch in self.batch:
-                others = {name: values for name, values in dims.items() if name not in named}
-                for point in _combinations(others):
+                for point in _combinations(self.dims):
                     yield {**dict.fromkeys(named, batch), **point}
             return
-        yield from _combinations(dims)
+        yield from _combinations(self.dims)
 
 
 NO_SWEEP = Sweep()

@@ -14,7 +14,7 @@ def along(needs: Needs, places: tuple[int, ...], size: Size | None) -> None:
     for place in places:
         if len(needs.shape(place)) == 1:
             needs.broadcast(place, 0, size)
-            # An axis of one element has one scale: ONNX Runtime reads others, outside of its own arrays.
+            # An axis of one element has one of them, which broadcasting does not say.
             needs.relate(
                 size, "multiple", needs.size(place, 0), f"the axis that has the numbers of {needs.name(place)}"
             )
