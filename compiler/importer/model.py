@@ -16,10 +16,10 @@ from onnx import helper
 from heterocc.compiler.importer.digests import Digests
 from heterocc.compiler.importer.draft.draft import np_type, reads
 from heterocc.compiler.importer.given import GivenModel
-from heterocc.compiler.importer.symbols.comparisons import least_size
-from heterocc.compiler.importer.symbols.given import Contents
-from heterocc.compiler.importer.symbols.sizes import number
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.symbolic.comparisons import least_size
+from heterocc.compiler.symbolic.given import Contents
+from heterocc.compiler.symbolic.sizes import number
 from heterocc.passes.graph import DTYPE_BYTES, Graph, Value
 from heterocc.passes.show.printer import count, human_bytes
 

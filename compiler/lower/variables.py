@@ -12,7 +12,7 @@ from tvm import sym, tirx
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import plain_names
-from heterocc.compiler.importer.symbols.sizes import Compound, Size, number
+from heterocc.compiler.symbolic.sizes import Compound, Size, number
 from heterocc.passes.graph import Value
 
 EMPTY = "e"

@@ -9,9 +9,9 @@ import onnx
 
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.symbols.agree import copied_axes, needed_equal
-from heterocc.compiler.importer.symbols.given import Given
 from heterocc.compiler.importer.symbols.operators.slices import slice_axes
-from heterocc.compiler.importer.symbols.sizes import Size
+from heterocc.compiler.symbolic.given import Given
+from heterocc.compiler.symbolic.sizes import Size
 from heterocc.passes.graph import Value
 
 _END = 2**63 - 1

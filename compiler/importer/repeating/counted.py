@@ -18,7 +18,7 @@ from heterocc.compiler.importer.draft.draft import Draft, np_type, reads, set_no
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.repeating.body import drop_state, is_read, maker_of, prune, source_of
 from heterocc.compiler.importer.symbols.repeats import Repeat, State, repeat_of
-from heterocc.compiler.importer.symbols.sizes import Size, number
+from heterocc.compiler.symbolic.sizes import Size, number
 from heterocc.passes.graph import Value
 
 _OLDEST = 9

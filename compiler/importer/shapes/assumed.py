@@ -14,10 +14,10 @@ from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.shapes.named import dims_of
 from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
-from heterocc.compiler.importer.symbols.given import Given
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.sizes import Compound, Size, named, number, product_of
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.symbolic.given import Given
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.sizes import Compound, Size, named, number, product_of
 from heterocc.passes.graph import Value
 
 _MOST_TRIED = 4096

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import onnx
 
 from heterocc.compiler.importer.draft.draft import bodies
-from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.operators.windows import POOLS, transposed_shapes, window_shapes
+from heterocc.compiler.symbolic.given import Given, Shape
 
 ShapeOf = Callable[[str], Shape]
 

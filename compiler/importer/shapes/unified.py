@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol, names_of
 from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
-from heterocc.compiler.importer.symbols.given import Given
-from heterocc.compiler.importer.symbols.quotients import quotient
 from heterocc.compiler.importer.symbols.requirements.elementwise import BROADCASTING
-from heterocc.compiler.importer.symbols.sizes import Size, product_of
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.symbolic.given import Given
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.sizes import Size, product_of
 from heterocc.passes.graph import Value
 
 _COMBINING = ("MatMul", "FusedMatMul", "QLinearAdd", "QLinearMul", "QLinearWhere")

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
-from heterocc.compiler.importer.symbols.given import Given, Shape
-from heterocc.compiler.importer.symbols.quotients import quotient
 from heterocc.compiler.importer.symbols.requirements.elementwise import CHOOSING
-from heterocc.compiler.importer.symbols.requirements.requirement import Requirement
 from heterocc.compiler.importer.symbols.requirements.table import requirements_of
-from heterocc.compiler.importer.symbols.sizes import Size, product_of
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.requirement import Requirement
+from heterocc.compiler.symbolic.sizes import Size, product_of
 
 
 def needed_equal(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[tuple[Size, Size]]:

@@ -11,8 +11,8 @@ import onnx
 from onnx import helper
 
 from heterocc.artifacts.dtypes import Container, container
-from heterocc.compiler.importer.symbols.given import Shape
-from heterocc.compiler.importer.symbols.sizes import number
+from heterocc.compiler.symbolic.given import Shape
+from heterocc.compiler.symbolic.sizes import number
 from heterocc.passes.graph import Value
 
 

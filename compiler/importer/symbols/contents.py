@@ -10,17 +10,17 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from heterocc.compiler.importer.symbols.comparisons import differ
-from heterocc.compiler.importer.symbols.given import Contents, Given, Shape, known_numbers
-from heterocc.compiler.importer.symbols.integers import (
+from heterocc.compiler.symbolic.comparisons import differ
+from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
+from heterocc.compiler.symbolic.integers import (
     above,
     absolute,
     divided,
     equal,
     truth,
 )
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.sizes import Size, larger, named, number, product_of, smaller
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.sizes import Size, larger, named, number, product_of, smaller
 
 MOST_ELEMENTS = 64
 """The most elements of a value whose contents are followed; shapes and indices have fewer."""

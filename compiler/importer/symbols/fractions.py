@@ -10,9 +10,9 @@ import numpy as np
 from onnx import TensorProto
 
 from heterocc.compiler.importer.symbols.contents import MOST_ELEMENTS
-from heterocc.compiler.importer.symbols.given import Contents, Given, Shape, known_numbers
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.sizes import Size, number
+from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.sizes import Size, number
 
 _FLOATS = ("float32", "float64")
 _WHOLE = (TensorProto.INT32, TensorProto.INT64)

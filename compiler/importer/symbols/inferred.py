@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 from onnx import helper, shape_inference
 
-from heterocc.compiler.importer.symbols.given import Given, Shape
-from heterocc.compiler.importer.symbols.sizes import number
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.sizes import number
 from heterocc.passes.graph import Value
 
 _SMALL = 1024

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from heterocc.compiler.importer.symbols.comparisons import broadcast
-from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.operators.attention import attention_shapes_of, standard_attention
 from heterocc.compiler.importer.symbols.operators.contrib import MICROSOFT, concatenated, contrib_shapes_of
 from heterocc.compiler.importer.symbols.operators.ml import ML, ml_shapes_of
 from heterocc.compiler.importer.symbols.operators.slices import slice_shapes
 from heterocc.compiler.importer.symbols.operators.windows import transposed_shapes, unpooled_shapes, window_shapes
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.sizes import Size, larger, number, product_of
+from heterocc.compiler.symbolic.comparisons import broadcast
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.sizes import Size, larger, number, product_of
 
 Rule = Callable[[Given], list[Shape] | None]
 

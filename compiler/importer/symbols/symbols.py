@@ -9,9 +9,9 @@ import onnx
 
 from heterocc.compiler.importer.symbols.branches import Branches
 from heterocc.compiler.importer.symbols.containers import Elements
-from heterocc.compiler.importer.symbols.given import Contents, Limit, Shape
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.sizes import Filled, Size, named, number, product_of
+from heterocc.compiler.symbolic.given import Contents, Limit, Shape
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.sizes import Filled, Size, named, number, product_of
 from heterocc.passes.graph import Value
 
 Dims = tuple[int | str | None, ...] | None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 
-from heterocc.compiler.importer.symbols.comparisons import broadcast
-from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.operators.windows import window_shapes
-from heterocc.compiler.importer.symbols.sizes import Size, number
+from heterocc.compiler.symbolic.comparisons import broadcast
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.sizes import Size, number
 
 MICROSOFT = "com.microsoft"
 

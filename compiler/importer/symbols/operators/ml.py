@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from heterocc.compiler.importer.symbols.given import Given, Shape
-from heterocc.compiler.importer.symbols.sizes import Size, number
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.sizes import Size, number
 
 ML = "ai.onnx.ml"
 

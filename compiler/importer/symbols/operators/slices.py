@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.importer.symbols.comparisons import is_positive_dimension
-from heterocc.compiler.importer.symbols.given import Given, Shape
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.sizes import Size, larger, number, smaller
+from heterocc.compiler.symbolic.comparisons import is_positive_dimension
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.sizes import Size, larger, number, smaller
 
 FAR = 10**9
 """Ends of slices from here on mean the end of the dimension; exporters write this, or the largest int32 or int64."""

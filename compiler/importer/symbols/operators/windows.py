@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.importer.symbols.given import Given, Shape
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.sizes import Size, number
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.sizes import Size, number
 
 _WEIGHTS = {"Conv": 1, "FusedConv": 1, "ConvInteger": 1, "QLinearConv": 3}
 """The input of a convolution that is its weights; pooling has none."""

@@ -6,9 +6,9 @@ from heterocc.compiler.importer.symbols.requirements import attention, normaliza
 from heterocc.compiler.importer.symbols.requirements.elementwise import fused_product, gemm, product, stacked
 from heterocc.compiler.importer.symbols.requirements.quantised import along, linear
 from heterocc.compiler.importer.symbols.requirements.recurrent import quantised_layer
-from heterocc.compiler.importer.symbols.requirements.requirement import Needs
 from heterocc.compiler.importer.symbols.requirements.windows import convolution, pooling
-from heterocc.compiler.importer.symbols.sizes import number
+from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import number
 
 
 def bias(needs: Needs) -> None:

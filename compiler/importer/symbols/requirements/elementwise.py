@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from heterocc.compiler.importer.symbols.requirements.requirement import Needs
-from heterocc.compiler.importer.symbols.sizes import Size, number
+from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import Size, number
 
 BROADCASTING = frozenset(
     "Add Sub Mul Div Mod Pow Where And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Min Max Sum Mean "

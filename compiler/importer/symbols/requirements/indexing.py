@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from heterocc.compiler.importer.symbols.operators.windows import least_unpooled
-from heterocc.compiler.importer.symbols.requirements.requirement import Needs
-from heterocc.compiler.importer.symbols.sizes import Size, number, product_of, smaller
+from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import Size, number, product_of, smaller
 
 
 def some(needs: Needs, place: int) -> Size | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from heterocc.compiler.importer.symbols.given import Given
-from heterocc.compiler.importer.symbols.requirements.requirement import Needs
+from heterocc.compiler.symbolic.given import Given
+from heterocc.compiler.symbolic.requirement import Needs
 
 
 def _length(given: Given, *names: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.importer.symbols.requirements.requirement import Needs
+from heterocc.compiler.symbolic.requirement import Needs
 
 
 def channels(needs: Needs) -> None:

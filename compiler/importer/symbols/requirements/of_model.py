@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 
 import onnx
 
-from heterocc.compiler.importer.symbols.given import Given
-from heterocc.compiler.importer.symbols.requirements.requirement import Requirement
 from heterocc.compiler.importer.symbols.requirements.table import requirements_of
-from heterocc.compiler.importer.symbols.sizes import Compound, Filled, Size, named, number, product_of
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.symbolic.given import Given
+from heterocc.compiler.symbolic.requirement import Requirement
+from heterocc.compiler.symbolic.sizes import Compound, Filled, Size, named, number, product_of
 from heterocc.passes.graph import Value
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.importer.symbols.quotients import quotient
 from heterocc.compiler.importer.symbols.requirements.elementwise import product
-from heterocc.compiler.importer.symbols.requirements.requirement import Needs
 from heterocc.compiler.importer.symbols.requirements.windows import convolution
-from heterocc.compiler.importer.symbols.sizes import Size, number
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import Size, number
 
 
 def along(needs: Needs, places: tuple[int, ...], size: Size | None) -> None:

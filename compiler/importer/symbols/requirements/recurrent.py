@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.importer.symbols.requirements.requirement import Needs
-from heterocc.compiler.importer.symbols.sizes import Size, number
+from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import Size, number
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1, "DynamicQuantizeLSTM": 4}
 

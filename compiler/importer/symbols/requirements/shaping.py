@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.requirements.requirement import Needs
-from heterocc.compiler.importer.symbols.sizes import Size, larger, number, product_of, smaller
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import Size, larger, number, product_of, smaller
 
 
 def pad(needs: Needs) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from heterocc.compiler.importer.symbols.given import Given, Shape
 from heterocc.compiler.importer.symbols.operators.contrib import MICROSOFT
 from heterocc.compiler.importer.symbols.operators.ml import ML
 from heterocc.compiler.importer.symbols.requirements import (
@@ -19,7 +18,8 @@ from heterocc.compiler.importer.symbols.requirements import (
     shaping,
     windows,
 )
-from heterocc.compiler.importer.symbols.requirements.requirement import Needs, Requirement
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.requirement import Needs, Requirement
 
 Rule = Callable[[Needs], None]
 

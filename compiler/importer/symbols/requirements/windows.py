@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.requirements.requirement import Needs
-from heterocc.compiler.importer.symbols.sizes import Size, number, product_of
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import Size, number, product_of
 
 
 def convolution(needs: Needs, weights: int = 1, bias: int | None = 2) -> None:

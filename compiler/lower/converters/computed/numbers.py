@@ -13,10 +13,10 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from heterocc.compiler.importer.symbols.given import Shape
 from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.registry import PREPARED, RESULTS, SIZES, Context, Converter, converter
 from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.symbolic.given import Shape
 
 PLACES = "heterocc_places"
 """The attribute of a node of the domain SIZES: output and axis of each size that it gives."""

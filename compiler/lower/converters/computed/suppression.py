@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from heterocc.compiler.importer.symbols.given import Shape
-from heterocc.compiler.importer.symbols.sizes import number
 from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.computed.numbers import (
     element,
@@ -27,6 +25,8 @@ from heterocc.compiler.lower.converters.computed.numbers import (
 )
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dtype_of
+from heterocc.compiler.symbolic.given import Shape
+from heterocc.compiler.symbolic.sizes import number
 
 _HEAD = 2
 Buffers = Sequence[tirx.Buffer]

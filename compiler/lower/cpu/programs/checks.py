@@ -11,16 +11,16 @@ from onnx import helper
 
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.symbols.agree import copied_axes, shapes_needed
-from heterocc.compiler.importer.symbols.given import Given
 from heterocc.compiler.importer.symbols.requirements.of_model import open_requirements
-from heterocc.compiler.importer.symbols.requirements.requirement import Requirement
-from heterocc.compiler.importer.symbols.sizes import Size
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.converters import REQUIRED, RESULTS
 from heterocc.compiler.lower.converters.computed.broadcasting import broadcast_dims, broadcast_places
 from heterocc.compiler.lower.converters.computed.required import AXES, LEFT, LENGTHS, NAMED, RELATIONS, RIGHT
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Require, Step
+from heterocc.compiler.symbolic.given import Given
+from heterocc.compiler.symbolic.requirement import Requirement
+from heterocc.compiler.symbolic.sizes import Size
 from heterocc.passes.graph import Value
 
 CHECK = ("int64", (1,))

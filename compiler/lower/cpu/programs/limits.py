@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from onnx import helper
 
-from heterocc.compiler.importer.symbols.comparisons import least_size
-from heterocc.compiler.importer.symbols.sizes import Size
 from heterocc.compiler.lower.converters import REQUIRED
 from heterocc.compiler.lower.converters.computed.required import AXES, LEAST, NAMED
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Require, Step
+from heterocc.compiler.symbolic.comparisons import least_size
+from heterocc.compiler.symbolic.sizes import Size
 
 _MOST_TRIED = 4096
 

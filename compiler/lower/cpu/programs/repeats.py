@@ -7,14 +7,14 @@ import onnx
 from onnx import helper
 
 from heterocc.artifacts.dtypes import Container
-from heterocc.compiler.importer.symbols.given import Contents
 from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, repeat_of
-from heterocc.compiler.importer.symbols.sizes import Size
 from heterocc.compiler.lower.converters import RESULTS
 from heterocc.compiler.lower.converters.elementwise.narrow import carried_name
 from heterocc.compiler.lower.cpu.programs.functions import CHECK, INSERT, STACK, TUPLE, fixed_sizes
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder, Dims
 from heterocc.compiler.lower.cpu.programs.steps import Again, Invoke, Step, Store, Text
+from heterocc.compiler.symbolic.given import Contents
+from heterocc.compiler.symbolic.sizes import Size
 from heterocc.passes.graph import Value
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
-from heterocc.compiler.importer.symbols.given import Given
-from heterocc.compiler.importer.symbols.sizes import number
+from heterocc.compiler.symbolic.given import Given
+from heterocc.compiler.symbolic.sizes import number
 from tests.compiler.onnx_build import node
 
 OPERATORS = "Add Concat MatMul Gemm Conv ConvTranspose LayerNormalization BatchNormalization InstanceNormalization"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from heterocc.compiler.importer.symbols.given import Given
-from heterocc.compiler.importer.symbols.requirements.requirement import Relation, Requirement
 from heterocc.compiler.importer.symbols.requirements.table import FREE, has_rule, requirements_of
-from heterocc.compiler.importer.symbols.sizes import Size, larger, named, number
+from heterocc.compiler.symbolic.given import Given
+from heterocc.compiler.symbolic.requirement import Relation, Requirement
+from heterocc.compiler.symbolic.sizes import Size, larger, named, number
 from tests.compiler.onnx_build import node
 
 DOMAINS = ("", "com.microsoft", "ai.onnx.ml")

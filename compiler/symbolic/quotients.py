@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.importer.symbols.sizes import Compound, Product, Size, number, order_key, sum_of_terms
+from heterocc.compiler.symbolic.sizes import Compound, Product, Size, number, order_key, sum_of_terms
 
 _MOST_STEPS = 64
 """The most terms of a quotient of sums."""

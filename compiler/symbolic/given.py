@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from heterocc.compiler.importer.symbols.integers import is_rising, largest_within
-from heterocc.compiler.importer.symbols.sizes import Size, named, number
+from heterocc.compiler.symbolic.integers import is_rising, largest_within
+from heterocc.compiler.symbolic.sizes import Size, named, number
 
 _TRIED = 2048
 _LARGE = (2048, 9973, 50_021, 400_009)

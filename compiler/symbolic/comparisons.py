@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from heterocc.compiler.importer.symbols.sizes import Size
+from heterocc.compiler.symbolic.sizes import Size
 
 _MOST_TRIED = 4096
 """The sizes that are tried in search of the least possible one."""

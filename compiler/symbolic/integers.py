@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.importer.symbols.comparisons import differ
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.sizes import Compound, Size, number
+from heterocc.compiler.symbolic.comparisons import differ
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.sizes import Compound, Size, number
 
 _LARGE = 1 << 40
 """More than any dimension."""

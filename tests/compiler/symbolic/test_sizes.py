@@ -3,9 +3,9 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from heterocc.compiler.importer.symbols.comparisons import differ
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.sizes import Size, larger, named, number, smaller
+from heterocc.compiler.symbolic.comparisons import differ
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.sizes import Size, larger, named, number, smaller
 
 BATCH, STEPS = named("batch"), named("seq")
 

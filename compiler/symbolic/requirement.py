@@ -8,10 +8,10 @@ from typing import Literal
 
 import onnx
 
-from heterocc.compiler.importer.symbols.comparisons import differ
-from heterocc.compiler.importer.symbols.given import Given, Shape
-from heterocc.compiler.importer.symbols.quotients import quotient
-from heterocc.compiler.importer.symbols.sizes import Size, number
+from heterocc.compiler.symbolic.comparisons import differ
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.sizes import Size, number
 
 Relation = Literal["equal", "at_least", "multiple", "broadcast"]
 """How the left size is related to the right one; `broadcast`: they are equal, or one of them is 1."""
