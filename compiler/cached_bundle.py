@@ -29,7 +29,7 @@ SOURCES = (
     "compiler/placement",
     "compiler/driver.py",
     "compiler/job.py",
-    "compiler/larger_sizes.py",
+    "compiler/timed_sizes.py",
     "compiler/measuring.py",
     "compiler/turns.py",
     "compiler/variants.py",

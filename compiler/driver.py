@@ -88,12 +88,18 @@ def compile_model(
         jobs: list[Job] = []
         requests = list(shape_requests(options))
         general = requests[-1]
-        for number, request in enumerate(requests):
+
+        def prepared(request: ShapeRequest) -> Job:
+            further = request is not requests[0]
+            job = prepare(source, options, show, place, request, further=further, measures=measures, ahead=ahead)
+            job.lowering_ahead = lowering
+            job.may_split = request is general
+            job.excluding = next((j for j in jobs if j.request is general), None) if request.is_rest else None
+            return job
+
+        for request in requests:
             with _leaving_out(request, show):
-                further = number > 0
-                job = prepare(source, options, show, place, request, further=further, measures=measures, ahead=ahead)
-                job.lowering_ahead = lowering
-                job.excluding = next((j for j in jobs if j.request is general), None) if request.is_rest else None
+                job = prepared(request)
                 jobs.append(job)
                 requests += apart(request, job.model) if len(requests) == 1 else ()
                 if request is general and job.leaves_sizes:
@@ -109,7 +115,7 @@ def compile_model(
             return replace(_report(jobs, [VariantReport(MAIN, plan)]), plans=(), summary=nodes)
         if packs and target.parent.is_dir():
             jobs[0].draft = draft
-        return _compile(jobs, draft)
+        return _compile(jobs, draft, lambda job: prepared(request_for_rest(job.request)))
 
 
 @named_options
@@ -170,8 +176,11 @@ def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter |
     return prepare(as_source(model), options, reporter or Reporter()).variants.query
 
 
-def _compile(jobs: Sequence[Job], draft: Draft) -> CompileReport:
-    """Place, lower, check and pack the variants of all jobs, of which the first has the bundle's first shapes."""
+def _compile(jobs: Sequence[Job], draft: Draft, rest: Callable[[Job], Job]) -> CompileReport:
+    """Place, lower, check and pack the variants of all jobs, of which the first has the bundle's first shapes.
+
+    `rest` prepares the job for the sizes that another one does not take.
+    """
     options, reporter = jobs[0].options, jobs[0].reporter
     jobs = [job for job in jobs if _can(job, job.place)]
     kept = {
@@ -197,7 +206,7 @@ def _compile(jobs: Sequence[Job], draft: Draft) -> CompileReport:
     measured = jobs[0].policy == MEASURED
     expected = [[] for _ in jobs] if measured else _cpu(jobs, lambda job: job.placed, expected=True)
     jobs = [job for job, specs in zip(jobs, expected, strict=True) if _can(job, partial(job.build, specs))]
-    jobs = _without_excluding(jobs)
+    jobs = _without_excluding(_with_rest(jobs, rest))
     for job, specs in zip(jobs, _cpu(jobs, lambda job: [built.report for built in job.built]), strict=True):
         job.build_cpu(specs)
         job.add_larger()
@@ -247,6 +256,20 @@ def _can(job: Job, step: Callable[[], None]) -> bool:
     return False
 
 
+def _with_rest(jobs: list[Job], rest: Callable[[Job], Job]) -> list[Job]:
+    """The jobs with one for the sizes at which ONNX Runtime is faster than the plan of another, if that is so."""
+    split = next((job for job in jobs if job.split), None)
+    if split is None or any(job.excluding is split for job in jobs):
+        return jobs
+    with _leaving_out(request_for_rest(split.request), split.reporter):
+        job = rest(split)
+        for step in (job.place, job.prepare_check, job.build):
+            step()
+        return [*jobs, job]
+    split.take_all_sizes()
+    return jobs
+
+
 def _without_excluding(jobs: list[Job]) -> list[Job]:
     """The jobs without one that ONNX Runtime runs alone, if another runs the sizes that are excluded from it there.
 
@@ -259,7 +282,8 @@ def _without_excluding(jobs: list[Job]) -> list[Job]:
     last = {device.name for spec in excluding.specs for device in spec.devices if device.last_resort}
     if any(set(variant.built.plan.device_of.values()) - last for variant in excluding.built):
         for other in rest.built:
-            rest.reporter.note(f"sizes that are excluded above run in ONNX Runtime, in variant {other.spec.name}")
+            sizes = "sizes that are excluded above" if excluding.model.assumes else "other sizes"
+            rest.reporter.note(f"{sizes} run in ONNX Runtime, in variant {other.spec.name}")
         return jobs
     rest.reporter.note("ONNX Runtime runs the whole model, and no size is excluded")
     rest.take_place_of(excluding)

@@ -27,7 +27,6 @@ from heterocc.compiler.checking.vectors import Vectors, golden_vectors
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
-from heterocc.compiler.larger_sizes import larger_feeds
 from heterocc.compiler.measuring import Measurer, chosen_by_time
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.placement.side_by_side import plans_beside
@@ -35,6 +34,7 @@ from heterocc.compiler.planned_sizes import require_within
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import TimedPlan, VariantReport
 from heterocc.compiler.shape_requests import ShapeRequest
+from heterocc.compiler.timed_sizes import larger_feeds, smaller_feeds
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs
 from heterocc.passes.base import MEASURED, Pass, policy_pipeline
@@ -55,14 +55,15 @@ MOST_GOLDEN_BYTES = 1 << 25
 class Job:
     """A running command on the model file `where`, at the shapes of one request.
 
-    `policy` is the name of the policy; `timed_variants` are those whose plan was chosen by timing, and `passes_of` has
-    their passes.
+    `policy` is the name of the policy; `timed_variants` are those whose plan was chosen by timing, `passes_of` has
+    their passes, and `timing` what was timed, in a sentence.
     `requested` are all variants that the user asked for, `specs` those with code of their own.
     `assumed` are notes on default bounds of dynamic dimensions, which apply if a GPU runs nodes.
     `known` are all outputs of ONNX Runtime for `feed`, and `outputs` those of the golden vectors.
     `ahead` may have begun to look for test vectors. `draft` is for the bundle that the first check writes.
     `memory` has what earlier compiles of the model computed with ONNX Runtime; None if there is no cache.
     `excluding` is the job from whose code the sizes are excluded that this one is for; None if it is not for such.
+    `may_split` says that another job may take sizes at which this one's plan is slower, and `split` that it has to.
     `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
     `unchecked` is the same for the report, or the reason why nothing is compared.
     """
@@ -95,6 +96,9 @@ class Job:
     memory: Memory | None = None
     inputs: Path | None = None
     excluding: Job | None = None
+    may_split: bool = False
+    split: bool = False
+    timing: dict[str, str] = field(default_factory=dict)
     _placed_cpu: tuple[object, list[tuple[VariantSpec, Plan]], list[str]] | None = None
 
     def options_for(self, devices: tuple[str, ...]) -> CompileOptions:
@@ -234,8 +238,10 @@ class Job:
         feed, reason = self._timing_feed()
         if reason:
             return self.variants.build(spec, self.variants.place(spec), self.builder, self.checker)
-        larger = partial(larger_feeds, self.model, self.request.bounds, self.options.seed)
-        how = {} if self.inputs is not None else {"larger": larger}
+        given = self.model, self.request.bounds, self.options.seed
+        how: dict[str, Any] = {"smaller": partial(smaller_feeds, *given), "larger": partial(larger_feeds, *given)}
+        splits = self.may_split and len(self.specs) == 1
+        how = {} if self.inputs is not None else {**how, "splits": splits}
         return self._chosen(spec, feed, "timed", policies=("merge",), brief=True, **how)
 
     def _timing_feed(self) -> tuple[Mapping[str, Any] | None, str]:
@@ -257,10 +263,20 @@ class Job:
             name = "" if spec.name == MAIN else f" for variant {spec.name}"
             at = choice.at if some else ""
             by = " by an earlier compile" if choice.remembered else ""
-            self.reporter.note(f"{what}{name}{at}{by}: {', '.join(plan.text() for plan in choice.timed)}")
+            plans = ", ".join(plan.text() for plan in choice.timed)
+            self.reporter.note(f"{what}{name}{at}{by}: {plans}")
+            self.timing[spec.name] = f"{what}{at}: {plans}"
             self.passes_of[spec.name] = choice.passes
             self.timed_variants.add(spec.name)
-        return replace(choice.variant, timed=choice.timed)
+        self.split = bool(choice.bounds)
+        bounds = _common(spec.bounds, choice.bounds)
+        return replace(choice.variant, spec=replace(choice.variant.spec, bounds=bounds), timed=choice.timed)
+
+    def take_all_sizes(self) -> None:
+        """Take the sizes at which ONNX Runtime was faster, too: it is not there."""
+        self.split = False
+        bounds = self.specs[0].bounds
+        self.built = [replace(variant, spec=replace(variant.spec, bounds=bounds)) for variant in self.built]
 
     def build_cpu(self, specs: Sequence[tuple[VariantSpec, Plan]]) -> None:
         """Lower and check CPU-only variants beside the others; one that fails is left out, with a note."""
@@ -276,7 +292,7 @@ class Job:
     def take_place_of(self, other: Job) -> None:
         """Give the built variants the names of those of a job with the same choices of devices, and its times."""
         self.further, self.request = other.further, replace(self.request, label=other.request.label)
-        self.passes_of, self.timed_variants = other.passes_of, other.timed_variants
+        self.passes_of, self.timed_variants, self.timing = other.passes_of, other.timed_variants, other.timing
         self.built = [
             replace(own, spec=replace(own.spec, name=old.spec.name, choice=old.spec.choice), timed=old.timed)
             for own, old in zip(self.built, other.built, strict=True)
@@ -438,7 +454,8 @@ class Job:
         ranked = sorted(timed, key=lambda p: not p.kept)
         measured = tuple((n, p.seconds) for p in ranked if p.seconds is not None for n in (p.name, *p.also))
         policy = MEASURED if name in self.timed_variants else self.policy
-        return Explanation(plan, self.passes_of.get(name, self.variants.passes), policy, (), measured)
+        passes = self.passes_of.get(name, self.variants.passes)
+        return Explanation(plan, passes, policy, (), measured, timing=self.timing.get(name, ""))
 
     def note_placement(self, plans: Sequence[Plan]) -> None:
         """Note devices that get no node, with the reason, and plans that are slower than the CPU alone."""
@@ -460,6 +477,17 @@ class Job:
         for variant in placed:
             for name, text in graphs(variant):
                 atomic_write(self.options.dot_dir / name, text)
+
+
+def _common(
+    bounds: Mapping[str, tuple[int, int | None]], others: Mapping[str, tuple[int, int | None]]
+) -> dict[str, tuple[int, int | None]]:
+    """The sizes within both bounds."""
+    found = dict(bounds)
+    for name, (least, most) in others.items():
+        low, high = found.get(name, (0, None))
+        found[name] = max(low, least), min((n for n in (high, most) if n is not None), default=None)
+    return found
 
 
 def graphs(variant: VariantReport) -> list[tuple[str, str]]:

@@ -25,7 +25,9 @@ from heterocc.compiler.importer.identity import model_digest
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.placement.side_by_side import COMPARED
 from heterocc.compiler.report import TimedPlan
+from heterocc.compiler.sizes_of_plans import Bounds, Times, best, bounds_of, fastest, mean
 from heterocc.compiler.support.calibration import open_calibration
+from heterocc.compiler.timed_sizes import at_sizes, sizes_of
 from heterocc.compiler.turns import BUDGET, runs_in_turns, undisturbed
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import VariantSpec
@@ -44,16 +46,14 @@ LIMIT = 1.0
 MOST_BYTES = 1 << 29
 """The most bytes of weights of a model whose plans a default compile times: each plan is loaded with its own."""
 
-MARGIN = 0.95
-"""The time of a plan, relative to the first one's, below which a default compile prefers it; less may be noise."""
-
 WARM = 2
 
 SOURCES = (
     "compiler/build",
     "compiler/checking",
-    "compiler/larger_sizes.py",
     "compiler/measuring.py",
+    "compiler/sizes_of_plans.py",
+    "compiler/timed_sizes.py",
     "compiler/turns.py",
 )
 """What a choice depends on beside the sources of the toolchain."""
@@ -66,7 +66,8 @@ Run = Callable[[], object]
 class Choice:
     """The fastest of a variant's plans, the passes that made it, and all plans with their times or reasons.
 
-    `remembered` says that an earlier compile timed them, and `at` at which sizes of dynamic dimensions.
+    `remembered` says that an earlier compile timed them, and `at` at which sizes of dynamic dimensions. `bounds` are
+    those sizes of dimensions for which it is kept; ONNX Runtime is faster at others.
     """
 
     variant: BuiltVariant
@@ -74,6 +75,7 @@ class Choice:
     timed: tuple[TimedPlan, ...]
     at: str = ""
     remembered: bool = False
+    bounds: Bounds = field(default_factory=dict)
 
 
 def chosen_by_time(model: ImportedModel, devices: Sequence[TargetDevice]) -> bool:
@@ -97,9 +99,10 @@ class Measurer:
     """Times the plans of variants; `feed` are the model's inputs by internal name, None for seeded ones.
 
     A model with dynamic dimensions needs `feed`: its plans are timed at the sizes of these inputs, and at those of the
-    first of `larger` with which all plans run.
+    first of `smaller` and of `larger` with which all plans run.
     Those of `policies` are compared with each device alone. `brief` ends the timing of hopeless plans, and within
-    LIMIT; plans are then timed on one thread and on all.
+    LIMIT; plans are then timed on one thread and on all. With `splits` a plan may be kept for some of the sizes, if
+    ONNX Runtime alone is faster at the others.
     """
 
     variants: VariantBuilder
@@ -108,6 +111,8 @@ class Measurer:
     feed: Mapping[str, Any] | None
     policies: tuple[str, ...] = tuple(reversed(COMPARED))
     brief: bool = False
+    splits: bool = False
+    smaller: Callable[[], Iterable[Mapping[str, Any]]] = tuple
     larger: Callable[[], Iterable[Mapping[str, Any]]] = tuple
     _feeds: list[Mapping[str, Any] | None] = field(default_factory=list)
     _why_not: dict[str, str] = field(default_factory=dict)
@@ -135,14 +140,21 @@ class Measurer:
             return Choice(variant, passes, (only, *self._left_out()))
         with reporter.stage("timing plans", len(built)):
             times = self._times([variant for _, variant, _ in built], [name for name, _, _ in built])
-        first = built[0][0]
-        best = min(times, key=lambda n: times[n] * (MARGIN if self.brief and n == first else 1.0), default=first)
+        rest = next((name for name, variant, _ in built if _is_last_resort(variant)), None) if self.splits else None
+        kept = best(times, built[0][0], rest) if self.brief else fastest(times, built[0][0])
+        feeds = [feed for feed in self._feeds or [self.feed] if feed is not None]
+        bounds, where = bounds_of(kept, [sizes_of(self.variants.model, feed) for feed in feeds])
+        also = {kept.name: where, **({rest: "for other sizes"} if rest is not None and bounds else {})}
         timed = [
-            TimedPlan(n, times[n], None, kept=n == best, also=tuple(self._also[n])) for n, _, _ in built if n in times
+            TimedPlan(
+                n, mean(times[n]), None, kept=n in also, also=tuple(self._also[n]), each=times[n], where=also.get(n, "")
+            )
+            for n, _, _ in built
+            if n in times
         ]
-        _, variant, passes = next(entry for entry in built if entry[0] == best)
-        at = " and".join(at_sizes(self.variants.model, feed) for feed in self._feeds or [self.feed] if feed is not None)
-        choice = Choice(variant, passes, (*timed, *self._left_out()), at)
+        _, variant, passes = next(entry for entry in built if entry[0] == kept.name)
+        at = " and".join(at_sizes(self.variants.model, feed) for feed in feeds)
+        choice = Choice(variant, passes, (*timed, *self._left_out()), at, bounds=bounds)
         if records is not None:
             records.write(key, _record(choice))
         return choice
@@ -159,6 +171,7 @@ class Measurer:
             repr(spec.affinity),
             [(name, sorted(found.items())) for name, found in sorted(self.variants.wrong.items())],
             self.policies,
+            self.splits,
             sorted((name, np.shape(value)) for name, value in (self.feed or {}).items()),
             sorted(spec.bounds.items()),
             (cpu.name, sorted(cpu.features), available_cores()),
@@ -168,7 +181,7 @@ class Measurer:
 
     def _remembered(self, spec: VariantSpec, records: DiskRecords, key: str) -> Choice | None:
         """The plan that an earlier compile kept, built; None if there is none, or it can no longer be built."""
-        timed, at = _timed(records.read(key))
+        timed, at, bounds = _timed(records.read(key))
         kept = next((plan.name for plan in timed if plan.kept), None)
         if kept is None:
             return None
@@ -180,7 +193,7 @@ class Measurer:
             variant = self.variants.build(spec, plan, self.builder, self.checker, passes)
         except HeteroccError:  # it is placed and timed anew, which reports what is wrong
             return None
-        return Choice(variant, passes, timed, at, remembered=True)
+        return Choice(variant, passes, timed, at, remembered=True, bounds=bounds)
 
     def _names(self, spec: VariantSpec) -> Iterator[str]:
         yield from self.policies
@@ -233,10 +246,10 @@ class Measurer:
         self._why_not[name] = made
         return None
 
-    def _times(self, variants: Sequence[BuiltVariant], names: Sequence[str]) -> dict[str, float]:
-        """The seconds of an undisturbed run of each variant; the geometric mean over numbers of threads."""
+    def _times(self, variants: Sequence[BuiltVariant], names: Sequence[str]) -> Times:
+        """The seconds of an undisturbed run of each variant at each size; geometric means over numbers of threads."""
         model = self.variants.model
-        found: dict[str, list[float]] = {name: [] for name in names}
+        found: dict[str, list[tuple[float, ...]]] = {name: [] for name in names}
         with scratch_folder("timing") as folder:
             paths = {name: folder / f"{number}.hcb" for number, name in enumerate(names)}
             for path, variant in zip(paths.values(), variants, strict=True):
@@ -250,15 +263,15 @@ class Measurer:
                     elif times:
                         del found[name]
         counts = max(map(len, found.values()), default=0)
-        return {n: math.prod(t) ** (1 / len(t)) for n, t in found.items() if t and len(t) == counts}
+        return {n: tuple(map(mean, zip(*t, strict=True))) for n, t in found.items() if t and len(t) == counts}
 
     def _thread_counts(self, spec: VariantSpec) -> list[int | None]:
         """The numbers of threads of timed runs; None for the default of a bundle."""
         fixed = any("threads" in device.properties for device in spec.devices)
         return [None] if fixed or not self.brief else [*sorted({1, available_cores()})]
 
-    def _on_threads(self, paths: Mapping[str, Any], threads: int | None) -> dict[str, float]:
-        """The seconds of a run of each bundle, the mean over sizes: what matters is what both runs take together."""
+    def _on_threads(self, paths: Mapping[str, Any], threads: int | None) -> Times:
+        """The seconds of a run of each bundle, at each size."""
         with ExitStack() as stack:
             sessions: dict[str, Session] = {}
             runs: dict[str, Run] = {}
@@ -270,24 +283,33 @@ class Measurer:
                 except HeteroccError as error:
                     sessions.pop(name, None)
                     self._why_not[name] = error.message
-            sets = [runs, *self._at_larger_sizes(sessions)]
+            sets = self._at_all_sizes(sessions, runs)
             limit = LIMIT / len(sets) if self.brief else math.inf
             wait = wait_until_idle if self.brief and threads != 1 else _go_on
             every = [runs_in_turns(one, BUDGET, limit=limit, between=wait) for one in sets]
-        return {name: sum(undisturbed(times[name]) for times in every) / len(every) for name in sessions}
+        return {name: tuple(undisturbed(times[name]) for times in every) for name in sessions}
 
-    def _at_larger_sizes(self, sessions: Mapping[str, Session]) -> Iterator[dict[str, Run]]:
-        """The runs of all sessions at the first larger sizes with which they run, the same ones for all threads."""
-        feeds = self._feeds[1:] if self._feeds else self.larger() if len(sessions) > 1 else ()
-        self._feeds = self._feeds or [self.feed]
+    def _at_all_sizes(self, sessions: Mapping[str, Session], runs: dict[str, Run]) -> list[dict[str, Run]]:
+        """The runs at each size, beside those at the drawn one, which are the same for all numbers of threads."""
+        if self._feeds:
+            return [runs if feed is self.feed else _warmed(sessions, self._sources(feed or {})) for feed in self._feeds]
+        smaller, larger = (
+            self._first(sessions, feeds()) if len(sessions) > 1 else () for feeds in (self.smaller, self.larger)
+        )
+        sets = [*smaller, (self.feed, runs), *larger]
+        self._feeds = [feed for feed, _ in sets]
+        return [one for _, one in sets]
+
+    def _first(
+        self, sessions: Mapping[str, Session], feeds: Iterable[Mapping[str, Any]]
+    ) -> tuple[tuple[Mapping[str, Any] | None, dict[str, Run]], ...]:
+        """The first inputs with which all sessions run, and these runs; nothing if there are none."""
         for feed in feeds:
             try:
-                runs = _warmed(sessions, self._sources(feed or {}))
+                return ((feed, _warmed(sessions, self._sources(feed))),)
             except HeteroccError:  # the model does not take them: more positions than it knows
                 continue
-            self._feeds[1:] = [feed]
-            yield runs
-            return
+        return ()
 
     def _sources(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """A feed by the model's own names."""
@@ -308,23 +330,46 @@ def _go_on() -> None:
     """Do not wait between turns."""
 
 
+def _is_last_resort(variant: BuiltVariant) -> bool:
+    """Whether ONNX Runtime runs all of a variant."""
+    last = {device.name for device in variant.spec.devices if device.last_resort}
+    return set(variant.built.plan.device_of.values()) <= last
+
+
 def _record(choice: Choice) -> dict[str, object]:
     """A choice for the cache."""
     return {
         "at": choice.at,
+        "bounds": [[name, *both] for name, both in choice.bounds.items()],
         "plans": [
-            {"name": p.name, "seconds": p.seconds, "why_not": (p.why_not or "")[:300], "kept": p.kept, "also": p.also}
+            {
+                "name": p.name,
+                "seconds": p.seconds,
+                "why_not": (p.why_not or "")[:300],
+                "kept": p.kept,
+                "also": p.also,
+                "each": p.each,
+                "where": p.where,
+            }
             for p in choice.timed
         ],
     }
 
 
-def _timed(record: Mapping[str, object] | None) -> tuple[tuple[TimedPlan, ...], str]:
-    """The plans of a choice in the cache, and at which sizes they were timed; none for a record that is damaged."""
+def _timed(record: Mapping[str, object] | None) -> tuple[tuple[TimedPlan, ...], str, Bounds]:
+    """The plans of a choice in the cache, at which sizes they were timed, and for which the first one that was kept is.
+
+    There are no plans in a record that is damaged.
+    """
     found = []
+    bounds: dict[str, tuple[int, int | None]] = {}
     where = ""
     match record:
-        case {"at": str(where), "plans": list(plans)}:
+        case {"at": str(where), "bounds": list(limits), "plans": list(plans)}:
+            for limit in limits:
+                match limit:
+                    case [str(dim), int(low), int() | None as high]:
+                        bounds[dim] = low, high
             for plan in plans:
                 match plan:
                     case {
@@ -333,17 +378,10 @@ def _timed(record: Mapping[str, object] | None) -> tuple[tuple[TimedPlan, ...], 
                         "why_not": str(why),
                         "kept": bool(kept),
                         "also": list(also),
+                        "each": list(each),
+                        "where": str(sizes),
                     }:
-                        found.append(TimedPlan(name, seconds, why or None, kept, tuple(map(str, also))))
-    return tuple(found), where
-
-
-def at_sizes(model: ImportedModel, feed: Mapping[str, Any] | None) -> str:
-    """` at batch=2, seq=12`: the sizes of the model's dynamic dimensions in these inputs; empty if it has none."""
-    if feed is None:
-        return ""
-    found: dict[str, int] = {}
-    for name in model.dynamic_inputs:
-        shapes = zip(model.input_shape(name) or (), np.shape(feed[name]), strict=False)
-        found.update((dim, size) for dim, size in shapes if isinstance(dim, str))
-    return f" at {', '.join(f'{dim}={size}' for dim, size in found.items())}" if found else ""
+                        times = tuple(float(time) for time in each if isinstance(time, float))
+                        names = tuple(map(str, also))
+                        found.append(TimedPlan(name, seconds, why or None, kept, names, times, sizes))
+    return tuple(found), where, bounds

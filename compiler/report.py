@@ -34,7 +34,8 @@ class Moved:
 class TimedPlan:
     """A plan that the policy `measured` considered: the seconds of an undisturbed run, or why it was not timed.
 
-    `also` are the names of other plans that are the same.
+    `also` are the names of other plans that are the same. With several sizes `each` has the seconds at each, and
+    `seconds` is their geometric mean; `where` says for which sizes a plan is kept, if not for all.
     """
 
     name: str
@@ -42,13 +43,17 @@ class TimedPlan:
     why_not: str | None
     kept: bool = False
     also: tuple[str, ...] = ()
+    each: tuple[float, ...] = ()
+    where: str = ""
 
     def text(self) -> str:
-        """`merge 1.2 ms (kept)`, or the reason."""
+        """`merge 1.2 ms (kept)`, `merge 8 us, 1.2 ms (kept for n up to 32)`, or the reason."""
         if self.why_not is not None:
             return f"{self.name} not possible ({self.why_not})"
-        time = f" {human_seconds(self.seconds)}" if self.seconds is not None else ""
-        return f"{' = '.join((self.name, *self.also))}{time}{' (kept)' if self.kept else ''}"
+        times = self.each or (() if self.seconds is None else (self.seconds,))
+        time = f" {' | '.join(map(human_seconds, times))}" if times else ""
+        kept = f" (kept{' ' * bool(self.where)}{self.where})" if self.kept else ""
+        return f"{' = '.join((self.name, *self.also))}{time}{kept}"
 
     def to_json(self, variant: str) -> dict[str, object]:
         """As `heterocc compile --json` prints it, in microseconds."""
@@ -58,7 +63,9 @@ class TimedPlan:
             "plan": self.name,
             "also": list(self.also),
             "p10_us": spent,
+            "each_us": [round(seconds * 1e6, 3) for seconds in self.each],
             "kept": self.kept,
+            "where": self.where,
             "why_not": self.why_not,
         }
 

@@ -33,7 +33,7 @@ class VariantSpec:
     automatic: bool = False
     shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     choice: str | None = None
-    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
 
     @property
     def is_main(self) -> bool:

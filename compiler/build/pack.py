@@ -66,7 +66,7 @@ class VariantParts:
     notes: tuple[str, ...] = ()
     model: ImportedModel | None = None
     choice: str | None = None
-    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     record: str = ""
 
 

@@ -76,7 +76,8 @@ class Explanation:
     """A plan with its reasons and costs; `policy` is how it was asked for, `others` are plans beside it.
 
     All times are estimates, in seconds, of a run that does one thing after the other, but for `measured`: those
-    of plans that were timed, by name, the plan first. `beside` are sentences on the bundle's variants for other shapes.
+    of plans that were timed, by name, the plan first, of which `timing` says in a sentence which one was kept for which
+    sizes. `beside` are sentences on the bundle's variants for other shapes.
     """
 
     plan: Plan
@@ -85,6 +86,7 @@ class Explanation:
     others: tuple[OtherPlan, ...] = ()
     measured: tuple[tuple[str, float], ...] = ()
     beside: tuple[str, ...] = ()
+    timing: str = ""
 
     def __repr__(self) -> str:
         return f"<Explanation of {self.plan!r}, policy {self.policy}, beside {len(self.others)} other plans>"
@@ -117,10 +119,11 @@ class Explanation:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """Variants beside it, devices without nodes, with the reason, and a plan that is slower than the CPU alone."""
+        """What was timed, variants beside it, devices without nodes, and a plan that is slower than the CPU alone."""
+        told = (self.timing,) if self.timing else ()
         if UNPLACED in self.plan.device_of.values():
-            return self.beside
-        return (*self.beside, *idle_devices(self.plan, self.reasons), *slower_than_cpu(self.plan, self.policy))
+            return (*told, *self.beside)
+        return (*told, *self.beside, *idle_devices(self.plan, self.reasons), *slower_than_cpu(self.plan, self.policy))
 
     def named(self, pattern: str) -> tuple[NodeReason, ...]:
         """The nodes with a name of the model or the graph, or that a glob matches.

@@ -19,6 +19,7 @@ def write_record(found: Explanation) -> str:
         "policy": found.policy,
         "passes": ",".join(map(repr, found.passes)),
         "measured": [[name, seconds] for name, seconds in found.measured],
+        "timing": found.timing,
         "plan": plan_to_json(found.plan),
     }
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False) + "\n"
@@ -33,4 +34,6 @@ def read_record(text: str) -> Explanation:
     if data["format"] != RECORD_FORMAT:
         raise ValueError(f"format {data['format']} is not {RECORD_FORMAT}")
     measured = tuple((str(name), float(seconds)) for name, seconds in data["measured"])
-    return Explanation(plan_from_json(data["plan"]), parse_pipeline(data["passes"]), str(data["policy"]), (), measured)
+    plan, passes = plan_from_json(data["plan"]), parse_pipeline(data["passes"])
+    timing = str(data.get("timing", ""))  # earlier releases wrote none
+    return Explanation(plan, passes, str(data["policy"]), (), measured, timing=timing)

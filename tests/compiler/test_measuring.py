@@ -56,7 +56,8 @@ def test_a_single_plan_is_kept_without_timing(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
     same = ["merge", "greedy", "CPU alone"]
-    only = {"variant": "main", "plan": "optimal", "also": same, "p10_us": None, "kept": True, "why_not": None}
+    only = {"variant": "main", "plan": "optimal", "also": same, "p10_us": None, "each_us": [], "kept": True,
+            "where": "", "why_not": None}  # fmt: skip
     assert report["measured"] == [only]
     assert report["notes"] == ["policy measured: optimal = merge = greedy = CPU alone (kept)"]
 
@@ -177,7 +178,7 @@ def save_dynamic(path: Path) -> Path:
 def test_onnx_runtime_is_kept_if_it_is_faster_by_more_than_the_noise(
     timing: Path, monkeypatch: pytest.MonkeyPatch, ort: float, kept: str
 ) -> None:
-    monkeypatch.setattr(Measurer, "_times", lambda *_: {"merge": 1e-6, "ORT alone": ort})
+    monkeypatch.setattr(Measurer, "_times", lambda *_: {"merge": (1e-6,), "ORT alone": (ort,)})
     report = compile_model(save_dynamic(timing / "m.onnx"), timing / "m.hcb")
     assert [plan.name for _, plan in report.timed if plan.kept] == [kept]
     found = explain_bundle(timing / "m.hcb")
@@ -189,9 +190,9 @@ def test_onnx_runtime_is_kept_if_it_is_faster_by_more_than_the_noise(
 def test_a_default_compile_keeps_the_fastest_of_our_code_and_onnx_runtime_and_says_so(
     timing: Path, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
-    def stated(self: Measurer, variants: Any, names: list[str]) -> dict[str, float]:
+    def stated(self: Measurer, variants: Any, names: list[str]) -> dict[str, tuple[float, ...]]:
         calls.append(list(names))
-        return {name: 1e-6 if name == fastest else 3e-6 for name in names}
+        return {name: (1e-6,) if name == fastest else (3e-6,) for name in names}
 
     calls: list[list[str]] = []
     monkeypatch.setattr(Measurer, "_times", stated)

@@ -1,4 +1,4 @@
-"""Plans of models with dynamic sizes are timed at the drawn sizes and at larger ones."""
+"""Plans of models with dynamic sizes are timed at the drawn sizes, and at smaller and larger ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import helper
 from heterocc.compiler import compile_model
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.larger_sizes import MOST_WORK, TIMES, larger_feeds
+from heterocc.compiler.timed_sizes import MOST_WORK, TIMES, larger_feeds, smaller_feeds
 from tests.symbolic_models import dynamic_model
 
 NODE = helper.make_node
@@ -28,6 +28,20 @@ def imported(nodes: list[object], shape: tuple[int | str, ...], **arrays: object
 def shapes(model: ImportedModel, **bounds: tuple[int, int]) -> list[tuple[int, ...]]:
     """The shapes of the larger inputs."""
     return [feed[model.graph.inputs[0]].shape for feed in larger_feeds(model, bounds, 0)]
+
+
+def small(model: ImportedModel, **bounds: tuple[int, int]) -> list[tuple[int, ...]]:
+    """The shapes of the smaller inputs."""
+    return [feed[model.graph.inputs[0]].shape for feed in smaller_feeds(model, bounds, 0)]
+
+
+def test_smaller_inputs_have_a_sixteenth_of_the_elements() -> None:
+    assert small(imported([NODE("Relu", ["x"], ["y"])], ("batch", "n"))) == [(1, 8), (1, 32)]
+    picture = imported([NODE("Relu", ["x"], ["y"])], ("batch", 3, "height", "width"))
+    assert picture.sample(picture.graph.inputs[0]).shape == (1, 3, 224, 224)
+    assert small(picture) == [(1, 3, 56, 56), (1, 3, 112, 112)]
+    assert small(imported([NODE("Relu", ["x"], ["y"])], ("batch", "n")), n=(100, 200)) == [(1, 100)]
+    assert small(imported([NODE("Relu", ["x"], ["y"])], (1, 8))) == []
 
 
 def test_a_signal_is_far_longer_than_the_drawn_one_and_its_batch_is_not() -> None:
@@ -75,26 +89,6 @@ def test_plans_are_timed_at_the_largest_sizes_that_the_model_takes(
     for again in ("", " by an earlier compile"):
         report = compile_model(proto, tmp_path / "m.hcb")
         (note,) = [text for text in report.notes if text.startswith("timed")]
-        assert note.startswith(f"timed at batch=1, n=128 and at batch=1, n=2048{again}: merge"), note
+        at = "batch=1, n=8 and at batch=1, n=128 and at batch=1, n=2048"
+        assert note.startswith(f"timed at {at}{again}: merge"), note
         assert {plan.name for _, plan in report.timed if plan.seconds} == {"merge", "ORT alone"}
-
-
-def test_runs_at_both_sizes_count_by_what_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX Runtime takes half of the time for the drawn signal, and twice as much for a long one."""
-    monkeypatch.delenv("HETEROCC_CALIBRATION")
-    monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))
-    taken = [{"merge": 80e-6, "ORT alone": 40e-6}, {"merge": 1e-3, "ORT alone": 2e-3}]
-    turns: list[int] = []
-
-    def stated(runs: dict[str, object], *_: object, **__: object) -> dict[str, list[float]]:
-        turns.append(len(runs))
-        return {name: [taken[(len(turns) + 1) % 2][name]] for name in runs}
-
-    monkeypatch.setattr("heterocc.compiler.measuring.runs_in_turns", stated)
-    proto = dynamic_model([NODE("Relu", ["x"], ["y"])], {"x": ("float32", ("batch", "n"))}, ["y"], {})
-    report = compile_model(proto, tmp_path / "m.hcb")
-    assert turns and set(turns) == {2}
-    assert {plan.name: plan.seconds for _, plan in report.timed} == pytest.approx(
-        {"merge": 540e-6, "ORT alone": 1.02e-3}
-    )
-    assert [plan.name for _, plan in report.timed if plan.kept] == ["merge"]

@@ -1,0 +1,112 @@
+"""The sizes at which plans of models with dynamic sizes are timed: smaller and larger ones than the drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import isqrt
+from typing import Any
+
+from heterocc.artifacts.errors import InputError
+from heterocc.compiler.checking.feed import feed_for
+from heterocc.compiler.importer.estimates.runs import Work, work_of
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.planned_sizes import first_and_seen_sizes
+from heterocc.compiler.shape_requests import with_samples_in_bounds
+
+MOST_WORK = Work(1e9, 1 << 25)
+"""The most work of a run at larger sizes, some 20 ms: whoever needs more shows at the drawn sizes what matters."""
+
+TIMES = (512, 64, 16, 4)
+"""How many times the drawn sizes the larger ones are, the first with which the model runs: a signal has 80,000 samples
+where 128 are drawn, and a text model of 512 positions takes 4 times 128."""
+
+PARTS = (16, 4)
+"""How many times fewer elements than the drawn inputs the smaller ones have, the first with which the model runs: a
+sentence has 8 words where 128 are drawn."""
+
+Feed = Mapping[str, Any]
+
+
+def smaller_feeds(model: ImportedModel, bounds: Mapping[str, tuple[int, int]], seed: int) -> Iterator[dict[str, Any]]:
+    """Inputs by internal name, smallest first, with which the model may not run.
+
+    Which dimensions change, and `bounds`, are as for `larger_feeds`.
+    """
+    if model.symbols is None or not model.samples:
+        return
+    changed, seen = _changed_and_seen(model)
+    most = max((_count(model, name, changed) for name in model.graph.inputs), default=1)
+    divisors = [parts if most == 1 else isqrt(parts) for parts in PARTS]  # the sides of an image have a product
+    tried = [{n: max(1, s // by) if n in changed else s for n, s in seen.items()} for by in divisors]
+    yield from _feeds(model, tried, bounds, seed)
+
+
+def larger_feeds(model: ImportedModel, bounds: Mapping[str, tuple[int, int]], seed: int) -> Iterator[dict[str, Any]]:
+    """Inputs by internal name, largest first, with which the model may not run; none if the drawn sizes tell enough.
+
+    Dimensions that are the first of an input, usually a batch, stay as they are, unless there are no others. `bounds`
+    are those of named dimensions.
+    """
+    if model.symbols is None or not model.samples or _work(model).flops * TIMES[-1] > MOST_WORK.flops:
+        return
+    changed, seen = _changed_and_seen(model)
+    tried = [{n: s * times if n in changed else s for n, s in seen.items()} for times in TIMES]
+    yield from _feeds(model, tried, bounds, seed)
+
+
+def sizes_of(model: ImportedModel, feed: Feed) -> dict[str, int]:
+    """The sizes of the model's named dimensions in inputs by internal name."""
+    found: dict[str, int] = {}
+    for name in model.dynamic_inputs:
+        dims = zip(model.graph.values[name].shape or (), getattr(feed.get(name), "shape", ()), strict=False)
+        found.update((dim, size) for dim, size in dims if isinstance(dim, str))
+    return found
+
+
+def at_sizes(model: ImportedModel, feed: Feed | None) -> str:
+    """` at batch=2, seq=12`: the sizes of the model's dynamic dimensions in these inputs; empty if it has none."""
+    found = {} if feed is None else sizes_of(model, feed)
+    return f" at {', '.join(f'{dim}={size}' for dim, size in found.items())}" if found else ""
+
+
+def _changed_and_seen(model: ImportedModel) -> tuple[set[str], dict[str, int]]:
+    """The dimensions whose sizes change, and the drawn sizes of all."""
+    firsts, seen = first_and_seen_sizes(model)
+    return set(seen) - firsts or set(seen), seen
+
+
+def _count(model: ImportedModel, name: str, changed: set[str]) -> int:
+    return sum(dim in changed for dim in model.graph.values[name].shape or ())
+
+
+def _feeds(
+    model: ImportedModel, tried: Iterable[Mapping[str, int]], bounds: Mapping[str, tuple[int, int]], seed: int
+) -> Iterator[dict[str, Any]]:
+    """Inputs with these sizes or the nearest that are allowed, without the drawn ones and those that are too large."""
+    seen = [dict(model.samples)]
+    for sizes in tried:
+        found = with_samples_in_bounds(replace(model, samples=model.allowed(_shapes(model, sizes))), bounds)
+        if dict(found.samples) in seen or not _work(found).within(MOST_WORK):
+            continue
+        seen.append(dict(found.samples))
+        try:
+            yield feed_for(found, None, seed)
+        except InputError:
+            continue
+
+
+def _shapes(model: ImportedModel, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """The samples with these sizes of named dimensions."""
+    found = dict(model.samples)
+    for name in model.graph.inputs:
+        source, shape = model.sources.get(name, name), model.graph.values[name].shape or ()
+        if source in found and len(shape) == len(found[source]):
+            dims = zip(shape, found[source], strict=True)
+            found[source] = tuple(sizes.get(dim, size) if isinstance(dim, str) else size for dim, size in dims)
+    return found
+
+
+def _work(model: ImportedModel) -> Work:
+    typical = model.typical
+    return work_of(typical.graph, typical.proto.graph.node, 1)
