@@ -23,6 +23,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.pointwise import generate_
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
 from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import generate_sized_planes
+from heterocc.compiler.lower.cpu.generate.convolution.sized_pooling import generate_sized_pooling
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.integers.limited_product import generate_limited_product
@@ -60,7 +61,7 @@ PAIRED = (generate_paired_product, generate_planes, generate_sized_planes, gener
 INTEGERS = (generate_matrix_product, generate_limited_product, generate_integer_product, generate_integer_depthwise)
 """Those for products of integers."""
 
-FOLDS = (generate_pooling, generate_pooling_last, generate_reduction)
+FOLDS = (generate_sized_pooling, generate_pooling, generate_pooling_last, generate_reduction)
 """Those for values that are combined."""
 
 Packings = tuple[Panels | FilteredPanels | IntegerPanels | LimitedPanels | PairPanels, ...]

@@ -14,7 +14,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, is_heavy, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset
-from heterocc.compiler.lower.cpu.generate.read import Kernel, Stage
+from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
 
 
 def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) -> tirx.Expr:
@@ -28,14 +28,14 @@ def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) 
     return tirx.And(places >= build.broadcast(tirx.const(0, dtype), lanes), below)
 
 
-def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.Expr) -> tirx.Expr:
-    """Consecutive elements of a flat buffer where `kept` holds, else zeros. The others may be outside the memory."""
+def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.Expr, other: float = 0.0) -> tirx.Expr:
+    """Consecutive elements of a flat buffer where `kept` holds, else `other`, which may be outside the memory."""
     # TVM's own operator leaves the others undefined, of which LLVM makes use.
-    where = tirx.address_of(buffer[start])
-    return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", where, kept, emit.zeros(lanes))
+    where, others = tirx.address_of(buffer[start]), emit.broadcast(build.float32(other), lanes)
+    return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", where, kept, others)
 
 
-def can_mask(kernel: Kernel, row: Axis) -> bool:
+def can_mask(kernel: Kernel | Fold, row: Axis) -> bool:
     """Whether `store_masked` supports the epilogue for vectors along an axis: it reads numbers beside each other."""
     if not can_store(kernel):
         return False
@@ -53,16 +53,16 @@ def can_mask(kernel: Kernel, row: Axis) -> bool:
     return True
 
 
-def _outputs(kernel: Kernel) -> list[tirx.Buffer]:
+def _outputs(kernel: Kernel | Fold) -> list[tirx.Buffer]:
     return [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
 
 
-def _is_inside(kernel: Kernel, load: TensorLoad) -> bool:
+def _is_inside(kernel: Kernel | Fold, load: TensorLoad) -> bool:
     """Whether a stage reads a value of the kernel's own, which is in registers."""
     return any(load.source.same_as(b) for b in (kernel.sum_, *(s.buffer for s in kernel.after)))
 
 
-def _form(kernel: Kernel, stage: Stage, load: TensorLoad) -> Linear | None:
+def _form(kernel: Kernel | Fold, stage: Stage, load: TensorLoad) -> Linear | None:
     """The place of what a stage reads from an argument as a linear form of the kernel's loops."""
     every = list(kernel.loops)
     for number, var in zip(kernel.places, stage.iters, strict=True):
@@ -71,7 +71,7 @@ def _form(kernel: Kernel, stage: Stage, load: TensorLoad) -> Linear | None:
 
 
 def store_masked(
-    kernel: Kernel,
+    kernel: Kernel | Fold,
     arguments: Arguments,
     sums: tirx.Buffer,
     size: tuple[int, int],

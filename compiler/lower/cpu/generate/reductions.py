@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
@@ -23,6 +24,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import (
     Axis,
@@ -53,7 +55,7 @@ def generate_reduction(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pan
     if found is None or not can_store(kernel):
         return None
     writer = _Mixed if found.mixed else _Along if found.along else _Across
-    return emit.written(kernel, {}, writer(kernel, found, isa.lanes).write), ()
+    return emit.written(kernel, {}, writer(kernel, found, isa).write), ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +127,23 @@ def _from_arguments(kernel: Fold) -> tirx.Expr | None:
 class _Writer:
     """The common part of both forms."""
 
-    def __init__(self, kernel: Fold, found: Reduction, lanes: int) -> None:
-        self.kernel, self.found, self.lanes = kernel, found, lanes
+    def __init__(self, kernel: Fold, found: Reduction, isa: Isa) -> None:
+        self.kernel, self.found, self.lanes = kernel, found, isa.lanes
+        self.masked = isa.has_masks and not is_number(found.row.length)
         functions = sum(map(is_function, nodes(found.value)))
         self.work = math.prod(kernel.extents) * (1 + FUNCTION * functions)
         self.kind = "parallel" if typical(self.work) >= PARALLEL_TERMS else "serial"
 
-    def value(self, arguments: Arguments, place: Place) -> tirx.Expr:
-        """The combined expression at a place of outputs and terms."""
+    def value(
+        self, arguments: Arguments, place: Place, known: Sequence[tuple[TensorLoad, tirx.Expr]] = ()
+    ) -> tirx.Expr:
+        """The combined expression at a place of outputs and terms; the values of some loads may be `known`."""
         loops = self.kernel.loops
 
         def load(read: TensorLoad) -> tirx.Expr:
+            for other, value in known:
+                if tvm_ffi.structural_equal(other, read):
+                    return value
             form = offset(read.indices, read.source, loops)
             where = None if form is None else at(form, place)
             assert where is not None
@@ -218,6 +226,7 @@ class _Across(_Writer):
         whole, tail = divmod(row.length, lanes)
         chains = max(1, min(CHAINS, typical(whole)))
         widths = [w for w in (8, 4, 2, 1) if w < lanes and tail & w] if is_number(tail) else self._narrow(lanes)
+        widths = [] if self.masked else widths
         with emit.loop(self.found.outer.length, self.kind) as task:
             outer = self.outer_place(task)
             totals = [emit.registers(1, lanes) for _ in range(chains)]
@@ -237,6 +246,9 @@ class _Across(_Writer):
                 if not is_number(tail):
                     with emit.loop(whole % chains) as rest:
                         take(totals[0], (index(whole - whole % chains) + rest) * index(lanes), lanes)
+                    if self.masked:
+                        self._take_last(arguments, totals[-1], [*outer, *terms])
+                        return
                     left = 0
                     for width in widths:
                         with emit.loop((tail - left) // width) as rest:
@@ -252,6 +264,28 @@ class _Across(_Writer):
 
             self.over_terms(add)
             self.store(arguments, self._merged(totals, shorter, lanes), lambda _: outer, 1)
+
+    def _take_last(self, arguments: Arguments, total: tirx.Buffer, place: list[tuple[Axis, tirx.Expr]]) -> None:
+        """Add the last terms of a row, which are less than a vector."""
+        row, lanes = self.found.row, self.lanes
+        start, left = index(row.length - row.length % lanes), index(row.length % lanes)
+        with build.If(left > index(0)), build.Then():
+            read = []
+            kept = mask(index(0), lanes, row.length % lanes)
+            for load in loads(self.found.value):
+                form = offset(load.indices, load.source, self.kernel.loops)
+                if form is not None and row.step(form):
+                    where, register = at(form, [*place, (row, start)]), emit.registers(1, lanes)
+                    assert where is not None
+                    value = masked_vector(arguments.flat(load.source), where, lanes, kept)
+                    emit.put(register, value, index(0), lanes)
+                    read.append((load, register))
+            with emit.loop(lanes, "vectorized") as lane:
+                known = [(load, register[lane]) for load, register in read]
+                value = self.value(arguments, [*place, (row, start + lane)], known)
+                inside = tirx.Cast("int32", lane) < tirx.Cast("int32", left)
+                value = tirx.Select(inside, value, tirx.const(self.kernel.start, "float32"))
+                build.buffer_store(total, self.kernel.combine(total[lane], value), [lane])
 
     @staticmethod
     def _narrow(lanes: int) -> list[int]:

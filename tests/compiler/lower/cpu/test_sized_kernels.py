@@ -71,6 +71,23 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", "m", 40)},
         {"g": _weight(40), "h": _weight(40)},
     ),
+    "softmax of a masked map": (
+        [_N("Add", ["x", "z"], ["s"]), _N("Softmax", ["s"], ["p"], axis=-1), _N("Mul", ["p", "x"], ["y"])],
+        {"x": ("n", "m", "k"), "z": (1, 1, "k")},
+        {},
+    ),
+    "logarithm of softmax": ([_N("LogSoftmax", ["x"], ["y"], axis=-1)], {"x": ("n", "m")}, {}),
+    "normalisation of any length": (
+        [_N("InstanceNormalization", ["x", "g", "h"], ["y"])],
+        {"x": ("n", 3, "m")},
+        {"g": _weight(3), "h": _weight(3)},
+    ),
+    "norm of a difference": (
+        [_N("Sub", ["x", "z"], ["d"]), _N("ReduceL2", ["d"], ["y"], axes=[2], keepdims=0)],
+        {"x": ("n", "m", "k"), "z": (1, "m", 1)},
+        {},
+    ),
+    "least number": ([_N("ReduceMin", ["x"], ["y"], axes=[1, 2])], {"x": ("n", "m", "k")}, {}),
     "reduction": ([_N("ReduceMean", ["x"], ["y"], axes=[1], keepdims=0)], {"x": ("n", "m")}, {}),
     "map": ([_N("Erf", ["x"], ["e"]), _N("Mul", ["e", "z"], ["y"])], {"x": ("n", "m"), "z": ("n", "m")}, {}),
     "transposition": ([_N("Transpose", ["x"], ["y"], perm=[0, 2, 1])], {"x": ("n", "m", "k")}, {}),
@@ -162,6 +179,24 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 2, "m", "k")},
         {},
     ),
+    "pooling of small windows": (
+        [
+            _N("AveragePool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2], pads=[0, 1, 1, 1]),
+            _N("Neg", ["p"], ["y"]),
+        ],
+        {"x": ("n", 2, "m", "k")},
+        {},
+    ),
+    "pooling of overlapping windows": (
+        [_N("AveragePool", ["x"], ["p"], kernel_shape=[3, 5], pads=[1, 2, 1, 2]), _N("Add", ["p", "x"], ["y"])],
+        {"x": ("n", 2, "m", "k")},
+        {},
+    ),
+    "pooling of one dimension": (
+        [_N("MaxPool", ["x"], ["y"], kernel_shape=[4], strides=[3], pads=[2, 2], dilations=[2])],
+        {"x": ("n", 2, "m")},
+        {},
+    ),
 }
 
 
@@ -208,7 +243,7 @@ def kernel(name: str, *, masks: bool = True) -> Callable[[Mapping[str, int]], No
     return compare
 
 
-LEAST = {"padding by reflection": 3}
+LEAST = {"padding by reflection": 3, "pooling of one dimension": 3}
 """What a case needs more of each size than other cases."""
 
 SIZES = st.one_of(st.integers(1, 5), st.integers(6, 70))
@@ -225,10 +260,10 @@ def test_a_kernel_of_any_size_is_right_and_stays_in_its_arguments(name: str, n: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if "convolution" in name])
+@pytest.mark.parametrize("name", [name for name in CASES if "convolution" in name or "pooling" in name])
 @settings(max_examples=100)
 @given(n=st.integers(1, 3), m=SIZES, k=SIZES)
-def test_a_convolution_of_many_sizes_is_right_without_masks(name: str, n: int, m: int, k: int) -> None:
+def test_windows_of_many_sizes_are_right_without_masks(name: str, n: int, m: int, k: int) -> None:
     kernel(name, masks=False)({"n": n, "m": m, "k": k})
 
 
@@ -305,6 +340,11 @@ def test_convolutions_of_images_of_any_size_have_one_form(stride: int) -> None:
 @pytest.mark.parametrize(("kind", "stride"), [("MaxPool", 2), ("MaxPool", 3), ("AveragePool", 1)])
 def test_pooling_of_images_of_any_size_has_one_form(kind: str, stride: int) -> None:
     one_form_of([_N(kind, ["x"], ["y"], kernel_shape=[3, 3], pads=[0, 0, 1, 1], strides=[stride] * 2)], {})
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
+def test_rows_of_any_length_have_one_form_with_masks(kind: str) -> None:
+    one_form_of([_N(kind, ["x"], ["y"], axis=-1)], {}, isa_of(target_of(AVX512)))
 
 
 def test_pointwise_convolutions_with_strides_copy_rows() -> None:

@@ -56,7 +56,8 @@ def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ..
     elif axis is None:
         return None
     else:
-        writer = (_Across if rows.kinds[axis.loops[-1]] == "R" else _Along)(rows, isa.lanes, axis)
+        across = rows.kinds[axis.loops[-1]] == "R"
+        writer = _Across(rows, isa.lanes, axis, masks=isa.has_masks) if across else _Along(rows, isa.lanes, axis)
     return emit.written(rows, {}, writer.write), ()
 
 
@@ -94,13 +95,16 @@ class _Across(RowWriter):
     Vectors of short rows are written one by one, so that what is stored of a row for later passes is in registers.
     """
 
-    def __init__(self, rows: Rows, lanes: int, axis: Axis) -> None:
-        super().__init__(rows, lanes, axis)
+    def __init__(self, rows: Rows, lanes: int, axis: Axis, *, masks: bool) -> None:
+        self.masked = masks and not is_number(axis.length)
+        super().__init__(rows, lanes, axis, any_length=self.masked)
         self.short = not self.terms and is_number(axis.length) and axis.length <= SHORT * self.lanes
+        self.pitch = -(-axis.length // self.lanes) * self.lanes if self.masked else axis.length
+        """The numbers of a stored row; the last vector of it may be only in part in the row."""
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        length = self.axis.length
+        length = self.pitch
         for number in self.terms:
             length *= self.rows.extents[number]
         self.homes = {} if self.short else self._homes()
@@ -163,10 +167,10 @@ class _Across(RowWriter):
 
         def walk(reciprocals: dict[int, tirx.Buffer]) -> None:
             def terms(place: list[tuple[Axis, tirx.Expr]], line: tirx.Expr) -> None:
-                base = line * index(self.axis.length)
+                base = line * index(self.pitch)
 
                 end = index(self.axis.length - self.lanes)
-                overlaps = not is_number(tail) or tail > 0
+                overlaps = not self.masked and (not is_number(tail) or tail > 0)
                 last = self._raw(arguments, step, [*outer, *place], end) if overlaps else {}
 
                 def vector(start: tirx.Expr, chain: int, wide: int = 1) -> None:
@@ -182,6 +186,17 @@ class _Across(RowWriter):
                         spot = Spot(every, lane, 0, home + lane, rooms, reciprocals, kept)
                         self.write_vector(arguments, step, spot, totals, chain * self.lanes, repeated)
 
+                def masked(start: tirx.Expr) -> None:
+                    """The last vector, of which some lanes are beyond the row."""
+                    here = [*outer, *place]
+                    found = self.tail(arguments, step, here, start)
+                    rooms = self.rooms()
+                    with emit.loop(self.lanes, "vectorized") as lane:
+                        every = [*here, (self.axis, start + lane)]
+                        spot = Spot(every, lane, 0, base + start + lane, rooms, reciprocals, tail=found)
+                        self.write_vector(arguments, step, spot, totals)
+                    self.give_tail(arguments, found, here, start)
+
                 def group(number: tirx.Expr) -> None:
                     for chain in range(0, chains, wide):
                         vector(number * index(chains * self.lanes) + index(chain * self.lanes), chain, wide)
@@ -194,6 +209,10 @@ class _Across(RowWriter):
                     vector(index((whole - whole % chains + rest) * self.lanes), rest)
                 if overlaps:
                     write(end, 0, 1, self.lanes - tail, last)
+                if self.masked:
+                    start = index(whole * self.lanes)
+                    with build.If(start < index(self.axis.length)), build.Then():
+                        masked(start)
 
             self.over_terms(terms)
 

@@ -15,6 +15,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, outside_loads
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
@@ -34,7 +35,7 @@ class Spot:
 
     `place` are the loops' values, `column` the number of the vector among neighbouring rows, `stored` the place in the
     memory for stored rows. `kept` are the values in registers, by stage; `rooms` are free registers. `reciprocals` are
-    those of divisors, by stage.
+    those of divisors, by stage. `tail` is given for a vector of which some lanes are beyond the row.
     """
 
     place: Place
@@ -44,16 +45,34 @@ class Spot:
     rooms: dict[int, tirx.Buffer]
     reciprocals: dict[int, tirx.Buffer]
     kept: dict[int, tirx.Buffer] = field(default_factory=dict)
+    tail: Tail | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last vector of a row, of which `count` lanes are in the row.
+
+    Registers have what it reads of memory, `given` is where its outputs are put, by stage.
+    """
+
+    count: tirx.Expr
+    read: Sequence[tuple[TensorLoad, tirx.Buffer]]
+    given: dict[int, tirx.Buffer]
+
+    def of(self, load: TensorLoad) -> tirx.Buffer | None:
+        """The register of a load; None for one that is the same for all lanes, or not of memory."""
+        return next((register for known, register in self.read if tvm_ffi.structural_equal(known, load)), None)
 
 
 class RowWriter:
     """The base class of both generators. `held` are values of rows: a register per vector of neighbouring rows."""
 
-    def __init__(self, rows: Rows, lanes: int, axis: Axis) -> None:
+    def __init__(self, rows: Rows, lanes: int, axis: Axis, *, any_length: bool = False) -> None:
+        """Vectors have no more lanes than the axis, unless they may be of `any_length`."""
         self.rows, self.axis = rows, axis
         self.plan = plan_passes(rows)
         self.lanes = lanes
-        while self.lanes > axis.length:
+        while not any_length and self.lanes > axis.length:
             self.lanes //= 2
         calls = sum(isinstance(n, Call) for s in rows.stages for n in outside_loads(s.value))
         self.heavy = calls > 0
@@ -137,7 +156,10 @@ class RowWriter:
             found = self.rows.stages[number].combined
             assert found is not None
             value = self.value(arguments, number, spot)
-            if (not is_number(repeated) or repeated) and found.start == 0.0:
+            if spot.tail is not None:
+                inside = tirx.Cast("int32", spot.lane) < tirx.Cast("int32", spot.tail.count)
+                value = tirx.Select(inside, value, self.start(number))
+            elif (not is_number(repeated) or repeated) and found.start == 0.0:
                 value = tirx.Select(spot.lane >= index(repeated), value, self.start(number))
             place = spot.lane + index(first) if first else spot.lane
             build.buffer_store(total, found.combine(total[place], value), [place])
@@ -148,6 +170,8 @@ class RowWriter:
         """Store the value of an element in its output or in the memory for stored rows."""
         if number in self.scratch:
             build.buffer_store(self.scratch[number], value, [spot.stored])
+        elif spot.tail is not None:
+            build.buffer_store(spot.tail.given[number], value, [spot.lane])
         else:
             self.give(arguments, self.homes.get(number, number), value, spot.place)
 
@@ -161,6 +185,47 @@ class RowWriter:
         """The value of a stage that is stored in an output's memory."""
         home = self.rows.stages[self.homes[number]]
         return arguments.flat(home.buffer)[self.offset(home.indices, home.buffer, place)]
+
+    def tail(self, arguments: Arguments, step: Pass, place: Place, start: tirx.Expr) -> Tail:
+        """The last vector of a row for a pass, from `start` of the row at a place: what it reads is read here."""
+        here, lanes = [*place, (self.axis, start)], self.lanes
+        read: list[tuple[TensorLoad, tirx.Buffer]] = []
+        inside = mask(start, lanes, self.axis.length, may_precede=False)
+        for node in self._computed(step):
+            if not isinstance(node, TensorLoad) or any(tvm_ffi.structural_equal(node, known) for known, _ in read):
+                continue
+            where = self._in_memory(node, step)
+            if where is not None:
+                buffer, indices = where
+                register = emit.registers(1, lanes)
+                value = masked_vector(arguments.flat(buffer), self.offset(indices, buffer, here), lanes, inside)
+                emit.put(register, value, index(0), lanes)
+                read.append((node, register))
+        numbers = [*step.outputs, *(number for number in step.stores if number not in self.scratch)]
+        given = {number: emit.registers(1, lanes) for number in numbers}
+        return Tail(index(self.axis.length) - start, read, given)
+
+    def _in_memory(self, load: TensorLoad, step: Pass) -> tuple[tirx.Buffer, Sequence[tirx.Expr]] | None:
+        """Where a pass reads the numbers of a row in an argument; None if it reads one, or not in an argument."""
+        number = self.rows.number(load.source)
+        if number is None:
+            form = offset(load.indices, load.source, self.rows.loops)
+            along = form is not None and self.axis.step(form)
+            return (load.source, load.indices) if along else None
+        if number in self.held or number not in self.ready or number in step.stores or number in self.scratch:
+            return None
+        home = self.rows.stages[self.homes.get(number, number)]
+        return home.buffer, home.indices
+
+    def give_tail(self, arguments: Arguments, tail: Tail, place: Place, start: tirx.Expr) -> None:
+        """Store the outputs of the last vector of a row."""
+        here, lanes = [*place, (self.axis, start)], self.lanes
+        inside = mask(start, lanes, self.axis.length, may_precede=False)
+        for number, register in tail.given.items():
+            stage = self.rows.stages[self.homes.get(number, number)]
+            where = build.ramp(self.offset(stage.indices, stage.buffer, here), index(1), lanes)
+            stored = emit.vector(register, index(0), lanes)
+            build.evaluate(tirx.op.masked_store(arguments.flat(stage.buffer), stored, where, inside))
 
     def offset(self, indices: Sequence[tirx.Expr], buffer: tirx.Buffer, place: Place) -> tirx.Expr:
         """A place in memory."""
@@ -182,6 +247,8 @@ class RowWriter:
 
         def load(read: TensorLoad) -> tirx.Expr:
             found = rows.number(read.source)
+            if spot.tail is not None and (register := spot.tail.of(read)) is not None:
+                return register[spot.lane]
             if found is None:
                 return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
             if found in self.held:
