@@ -8,7 +8,7 @@ import onnx
 
 from heterocc.artifacts import manifest as m
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.importer.symbols.requirements.of_model import open_requirements
+from heterocc.compiler.importer.symbols.requirements import open_requirements
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.symbolic.requirement import Requirement
 from heterocc.compiler.symbolic.sizes import Compound, Size, number

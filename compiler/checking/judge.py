@@ -26,25 +26,9 @@ from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import random_values
 from heterocc.compiler.lower.half.policy import LARGEST
+from heterocc.compiler.operators.record import FIRST
+from heterocc.compiler.operators.table import makes_choice, of_type
 
-_QUANTISING = frozenset(
-    {
-        "DynamicQuantizeLSTM",
-        "DynamicQuantizeLinear",
-        "DynamicQuantizeMatMul",
-        "MatMulIntegerToFloat",
-        "QAttention",
-        "QGemm",
-        "QuantizeLinear",
-    }
-)
-_DECIDING = frozenset(
-    "ArgMax ArgMin Cast Ceil Compress Equal Floor Greater GreaterOrEqual Hardmax Less LessOrEqual MaxPool "
-    "NonMaxSuppression NonZero Round Sign TopK Unique".split()
-)
-"""Operators of which a difference of the last bit can change a whole result: a place, a choice or a step."""
-_MOVING = frozenset({"Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators that move the elements of their first input."""
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _MARGIN = 6.0
 """The margin in dB by which a result may be worse than the perturbed reference."""
@@ -116,8 +100,7 @@ class Judge:
         deciding = [
             n.name
             for n in self.model.graph.nodes
-            if n.op_type in _DECIDING
-            and any(values[v].dtype in _FLOATS and v in self.model.graph.producer for v in n.inputs)
+            if makes_choice(n) and any(values[v].dtype in _FLOATS and v in self.model.graph.producer for v in n.inputs)
         ]
         return name not in self._halved and name in downstream(self.model, deciding)
 
@@ -199,7 +182,8 @@ def coarse_values(model: ImportedModel) -> frozenset[str]:
     values = model.graph.values
     found: set[str] = set()
     for node in model.graph.nodes:
-        if _quantises(node.op_type) or _any_half(values[v].dtype for v in node.outputs) or _meets(node.inputs, found):
+        rounds = of_type(node.op_type).quantised == "rounds"
+        if rounds or _any_half(values[v].dtype for v in node.outputs) or _meets(node.inputs, found):
             found.update(node.outputs)
     return frozenset(found)
 
@@ -212,7 +196,7 @@ def step_of(model: ImportedModel, name: str) -> float:
     graph = model.graph
     while name in graph.producer:
         node = graph.node_by_name[graph.producer[name]]
-        if node.op_type in _MOVING:
+        if of_type(node.op_type).moves == FIRST:
             name = node.inputs[0]
             continue
         scale = model.weights.get(node.inputs[1]) if node.op_type == "DequantizeLinear" else None
@@ -225,11 +209,6 @@ def largest_error(sample: np.ndarray[Any, Any], reference: np.ndarray[Any, Any])
     finite = np.isfinite(sample) & np.isfinite(reference)
     error = np.abs(sample[finite].astype(np.float64) - reference[finite].astype(np.float64))
     return float(error.max()) if error.size else 0.0
-
-
-def _quantises(op_type: str) -> bool:
-    name = op_type.rpartition("::")[2]
-    return name in _QUANTISING or name.startswith("QLinear")
 
 
 def _any_half(dtypes: Iterable[str]) -> bool:

@@ -29,6 +29,8 @@ SOURCES = (
     "compiler/files",
     "compiler/importer",
     "compiler/lower",
+    "compiler/operators",
+    "compiler/symbolic",
     "compiler/tools.py",
     "compiler/support",
     "passes",

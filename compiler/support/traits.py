@@ -5,11 +5,9 @@ from __future__ import annotations
 from heterocc.compiler.devices.choice import ModelTraits
 from heterocc.compiler.importer.estimates.flops import node_flops
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.operators.table import of_type
 
 _FLOATS = frozenset(["float64", "float32", "float16", "bfloat16"])
-_QUANTISED = frozenset(
-    "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul MatMulInteger ConvInteger".split()
-)
 
 
 def traits_of(model: ImportedModel) -> ModelTraits:
@@ -22,7 +20,7 @@ def traits_of(model: ImportedModel) -> ModelTraits:
         flops = sum(node_flops(p, nodes[p.name], graph.values) for p in model.proto.graph.node if p.name in nodes)
     return ModelTraits(
         precisions=frozenset(value.dtype for value in written) & _FLOATS,
-        quantised=any(node.op_type in _QUANTISED or node.op_type.startswith("QLinear") for node in graph.nodes),
+        quantised=any(of_type(node.op_type).quantised for node in graph.nodes),
         flops=flops,
         weights=sum(array.nbytes for array in model.weights.values()),
     )

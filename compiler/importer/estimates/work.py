@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from heterocc.compiler.importer.estimates.flops import node_flops
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import DTYPE_BYTES, Node, Value
 
 MAX_GROWTH_BYTES = 1 << 25
@@ -32,9 +33,6 @@ _COPIES_OF_TEXT = 16
 _FOLLOWED = frozenset("Add Cast Concat Gather Mul Slice Squeeze Sub Unsqueeze".split())
 _BYTES_PER_LISTED = 16
 """Memory of ONNX Runtime's shape inference for each byte of an integer vector, whose elements it lists."""
-
-_STEEP = frozenset("DFT DeformConv Det Inverse LRN MaxRoiPool NonMaxSuppression RoiAlign STFT".split())
-"""Operators of more than linear time without a rule in the cost model; their cost is that of all pairs of elements."""
 
 _SEQUENCES = frozenset(
     "ConcatFromSequence SequenceAt SequenceConstruct SequenceErase SequenceInsert SplitToSequence".split()
@@ -149,7 +147,7 @@ def node_cost(node: onnx.NodeProto, values: Mapping[str, Value], inputs: list[Si
     """The cost of a node without bodies, whose inputs and outputs have these sizes."""
     read, written = sum(s.nbytes for s in inputs), sum(s.nbytes for s in outputs)
     work = read + written + flops(node, values) // FLOPS_PER_BYTE
-    if node.op_type in _STEEP:
+    if of_node(node).steep:
         work += (read // 4) ** 2 // FLOPS_PER_BYTE
     if node.op_type in _FOLLOWED and len(outputs) == 1:
         value = values.get(node.output[0])

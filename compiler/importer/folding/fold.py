@@ -35,7 +35,7 @@ from heterocc.compiler.importer.folding.settle import settled_constant
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import open_session
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.importer.random_nodes import random_operator
-from heterocc.compiler.importer.symbols.requirements.of_model import open_requirements
+from heterocc.compiler.importer.symbols.requirements import open_requirements
 from heterocc.passes.graph import Value
 
 _KEPT = frozenset({"DequantizeLinear"})

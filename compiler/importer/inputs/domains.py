@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from heterocc.compiler.operators.record import FIRST
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 
 Array = np.ndarray[Any, Any]
@@ -64,52 +66,14 @@ class Mask:
 Domain = Interval | Integers | Choices | Exactly | Mask
 
 _POSITIVE = (0.05, 3.0)
-_DENOMINATOR = (0.25, 2.0)
 _PIXELS = (0.0, 255.0)
-_REQUIRED: Mapping[tuple[str, int], tuple[float, float]] = {
-    ("Acos", 0): (-0.95, 0.95),
-    ("Acosh", 0): (1.05, 4.0),
-    ("Asin", 0): (-0.95, 0.95),
-    ("Atanh", 0): (-0.9, 0.9),
-    ("BatchNormalization", 4): _DENOMINATOR,
-    ("Bernoulli", 0): (0.0, 1.0),
-    ("DequantizeLinear", 1): (0.01, 0.1),
-    ("Div", 1): _DENOMINATOR,
-    ("Log", 0): _POSITIVE,
-    ("Mod", 1): _DENOMINATOR,
-    ("NonMaxSuppression", 1): (0.0, 1.0),
-    ("QuantizeLinear", 1): (0.01, 0.1),
-    ("Reciprocal", 0): _DENOMINATOR,
-    ("STFT", 0): (-1.0, 1.0),
-    ("Sqrt", 0): _POSITIVE,
-}
-"""The interval of an operator's input (operator, index) in which results are finite and not all equal."""
-
-_KEEPS = frozenset(
-    "AveragePool Cast Concat Dropout Expand Flatten Gather GlobalAveragePool Identity MaxPool ReduceMax ReduceMean "
-    "ReduceMin Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split()
-)
-"""Operators whose results are between the smallest and the largest element of their first input."""
-
 _AUDIO = re.compile(r"audio|wave?form|\bwav\b|speech|pcm", re.IGNORECASE)
 _MASK = re.compile(r"mask", re.IGNORECASE)
 
-_FORWARDS = frozenset(
-    ["Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Expand", "Slice", "Concat", "Clip"]
-)
-"""Operators that do not change integers."""
-
-_TAKES = frozenset({"Gather", "GatherElements", "GatherND", "Split", "Tile"})
-"""Operators that do not change the integers of their first input."""
-
-_INDEX_INPUT = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0}
-_AXES = frozenset({("Slice", 3), ("Pad", 3), ("Squeeze", 1), ("Unsqueeze", 1)})
-"""Inputs (operator, index) that are lists of axes."""
 _EMBEDDED = {0: 2, 1: 4}
 """The indices of EmbedLayerNormalization, each with the input that it indexes."""
 _FIRST = (0, 1)
 """The indices that are valid in a dimension of unknown size."""
-_LENGTHS = {"LSTM": 4, "GRU": 4, "RNN": 4, "ReverseSequence": 1}
 
 
 class Domains:
@@ -192,7 +156,7 @@ class Domains:
             return self._quantised(node)
         if place == 0 and self._is_pixels(node):
             return _PIXELS
-        return _REQUIRED.get((node.op_type, place))
+        return of_node(node).intervals.get(place)
 
     def _is_pixels(self, node: onnx.NodeProto) -> bool:
         """Whether the node divides by 255 or subtracts a mean of pixels, which implies pixels from 0 to 255."""
@@ -220,8 +184,9 @@ class Domains:
         """Scale and shift of the node's results, or None if they are not a linear function of the input."""
         if node.domain:
             return None
-        if node.op_type in _KEEPS:
-            return (scale, shift) if place == 0 or node.op_type == "Concat" else None
+        operator = of_node(node)
+        if operator.moves or operator.between:
+            return (scale, shift) if place in (operator.moves or FIRST) else None
         if node.op_type == "Neg":
             return -scale, -shift
         if node.op_type not in ("Add", "Sub", "Mul", "Div") or len(node.input) != 2:
@@ -250,7 +215,7 @@ class Domains:
             found: list[int] | None = None
             if node.op_type == "Reshape":
                 found = [-1, *[1] * (count - 1)]
-            elif (node.op_type, place) in _AXES or (place == 1 and node.op_type.startswith("Reduce")):
+            elif of_node(node).axes == place or (place == 1 and node.op_type.startswith("Reduce")):
                 found = list(range(count))
             elif node.op_type == "Split" and self._shapes.get(node.input[0]):
                 axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
@@ -277,7 +242,8 @@ class Domains:
             for node in self._readers.get(name, ()):
                 place = list(node.input).index(name)
                 number = self._scalar(node.input[1 - place]) if node.op_type in ("Add", "Sub") else None
-                if node.op_type in _FORWARDS or (node.op_type in _TAKES and place == 0):
+                operator = of_node(node)
+                if place in operator.moves or (place == 0 and operator.between):
                     todo.extend((output, shift) for output in node.output)
                 elif number is not None and number == int(number) and (node.op_type == "Add" or place == 0):
                     moved = int(number) if node.op_type == "Add" else -int(number)
@@ -307,13 +273,13 @@ class Domains:
         if node.op_type == "EmbedLayerNormalization" and place in _EMBEDDED:
             table = self._shapes.get(node.input[_EMBEDDED[place]]) if len(node.input) > _EMBEDDED[place] else None
             return (0, table[0]) if table and table[0] else None
-        if node.op_type in _LENGTHS and place == _LENGTHS[node.op_type]:
+        if of_node(node).lengths == place:
             shape = self._shapes.get(node.input[0])
             default = 0
             axis = next((a.i for a in node.attribute if a.name in ("time_axis", "layout")), default)
             longest = shape[axis] if shape else None
             return (1, longest + 1) if longest else None
-        if _INDEX_INPUT.get(node.op_type) != place:
+        if of_node(node).indices != place:
             return None
         if node.op_type == "OneHot":
             depth = self._scalar(node.input[1])

@@ -16,12 +16,10 @@ from onnx import shape_inference
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import bodies, graphs_of, keep, value_of
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed, require_few
+from heterocc.compiler.operators.table import of_node
 
 MAX_RANK = 1024
 """The largest rank for which inference is used; ONNX Runtime and TVM support far smaller ones."""
-
-_RANK_FROM_LENGTH = {"ConstantOfShape": (0,), "Expand": (1,), "Reshape": (1,), "Resize": (2, 3), "CenterCropPad": (1,)}
-"""Operators whose result's rank is the number of elements of an input, and the indices of such inputs."""
 
 _LEAST = {"axis": -MAX_RANK, "batch_dims": 0}
 """Attributes that are at most MAX_RANK, and at least this; the inference of some operators takes them as they are."""
@@ -92,7 +90,7 @@ def _cut(graph: onnx.GraphProto, lengths: dict[str, int], cuts: list[_Cut], wher
         if node.domain:
             continue
         given = [lengths.get(name, unknown) if name else 0 for name in node.input]
-        for index in _RANK_FROM_LENGTH.get(node.op_type, ()):
+        for index in of_node(node).rank_from:
             if index < len(given) and given[index] > MAX_RANK:
                 cuts.append((node, index, node.input[index]))
         for attribute in node.attribute:

@@ -10,16 +10,10 @@ import numpy as np
 import onnx
 
 from heterocc.compiler.importer.draft.draft import Draft, bodies, reads
+from heterocc.compiler.operators.table import of_node
 
 MOST_BYTES = 1 << 20
 """The most bytes of initializers that become inputs in a model that lists most of its initializers."""
-
-_SHAPING = frozenset(
-    "CenterCropPad ConstantOfShape CumSum DequantizeLinear Dropout Expand OneHot Pad QLinearConv "
-    "QLinearMatMul QuantizeLinear Range ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape "
-    "Resize RoiAlign Slice Split Squeeze Tile TopK Trilu Unsqueeze Upsample".split()
-)
-"""Operators with inputs that determine shapes, or that code needs to be constant."""
 
 
 def take_defaults(draft: Draft) -> dict[str, np.ndarray]:
@@ -51,7 +45,7 @@ def _held(draft: Draft) -> set[str]:
     """The values that stay constant: those that determine shapes, and those that are read in branches and bodies."""
     held = {name for name, array in draft.weights.items() if array.dtype == object}
     for node in draft.graph.node:
-        if node.op_type in _SHAPING:
+        if of_node(node).settings:
             held.update(node.input[1:])
         for body in bodies(node):
             held |= _read_inside(body)

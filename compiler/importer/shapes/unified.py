@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol, names_of
 from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
-from heterocc.compiler.importer.symbols.requirements.elementwise import BROADCASTING
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.sizes import Size, product_of
 from heterocc.passes.graph import Value
-
-_COMBINING = ("MatMul", "FusedMatMul", "QLinearAdd", "QLinearMul", "QLinearWhere")
 
 
 def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = False) -> bool:
@@ -96,7 +94,7 @@ def _fixed_broadcasts(given: Given) -> Iterator[tuple[Size, Size]]:
     assumed to be another: a device without code for both refuses the operator. Two unknown numbers of heads are equal
     in most models, where no keys are shared.
     """
-    if given.node.op_type not in (*BROADCASTING, *_COMBINING):
+    if not of_node(given.node).broadcasts:
         yield from broadcast_pairs(given)
     heads = [(given.shape(place) or ())[1:2] for place in range(2)]
     if given.node.op_type == "Attention" and not given.node.domain and len(given.shape() or ()) == 4:

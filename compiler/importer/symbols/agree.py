@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
-from heterocc.compiler.importer.symbols.requirements.elementwise import CHOOSING
-from heterocc.compiler.importer.symbols.requirements.table import requirements_of
+from heterocc.compiler.operators.table import of_node, requirements_of
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Requirement
@@ -27,7 +26,7 @@ def broadcast_pairs(given: Given) -> Iterator[tuple[Size, Size]]:
 
     There are none for operators whose code takes both sizes.
     """
-    if given.node.op_type in CHOOSING and not given.node.domain:
+    if of_node(given.node).chooses:
         return
     yield from ((r.left, r.right) for r in _requirements(given, None) if r.relation == "broadcast")
 

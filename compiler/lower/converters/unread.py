@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -19,78 +18,16 @@ from heterocc.compiler.lower.converters.registry import (
     Context,
     own_converter,
 )
+from heterocc.compiler.operators.table import named
 from heterocc.runtime.execute.ort_session import onnxruntime_package
 
 _PARTS = frozenset({SIZES, PREPARED, REQUIRED})
 """Domains of converters that compute a part of what an operator means."""
 
-_WINDOWS = "kernel_shape storage_order"
-_RESIZING = "antialias coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value"
-_NORMS = "q_norm_epsilon k_norm_epsilon qk_norm_epsilon"
 
-_MAY_BE_UNREAD: Mapping[str, frozenset[str]] = {
-    op_type: frozenset(names.split())
-    for op_type, names in {
-        # The result's shape or type, or another input, says the same.
-        "BitCast": "to",
-        "Cast": "to saturate",
-        "CastLike": "saturate",
-        "Conv": _WINDOWS,
-        "ConvInteger": _WINDOWS,
-        "ConvTranspose": f"{_WINDOWS} output_shape",
-        "DeformConv": _WINDOWS,
-        "DynamicQuantizeLSTM": "hidden_size",
-        "Bernoulli": "dtype",
-        "EyeLike": "dtype",
-        "Flatten": "axis",
-        "FusedConv": _WINDOWS,
-        "GRU": "hidden_size",
-        "LSTM": "hidden_size",
-        "MaxUnpool": "kernel_shape pads strides",
-        "Multinomial": "dtype",
-        "QLinearConv": _WINDOWS,
-        "RNN": "hidden_size",
-        "RandomNormal": "dtype shape",
-        "RandomNormalLike": "dtype",
-        "RandomUniform": "dtype shape",
-        "RandomUniformLike": "dtype",
-        "Range": "stash_type",
-        "Reshape": "allowzero",
-        "Split": "num_outputs",
-        "Squeeze": "axes",
-        "Unsqueeze": "axes",
-        # They have no meaning for the numbers in the result, or for inference.
-        "Attention": "mask_filter_value qk_matmul_output_mode softmax_precision",
-        "BatchNormalization": "momentum",
-        "Dropout": "ratio seed",
-        "GroupNormalization": "stash_type",
-        "LayerNormalization": "stash_type",
-        "LinearClassifier": "multi_class",
-        "MatMulNBits": "accuracy_level",
-        "RMSNormalization": "stash_type",
-        "TopK": "sorted",
-        "TreeEnsembleClassifier": "nodes_hitrates nodes_hitrates_as_tensor",
-        "TreeEnsembleRegressor": "nodes_hitrates nodes_hitrates_as_tensor",
-        "TreeEnsemble": "nodes_hitrates",
-        # They have one only for a form of the operator in which they are read.
-        "Concat": "axis",
-        "DequantizeLinear": "axis output_dtype",
-        "FusedGemm": "beta",
-        "Gemm": "beta",
-        "GroupQueryAttention": f"rotary_interleaved {_NORMS}",
-        "LabelEncoder": "default_float default_int64 default_string default_tensor",
-        "MaxPool": _WINDOWS,
-        "MultiHeadAttention": "mask_filter_value",
-        "QuantizeLinear": "axis output_dtype saturate",
-        "Resize": f"{_RESIZING} keep_aspect_ratio_policy nearest_mode",
-        "SVMClassifier": "kernel_params",
-        "SVMRegressor": "kernel_params",
-    }.items()
-}
-"""Attributes that a conversion may leave unread, whatever their values."""
-
-_REDUCTIONS = frozenset({"noop_with_empty_axes"})
-"""Attributes that reductions read if they have no axes."""
+def may_be_unread(op_type: str, domain: str) -> frozenset[str]:
+    """Attributes of an operator that a conversion may leave unread, whatever their values."""
+    return frozenset(named(op_type, MICROSOFT if domain == RESULTS else domain).unread.split())
 
 
 def require_read(ctx: Context) -> None:
@@ -99,10 +36,10 @@ def require_read(ctx: Context) -> None:
     # Of the standard operators whose sizes a run computes, other converters read what the sizes follow from.
     if node.domain in _PARTS or (node.domain == RESULTS and own_converter(MICROSOFT, node.op_type) is None):
         return
-    known = _MAY_BE_UNREAD.get(node.op_type, frozenset())
+    known = may_be_unread(node.op_type, node.domain)
     for attribute in node.attribute:
         name = attribute.name
-        if name in ctx.attrs.seen or name in known or (name in _REDUCTIONS and node.op_type.startswith("Reduce")):
+        if name in ctx.attrs.seen or name in known:
             continue
         value = helper.get_attribute_value(attribute)
         if value != default_of(node.domain, node.op_type, name, ctx.opset):

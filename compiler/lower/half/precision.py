@@ -19,8 +19,8 @@ from tvm import relax, tirx
 
 from heterocc.compiler.lower.backend import KernelInfo, PartitionJob
 from heterocc.compiler.lower.half.kernels import Narrower, moves_only, plain_memory
-from heterocc.compiler.lower.half.policy import LARGEST, READS_FLOAT32, WRITES_FLOAT32, fits
-from heterocc.compiler.lower.magnitudes import may_exceed, plain_type
+from heterocc.compiler.lower.half.policy import LARGEST, fits, reads_float32, writes_float32
+from heterocc.compiler.lower.magnitudes import may_exceed
 from heterocc.compiler.lower.relax.importer import dtype_name
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.straight import (
@@ -107,11 +107,10 @@ class _Partition:
         read = [self._origin[a] for a in arguments_of(binding.value) if a in self._origin]
         written = [(binding.var, i) for i in range(len(types_of(binding.var.ty)))]
         graph = self._job.model.graph
-        types = [plain_type(graph.node_by_name[n].op_type) for n in info.nodes]
-        last = [plain_type(graph.node_by_name[graph.producer[v]].op_type) for v in info.outputs if v in graph.producer]
+        last = [graph.node_by_name[graph.producer[v]] for v in info.outputs if v in graph.producer]
         if not plain_memory(function):
             self._wide.update((*read, *written))
-        if any(t in READS_FLOAT32 for t in types):
+        if any(reads_float32(graph.node_by_name[name]) for name in info.nodes):
             self._wide.update(read)
         moves = moves_only(function)
         if not info.outputs and not moves:  # intermediate results of a node: sums, means, states
@@ -119,7 +118,7 @@ class _Partition:
         moved = moves and not self._large.isdisjoint(read)
         heavy = any(value in self._large and value[0].name in self._module.arrays for value in read)
         heavy = heavy or any(_constant_beyond(a) for a in arguments_of(binding.value))
-        exceeds = any(t in WRITES_FLOAT32 for t in last) or not self._exceeding.isdisjoint(info.outputs)
+        exceeds = any(map(writes_float32, last)) or not self._exceeding.isdisjoint(info.outputs)
         if exceeds or moved or heavy or _beyond(function):
             self._large.update(written)
 

@@ -19,8 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.artifacts.foreign import pass_foreign
-from heterocc.compiler.importer.symbols.requirements.elementwise import CHOOSING
-from heterocc.compiler.importer.symbols.requirements.of_model import requirements_at
+from heterocc.compiler.importer.symbols.requirements import requirements_at
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
@@ -38,6 +37,7 @@ from heterocc.compiler.lower.reasons import reason_of
 from heterocc.compiler.lower.relax.widened import Widened, narrow, widen, widened_array, without_types
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 from heterocc.compiler.lower.variables import Variables, require_names, same
+from heterocc.compiler.operators.table import of_node
 from heterocc.runtime.execute.narrow import carried
 
 _MOST_ENDS = 256
@@ -321,7 +321,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
                     f"{node.op_type} needs {needed.what} to fit {needed.right.text}, and it is {needed.left.text}",
                     where=self._where(node),
                 )
-            if needed.relation == "broadcast" and node.op_type not in CHOOSING:
+            if needed.relation == "broadcast" and not of_node(node).chooses:
                 raise LoweringError(
                     f"{node.op_type} broadcasts sizes of which only a run knows whether they are 1: {needed.what}",
                     where=self._where(node),

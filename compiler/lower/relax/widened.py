@@ -24,7 +24,8 @@ from tvm import relax
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.converters.elementwise.narrow import from_bfloat16, to_bfloat16
 from heterocc.compiler.lower.converters.values import as_dtype
-from heterocc.compiler.lower.magnitudes import SUMS, may_exceed
+from heterocc.compiler.lower.magnitudes import may_exceed
+from heterocc.compiler.operators.table import of_type
 from heterocc.passes.graph import Value
 
 STORED = frozenset(["float16", "bfloat16"])
@@ -61,7 +62,7 @@ class Widened:
             if node.op_type in _HEAVY or not halves:
                 continue
             kept = exceeding.intersection(halves)
-            if kept or node.op_type in SUMS or not self._values.isdisjoint(node.inputs):
+            if kept or of_type(node.op_type).sums or not self._values.isdisjoint(node.inputs):
                 self._nodes.add(node.name)
                 self._values |= kept
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heterocc.compiler.operators.windows import least_unpooled
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.sizes import Size, number
@@ -104,17 +105,3 @@ def unpooled_shapes(given: Given) -> list[Shape] | None:
         return None if impossible else [tuple(wanted)]
     least = least_unpooled(given)
     return None if least is None else [least]
-
-
-def least_unpooled(given: Given) -> Shape:
-    """The shape whose windows are the data of a MaxUnpool."""
-    shape, kernel = given.shape(), given.attribute("kernel_shape")
-    if shape is None or kernel is None:
-        return None
-    rank = len(kernel)
-    strides, pads = given.attribute("strides") or [1] * rank, given.attribute("pads") or [0] * 2 * rank
-    dims = list(shape[:2])
-    for axis, size in enumerate(shape[2:]):
-        beyond = kernel[axis] - strides[axis] - pads[axis] - pads[axis + rank]
-        dims.append(None if size is None else size * number(strides[axis]) + number(beyond))
-    return tuple(dims)

@@ -21,17 +21,12 @@ from heterocc.compiler.lower.converters.quantised.operators import levels, steps
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import as_dtype
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.operators.table import named
 
 op = relax.op
 
 Run = Callable[[Context, list[relax.Expr | None]], list[relax.Expr]]
 """The conversion of a node with other inputs or attributes."""
-
-MOVES = frozenset(
-    "Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Pad Reshape ReverseSequence Slice "
-    "SpaceToDepth Split Squeeze Tile Transpose Unsqueeze Where".split()
-)
-"""Operators that move elements and compute nothing with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,7 @@ def is_touched(ctx: Context) -> bool:
 def convert(ctx: Context, given: list[relax.Expr | None], run: Run) -> list[relax.Expr]:
     """The outputs of a node that touches such values, in the form in which code has them."""
     kind = ctx.node.op_type
-    if kind in MOVES:
+    if named(kind).moves:
         return run(ctx, given)
     if kind == "BitCast":
         code = np.dtype(carried_name(_dtype(ctx, ctx.node.output[0])))

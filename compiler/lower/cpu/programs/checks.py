@@ -11,7 +11,7 @@ from onnx import helper
 
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.symbols.agree import copied_axes, shapes_needed
-from heterocc.compiler.importer.symbols.requirements.of_model import open_requirements
+from heterocc.compiler.importer.symbols.requirements import open_requirements
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.converters import REQUIRED, RESULTS
 from heterocc.compiler.lower.converters.computed.broadcasting import broadcast_dims, broadcast_places

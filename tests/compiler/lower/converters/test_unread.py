@@ -25,7 +25,8 @@ from heterocc.compiler.lower.converters.registry import (
     Context,
     require_inputs,
 )
-from heterocc.compiler.lower.converters.unread import _MAY_BE_UNREAD, default_of, require_read
+from heterocc.compiler.lower.converters.unread import default_of, may_be_unread, require_read
+from heterocc.compiler.operators.table import operators
 from heterocc.runtime import load
 from heterocc.runtime.execute.ort_session import onnxruntime_package
 from tests.compiler.onnx_build import model, node, noise, save, value
@@ -72,7 +73,7 @@ def test_each_attribute_of_each_converter_is_read_or_refused_or_named_as_one_tha
     walked = 0
     for op_type in (op for d, op in OPERATORS if d == domain):
         for name, kind in attributes_of(domain, op_type).items():
-            if kind not in _OTHER or name in _MAY_BE_UNREAD.get(op_type, ()) or name == "noop_with_empty_axes":
+            if kind not in _OTHER or name in may_be_unread(op_type, domain):
                 continue
             walked += 1
             ctx = context(domain, op_type, helper.make_attribute(name, _OTHER[kind]))
@@ -87,7 +88,8 @@ def test_each_attribute_of_each_converter_is_read_or_refused_or_named_as_one_tha
 
 
 def test_the_attributes_that_may_be_unread_are_those_of_operators() -> None:
-    for op_type, names in _MAY_BE_UNREAD.items():
+    for operator in operators():
+        op_type, names = operator.name, set(operator.unread.split())
         versions = range(7, onnx.defs.onnx_opset_version() + 1)
         known = set(microsoft()[op_type].attributes) if op_type in microsoft() else set()
         for domain, version in ((d, v) for d in ("", ML) for v in versions if onnx.defs.has(op_type, v, d)):

@@ -1,16 +1,17 @@
-"""The table of what operators need of sizes."""
+"""What operators need of sizes."""
 
 from __future__ import annotations
 
 import pytest
 
-from heterocc.compiler.importer.symbols.requirements.table import FREE, has_rule, requirements_of
+from heterocc.compiler.operators import table
+from heterocc.compiler.operators.record import MICROSOFT, ML, Operator
 from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.requirement import Relation, Requirement
 from heterocc.compiler.symbolic.sizes import Size, larger, named, number
 from tests.compiler.onnx_build import node
 
-DOMAINS = ("", "com.microsoft", "ai.onnx.ml")
+DOMAINS = ("", MICROSOFT, ML)
 
 
 def converted() -> list[tuple[str, str]]:
@@ -23,13 +24,15 @@ def converted() -> list[tuple[str, str]]:
     return sorted({*own, *(("", name) for name in onnx_frontend._get_convert_map())})
 
 
-def test_each_operator_states_what_it_needs_or_is_named_as_needing_nothing() -> None:
-    unnamed = [key for key in converted() if not has_rule(*key) and key[1] not in FREE.get(key[0], ())]
-    assert unnamed == []
+def test_each_operator_that_is_converted_states_what_it_needs() -> None:
+    # TVM has names of ONNX Runtime's operators without their domain.
+    records = {key: (table.named(key[1], key[0]), table.named(key[1], MICROSOFT)) for key in converted()}
+    assert [key for key, found in records.items() if all(record.needs is None for record in found)] == []
 
 
-def test_no_operator_with_a_rule_is_named_as_needing_nothing() -> None:
-    assert [(domain, name) for domain, names in FREE.items() for name in names if has_rule(domain, name)] == []
+def test_an_operator_has_one_record() -> None:
+    with pytest.raises(ValueError, match="operator 'Slice' of domain '' already has a record"):
+        table.add(Operator("Slice"))
 
 
 n, m = named("n"), named("m")
@@ -63,5 +66,5 @@ def test_what_holds_for_all_sizes_or_none_is_known(
 def test_a_requirement_names_the_input_as_the_operator_does() -> None:
     shapes = [(named("a"), n), (named("b"), m)]
     given = Given(node("GatherElements", "x i", "y", axis=1), 21, shapes, [None, None])
-    needed, *_ = requirements_of(given, None)
+    needed, *_ = table.requirements_of(given, None)
     assert (needed.left, needed.right, needed.what) == (named("a"), named("b"), "dimension 0 of 'data'")

@@ -1,7 +1,12 @@
-"""Requirements of recurrent layers: weights, states and lengths of one batch, number of features and hidden size."""
+"""Recurrent layers: weights, states and lengths of one batch, number of features and hidden size."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import onnx
+
+from heterocc.compiler.operators.record import MICROSOFT, STATE, Dims, Operator
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number
 
@@ -58,4 +63,23 @@ def _common(needs: Needs) -> Size | None:
     return hidden
 
 
-RULES = {"LSTM": layer, "GRU": layer, "RNN": layer}
+def _flops(node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) -> float:
+    steps, batch, features = inputs[0]
+    directions, _, hidden = inputs[2]
+    return 2.0 * steps * batch * directions * _GATES[node.op_type] * hidden * (features + hidden)
+
+
+OPERATORS = (
+    *(
+        Operator(name, needs=layer, lengths=4, float32_results=STATE, flops=_flops, unread="hidden_size")
+        for name in ("LSTM", "GRU", "RNN")
+    ),
+    Operator(
+        "DynamicQuantizeLSTM",
+        MICROSOFT,
+        needs=quantised_layer,
+        quantised="rounds",
+        float32_results=STATE,
+        unread="hidden_size",
+    ),
+)

@@ -1,7 +1,9 @@
-"""Requirements of normalisations: parameters for each channel or element that is normalised."""
+"""Normalisations, with parameters for each channel or element that is normalised."""
 
 from __future__ import annotations
 
+from heterocc.compiler.operators.arithmetic import DENOMINATOR
+from heterocc.compiler.operators.record import MICROSOFT, Operator, nothing
 from heterocc.compiler.symbolic.requirement import Needs
 
 
@@ -50,11 +52,18 @@ def embedding(needs: Needs) -> None:
         needs.at_least(3, 0, needs.size(0, 1))
 
 
-RULES = {
-    "BatchNormalization": channels,
-    "InstanceNormalization": channels,
-    "GroupNormalization": groups,
-    "LayerNormalization": last,
-    "RMSNormalization": last,
-    "SimplifiedLayerNormalization": last,
-}
+OPERATORS = (
+    Operator("BatchNormalization", needs=channels, sums=True, intervals={4: DENOMINATOR}, flops=2, unread="momentum"),
+    Operator("InstanceNormalization", needs=channels, sums=True, flops=8),
+    Operator("GroupNormalization", needs=groups, sums=True, flops=8, unread="stash_type"),
+    *(
+        Operator(name, needs=last, sums=True, flops=8, unread="stash_type")
+        for name in ("LayerNormalization", "RMSNormalization")
+    ),
+    Operator("SimplifiedLayerNormalization", needs=last),
+    *(Operator(n, needs=nothing, sums=True, flops=8) for n in ("LpNormalization", "MeanVarianceNormalization")),
+    Operator("LRN", needs=nothing, flops=12, steep=True),
+    Operator("SkipLayerNormalization", MICROSOFT, needs=skip, flops=8),
+    Operator("SkipSimplifiedLayerNormalization", MICROSOFT, needs=skip),
+    Operator("EmbedLayerNormalization", MICROSOFT, needs=embedding),
+)

@@ -1,9 +1,13 @@
-"""Requirements of attention: queries, keys, values, masks and caches that belong together."""
+"""Attention: queries, keys, values, masks and caches that belong together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
+import onnx
+
+from heterocc.compiler.operators.record import MICROSOFT, Dims, Operator
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number
@@ -161,10 +165,19 @@ def rotary(needs: Needs) -> None:
         needs.equal(0, 1, heads)
 
 
-RULES = {"Attention": standard}
-MICROSOFT_RULES = {
-    "Attention": packed,
-    "MultiHeadAttention": multi_head,
-    "GroupQueryAttention": group_query,
-    "RotaryEmbedding": rotary,
-}
+def _flops(_node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) -> float:
+    """Two products of the queries with all keys, and the softmax between them."""
+    query, key = inputs[0], inputs[1] if len(inputs) > 1 and len(inputs[1]) >= 2 else inputs[0]
+    return 4.0 * prod(query) * key[-2]
+
+
+_NORMS = "q_norm_epsilon k_norm_epsilon qk_norm_epsilon"
+_SCORES = "mask_filter_value qk_matmul_output_mode softmax_precision"
+
+OPERATORS = (
+    Operator("Attention", needs=standard, product=True, flops=_flops, unread=_SCORES),
+    Operator("Attention", MICROSOFT, needs=packed, product=True, flops=_flops, unread=_SCORES),
+    Operator("MultiHeadAttention", MICROSOFT, needs=multi_head, product=True, flops=_flops, unread="mask_filter_value"),
+    Operator("GroupQueryAttention", MICROSOFT, needs=group_query, product=True, unread=f"rotary_interleaved {_NORMS}"),
+    Operator("RotaryEmbedding", MICROSOFT, needs=rotary),
+)

@@ -1,9 +1,10 @@
-"""Requirements of operators of `ai.onnx.ml`: the number of features."""
+"""Operators of `ai.onnx.ml`: trees, linear models, support vectors and encoders of features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from heterocc.compiler.operators.record import ML, Operator, nothing
 from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.requirement import Needs
 
@@ -64,10 +65,19 @@ def _asked(needs: Needs) -> None:
         needs.at_least(0, 1, max(asked, default=0) + 1)
 
 
-RULES: Mapping[str, Callable[[Needs], None]] = {
-    **dict.fromkeys(("Scaler", "Imputer"), _each),
-    **dict.fromkeys(("LinearRegressor", "LinearClassifier"), _as_many(_per_score)),
-    **dict.fromkeys(("SVMRegressor", "SVMClassifier"), _as_many(_per_vector)),
-    "FeatureVectorizer": _joined,
-    **dict.fromkeys(("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble"), _asked),
-}
+_HITRATES = "nodes_hitrates nodes_hitrates_as_tensor"
+_DEFAULTS = "default_float default_int64 default_string default_tensor"
+
+OPERATORS = (
+    Operator("TreeEnsembleClassifier", ML, needs=_asked, unread=_HITRATES),
+    Operator("TreeEnsembleRegressor", ML, needs=_asked, unread=_HITRATES),
+    Operator("TreeEnsemble", ML, needs=_asked, unread="nodes_hitrates"),
+    Operator("LinearClassifier", ML, needs=_as_many(_per_score), unread="multi_class"),
+    Operator("LinearRegressor", ML, needs=_as_many(_per_score)),
+    Operator("SVMClassifier", ML, needs=_as_many(_per_vector), unread="kernel_params"),
+    Operator("SVMRegressor", ML, needs=_as_many(_per_vector), unread="kernel_params"),
+    Operator("FeatureVectorizer", ML, needs=_joined),
+    *(Operator(name, ML, needs=_each) for name in ("Scaler", "Imputer")),
+    Operator("LabelEncoder", ML, needs=nothing, unread=_DEFAULTS),
+    *(Operator(n, ML, needs=nothing) for n in ("ArrayFeatureExtractor", "Binarizer", "Normalizer", "OneHotEncoder")),
+)

@@ -1,8 +1,9 @@
-"""Requirements of operators that read or write elements at indices."""
+"""Operators that read or write elements at indices, or select elements."""
 
 from __future__ import annotations
 
-from heterocc.compiler.importer.symbols.operators.windows import least_unpooled
+from heterocc.compiler.operators.record import FIRST, Operator, nothing
+from heterocc.compiler.operators.reductions import running
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number, product_of, smaller
 
@@ -76,21 +77,6 @@ def reverse_sequence(needs: Needs) -> None:
     needs.equal(1, 0, needs.size(0, needs.given.attribute("batch_axis", 1)))
 
 
-def max_unpool(needs: Needs) -> None:
-    """MaxUnpool: an index for each element, and a result of the same batch and channels, with room for the windows."""
-    needs.shaped(1, needs.shape(0))
-    least = least_unpooled(needs.given)
-    if needs.given.has(2) and least is not None:
-        for axis, (size, needed) in enumerate(zip(needs.given.elements(2) or (), least, strict=False)):
-            if size is not None and needed is not None:
-                needs.relate(size, "equal" if axis < 2 else "at_least", needed, f"dimension {axis} of its result")
-
-
-def drawn(needs: Needs) -> None:
-    """Multinomial: there is a class to draw."""
-    needs.at_least(0, 1, 1)
-
-
 def suppression(needs: Needs) -> None:
     """NonMaxSuppression: a score for each box, which has four numbers."""
     needs.equal(1, 0, needs.size(0, 0))
@@ -99,57 +85,27 @@ def suppression(needs: Needs) -> None:
     needs.single(2, 3, 4)
 
 
-def extreme(needs: Needs) -> None:
-    """ArgMax and ArgMin: there is an element."""
-    needs.at_least(0, needs.given.attribute("axis", 0), 1)
-
-
-def roi_align(needs: Needs) -> None:
-    """RoiAlign: a number of the batch for each region, which has four numbers."""
-    needs.equal(2, 0, needs.size(1, 0))
-    needs.equal(1, 1, 4)
-    for axis in range(4):
-        needs.at_least(0, axis, some(needs, 1) if axis != 1 else 0)
-
-
-def max_roi_pool(needs: Needs) -> None:
-    """MaxRoiPool: a region has the number of its image and four others."""
-    needs.equal(1, 1, 5)
-
-
-def grid_sample(needs: Needs) -> None:
-    """GridSample: a grid for each item of the batch, with a number for each spatial axis."""
-    data = needs.shape(0)
-    needs.equal(1, 0, needs.size(0, 0))
-    needs.equal(1, -1, len(data) - 2)
-    for axis in range(2, len(data)):
-        needs.at_least(0, axis, some(needs, 1))
-
-
-def top_k(needs: Needs) -> None:
-    """TopK: there are as many elements as are asked for."""
-    given = needs.given
-    wanted = given.sizes(1) if given.opset >= 10 else [number(given.attribute("k"))]
-    needs.at_least(0, given.attribute("axis", -1), wanted[0] if wanted else None)
+def one_hot(needs: Needs) -> None:
+    """OneHot: a depth, and two values."""
     needs.single(1)
+    needs.equal(2, 0, 2)
 
 
-RULES = {
-    "ArgMax": extreme,
-    "ArgMin": extreme,
-    "Gather": gather,
-    "GatherElements": gather_elements,
-    "GatherND": gather_nd,
-    "Scatter": scatter_elements,
-    "ScatterElements": scatter_elements,
-    "ScatterND": scatter_nd,
-    "TensorScatter": tensor_scatter,
-    "ReverseSequence": reverse_sequence,
-    "MaxUnpool": max_unpool,
-    "Multinomial": drawn,
-    "NonMaxSuppression": suppression,
-    "RoiAlign": roi_align,
-    "MaxRoiPool": max_roi_pool,
-    "GridSample": grid_sample,
-    "TopK": top_k,
-}
+OPERATORS = (
+    Operator("Gather", needs=gather, moves=FIRST, indices=1),
+    Operator("GatherElements", needs=gather_elements, moves=FIRST, indices=1),
+    Operator("GatherND", needs=gather_nd, moves=FIRST, indices=1),
+    Operator("Scatter", needs=scatter_elements),
+    Operator("ScatterElements", needs=scatter_elements, indices=1, flops=0),
+    Operator("ScatterND", needs=scatter_nd, indices=1, flops=0),
+    Operator("TensorScatter", needs=tensor_scatter),
+    Operator("ReverseSequence", needs=reverse_sequence, moves=FIRST, lengths=1),
+    Operator("OneHot", needs=one_hot, choice=0, indices=0, settings=True, flops=0),
+    Operator("Trilu", needs=running, settings=True, flops=0),
+    Operator("Compress", needs=nothing, choice=0, flops=0),
+    Operator("NonZero", needs=nothing, choice=0),
+    Operator("Unique", needs=nothing, choice=0),
+    Operator("NonMaxSuppression", needs=suppression, choice=0, intervals={1: (0.0, 1.0)}, steep=True),
+    Operator("AllClassNMS", needs=nothing),
+    Operator("TfIdfVectorizer", needs=nothing),
+)

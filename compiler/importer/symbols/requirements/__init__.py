@@ -1,1 +1,0 @@
-"""Sizes that operators need to agree or to suffice, operator by operator."""

@@ -1,0 +1,36 @@
+"""Branches, loops, sequences and optional values."""
+
+from __future__ import annotations
+
+from heterocc.compiler.operators.record import STATE, Operator, nothing
+from heterocc.compiler.symbolic.requirement import Needs
+
+
+def loop(needs: Needs) -> None:
+    """Loop and If: a number of trips and a condition."""
+    needs.single(0)
+    if needs.given.node.op_type == "Loop":
+        needs.single(1)
+
+
+def scan(needs: Needs) -> None:
+    """Scan: the sequences that are read have one length."""
+    count = needs.given.attribute("num_scan_inputs", 0)
+    axes = needs.given.attribute("scan_input_axes") or [0] * count
+    first = len(needs.given.shapes) - count
+    for number_ in range(1, count):
+        needs.equal(first + number_, axes[number_], needs.size(first, axes[0]))
+
+
+# What sequences and optional values are given is checked by the functions that a run calls.
+_CONTAINERS = (
+    *("ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"),
+    *("SequenceLength", "SplitToSequence", "Optional", "OptionalGetElement", "OptionalHasElement"),
+)
+
+OPERATORS = (
+    Operator("If", needs=loop),
+    Operator("Loop", needs=loop, float32_results=STATE),
+    Operator("Scan", needs=scan, float32_results=STATE),
+    *(Operator(name, needs=nothing) for name in _CONTAINERS),
+)

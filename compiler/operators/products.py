@@ -1,0 +1,135 @@
+"""Products of matrices, and operators of single matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import onnx
+
+from heterocc.compiler.operators.arithmetic import stacked
+from heterocc.compiler.operators.record import EVERY, MICROSOFT, RANGE, Dims, Operator, attribute
+from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import Size, number
+
+
+def product(needs: Needs, left: int = 0, right: int = 1) -> None:
+    """MatMul: the rows of one are as long as the columns of the other, and stacks are broadcast."""
+    first, second = needs.shape(left), needs.shape(right)
+    if not first or not second:
+        return
+    needs.equal(right, -2 if len(second) > 1 else 0, first[-1])
+    if len(first) > 2 and len(second) > 2:
+        stacked(needs, [(left, first, 2), (right, second, 2)])
+
+
+def gemm(needs: Needs, second: int = 1, bias: int = 2) -> None:
+    """Gemm: the rows of one are as long as the columns of the other, and the bias is broadcast to the result."""
+    turned = [bool(needs.given.attribute(name, 0)) for name in ("transA", "transB")]
+    if len(needs.shape(0)) != 2 or len(needs.shape(second)) != 2:
+        return
+    needs.equal(second, 1 if turned[1] else 0, needs.size(0, 0 if turned[0] else 1))
+    result = needs.size(0, 1 if turned[0] else 0), needs.size(second, 0 if turned[1] else 1)
+    for axis in range(1, 1 + len(needs.shape(bias))):
+        needs.broadcast(bias, -axis, result[-axis] if axis <= 2 else number(1))
+
+
+def fused_product(needs: Needs) -> None:
+    """FusedMatMul: as MatMul of matrices that may be transposed."""
+    first, second = needs.shape(0), needs.shape(1)
+    if len(first) < 2 or len(second) < 2 or any(needs.given.attribute(f"transBatch{s}", 0) for s in "AB"):
+        return
+    turned = [bool(needs.given.attribute(name, 0)) for name in ("transA", "transB")]
+    needs.equal(1, -1 if turned[1] else -2, first[-2 if turned[0] else -1])
+    stacked(needs, [(0, first, 2), (1, second, 2)])
+
+
+def blocks_product(needs: Needs) -> None:
+    """MatMulNBits."""
+    needs.equal(0, -1, needs.given.attribute("K"))
+    needs.shaped(5, [number(needs.given.attribute("N"))])
+
+
+def square(needs: Needs) -> None:
+    """Det: square matrices."""
+    needs.equal(0, -1, needs.size(0, -2))
+
+
+def einsum(needs: Needs) -> None:
+    """Einsum: the sizes of one letter are equal, or 1."""
+    left = needs.given.attribute("equation", b"").decode().replace(" ", "").split("->")[0]
+    sizes: dict[str, Size] = {}
+    for place, letters in enumerate(left.split(",")):
+        shape = needs.shape(place)
+        before, dots, after = letters.partition("...")
+        axes = [*enumerate(before), *((n - len(after), c) for n, c in enumerate(after))]
+        if not dots and len(letters) != len(shape):
+            continue
+        for axis, letter in axes:
+            size = needs.size(place, axis)
+            if size is None:
+                continue
+            known = sizes.setdefault(letter, size)
+            if size != known:
+                needs.broadcast(place, axis, known)
+            if known.number == 1:
+                sizes[letter] = size
+        if dots:
+            _ellipses(needs, place, len(before), len(after), sizes)
+
+
+def _ellipses(needs: Needs, place: int, before: int, after: int, sizes: dict[str, Size]) -> None:
+    shape = needs.shape(place)
+    for step in range(1, 1 + len(shape) - before - after):
+        size = shape[-after - step]
+        if size is not None:
+            needs.broadcast(place, -after - step, sizes.setdefault(f"...{step}", size))
+
+
+def matmul_flops(_node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) -> float:
+    """2 x output elements x the shared dimension."""
+    return 2.0 * prod(output) * (inputs[0][-1] if inputs[0] else 1)
+
+
+def _fused_matmul_flops(node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) -> float:
+    return 2.0 * prod(output) * inputs[0][-2 if attribute(node, "transA", 0) else -1]
+
+
+def _gemm_flops(node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) -> float:
+    """2 x M x N x K, and M x N for C."""
+    shared = inputs[0][0] if attribute(node, "transA", 0) else inputs[0][1]
+    return 2.0 * prod(output) * shared + (prod(output) if len(inputs) > 2 and inputs[2] else 0)
+
+
+def _einsum_flops(node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) -> float:
+    """2 x the product of all index ranges; only of the elements if the equation has an ellipsis."""
+    equation = attribute(node, "equation").decode().replace(" ", "")
+    terms = equation.split("->")[0].split(",")
+    if "." in equation or len(terms) != len(inputs):
+        return 2.0 * prod(output)
+    extent: dict[str, int] = {}
+    for term, shape in zip(terms, inputs, strict=True):
+        extent.update(zip(term, shape, strict=False))
+    return 2.0 * prod(extent.values())
+
+
+OPERATORS = (
+    Operator("MatMul", needs=product, product=True, broadcasts=EVERY, matrices=True, flops=matmul_flops),
+    Operator("Gemm", needs=gemm, product=True, flops=_gemm_flops, unread="beta"),
+    Operator("Einsum", needs=einsum, product=True, flops=_einsum_flops),
+    Operator("Det", needs=square, float32_results=RANGE, steep=True),
+    Operator("Inverse", MICROSOFT, steep=True),
+    Operator(
+        "FusedMatMul",
+        MICROSOFT,
+        needs=fused_product,
+        product=True,
+        broadcasts=EVERY,
+        matrices=True,
+        flops=_fused_matmul_flops,
+    ),
+    Operator("FusedGemm", MICROSOFT, needs=gemm, product=True, flops=_gemm_flops, unread="beta"),
+    Operator("TransposeMatMul", MICROSOFT, product=True),
+    Operator("MatMulInteger16", MICROSOFT, needs=product),
+    Operator("MatMulNBits", MICROSOFT, needs=blocks_product, unread="accuracy_level"),
+)

@@ -1,0 +1,157 @@
+"""Quantised operators: scales and zero points for a tensor, an axis or blocks."""
+
+from __future__ import annotations
+
+from heterocc.compiler.operators.arithmetic import stacked
+from heterocc.compiler.operators.products import gemm, matmul_flops, product
+from heterocc.compiler.operators.record import MICROSOFT, SCALES, Operator, nothing
+from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import Size, number
+
+
+def along(needs: Needs, places: tuple[int, ...], size: Size | None) -> None:
+    """Scales and zero points of one number, or of one for each element of an axis."""
+    for place in places:
+        if len(needs.shape(place)) == 1:
+            needs.broadcast(place, 0, size)
+            # An axis of one element has one of them, which broadcasting does not say.
+            needs.relate(
+                size, "multiple", needs.size(place, 0), f"the axis that has the numbers of {needs.name(place)}"
+            )
+
+
+def linear(needs: Needs) -> None:
+    """QuantizeLinear and DequantizeLinear."""
+    data, scale = needs.shape(0), needs.shape(1)
+    axis, block = needs.given.attribute("axis", 1), needs.given.attribute("block_size", 0)
+    if block and len(scale) == len(data):
+        for place, size in enumerate(data):
+            if place == axis % len(data):
+                size = None if size is None else quotient(size + number(block - 1), number(block))
+            needs.equal(1, place, size)
+    elif -len(data) <= axis < len(data):
+        along(needs, (1,), data[axis])
+    needs.shaped(2, scale)
+
+
+def multiplied(needs: Needs) -> None:
+    """QLinearMatMul."""
+    product(needs, 0, 3)
+    along(needs, (1, 2), needs.size(0, -2))
+    along(needs, (4, 5), needs.size(3, -1))
+    along(needs, (6, 7), needs.size(0, -2))
+
+
+def multiplied_integers(needs: Needs) -> None:
+    """MatMulInteger."""
+    product(needs)
+    along(needs, (2,), needs.size(0, -2))
+    along(needs, (3,), needs.size(1, -1))
+
+
+def quantised_unary(needs: Needs) -> None:
+    """One tensor with a scale and a zero point, and those of the result."""
+    needs.single(1, 2, 3, 4)
+
+
+def quantised_pair(needs: Needs) -> None:
+    """QLinearAdd and QLinearMul: two tensors that are broadcast with each other."""
+    stacked(needs, [(place, needs.shape(place), 0) for place in (0, 3)])
+    needs.single(1, 2, 4, 5, 6, 7)
+
+
+def quantised_choice(needs: Needs) -> None:
+    """QLinearWhere: three tensors that are broadcast with each other."""
+    stacked(needs, [(place, needs.shape(place), 0) for place in (0, 1, 4)])
+    needs.single(2, 3, 5, 6, 7, 8)
+
+
+def quantised_concat(needs: Needs) -> None:
+    """QLinearConcat: all other axes are equal."""
+    first = needs.shape(2)
+    axis = needs.given.attribute("axis") % max(len(first), 1)
+    for place in range(5, len(needs.given.shapes), 3):
+        if len(needs.shape(place)) == len(first):
+            needs.shaped(place, [None if n == axis else size for n, size in enumerate(first)])
+    needs.single(*(place for place in range(len(needs.given.shapes)) if place < 2 or place % 3 != 2))
+
+
+def quantised_gemm(needs: Needs) -> None:
+    """QGemm."""
+    gemm(needs, second=3, bias=6)
+    needs.single(1, 2, 7, 8)
+    along(needs, (4, 5), needs.size(3, 0 if needs.given.attribute("transB", 0) else 1))
+
+
+def ranged_product(needs: Needs) -> None:
+    """DynamicQuantizeMatMul."""
+    product(needs)
+    along(needs, (2, 3), needs.size(1, -1))
+    needs.shaped(4, [needs.size(1, -1)])
+
+
+def scaled_product(needs: Needs) -> None:
+    """MatMulIntegerToFloat."""
+    product(needs)
+    needs.single(2, 4)
+    along(needs, (3, 5), needs.size(1, -1))
+    needs.shaped(6, [needs.size(1, -1)])
+
+
+_LINEAR = "axis output_dtype"
+_STEP = (0.01, 0.1)
+
+OPERATORS = (
+    *(
+        Operator(
+            "QuantizeLinear",
+            domain,
+            needs=linear,
+            settings=True,
+            choice=0,
+            quantised="rounds",
+            intervals={1: _STEP},
+            unread=f"{_LINEAR} saturate",
+        )
+        for domain in ("", MICROSOFT)
+    ),
+    *(
+        Operator(
+            "DequantizeLinear",
+            domain,
+            needs=linear,
+            settings=True,
+            quantised="computes",
+            float32_inputs=SCALES,
+            intervals={1: _STEP},
+            unread=_LINEAR,
+        )
+        for domain in ("", MICROSOFT)
+    ),
+    Operator("DynamicQuantizeLinear", needs=nothing, choice=0, quantised="rounds"),
+    Operator("MatMulInteger", needs=multiplied_integers, quantised="computes", flops=matmul_flops),
+    Operator(
+        "QLinearMatMul",
+        needs=multiplied,
+        settings=True,
+        quantised="rounds",
+        float32_inputs=SCALES,
+        flops=matmul_flops,
+    ),
+    Operator("DynamicQuantizeMatMul", MICROSOFT, needs=ranged_product, choice=0, quantised="rounds"),
+    Operator("MatMulIntegerToFloat", MICROSOFT, needs=scaled_product, quantised="rounds", float32_inputs=SCALES),
+    Operator("QGemm", MICROSOFT, needs=quantised_gemm, quantised="rounds", float32_inputs=SCALES),
+    Operator("QAttention", MICROSOFT, quantised="rounds", float32_inputs=SCALES),
+    *(
+        Operator(name, MICROSOFT, needs=quantised_pair, broadcasts=(0, 3), quantised="rounds", float32_inputs=SCALES)
+        for name in ("QLinearAdd", "QLinearMul")
+    ),
+    Operator("QLinearWhere", MICROSOFT, needs=quantised_choice, broadcasts=(0, 1, 4), quantised="rounds"),
+    Operator("QLinearConcat", MICROSOFT, needs=quantised_concat, quantised="rounds", float32_inputs=SCALES),
+    *(Operator(name, MICROSOFT, quantised="rounds") for name in ("QLinearConv", "QLinearReduceMean")),
+    *(
+        Operator(name, MICROSOFT, needs=quantised_unary, quantised="rounds")
+        for name in ("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax")
+    ),
+)

@@ -1,0 +1,110 @@
+"""The record of one operator: what the compiler knows of it, but for the code that computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import onnx
+from onnx import helper
+
+from heterocc.compiler.symbolic.requirement import Needs
+
+MICROSOFT = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+ML = "ai.onnx.ml"
+
+NO_INPUT = range(0)
+FIRST = range(1)
+EVERY = range(1 << 30)
+
+Dims = tuple[int, ...]
+Flops = Callable[[onnx.NodeProto, Sequence[Dims], Dims], float]
+"""The operations of a node, from the shapes of its inputs and of its first output."""
+
+SCALES = "its float inputs are scales of integers, which need more than 11 bits"
+COORDINATES = "it reads coordinates, and 11 bits cannot distinguish the pixels of a large image"
+RANGE = "its results may exceed 65504 even if its inputs do not"
+COUNTS = "it counts, and float16 cannot represent odd numbers above 2048"
+STATE = "it is recurrent, and rounding errors of its state would accumulate over the steps"
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
+    """The value of an attribute. Raises LookupError if it is absent and has no default."""
+    found = next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+    if found is None:
+        raise LookupError(name)
+    return found
+
+
+def nothing(_needs: Needs) -> None:
+    """The requirements of an operator that needs nothing of sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """The facts of one operator. Who needs one looks it up, and names no operators.
+
+    A field that is left out says the usual: an operator that computes each element of its result from elements of its
+    inputs, with an operation for each, and that numbers of any size and precision may go through.
+    """
+
+    name: str
+    domain: str = ""
+
+    # ---- sizes ------------------------------------------------------------------------------------------------------
+    needs: Callable[[Needs], None] | None = None
+    """What it needs of the sizes of its inputs; None if this is not known, `nothing` if it needs nothing."""
+    broadcasts: Sequence[int] = NO_INPUT
+    """The inputs that are broadcast with each other."""
+    matrices: bool = False
+    """Whether the last two dimensions of these are matrices, and not broadcast."""
+    chooses: bool = False
+    """Whether its code looks at the run which sizes are 1, if those of the result are known."""
+    rank_from: Sequence[int] = NO_INPUT
+    """The inputs whose number of elements is the rank of the result."""
+
+    # ---- elements ---------------------------------------------------------------------------------------------------
+    moves: range = NO_INPUT
+    """The inputs whose elements it moves: its results consist of them, and of zeros or a constant where it fills."""
+    between: bool = False
+    """Whether its results are between the smallest and the largest element of the first input."""
+    magnitude: Literal["", "kept", "risen"] = ""
+    """Whether results may exceed float16's range if an input does, or even if none does; moved elements keep it."""
+    sums: bool = False
+    """Whether it sums numbers, although its results are no larger than these."""
+    choice: int | None = None
+    """The first output that is discrete: rounding inputs can change a place, a choice or a step as a whole."""
+    quantised: Literal["", "computes", "rounds"] = ""
+    """Whether it works on 8-bit data, or also rounds its results to such steps."""
+    float32_inputs: str = ""
+    """Why its inputs stay float32 in half precision. Those of an operator with a choice do, too."""
+    float32_results: str = ""
+    """Why its results stay float32 in half precision."""
+
+    # ---- inputs -----------------------------------------------------------------------------------------------------
+    intervals: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """The intervals of inputs in which results are finite and not all equal."""
+    indices: int | None = None
+    """The input that has indices of the first one's elements."""
+    axes: int | None = None
+    """The input that is a list of axes."""
+    lengths: int | None = None
+    """The input that has lengths of the items of a batch."""
+    settings: bool = False
+    """Whether inputs after the first determine shapes, or need to be constant for code."""
+
+    # ---- cost -------------------------------------------------------------------------------------------------------
+    flops: float | Flops = 1.0
+    """Floating-point operations of a node, or for each element of its results; an operator that moves has none."""
+    product: bool = False
+    """Whether a CPU with `precision=bf16` rounds the factors of its products of float32."""
+    steep: bool = False
+    """Whether its time is more than linear without a rule for its operations; it is taken for that of all pairs."""
+
+    # ---- conversion -------------------------------------------------------------------------------------------------
+    unread: str = ""
+    """Attributes that a conversion may leave unread, whatever their values: separated by blanks."""
+    convert: Callable[..., Any] | None = None
+    """The conversion to Relax, if it is not registered beside other converters (lower/converters/registry.py)."""

@@ -1,0 +1,57 @@
+"""Reductions along axes, running sums, and choices along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import onnx
+
+from heterocc.compiler.operators.record import COUNTS, RANGE, Dims, Operator, nothing
+from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import number
+
+
+def running(needs: Needs) -> None:
+    """CumSum, CumProd and Trilu: one number beside the data."""
+    needs.single(1)
+
+
+def extreme(needs: Needs) -> None:
+    """ArgMax and ArgMin: there is an element."""
+    needs.at_least(0, needs.given.attribute("axis", 0), 1)
+
+
+def top_k(needs: Needs) -> None:
+    """TopK: there are as many elements as are asked for."""
+    given = needs.given
+    wanted = given.sizes(1) if given.opset >= 10 else [number(given.attribute("k"))]
+    needs.at_least(0, given.attribute("axis", -1), wanted[0] if wanted else None)
+    needs.single(1)
+
+
+def of_each_input(_node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) -> float:
+    """One operation for each input element."""
+    return float(prod(inputs[0]))
+
+
+def _reduction(name: str, **facts: Any) -> Operator:
+    return Operator(name, needs=nothing, flops=of_each_input, unread="noop_with_empty_axes", **facts)
+
+
+_RISEN: dict[str, Any] = {"magnitude": "risen", "float32_results": RANGE}
+
+OPERATORS = (
+    *(_reduction(name, settings=True, **_RISEN) for name in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2")),
+    _reduction("ReduceSumSquare", **_RISEN),
+    *(_reduction(name, magnitude="risen") for name in ("ReduceLogSum", "ReduceLogSumExp")),
+    *(_reduction(name, settings=True, between=True) for name in ("ReduceMax", "ReduceMin")),
+    _reduction("ReduceMean", settings=True, between=True, sums=True),
+    *(Operator(name, needs=extreme, choice=0, flops=of_each_input) for name in ("ArgMax", "ArgMin")),
+    Operator("CumSum", needs=running, settings=True, magnitude="risen", float32_results=COUNTS, flops=of_each_input),
+    Operator("CumProd", needs=running, magnitude="risen", float32_results=COUNTS),
+    Operator("TopK", needs=top_k, settings=True, choice=0, flops=of_each_input, unread="sorted"),
+    Operator("Hardmax", needs=nothing, choice=0),
+    *(Operator(name, needs=nothing, sums=True, flops=12) for name in ("Softmax", "LogSoftmax")),
+)

@@ -1,0 +1,104 @@
+"""The records of all operators, by domain and name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+from heterocc.compiler.operators import (
+    arithmetic,
+    attention,
+    control,
+    cutting,
+    elementwise,
+    images,
+    indexing,
+    ml,
+    normalization,
+    products,
+    quantised,
+    randoms,
+    recurrent,
+    reductions,
+    shaping,
+    signals,
+    windows,
+)
+from heterocc.compiler.operators.record import Operator
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.requirement import Needs, Requirement
+from heterocc.passes.graph import Node
+
+_FAMILIES = (
+    arithmetic,
+    attention,
+    control,
+    cutting,
+    elementwise,
+    images,
+    indexing,
+    ml,
+    normalization,
+    products,
+    quantised,
+    randoms,
+    recurrent,
+    reductions,
+    shaping,
+    signals,
+    windows,
+)
+_TABLE: dict[tuple[str, str], Operator] = {}
+
+
+def add(operator: Operator) -> None:
+    """Add the record of an operator. Raises ValueError if there is one."""
+    key = operator.domain, operator.name
+    if key in _TABLE:
+        raise ValueError(f"operator '{operator.name}' of domain '{operator.domain}' already has a record")
+    _TABLE[key] = operator
+
+
+for _family in _FAMILIES:
+    for _operator in _family.OPERATORS:
+        add(_operator)
+
+
+def operators() -> Iterator[Operator]:
+    """All records."""
+    return iter(_TABLE.values())
+
+
+def named(name: str, domain: str = "") -> Operator:
+    """The record of an operator; one that says the usual if there is none."""
+    if domain == "ai.onnx":
+        domain = ""
+    return _TABLE.get((domain, name)) or Operator(name, domain)
+
+
+def of_node(node: onnx.NodeProto) -> Operator:
+    """The record of a node's operator."""
+    return named(node.op_type, node.domain)
+
+
+def of_type(op_type: str) -> Operator:
+    """The record of an operator by the type of a graph's node, `com.microsoft::Gelu`."""
+    domain, _, name = op_type.rpartition("::")
+    return named(name, domain)
+
+
+def makes_choice(node: Node) -> bool:
+    """Whether a node has an output that is a choice, which rounding of its inputs can change as a whole."""
+    choice = of_type(node.op_type).choice
+    return choice is not None and choice < len(node.outputs)
+
+
+def requirements_of(given: Given, result: Shape) -> Iterator[Requirement]:
+    """What a node needs of sizes, without what holds for all; `result` is the shape of its first output."""
+    rule = of_node(given.node).needs
+    if rule is None or not given.shapes:
+        return
+    needs = Needs(given, result)
+    rule(needs)
+    yield from (needed for needed in dict.fromkeys(needs.found) if not needed.always)
