@@ -63,8 +63,8 @@ QUESTIONS = {
     "trees": ("Tree ensembles?", ""),
     "decoding": (
         "A language model, token by token?",
-        "A token reads all weights: both runtimes wait for memory. Weights of 4 bits are expanded to float32 today, "
-        "which is slower than runtimes that keep them ([language models](decoding.md)).",
+        "A token reads all weights: both runtimes wait for memory. Weights of 2, 4 and 8 bits in blocks keep their "
+        "bits on the CPU ([language models](decoding.md)).",
     ),
     "gpu": (
         "A GPU?",

@@ -15,7 +15,8 @@ from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.checking.half_reference import SCALE, round_products, round_values, rounded
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
-from heterocc.compiler.importer.onnx_tools.exact_products import with_exact_products
+from heterocc.compiler.importer.onnx_tools.exact_products import nodes_within, with_exact_products
+from heterocc.compiler.lower.converters.contrib.blocked import ROUNDED
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.compiler.lower.half.products import product_nodes
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
@@ -56,10 +57,16 @@ def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any]) -> Any:
     Raises the errors of ONNX Runtime.
     """
     options = session_options(optimise="none")
-    options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
+    if not any(map(_rounds_if_packed, nodes_within(proto.graph))):
+        options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
     if weights:
         options.add_external_initializers(list(weights), list(weights.values()))
     return open_session(with_exact_products(proto).SerializeToString(), options)
+
+
+def _rounds_if_packed(node: onnx.NodeProto) -> bool:
+    """Whether ONNX Runtime rounds a factor of the node's product, as the node allows, only if it packs the weights."""
+    return node.op_type == "MatMulNBits" and any(a.name == "accuracy_level" and a.i == ROUNDED for a in node.attribute)
 
 
 def run_session(session: Any, outputs: Sequence[str], given: Mapping[str, Any], stop: Stop | None) -> Sequence[Any]:

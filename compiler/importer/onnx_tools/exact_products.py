@@ -62,14 +62,15 @@ def with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def has_products(model: onnx.ModelProto) -> bool:
     """Return whether the model has products of 8-bit integers."""
-    return any(_places(node) for node in _nodes(model.graph))
+    return any(_places(node) for node in nodes_within(model.graph))
 
 
-def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+def nodes_within(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes of a graph and of the bodies in it."""
     found = list(graph.node)
     for node in graph.node:
         for body in _bodies(node):
-            found += _nodes(body)
+            found += nodes_within(body)
     return found
 
 

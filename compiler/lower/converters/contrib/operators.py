@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -179,45 +178,6 @@ def _transposed(value: relax.Expr) -> relax.Expr:
 def quick_gelu(ctx: Context, data: relax.Expr) -> relax.Expr:
     """x * sigmoid(alpha * x)."""
     return op.multiply(data, op.sigmoid(op.multiply(data, scalar(ctx.attrs.get("alpha", 1.702), dtype_of(data)))))
-
-
-@converter("MatMulNBits", domain=MICROSOFT)
-def matmul_nbits(
-    ctx: Context,
-    a: relax.Expr,
-    b: relax.Expr,
-    scales: relax.Expr,
-    zeros: relax.Expr | None = None,
-    *rest: relax.Expr | None,
-) -> relax.Expr:
-    """Product with a weight quantised to 4 or 8 bits in blocks along its rows, which is unpacked when compiling."""
-    if any(v is not None for v in rest[:1]):
-        raise NotImplementedError("g_idx is not supported")
-    bits, block = ctx.attrs.get("bits", 4), ctx.attrs["block_size"]
-    rows, columns = ctx.attrs["N"], ctx.attrs["K"]
-    packed, factors = known_array(ctx, b), known_array(ctx, scales)
-    points = None if zeros is None else known_array(ctx, zeros)
-    if packed is None or factors is None or (zeros is not None and points is None) or bits not in (4, 8):
-        raise NotImplementedError("the weights, scales and zero points must be constant, of 4 or 8 bits")
-    blocks = -(-columns // block)
-    values = _unpacked(packed.reshape(rows, -1), bits)[:, : blocks * block].reshape(rows, blocks, block)
-    if points is None:
-        middle: Any = np.float32(1 << (bits - 1))
-    elif points.dtype == np.uint8:
-        middle = _unpacked(points.reshape(rows, -1), bits)[:, :blocks].reshape(rows, blocks, 1)
-    else:
-        middle = points.reshape(rows, blocks, 1).astype(np.float32)
-    weight = (values - middle) * factors.reshape(rows, blocks, 1).astype(np.float32)
-    weight = np.ascontiguousarray(weight.reshape(rows, -1)[:, :columns].T).astype(dtype_of(a))
-    product = op.matmul(a, constant(weight))
-    return product if len(rest) < 2 or rest[1] is None else op.add(product, rest[1])
-
-
-def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
-    if bits == 8:
-        return packed.astype(np.float32)
-    halves = np.stack([packed & 15, packed >> 4], axis=-1)
-    return halves.reshape(packed.shape[0], -1).astype(np.float32)
 
 
 @converter("SkipLayerNormalization", domain=MICROSOFT)

@@ -117,3 +117,34 @@ def in_vectors_of(length: int, isa: Isa) -> Isa:
         return isa
     narrow = isa.narrowed(length)
     return narrow if narrow.dot == "pairs" and length >= narrow.lanes else replace(narrow, dot="single")
+
+
+def dot_codes(total: tirx.Expr, codes: tirx.Expr, row: tuple[tirx.Buffer, tirx.Expr], isa: Isa, bits: int) -> tirx.Expr:
+    """`total` plus the products of four unsigned codes in each 32-bit lane and four int8 of a row, from a place on.
+
+    The codes have `bits` bits. Products of bytes that are added in 16 bits would saturate: the halves of codes of 8
+    bits are multiplied apart.
+    """
+    lanes, ty = isa.lanes, f"int32x{isa.lanes}"
+    buffer, start = row
+    if isa.dot == "single":
+        for place in range(4):
+            code = tirx.bitwise_and(tirx.shift_right(codes, tirx.const(8 * place, ty)), tirx.const(255, ty))
+            total = total + code * build.broadcast(tirx.Cast("int32", buffer[start + index(place)]), lanes)
+        return total
+    four = tirx.reinterpret(
+        f"int8x{4 * lanes}", build.broadcast(tirx.reinterpret("int32", vector(buffer, start, 4)), lanes)
+    )
+    if isa.dot == "bytes":
+        return tirx.call_llvm_intrin(ty, _BYTES[lanes], total, tirx.reinterpret(f"int8x{4 * lanes}", codes), four)
+
+    def added(some: tirx.Expr, factor: int) -> tirx.Expr:
+        pairs = tirx.reinterpret(f"int8x{4 * lanes}", some), four
+        narrow = tirx.call_llvm_intrin(f"int16x{2 * lanes}", _LIMITED[lanes], *pairs)
+        return tirx.call_llvm_intrin(ty, _PAIRS[lanes], narrow, tirx.const(factor, f"int16x{2 * lanes}"))
+
+    if bits < 8:
+        return total + added(codes, 1)
+    half = tirx.const(0x0F0F0F0F, ty)
+    high = tirx.bitwise_and(tirx.shift_right(codes, tirx.const(4, ty)), half)
+    return total + added(tirx.bitwise_and(codes, half), 1) + added(high, 16)

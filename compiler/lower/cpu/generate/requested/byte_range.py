@@ -44,7 +44,7 @@ def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None
             _add(total, emit.vector(ends, part * index(lanes), lanes), combine, lanes)
         with build.serial(index(whole * WIDE), index(count // lanes)) as number:
             _add(total, emit.vector(data, number * index(lanes), lanes), combine, lanes)
-    low, high = (_merged(total, lanes, combine) for total, combine in zip(totals, _ENDS, strict=True))
+    low, high = (merged(total, lanes, combine) for total, combine in zip(totals, _ENDS, strict=True))
     with build.serial(index(count - count % lanes), index(count)) as number:
         for end, combine in zip((low, high), _ENDS, strict=True):
             _add(end, emit.vector(data, number, 1), combine, 1)
@@ -77,7 +77,7 @@ def _add(total: tirx.Buffer, value: tirx.Expr, combine: Combine, lanes: int) -> 
     emit.put(total, combine(emit.vector(total, index(0), lanes), value), index(0), lanes)
 
 
-def _merged(total: tirx.Buffer, lanes: int, combine: Combine) -> tirx.Buffer:
+def merged(total: tirx.Buffer, lanes: int, combine: Combine) -> tirx.Buffer:
     """One number of a vector, by halves."""
     while lanes > 1:
         lanes //= 2

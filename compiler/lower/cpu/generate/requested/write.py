@@ -15,6 +15,8 @@ from heterocc.compiler.lower.cpu.bound_sizes import with_bound_sizes
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
+from heterocc.compiler.lower.cpu.generate.requested.block_codes import write_block_codes
+from heterocc.compiler.lower.cpu.generate.requested.blocked_product import write_blocked_product
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
 from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
@@ -30,6 +32,8 @@ from heterocc.compiler.lower.written import REQUEST, WRITTEN
 Writer = Callable[[Request, Sequence[tirx.Buffer]], None]
 
 WRITERS: Mapping[str, Writer] = {
+    "block_codes": write_block_codes,
+    "blocked_product": write_blocked_product,
     "byte_range": write_byte_range,
     "grid_sample": write_grid_sample,
     "index_of": write_index_of,

@@ -1,0 +1,67 @@
+"""The rows of a product with a weight in blocks: their sums by block, and codes and scales if they are rounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.requested.byte_range import Combine, merged
+from heterocc.compiler.lower.cpu.generate.requested.columns import rows
+from heterocc.compiler.lower.cpu.generate.requested.form import Request
+
+LEVELS = 127.0
+"""The code of the largest number of a block."""
+
+
+def write_block_codes(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
+    """Write `(data, sums)`, or `(data, codes, scales, sums)` with codes of int8 and their sums in int32.
+
+    Rows of data are in blocks of the option `block`, each with the scale max |x| / 127. A block of zeros has the scale
+    0 and codes of 0.
+    """
+    data, *results = arguments
+    block, count = request.number("block"), math.prod(request.shapes[0])
+    lanes = min(request.isa.lanes, block)
+    vectors = block // lanes
+    with rows(count // block, count) as number:
+        start = build.bind(number * index(block))
+        if len(results) == 1:
+            total = _combined(data, start, vectors, lanes, lambda total, value: total + value)
+            build.buffer_store(results[0], total, [number])
+            return
+        codes, scales, sums = results
+        most = _combined(data, start, vectors, lanes, lambda most, value: tirx.max(most, tirx.abs(value)))
+        zero, levels = (build.float32(value) for value in (0.0, LEVELS))
+        scale = build.bind(most / levels)
+        inverse = build.bind(tirx.Select(most == zero, zero, levels / most))
+        held = emit.registers(1, lanes)
+        emit.put(held, emit.zeros(lanes), index(0), lanes)
+        with emit.loop(vectors) as part:
+            place = start + part * index(lanes)
+            level = emit.registers(1, lanes)
+            whole = tirx.nearbyint(emit.vector(data, place, lanes) * emit.broadcast(inverse, lanes))
+            emit.put(level, whole, index(0), lanes)
+            emit.put(codes, tirx.Cast(_of("int8", lanes), emit.vector(level, index(0), lanes)), place, lanes)
+            emit.put(held, emit.vector(held, index(0), lanes) + emit.vector(level, index(0), lanes), index(0), lanes)
+        build.buffer_store(scales, scale, [number])
+        total = merged(held, lanes, lambda a, b: a + b)[index(0)]
+        build.buffer_store(sums, tirx.Cast("int32", total), [number])
+
+
+def _combined(data: tirx.Buffer, start: tirx.Expr, vectors: int, lanes: int, combine: Combine) -> tirx.Expr:
+    """The numbers of a block combined with 0, by lanes and then across them."""
+    held = emit.registers(1, lanes)
+    emit.put(held, emit.zeros(lanes), index(0), lanes)
+    with emit.loop(vectors) as part:
+        value = emit.vector(data, start + part * index(lanes), lanes)
+        emit.put(held, combine(emit.vector(held, index(0), lanes), value), index(0), lanes)
+    return build.bind(merged(held, lanes, combine)[index(0)])
+
+
+def _of(dtype: str, lanes: int) -> str:
+    return f"{dtype}x{lanes}" if lanes > 1 else dtype

@@ -1,0 +1,141 @@
+"""Products with weights of 2, 4 or 8 bits in blocks, whose codes are read as they are stored (decision 90).
+
+A tile is a vector of columns and some rows. The codes of a block are multiplied by the rows' numbers and summed; then
+the sums are multiplied by the block's scales and added to the tile's results. Rows of int8 are multiplied as bytes,
+rows of float32 as numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.converters.contrib.blocked import TERMS, TILE
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.integers.dot import dot_codes
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.requested.blocked_panels import write_panels
+from heterocc.compiler.lower.cpu.generate.requested.blocked_weights import BlockedArguments
+from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.tiles import row_runs
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+TALL = 6
+"""Rows of a tile with 32 registers: each has a result, the sums of a block, and a number."""
+
+WORDS = 4
+"""Words of codes that are unpacked in one turn of the loop over a block."""
+
+MANY = 16
+"""Rows of float32 for which unpacked weights are worth being stored."""
+
+
+def write_blocked_product(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
+    """Write `(rows, their sums, words, scales, [zeros], result)`; rows of int8 have scales before their sums.
+
+    Shapes: rows [..., blocks · block], sums and scales of rows [..., blocks], words, scales and zeros as those of
+    BlockedWeight, the result [..., columns].
+    """
+    *given, result = arguments
+    bits, count = request.number("bits"), 3 if request.dtypes[0] == "int8" else 2
+    words, scales, *zeros = given[count:]
+    product = BlockedArguments(
+        isa=replace(request.isa, lanes=min(request.isa.lanes, TILE)),
+        bits=bits,
+        block=request.number("block"),
+        blocks=request.shapes[1][-1],
+        columns=request.shapes[-1][-1],
+        rows=given[:count],
+        words=words,
+        scales=scales,
+        zeros=zeros[0] if zeros else 1 << (bits - 1),
+        result=result,
+    )
+    rows = math.prod(request.shapes[-1][:-1])
+    if product.rounded or (is_number(rows) and rows < MANY):
+        _write_tiles(product, rows)
+    elif is_number(rows):
+        write_panels(product, rows)
+    else:
+        emit.either(
+            index(rows) >= index(MANY), lambda: write_panels(product, rows), lambda: _write_tiles(product, rows)
+        )
+
+
+def _write_tiles(given: BlockedArguments, rows: int) -> None:
+    """Write the product vector by vector of columns, whose codes stay in a cache for all rows."""
+    tiles = row_runs(rows, TALL if given.isa.registers > 16 else TALL // 2)
+    vectors = -(-given.columns // given.isa.lanes)
+    count = sum(run.count for run in tiles)
+    with emit.shared_loop(vectors, rows * given.columns * given.terms) as vector, emit.loop(count) as tile:
+        emit.either_run(tiles, tile, lambda run: _write_tile(given, vector, emit.start_of(run, tile), run.size))
+
+
+def _write_tile(given: BlockedArguments, vector: tirx.Expr, first: tirx.Expr, count: int) -> None:
+    """Write `count` rows from `first` on of a vector of columns."""
+    lanes = given.isa.lanes
+    totals = emit.registers(count, lanes)
+    with emit.loop(count, "unroll") as row:
+        emit.put(totals, emit.zeros(lanes), row * index(lanes), lanes)
+    with build.serial(index(0), index(given.blocks)) as block:
+        _add_block(given, totals, (first, count), vector, block)
+    given.store(totals, (first, count), vector)
+
+
+def _add_block(
+    given: BlockedArguments, totals: tirx.Buffer, rows: tuple[tirx.Expr, int], vector: tirx.Expr, block: tirx.Expr
+) -> None:
+    """Add the products of a block: Σ (code - zero) · number = Σ code · number - zero · Σ number, times the scales."""
+    lanes, (first, count) = given.isa.lanes, rows
+    dtype = "int32" if given.rounded else "float32"
+    column = given.column(vector, block)
+    sums = emit.registers(count, lanes, dtype)
+    with emit.loop(count, "unroll") as row:
+        number = emit.broadcast(given.rows[-1][(first + row) * index(given.blocks) + block], lanes)
+        nothing = emit.broadcast(tirx.const(0, dtype), lanes)
+        emit.put(sums, nothing - given.zero(column, dtype) * number, row * index(lanes), lanes)
+    together = math.gcd(given.words_of_block, WORDS)
+    with emit.loop(given.words_of_block // together) as turn:
+        for number in range(together):
+            word = turn * index(together) + index(number)
+            codes = given.word(column, word)
+            for step in range(given.steps):
+                term = block * index(given.block) + (word * index(given.steps) + index(step)) * index(TERMS)
+                places = [(first + index(row)) * index(given.terms) + term for row in range(count)]
+                (_add_bytes if given.rounded else _add_numbers)(given, sums, (codes, step), places)
+    with emit.loop(count, "unroll") as row:
+        place, factor = row * index(lanes), given.scale(column)
+        if given.rounded:
+            factor = emit.broadcast(given.rows[1][(first + row) * index(given.blocks) + block], lanes) * factor
+        total = tirx.Cast(f"float32x{lanes}", emit.vector(sums, place, lanes))
+        emit.put(totals, emit.vector(totals, place, lanes) + total * factor, place, lanes)
+
+
+def _add_bytes(
+    given: BlockedArguments, sums: tirx.Buffer, codes: tuple[tirx.Buffer, int], places: Sequence[tirx.Expr]
+) -> None:
+    """Add the products of the codes of a step and four int8 of each row, at its place."""
+    lanes = given.isa.lanes
+    for row, place in enumerate(places):
+        total, where = emit.vector(sums, index(row * lanes), lanes), index(row * lanes)
+        numbers = (given.rows[0], place)
+        emit.put(sums, dot_codes(total, given.codes(*codes), numbers, given.isa, given.bits), where, lanes)
+
+
+def _add_numbers(
+    given: BlockedArguments, sums: tirx.Buffer, codes: tuple[tirx.Buffer, int], places: Sequence[tirx.Expr]
+) -> None:
+    """Add the products of the codes of a step and four float32 of each row, at its place."""
+    lanes = given.isa.lanes
+    for term in range(TERMS):
+        values = emit.registers(1, lanes)
+        emit.put(values, given.numbers(*codes, term), index(0), lanes)
+        for row, place in enumerate(places):
+            where = index(row * lanes)
+            number = emit.broadcast(given.rows[0][place + index(term)], lanes)
+            total = emit.vector(sums, where, lanes) + number * emit.vector(values, index(0), lanes)
+            emit.put(sums, total, where, lanes)

@@ -1,0 +1,148 @@
+"""The arguments of a product with a weight in blocks, and how its codes are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.converters.contrib.blocked import TERMS, TILE
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.places import index
+
+_TABLE, _TABLE_BITS = 16, 4
+"""The numbers of a table in a register of AVX-512, and the bits that are a place in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedArguments:
+    """The arguments of a kernel, as flat buffers.
+
+    `rows` are the rows, their scales if they are int8, and their sums by block. `zeros` are the codes that stand for 0,
+    one of each block and column, or one for all. The others are as BlockedWeight has them.
+    """
+
+    isa: Isa
+    bits: int
+    block: int
+    blocks: int
+    columns: int
+    rows: Sequence[tirx.Buffer]
+    words: tirx.Buffer
+    scales: tirx.Buffer
+    zeros: tirx.Buffer | int
+    result: tirx.Buffer
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the rows are int8."""
+        return len(self.rows) > 2
+
+    @property
+    def terms(self) -> int:
+        """Terms of a row."""
+        return self.blocks * self.block
+
+    @property
+    def steps(self) -> int:
+        """Codes in a byte."""
+        return 8 // self.bits
+
+    @property
+    def words_of_block(self) -> int:
+        """Words of a column in a block."""
+        return self.block // (self.steps * TERMS)
+
+    def column(self, vector: tirx.Expr, block: tirx.Expr) -> tirx.Expr:
+        """The place of the first scale of a block, for a vector of columns."""
+        start = vector * index(self.isa.lanes)
+        tile, inside = tirx.floordiv(start, index(TILE)), tirx.floormod(start, index(TILE))
+        return build.bind((tile * index(self.blocks) + block) * index(TILE) + inside)
+
+    def scale(self, column: tirx.Expr) -> tirx.Expr:
+        """The scales of a block."""
+        lanes = self.isa.lanes
+        return tirx.Cast(f"float32x{lanes}", emit.vector(self.scales, column, lanes))
+
+    def zero(self, column: tirx.Expr, dtype: str) -> tirx.Expr:
+        """The codes that stand for 0 in a block, as numbers of a dtype."""
+        lanes = self.isa.lanes
+        if not isinstance(self.zeros, tirx.Buffer):
+            return emit.broadcast(tirx.const(self.zeros, dtype), lanes)
+        return tirx.Cast(f"{dtype}x{lanes}", emit.vector(self.zeros, column, lanes))
+
+    def word(self, column: tirx.Expr, word: tirx.Expr) -> tirx.Buffer:
+        """A register with the words of a number of a block."""
+        lanes = self.isa.lanes
+        inside = tirx.floormod(column, index(TILE))
+        base = (column - inside) * index(self.words_of_block) + inside
+        codes = emit.registers(1, lanes, "int32")
+        emit.put(codes, emit.vector(self.words, base + word * index(TILE), lanes), index(0), lanes)
+        return codes
+
+    def codes(self, word: tirx.Buffer, step: int, term: int | None = None) -> tirx.Expr:
+        """The codes of a step in their bytes, or those of one term in 32 bits."""
+        lanes, ty = self.isa.lanes, f"int32x{self.isa.lanes}"
+        found = emit.vector(word, index(0), lanes)
+        if shift := self.bits * step + (0 if term is None else 8 * term):
+            found = tirx.shift_right(found, tirx.const(shift, ty))
+        mask = ((1 << self.bits) - 1) * (1 if term is not None else 0x01010101)
+        return found if term is None and self.bits == 8 else tirx.bitwise_and(found, tirx.const(mask, ty))
+
+    def numbers(self, word: tirx.Buffer, step: int, term: int) -> tirx.Expr:
+        """The codes of one term as float32."""
+        lanes = self.isa.lanes
+        if lanes < _TABLE or self.bits > _TABLE_BITS:
+            return tirx.Cast(f"float32x{lanes}", self.codes(word, step, term))
+        # One instruction looks up the lowest four bits of each lane in a table.
+        ty = f"int32x{lanes}"
+        every = build.ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+        table = tirx.Cast(f"float32x{lanes}", tirx.bitwise_and(every, tirx.const((1 << self.bits) - 1, ty)))
+        places = emit.vector(word, index(0), lanes)
+        if shift := self.bits * step + 8 * term:
+            places = tirx.shift_right(places, tirx.const(shift, ty))
+        return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.x86.avx512.permvar.sf.512", table, places)
+
+    def store(
+        self, sums: tirx.Buffer, rows: tuple[tirx.Expr, int], vector: tirx.Expr, chunk: tirx.Expr | None = None
+    ) -> None:
+        """Store some rows of a vector of columns; from chunk 1 on they are added to what is there."""
+        (first, count), lanes = rows, self.isa.lanes
+        start = build.bind(vector * index(lanes))
+
+        def store(width: int) -> None:
+            with emit.loop(count, "unroll") as row:
+                place = (first + row) * index(self.columns) + start
+                if width == lanes:
+                    emit.put(self.result, emit.vector(sums, row * index(lanes), lanes), place, lanes)
+                    return
+                with build.serial(index(0), index(width)) as lane:
+                    build.buffer_store(self.result, sums[row * index(lanes) + lane], [place + lane])
+
+        def add(width: int) -> None:
+            with emit.loop(count, "unroll") as row:
+                place = (first + row) * index(self.columns) + start
+                if width == lanes:
+                    total = emit.vector(sums, row * index(lanes), lanes) + emit.vector(self.result, place, lanes)
+                    emit.put(self.result, total, place, lanes)
+                    return
+                with build.serial(index(0), index(width)) as lane:
+                    more = sums[row * index(lanes) + lane] + self.result[place + lane]
+                    build.buffer_store(self.result, more, [place + lane])
+
+        def by_width(write: Callable[[int], None]) -> None:
+            rest = self.columns % lanes
+            if not rest:
+                write(lanes)
+            elif self.columns < lanes:
+                write(rest)
+            else:
+                emit.either(start + index(lanes) <= index(self.columns), lambda: write(lanes), lambda: write(rest))
+
+        if chunk is None:
+            by_width(store)
+        else:
+            emit.either(chunk.equal(index(0)), lambda: by_width(store), lambda: by_width(add))

@@ -1,0 +1,137 @@
+"""Products with weights of 2, 4 and 8 bits keep these bits, and equal a float64 reference and ONNX Runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
+from heterocc.runtime import load
+from tests.reference import reference_session
+
+COLUMNS = 37
+ROWS = (1, 3, 7, 17)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A MatMulNBits with drawn codes, scales and zero points ("none", "uint8" or "float32")."""
+
+    terms: int = 100
+    bits: int = 4
+    block: int = 32
+    zeros: str = "none"
+    level: int = 0
+    columns: int = COLUMNS
+
+    def drawn(self) -> tuple[onnx.ModelProto, np.ndarray]:
+        """The model, and its weight in float64 [terms, columns]."""
+        numbers = np.random.default_rng(0)
+        blocks = -(-self.terms // self.block)
+        codes = numbers.integers(0, 1 << self.bits, (self.columns, blocks, self.block))
+        scales = numbers.uniform(0.001, 0.02, (self.columns, blocks)).astype(np.float32)
+        given = {"w": _packed(codes, self.bits), "s": scales.reshape(-1)}
+        middle: np.ndarray = np.full((self.columns, blocks), 1 << (self.bits - 1))
+        if self.zeros == "uint8":
+            middle = numbers.integers(0, 1 << self.bits, (self.columns, blocks))
+            whole = np.zeros((self.columns, -(-blocks * self.bits // 8) * 8 // self.bits), np.int64)
+            whole[:, :blocks] = middle
+            given["z"] = _packed(whole, self.bits).reshape(-1)
+        elif self.zeros == "float32":
+            middle = numbers.uniform(0, 1 << self.bits, (self.columns, blocks)).astype(np.float32)
+            given["z"] = middle.reshape(-1)
+        attributes = {"K": self.terms, "N": self.columns, "bits": self.bits, "block_size": self.block}
+        node = helper.make_node(
+            "MatMulNBits", ["x", *given], ["y"], domain="com.microsoft", accuracy_level=self.level, **attributes
+        )
+        graph = helper.make_graph(
+            [node],
+            "product",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", self.terms])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", self.columns])],
+            [numpy_helper.from_array(array, name) for name, array in given.items()],
+        )
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+        weight = (codes - middle[..., None].astype(np.float64)) * scales[..., None]
+        return (
+            helper.make_model(graph, opset_imports=opsets, ir_version=9),
+            weight.reshape(self.columns, -1)[:, : self.terms].T,
+        )
+
+    def rounded(self, data: np.ndarray) -> np.ndarray:
+        """The rows as the level allows to round them: to 127 steps on either side, block by block."""
+        if self.level != 4 or self.zeros == "float32" or (self.bits == 2 and self.block in (16, 256)):
+            return data.astype(np.float64)
+        blocks = -(-self.terms // self.block)
+        padded = np.pad(data, ((0, 0), (0, blocks * self.block - self.terms))).reshape(len(data), blocks, self.block)
+        most = np.abs(padded).max(-1, keepdims=True).astype(np.float64)
+        return (np.rint(padded * (127 / most)) * (most / 127)).reshape(len(data), -1)[:, : self.terms]
+
+
+def _packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """The codes along the last axis, the first in the lowest bits of a byte."""
+    each = 8 // bits
+    return sum(codes[..., place::each] << (bits * place) for place in range(each)).astype(np.uint8)
+
+
+def _compare(product: Product, path: Path, properties: list[str], *, check: bool) -> None:
+    model, weight = product.drawn()
+    compile_model(
+        model, path / "m.hcb", devices="CPU", properties=properties, cpu_variant=False, check=check, measure=False
+    )
+    reference, numbers = reference_session(model), np.random.default_rng(1)
+    with load(path / "m.hcb") as session:
+        for rows in ROWS:
+            data = numbers.standard_normal((rows, product.terms)).astype(np.float32)
+            got, (known,) = session.run({"x": data})["y"], reference.run(None, {"x": data})
+            most = np.abs(known).max()
+            np.testing.assert_allclose(got, product.rounded(data) @ weight, rtol=0, atol=2e-6 * most)
+            np.testing.assert_allclose(got, known, rtol=0, atol=2e-6 * most)
+
+
+QUICK = [
+    Product(level=4),
+    Product(zeros="uint8"),
+    Product(bits=8, block=16, zeros="uint8", level=4),
+]
+EVERY = [
+    Product(terms, bits, block, zeros, level, columns)
+    for terms, columns in ((64, 48), (300, 5))
+    for bits, block in ((2, 16), (2, 64), (4, 16), (4, 32), (4, 128), (4, 256), (8, 32), (8, 128))
+    for zeros in ("none", "uint8", "float32")
+    for level in (0, 4)
+    if not (bits == 8 and zeros == "float32")  # ONNX Runtime has none
+]
+
+
+@pytest.mark.parametrize("product", QUICK, ids=str)
+def test_a_product_equals_its_reference_and_is_checked(product: Product, tmp_path: Path) -> None:
+    _compare(product, tmp_path, [], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("core", ["native", "x86-64-v3", "skylake-avx512", "x86-64"])
+@pytest.mark.parametrize("product", EVERY, ids=str)
+def test_every_form_of_a_product_is_right_on_each_instruction_set(product: Product, core: str, tmp_path: Path) -> None:
+    _compare(product, tmp_path, [] if core == "native" else [f"CPU.mcpu={core}"], check=False)
+
+
+def test_weights_keep_their_bits_in_the_bundle(tmp_path: Path) -> None:
+    model, _ = Product(terms=1024, columns=512).drawn()
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
+    with open_bundle(tmp_path / "m.hcb") as bundle:
+        stored = sum(weight.nbytes for weight in bundle.manifest.weights)
+    assert stored <= 1.01 * sum(len(i.raw_data) for i in model.graph.initializer)
+
+
+def test_a_product_of_a_block_of_zeros_is_zero(tmp_path: Path) -> None:
+    model, _ = Product(level=4).drawn()
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
+    with load(tmp_path / "m.hcb") as session:
+        assert not session.run({"x": np.zeros((2, 100), np.float32)})["y"].any()
