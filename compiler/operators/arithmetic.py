@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import zip_longest
 from math import prod
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import onnx
 
 from heterocc.compiler.operators.record import EVERY, RANGE, Dims, Operator
+from heterocc.compiler.symbolic.comparisons import broadcast_size
+from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
-from heterocc.compiler.symbolic.sizes import Size
+from heterocc.compiler.symbolic.sizes import Size, number
 
 
 def broadcast(needs: Needs) -> None:
@@ -38,6 +41,26 @@ def slope(needs: Needs) -> None:
     data, own = needs.shape(0), needs.shape(1)
     for axis in range(1, 1 + min(len(data), len(own))):
         needs.broadcast(1, -axis, data[-axis])
+
+
+def widened(dims: tuple[Size | None, ...], rank: int) -> tuple[Size | None, ...]:
+    """Dimensions with as many of size 1 before them as are missing from a rank."""
+    return (number(1),) * (rank - len(dims)) + dims
+
+
+def broadcast_shapes(*inputs: int) -> Callable[[Given], list[Shape] | None]:
+    """A rule for an operator that broadcasts these inputs with each other."""
+
+    def rule(given: Given) -> list[Shape] | None:
+        shapes = [given.shape(index) for index in inputs]
+        known = [shape for shape in shapes if shape is not None]
+        if len(known) < len(shapes):
+            return None
+        rank = max(map(len, known))
+        dims = [widened(shape, rank) for shape in known]
+        return [tuple(reduce(broadcast_size, sizes) for sizes in zip(*dims, strict=True))]
+
+    return rule
 
 
 def _for_each_input(_node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) -> float:

@@ -1,13 +1,15 @@
-"""Operators that cut tensors, pad them and join them."""
+"""Operators that split tensors, pad them and join them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
-from heterocc.compiler.operators.record import EVERY, FIRST, Operator, nothing
+from heterocc.compiler.operators.record import EVERY, FIRST, Operator
+from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
-from heterocc.compiler.symbolic.sizes import larger, number, smaller
+from heterocc.compiler.symbolic.sizes import Size, larger, number, smaller
 
 
 def pad(needs: Needs) -> None:
@@ -66,10 +68,73 @@ def split(needs: Needs) -> None:
         needs.at_least(0, axis, None if part is None else part * (count - number(1)))
 
 
+def concatenated(given: Sequence[Shape], axis: int) -> Shape:
+    """The shape of tensors that are joined along an axis; None if the rank of one is not known."""
+    shapes = [s for s in given if s is not None]
+    if len(shapes) < len(given):
+        return None
+    axis %= len(shapes[0])
+    dims: list[Size | None] = []
+    for place, sizes in enumerate(zip(*shapes, strict=True)):
+        known = [s for s in sizes if s is not None]
+        if place == axis:
+            dims.append(sum(known, number(0)) if len(known) == len(sizes) else None)
+        else:
+            fixed = [s for s in known if s.number is not None]
+            dims.append(next(iter(fixed or known), None))
+    return tuple(dims)
+
+
+def _concat_shapes(given: Given) -> list[Shape] | None:
+    found = concatenated(given.shapes, given.attribute("axis"))
+    return None if found is None else [found]
+
+
+def _split_shapes(given: Given) -> list[Shape] | None:
+    shape, count = given.shape(), len(given.node.output)
+    if shape is None:
+        return None
+    axis = given.attribute("axis", 0) % len(shape)
+    size = shape[axis]
+    parts = given.attribute("split") if given.opset < 13 else given.sizes(1)
+    sizes: list[Size | None]
+    if parts is not None:
+        sizes = [p if isinstance(p, Size) else number(int(p)) for p in parts]
+    elif given.has(1) or size is None:
+        sizes = [None] * count
+    else:
+        # What remains for the last part, or that the parts are equal, is a requirement (`split`).
+        equal = given.opset < 18
+        part = quotient(size if equal else size + number(count - 1), number(count))
+        sizes = [part] * count
+        if part is not None and not equal:
+            sizes[-1] = larger(size - part * number(count - 1), number(0))  # a last part may be empty
+    return [(*shape[:axis], s, *shape[axis + 1 :]) for s in sizes]
+
+
+def _pad_shapes(given: Given) -> list[Shape] | None:
+    shape = given.shape()
+    if shape is None:
+        return None
+    axes = given.numbers(3) if given.has(3) else list(range(len(shape)))
+    pads: list[Size | None] | None
+    if given.opset < 11:
+        pads = [number(int(n)) for n in given.attribute("pads")]
+    else:
+        found = given.contents[1] if len(given.contents) > 1 else None
+        pads = None if found is None else list(found.flat)
+    if pads is None or axes is None:
+        return [(None,) * len(shape)]
+    dims = list(shape)
+    for index, axis in enumerate(axes):
+        size, before, after = dims[axis], pads[index], pads[index + len(axes)]
+        dims[axis] = None if size is None or before is None or after is None else size + before + after
+    return [tuple(dims)]
+
+
 OPERATORS = (
-    Operator("Slice", needs=nothing, moves=FIRST, axes=3, settings=True),
-    Operator("Split", needs=split, moves=FIRST, settings=True, unread="num_outputs"),
-    Operator("Concat", needs=concat, moves=EVERY, unread="axis"),
-    Operator("Pad", needs=pad, moves=FIRST, axes=3, settings=True),
+    Operator("Split", shapes=_split_shapes, needs=split, moves=FIRST, settings=True, unread="num_outputs"),
+    Operator("Concat", shapes=_concat_shapes, needs=concat, moves=EVERY, unread="axis"),
+    Operator("Pad", shapes=_pad_shapes, needs=pad, moves=FIRST, axes=3, settings=True),
     Operator("CenterCropPad", rank_from=(1,), settings=True),
 )

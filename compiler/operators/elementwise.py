@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heterocc.compiler.operators.arithmetic import DENOMINATOR
-from heterocc.compiler.operators.record import FIRST, MICROSOFT, RANGE, Operator, nothing
+from heterocc.compiler.operators.record import FIRST, MICROSOFT, RANGE, Operator, nothing, same_shape
 from heterocc.compiler.symbolic.requirement import Needs
 
 _POSITIVE = (0.05, 3.0)
@@ -55,6 +55,9 @@ OPERATORS = (
     _unary("CastLike", choice=0, flops=0, unread="saturate"),
     _unary("BitCast", unread="to"),
     _unary("Identity", moves=FIRST),
-    *(_unary(name, domain=MICROSOFT, flops=_OF_ACTIVATION) for name in ("Gelu", "QuickGelu")),
-    *(Operator(name, MICROSOFT, needs=bias, flops=_OF_ACTIVATION) for name in ("BiasGelu", "FastGelu")),
+    *(_unary(name, domain=MICROSOFT, shapes=same_shape, flops=_OF_ACTIVATION) for name in ("Gelu", "QuickGelu")),
+    *(
+        Operator(name, MICROSOFT, shapes=same_shape, needs=bias, flops=_OF_ACTIVATION)
+        for name in ("BiasGelu", "FastGelu")
+    ),
 )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from heterocc.compiler.operators.indexing import some
 from heterocc.compiler.operators.record import COORDINATES, Operator
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
-from heterocc.compiler.symbolic.sizes import number
+from heterocc.compiler.symbolic.sizes import Size, number
 
 
 def resize(needs: Needs) -> None:
@@ -50,16 +54,63 @@ def grid_sample(needs: Needs) -> None:
         needs.at_least(0, axis, some(needs, 1))
 
 
+def _resize_shapes(given: Given) -> list[Shape] | None:
+    shape = given.shape()
+    if shape is None:
+        return None
+    dims = list(shape)
+    axes = [int(a) % len(shape) for a in given.attribute("axes") or range(len(shape))]
+    found: list[Size | None] | None = None
+    if given.has(3):
+        wanted = None if given.attribute("keep_aspect_ratio_policy", b"stretch") != b"stretch" else given.sizes(3)
+        found = None if wanted is None else [*wanted]
+    else:
+        place = 2 if given.opset >= 11 else 1
+        scales = given.constants[place] if place < len(given.constants) else None
+        if scales is not None and scales.size == len(axes):
+            found = [
+                None if d is None else _scaled(d, float(s))
+                for d, s in zip((dims[a] for a in axes), scales, strict=True)
+            ]
+    if found is None or len(found) != len(axes):
+        found = [None] * len(axes)
+    for axis, size in zip(axes, found, strict=True):
+        dims[axis] = size
+    return [tuple(dims)]
+
+
+def _scaled(size: Size, scale: float) -> Size | None:
+    """A size times a scale, rounded down; None unless the scale or its reciprocal is a whole number."""
+    if size.number is not None:
+        return number(math.floor(size.number * scale))
+    if scale >= 1:
+        return size * number(int(scale)) if scale.is_integer() else None
+    parts = 1 / scale if scale > 0 else 0.0
+    # Other reciprocals than those of powers of two are rounded, and their product with a multiple may be less than 1.
+    return quotient(size, number(int(parts))) if parts and math.log2(parts).is_integer() else None
+
+
+def grid_shapes(given: Given) -> list[Shape] | None:
+    """AffineGrid: the batch of the matrices, the spatial sizes, and the number of these."""
+    theta, count = given.shape(), given.shape(1)
+    rank = count[0].number if count is not None and count[0] is not None else None
+    if theta is None or rank is None or rank < 3:
+        return None
+    wanted = given.sizes(1)
+    space = [None] * (rank - 2) if wanted is None else wanted[2:]
+    return [(theta[0], *space, number(rank - 2))]
+
+
 _RESIZING = (
     "antialias coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
     "keep_aspect_ratio_policy nearest_mode"
 )
 
 OPERATORS = (
-    Operator("Resize", needs=resize, rank_from=(2, 3), settings=True, flops=7, unread=_RESIZING),
+    Operator("Resize", shapes=_resize_shapes, needs=resize, rank_from=(2, 3), settings=True, flops=7, unread=_RESIZING),
     Operator("Upsample", needs=resize, settings=True, flops=7),
     Operator("GridSample", needs=grid_sample, float32_inputs=COORDINATES),
-    Operator("AffineGrid", needs=affine_grid, float32_inputs=COORDINATES),
+    Operator("AffineGrid", shapes=grid_shapes, needs=affine_grid, float32_inputs=COORDINATES),
     Operator("RoiAlign", needs=roi_align, settings=True, float32_inputs=COORDINATES, steep=True),
     Operator("MaxRoiPool", needs=max_roi_pool, float32_inputs=COORDINATES, steep=True),
 )

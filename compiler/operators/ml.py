@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from heterocc.compiler.operators.record import ML, Operator, nothing
-from heterocc.compiler.symbolic.given import Given
+from heterocc.compiler.operators.record import ML, Operator, nothing, same_shape
+from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import Size, number
 
 
 def _length(given: Given, *names: str) -> int:
@@ -65,19 +66,82 @@ def _asked(needs: Needs) -> None:
         needs.at_least(0, 1, max(asked, default=0) + 1)
 
 
+def _rows(given: Given) -> Size | None:
+    """The number of rows; a vector is one row."""
+    shape = given.shape() or ()
+    return number(1) if len(shape) == 1 else shape[0] if shape else None
+
+
+def _labels(given: Given) -> int:
+    names = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")
+    return max(len(given.attribute(name) or ()) for name in names)
+
+
+def _columns(count: Callable[[Given], int]) -> Callable[[Given], list[Shape]]:
+    return lambda given: [(_rows(given), number(count(given)))]
+
+
+def _classes(count: Callable[[Given], int]) -> Callable[[Given], list[Shape]]:
+    return lambda given: [(_rows(given),), (_rows(given), number(count(given)))]
+
+
+def _linear_scores(given: Given) -> int:
+    own = len(given.attribute("intercepts") or ())
+    return 2 if own == 1 and _labels(given) == 2 else own or _labels(given)
+
+
+def _support_scores(given: Given) -> int:
+    classes = _labels(given)
+    pairs = given.attribute("vectors_per_class") and not given.attribute("prob_a")
+    return max(2, classes * (classes - 1) // 2) if pairs else classes
+
+
+def _extracted_shapes(given: Given) -> list[Shape] | None:
+    shape, places = given.shape(), given.shape(1)
+    if shape is None or places is None or None in places:
+        return None
+    total = number(1)
+    for size in places:
+        total = total * size if size is not None else total
+    return [(*shape[:-1], total) if len(shape) > 1 else (number(1), total)]
+
+
+def _one_hot_shapes(given: Given) -> list[Shape]:
+    count = max(len(given.attribute(name) or ()) for name in ("cats_int64s", "cats_strings"))
+    return [(*(given.shape() or ()), number(count))]
+
+
+_TARGETS = _columns(lambda given: int(given.attribute("n_targets", 0) or 1))
+
+
 _HITRATES = "nodes_hitrates nodes_hitrates_as_tensor"
 _DEFAULTS = "default_float default_int64 default_string default_tensor"
 
 OPERATORS = (
-    Operator("TreeEnsembleClassifier", ML, needs=_asked, unread=_HITRATES),
-    Operator("TreeEnsembleRegressor", ML, needs=_asked, unread=_HITRATES),
-    Operator("TreeEnsemble", ML, needs=_asked, unread="nodes_hitrates"),
-    Operator("LinearClassifier", ML, needs=_as_many(_per_score), unread="multi_class"),
-    Operator("LinearRegressor", ML, needs=_as_many(_per_score)),
-    Operator("SVMClassifier", ML, needs=_as_many(_per_vector), unread="kernel_params"),
-    Operator("SVMRegressor", ML, needs=_as_many(_per_vector), unread="kernel_params"),
-    Operator("FeatureVectorizer", ML, needs=_joined),
-    *(Operator(name, ML, needs=_each) for name in ("Scaler", "Imputer")),
-    Operator("LabelEncoder", ML, needs=nothing, unread=_DEFAULTS),
-    *(Operator(n, ML, needs=nothing) for n in ("ArrayFeatureExtractor", "Binarizer", "Normalizer", "OneHotEncoder")),
+    Operator("TreeEnsembleClassifier", ML, shapes=_classes(_labels), needs=_asked, unread=_HITRATES),
+    Operator("TreeEnsembleRegressor", ML, shapes=_TARGETS, needs=_asked, unread=_HITRATES),
+    Operator("TreeEnsemble", ML, shapes=_TARGETS, needs=_asked, unread="nodes_hitrates"),
+    Operator("LinearClassifier", ML, shapes=_classes(_linear_scores), needs=_as_many(_per_score), unread="multi_class"),
+    Operator(
+        "LinearRegressor",
+        ML,
+        shapes=_columns(lambda given: int(given.attribute("targets", 1))),
+        needs=_as_many(_per_score),
+    ),
+    Operator(
+        "SVMClassifier", ML, shapes=_classes(_support_scores), needs=_as_many(_per_vector), unread="kernel_params"
+    ),
+    Operator("SVMRegressor", ML, shapes=_columns(lambda given: 1), needs=_as_many(_per_vector), unread="kernel_params"),
+    Operator(
+        "FeatureVectorizer",
+        ML,
+        shapes=_columns(lambda given: sum(given.attribute("inputdimensions") or ())),
+        needs=_joined,
+    ),
+    *(Operator(name, ML, shapes=same_shape, needs=_each) for name in ("Scaler", "Imputer")),
+    Operator("LabelEncoder", ML, shapes=same_shape, needs=nothing, unread=_DEFAULTS),
+    *(Operator(name, ML, shapes=same_shape, needs=nothing) for name in ("Binarizer", "Normalizer")),
+    Operator("CategoryMapper", ML, shapes=same_shape),
+    Operator("ArrayFeatureExtractor", ML, shapes=_extracted_shapes, needs=nothing),
+    Operator("OneHotEncoder", ML, shapes=_one_hot_shapes, needs=nothing),
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from heterocc.compiler.operators.arithmetic import DENOMINATOR
-from heterocc.compiler.operators.record import MICROSOFT, Operator, nothing
+from heterocc.compiler.operators.record import MICROSOFT, Operator, nothing, same_shape
+from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 
 
@@ -52,18 +53,33 @@ def embedding(needs: Needs) -> None:
         needs.at_least(3, 0, needs.size(0, 1))
 
 
+def skip_shapes(given: Given) -> list[Shape] | None:
+    """The normalised sum; its statistics, which are not computed; the sum."""
+    shape = given.shape()
+    return None if shape is None else [shape, None, None, shape]
+
+
+def embedding_shapes(given: Given) -> list[Shape] | None:
+    """The normalised embeddings, the numbers of tokens, and the sum of the embeddings."""
+    tokens, words = given.shape(), given.shape(2)
+    if tokens is None or words is None:
+        return None
+    return [(*tokens, words[1]), (tokens[0],), (*tokens, words[1])]
+
+
 OPERATORS = (
     Operator("BatchNormalization", needs=channels, sums=True, intervals={4: DENOMINATOR}, flops=2, unread="momentum"),
     Operator("InstanceNormalization", needs=channels, sums=True, flops=8),
-    Operator("GroupNormalization", needs=groups, sums=True, flops=8, unread="stash_type"),
+    Operator("GroupNormalization", shapes=same_shape, needs=groups, sums=True, flops=8, unread="stash_type"),
     *(
         Operator(name, needs=last, sums=True, flops=8, unread="stash_type")
         for name in ("LayerNormalization", "RMSNormalization")
     ),
-    Operator("SimplifiedLayerNormalization", needs=last),
-    *(Operator(n, needs=nothing, sums=True, flops=8) for n in ("LpNormalization", "MeanVarianceNormalization")),
+    Operator("SimplifiedLayerNormalization", shapes=same_shape, needs=last),
+    Operator("LpNormalization", needs=nothing, sums=True, flops=8),
+    Operator("MeanVarianceNormalization", shapes=same_shape, needs=nothing, sums=True, flops=8),
     Operator("LRN", needs=nothing, flops=12, steep=True),
-    Operator("SkipLayerNormalization", MICROSOFT, needs=skip, flops=8),
-    Operator("SkipSimplifiedLayerNormalization", MICROSOFT, needs=skip),
-    Operator("EmbedLayerNormalization", MICROSOFT, needs=embedding),
+    Operator("SkipLayerNormalization", MICROSOFT, shapes=skip_shapes, needs=skip, flops=8),
+    Operator("SkipSimplifiedLayerNormalization", MICROSOFT, shapes=skip_shapes, needs=skip),
+    Operator("EmbedLayerNormalization", MICROSOFT, shapes=embedding_shapes, needs=embedding),
 )

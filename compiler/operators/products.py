@@ -7,8 +7,10 @@ from math import prod
 
 import onnx
 
-from heterocc.compiler.operators.arithmetic import stacked
+from heterocc.compiler.operators.arithmetic import stacked, widened
 from heterocc.compiler.operators.record import EVERY, MICROSOFT, RANGE, Dims, Operator, attribute
+from heterocc.compiler.symbolic.comparisons import broadcast_size
+from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number
 
@@ -86,6 +88,25 @@ def _ellipses(needs: Needs, place: int, before: int, after: int, sizes: dict[str
             needs.broadcast(place, -after - step, sizes.setdefault(f"...{step}", size))
 
 
+def product_shapes(given: Given, second: int = 1) -> list[Shape] | None:
+    """A matrix product of input 0 and input `second`."""
+    left, right = given.shape(), given.shape(second)
+    if left is None or right is None or len(left) < 2 or len(right) < 2:
+        return None
+    if given.attribute("transBatchA", 0) or given.attribute("transBatchB", 0):
+        return None
+    rows = left[-1 if given.attribute("transA", 0) else -2]
+    columns = right[-2 if given.attribute("transB", 0) else -1]
+    rank = max(len(left), len(right)) - 2
+    pairs = zip(widened(left[:-2], rank), widened(right[:-2], rank), strict=True)
+    return [(*(broadcast_size(a, b) for a, b in pairs), rows, columns)]
+
+
+def _blocks_shapes(given: Given) -> list[Shape] | None:
+    shape = given.shape()
+    return None if shape is None else [(*shape[:-1], number(given.attribute("N")))]
+
+
 def matmul_flops(_node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) -> float:
     """2 x output elements x the shared dimension."""
     return 2.0 * prod(output) * (inputs[0][-1] if inputs[0] else 1)
@@ -122,14 +143,15 @@ OPERATORS = (
     Operator(
         "FusedMatMul",
         MICROSOFT,
+        shapes=product_shapes,
         needs=fused_product,
         product=True,
         broadcasts=EVERY,
         matrices=True,
         flops=_fused_matmul_flops,
     ),
-    Operator("FusedGemm", MICROSOFT, needs=gemm, product=True, flops=_gemm_flops, unread="beta"),
+    Operator("FusedGemm", MICROSOFT, shapes=product_shapes, needs=gemm, product=True, flops=_gemm_flops, unread="beta"),
     Operator("TransposeMatMul", MICROSOFT, product=True),
-    Operator("MatMulInteger16", MICROSOFT, needs=product),
-    Operator("MatMulNBits", MICROSOFT, needs=blocks_product, unread="accuracy_level"),
+    Operator("MatMulInteger16", MICROSOFT, shapes=product_shapes, needs=product),
+    Operator("MatMulNBits", MICROSOFT, shapes=_blocks_shapes, needs=blocks_product, unread="accuracy_level"),
 )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.operators.arithmetic import stacked
-from heterocc.compiler.operators.products import gemm, matmul_flops, product
-from heterocc.compiler.operators.record import MICROSOFT, SCALES, Operator, nothing
+from functools import partial
+
+from heterocc.compiler.operators.arithmetic import broadcast_shapes, stacked
+from heterocc.compiler.operators.cutting import concatenated
+from heterocc.compiler.operators.products import gemm, matmul_flops, product, product_shapes
+from heterocc.compiler.operators.record import MICROSOFT, SCALES, Operator, nothing, same_shape
+from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number
@@ -99,6 +103,12 @@ def scaled_product(needs: Needs) -> None:
     needs.shaped(6, [needs.size(1, -1)])
 
 
+def quantised_concat_shapes(given: Given) -> list[Shape] | None:
+    """The inputs are the result's scale and zero point, then a tensor, its scale and its zero point in turns."""
+    found = concatenated(given.shapes[2::3], given.attribute("axis"))
+    return None if found is None else [found]
+
+
 _LINEAR = "axis output_dtype"
 _STEP = (0.01, 0.1)
 
@@ -107,6 +117,7 @@ OPERATORS = (
         Operator(
             "QuantizeLinear",
             domain,
+            shapes=same_shape if domain else None,
             needs=linear,
             settings=True,
             choice=0,
@@ -120,6 +131,7 @@ OPERATORS = (
         Operator(
             "DequantizeLinear",
             domain,
+            shapes=same_shape if domain else None,
             needs=linear,
             settings=True,
             quantised="computes",
@@ -139,19 +151,57 @@ OPERATORS = (
         float32_inputs=SCALES,
         flops=matmul_flops,
     ),
-    Operator("DynamicQuantizeMatMul", MICROSOFT, needs=ranged_product, choice=0, quantised="rounds"),
-    Operator("MatMulIntegerToFloat", MICROSOFT, needs=scaled_product, quantised="rounds", float32_inputs=SCALES),
-    Operator("QGemm", MICROSOFT, needs=quantised_gemm, quantised="rounds", float32_inputs=SCALES),
+    Operator(
+        "DynamicQuantizeMatMul", MICROSOFT, shapes=product_shapes, needs=ranged_product, choice=0, quantised="rounds"
+    ),
+    Operator(
+        "MatMulIntegerToFloat",
+        MICROSOFT,
+        shapes=product_shapes,
+        needs=scaled_product,
+        quantised="rounds",
+        float32_inputs=SCALES,
+    ),
+    Operator(
+        "QGemm",
+        MICROSOFT,
+        shapes=partial(product_shapes, second=3),
+        needs=quantised_gemm,
+        quantised="rounds",
+        float32_inputs=SCALES,
+    ),
     Operator("QAttention", MICROSOFT, quantised="rounds", float32_inputs=SCALES),
     *(
-        Operator(name, MICROSOFT, needs=quantised_pair, broadcasts=(0, 3), quantised="rounds", float32_inputs=SCALES)
+        Operator(
+            name,
+            MICROSOFT,
+            shapes=broadcast_shapes(0, 3),
+            needs=quantised_pair,
+            broadcasts=(0, 3),
+            quantised="rounds",
+            float32_inputs=SCALES,
+        )
         for name in ("QLinearAdd", "QLinearMul")
     ),
-    Operator("QLinearWhere", MICROSOFT, needs=quantised_choice, broadcasts=(0, 1, 4), quantised="rounds"),
-    Operator("QLinearConcat", MICROSOFT, needs=quantised_concat, quantised="rounds", float32_inputs=SCALES),
+    Operator(
+        "QLinearWhere",
+        MICROSOFT,
+        shapes=broadcast_shapes(0, 1, 4),
+        needs=quantised_choice,
+        broadcasts=(0, 1, 4),
+        quantised="rounds",
+    ),
+    Operator(
+        "QLinearConcat",
+        MICROSOFT,
+        shapes=quantised_concat_shapes,
+        needs=quantised_concat,
+        quantised="rounds",
+        float32_inputs=SCALES,
+    ),
     *(Operator(name, MICROSOFT, quantised="rounds") for name in ("QLinearConv", "QLinearReduceMean")),
     *(
-        Operator(name, MICROSOFT, needs=quantised_unary, quantised="rounds")
+        Operator(name, MICROSOFT, shapes=same_shape, needs=quantised_unary, quantised="rounds")
         for name in ("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax")
     ),
 )

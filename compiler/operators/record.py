@@ -9,6 +9,7 @@ from typing import Any, Literal
 import onnx
 from onnx import helper
 
+from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 
 MICROSOFT = "com.microsoft"
@@ -38,6 +39,11 @@ def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
     return found
 
 
+def same_shape(given: Given) -> list[Shape] | None:
+    """The shape of a result that is that of the first input."""
+    return [given.shape()]
+
+
 def nothing(_needs: Needs) -> None:
     """The requirements of an operator that needs nothing of sizes."""
 
@@ -54,6 +60,11 @@ class Operator:
     domain: str = ""
 
     # ---- sizes ------------------------------------------------------------------------------------------------------
+    shapes: Callable[[Given], list[Shape] | None] | None = None
+    """The shapes of its results; None for what ONNX infers. The rule of a node whose first input has no known rank is
+    not called."""
+    misjudged: bool = False
+    """Whether ONNX infers shapes that results do not have in a run."""
     needs: Callable[[Needs], None] | None = None
     """What it needs of the sizes of its inputs; None if this is not known, `nothing` if it needs nothing."""
     broadcasts: Sequence[int] = NO_INPUT

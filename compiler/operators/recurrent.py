@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx
 
 from heterocc.compiler.operators.record import MICROSOFT, STATE, Dims, Operator
+from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number
 
@@ -63,6 +64,16 @@ def _common(needs: Needs) -> Size | None:
     return hidden
 
 
+def quantised_shapes(given: Given) -> list[Shape] | None:
+    """The hidden state of each step; the last hidden state, and the last cell state."""
+    shape = given.shape()
+    if shape is None or len(shape) != 3:
+        return None
+    directions = number(2 if given.attribute("direction", b"forward") == b"bidirectional" else 1)
+    last = directions, shape[1], number(given.attribute("hidden_size"))
+    return [(shape[0], *last), last, last]
+
+
 def _flops(node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) -> float:
     steps, batch, features = inputs[0]
     directions, _, hidden = inputs[2]
@@ -77,6 +88,7 @@ OPERATORS = (
     Operator(
         "DynamicQuantizeLSTM",
         MICROSOFT,
+        shapes=quantised_shapes,
         needs=quantised_layer,
         quantised="rounds",
         float32_results=STATE,

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from heterocc.compiler.operators.record import COUNTS, RANGE, Dims, Operator, nothing
+from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import number
 
@@ -31,13 +32,43 @@ def top_k(needs: Needs) -> None:
     needs.single(1)
 
 
+def reduced_shapes(given: Given) -> list[Shape] | None:
+    """Reductions along computed axes: the rank is known, if their number is."""
+    shape, axes = given.shape(), given.shape(1)
+    if shape is None or axes is None or not given.has(1) or given.numbers(1) is not None:
+        return None
+    count = axes[0].number if len(axes) == 1 and axes[0] is not None else None
+    if given.attribute("keepdims", 1):
+        return [(None,) * len(shape)]
+    return [(None,) * (len(shape) - count)] if count is not None and 0 < count <= len(shape) else None
+
+
+def top_k_shapes(given: Given) -> list[Shape] | None:
+    """Values and places: as many as are asked for. A run whose dimension has fewer ends with an error."""
+    shape, wanted = given.shape(), given.sizes(1) if given.opset >= 10 else [number(given.attribute("k"))]
+    if shape is None or not shape:
+        return None
+    axis = given.attribute("axis", -1) % len(shape)
+    size, count = shape[axis], wanted[0] if wanted else None
+    if size is not None and count is not None:
+        gap = size - count
+        # The code checks a dimension of several names, and the runtime one of a single name before it runs.
+        checked = size.number is None and len(gap.names) > 1
+        known = gap.number is not None or (gap.least is not None and gap.least >= 0)
+        if not (known or checked or given.assume_positive(gap)):
+            count = None
+    return [(*shape[:axis], count, *shape[axis + 1 :])] * 2
+
+
 def of_each_input(_node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) -> float:
     """One operation for each input element."""
     return float(prod(inputs[0]))
 
 
 def _reduction(name: str, **facts: Any) -> Operator:
-    return Operator(name, needs=nothing, flops=of_each_input, unread="noop_with_empty_axes", **facts)
+    return Operator(
+        name, shapes=reduced_shapes, needs=nothing, flops=of_each_input, unread="noop_with_empty_axes", **facts
+    )
 
 
 _RISEN: dict[str, Any] = {"magnitude": "risen", "float32_results": RANGE}
@@ -51,7 +82,7 @@ OPERATORS = (
     *(Operator(name, needs=extreme, choice=0, flops=of_each_input) for name in ("ArgMax", "ArgMin")),
     Operator("CumSum", needs=running, settings=True, magnitude="risen", float32_results=COUNTS, flops=of_each_input),
     Operator("CumProd", needs=running, magnitude="risen", float32_results=COUNTS),
-    Operator("TopK", needs=top_k, settings=True, choice=0, flops=of_each_input, unread="sorted"),
+    Operator("TopK", shapes=top_k_shapes, needs=top_k, settings=True, choice=0, flops=of_each_input, unread="sorted"),
     Operator("Hardmax", needs=nothing, choice=0),
     *(Operator(name, needs=nothing, sums=True, flops=12) for name in ("Softmax", "LogSoftmax")),
 )

@@ -1,10 +1,13 @@
-"""Operators that give elements another shape or order, or read shapes and make tensors of them."""
+"""Operators that give elements another shape or order."""
 
 from __future__ import annotations
 
-from heterocc.compiler.operators.record import COUNTS, FIRST, Operator, nothing
+from heterocc.compiler.operators.record import FIRST, Operator, nothing
+from heterocc.compiler.symbolic.comparisons import broadcast_size
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
-from heterocc.compiler.symbolic.sizes import product_of
+from heterocc.compiler.symbolic.sizes import Size, number, product_of
 
 
 def same_count(needs: Needs) -> None:
@@ -47,25 +50,93 @@ def space_to_depth(needs: Needs) -> None:
         needs.multiple(0, axis, needs.given.attribute("blocksize", 1))
 
 
-def numbered(needs: Needs) -> None:
-    """Range: three numbers."""
-    needs.single(0, 1, 2)
+def _reshape_shapes(given: Given) -> list[Shape] | None:
+    shape, wanted = given.shape(), given.elements(1)
+    if given.opset < 5:
+        wanted = [number(int(n)) for n in given.attribute("shape")]
+    if shape is None or wanted is None:
+        return None
+    copied = given.attribute("allowzero", 0) == 0
+    dims: list[Size | None] = []
+    for axis, size in enumerate(wanted):
+        if size is not None and size.number == 0 and copied:
+            dims.append(shape[axis] if axis < len(shape) else None)
+        else:
+            dims.append(size)
+    places = [axis for axis, size in enumerate(dims) if size is not None and size.number == -1]
+    if places:
+        rest = [d for axis, d in enumerate(dims) if axis not in places]
+        dims[places[0]] = None
+        if len(places) == 1 and None not in shape and None not in rest:
+            total = product_of(d for d in shape if d is not None)
+            dims[places[0]] = quotient(total, product_of(d for d in rest if d is not None))
+    return [tuple(dims)]
+
+
+def _flatten_shapes(given: Given) -> list[Shape] | None:
+    shape = given.shape()
+    if shape is None or None in shape:
+        return None
+    axis = given.attribute("axis", 1)
+    axis = axis + len(shape) if axis < 0 else axis
+    return [tuple(product_of(d for d in part if d is not None) for part in (shape[:axis], shape[axis:]))]
+
+
+def _expand_shapes(given: Given) -> list[Shape] | None:
+    shape, wanted = given.shape(), given.elements(1)
+    if shape is None or wanted is None:
+        return None
+    rank = max(len(shape), len(wanted))
+    own: list[Size | None] = [*[number(1)] * (rank - len(shape)), *shape]
+    asked: list[Size | None] = [*[number(1)] * (rank - len(wanted)), *wanted]
+    return [tuple(broadcast_size(a, b) for a, b in zip(own, asked, strict=True))]
+
+
+def _tile_shapes(given: Given) -> list[Shape] | None:
+    shape, times = given.shape(), given.sizes(1)
+    if shape is None or times is None:
+        return None
+    return [tuple(None if d is None else d * n for d, n in zip(shape, times, strict=True))]
+
+
+def _blocks_shapes(given: Given) -> list[Shape] | None:
+    shape, size = given.shape(), number(given.attribute("blocksize"))
+    if shape is None or len(shape) != 4 or None in shape:
+        return None
+    batch, channels, *space = (d for d in shape if d is not None)
+    if given.node.op_type == "DepthToSpace":
+        return [(batch, quotient(channels, size * size), *(d * size for d in space))]
+    return [(batch, channels * size * size, *(quotient(d, size) for d in space))]
+
+
+def axes_shapes(given: Given) -> list[Shape] | None:
+    """Unsqueeze and Squeeze by computed axes: the rank is known, if their number is."""
+    shape, axes = given.shape(), given.shape(1)
+    if shape is None or axes is None or not given.has(1) or given.numbers(1) is not None:
+        return None
+    count = axes[0].number if len(axes) == 1 and axes[0] is not None else None
+    if not count:
+        return None
+    rank = len(shape) + (count if given.node.op_type == "Unsqueeze" else -count)
+    return [(None,) * rank] if rank >= 0 else None
 
 
 OPERATORS = (
-    Operator("Reshape", needs=same_count, rank_from=(1,), moves=FIRST, settings=True, unread="allowzero"),
-    Operator("Flatten", needs=same_count, moves=FIRST, unread="axis"),
-    Operator("Unsqueeze", needs=same_count, moves=FIRST, axes=1, settings=True, unread="axes"),
-    Operator("Squeeze", needs=squeeze, moves=FIRST, axes=1, settings=True, unread="axes"),
-    Operator("Expand", needs=expand, chooses=True, rank_from=(1,), moves=FIRST, settings=True),
-    Operator("Tile", needs=tile, moves=FIRST, settings=True),
+    Operator(
+        "Reshape",
+        shapes=_reshape_shapes,
+        needs=same_count,
+        rank_from=(1,),
+        moves=FIRST,
+        settings=True,
+        unread="allowzero",
+    ),
+    Operator("Flatten", shapes=_flatten_shapes, needs=same_count, moves=FIRST, unread="axis"),
+    Operator("Unsqueeze", shapes=axes_shapes, needs=same_count, moves=FIRST, axes=1, settings=True, unread="axes"),
+    Operator("Squeeze", shapes=axes_shapes, needs=squeeze, moves=FIRST, axes=1, settings=True, unread="axes"),
+    Operator("Expand", shapes=_expand_shapes, needs=expand, chooses=True, rank_from=(1,), moves=FIRST, settings=True),
+    Operator("Tile", shapes=_tile_shapes, needs=tile, moves=FIRST, settings=True),
     Operator("Transpose", needs=nothing, moves=FIRST),
-    Operator("DepthToSpace", needs=depth_to_space, moves=FIRST),
-    Operator("SpaceToDepth", needs=space_to_depth, moves=FIRST),
-    Operator("Shape", needs=nothing, flops=0),
-    Operator("Size", needs=nothing, flops=0),
-    Operator("Constant", needs=nothing, flops=0),
-    Operator("ConstantOfShape", needs=nothing, rank_from=(0,), settings=True, flops=0),
-    Operator("EyeLike", needs=nothing, flops=0, unread="dtype"),
-    Operator("Range", needs=numbered, settings=True, float32_results=COUNTS, flops=0, unread="stash_type"),
+    Operator("DepthToSpace", shapes=_blocks_shapes, needs=depth_to_space, moves=FIRST),
+    Operator("SpaceToDepth", shapes=_blocks_shapes, needs=space_to_depth, moves=FIRST),
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from heterocc.compiler.operators.record import RANGE, Operator
+from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import number
 
@@ -27,8 +29,38 @@ def stft(needs: Needs) -> None:
         needs.equal(0, 2, 1)  # code of a size that may be another one is for real signals
 
 
+def _stft_shapes(given: Given) -> list[Shape] | None:
+    data, window = given.shape(), given.shape(2)
+    if data is None:
+        return None
+    step, length = given.numbers(1), given.sizes(3)
+    size = length[0] if length is not None else None if given.has(3) or window is None else window[0]
+    frames = bins = None
+    if size is not None and size.number is not None:
+        bins = number(size.number // 2 + 1 if given.attribute("onesided", 1) else size.number)
+        if step is not None and data[1] is not None:
+            frames = quotient(data[1] - size + number(step[0]), number(step[0]))
+    return [(data[0], frames, bins, number(2))]
+
+
+def dft_shapes(given: Given) -> list[Shape] | None:
+    """DFT along a known axis, whose length becomes that of the transform, or half of it; complex numbers."""
+    shape = given.shape()
+    axes = given.numbers(2) if given.has(2) else [given.attribute("axis", 1 if given.opset < 20 else -2)]
+    length = given.sizes(1) if given.has(1) else None
+    if shape is None or axes is None or (given.has(1) and length is None):
+        return None
+    halved, inverse = given.attribute("onesided", 0), given.attribute("inverse", 0)
+    axis = axes[0] % len(shape)
+    size = shape[axis] if length is None else length[0]
+    if size is None or (halved and inverse):
+        return None
+    half = quotient(size, number(2)) if halved else None
+    return [(*shape[:axis], half + number(1) if half is not None else size, *shape[axis + 1 : -1], number(2))]
+
+
 OPERATORS = (
-    Operator("DFT", needs=fourier, float32_results=RANGE, steep=True),
-    Operator("STFT", needs=stft, intervals={0: (-1.0, 1.0)}, float32_results=RANGE, steep=True),
+    Operator("DFT", shapes=dft_shapes, needs=fourier, float32_results=RANGE, steep=True),
+    Operator("STFT", shapes=_stft_shapes, needs=stft, intervals={0: (-1.0, 1.0)}, float32_results=RANGE, steep=True),
     Operator("MelWeightMatrix", float32_results=RANGE),
 )

@@ -12,10 +12,12 @@ from heterocc.compiler.operators import (
     control,
     cutting,
     elementwise,
+    generating,
     images,
     indexing,
     ml,
     normalization,
+    pooling,
     products,
     quantised,
     randoms,
@@ -23,6 +25,7 @@ from heterocc.compiler.operators import (
     reductions,
     shaping,
     signals,
+    slices,
     windows,
 )
 from heterocc.compiler.operators.record import Operator
@@ -36,10 +39,12 @@ _FAMILIES = (
     control,
     cutting,
     elementwise,
+    generating,
     images,
     indexing,
     ml,
     normalization,
+    pooling,
     products,
     quantised,
     randoms,
@@ -47,6 +52,7 @@ _FAMILIES = (
     reductions,
     shaping,
     signals,
+    slices,
     windows,
 )
 _TABLE: dict[tuple[str, str], Operator] = {}
@@ -92,6 +98,12 @@ def makes_choice(node: Node) -> bool:
     """Whether a node has an output that is a choice, which rounding of its inputs can change as a whole."""
     choice = of_type(node.op_type).choice
     return choice is not None and choice < len(node.outputs)
+
+
+def shapes_of(given: Given) -> list[Shape] | None:
+    """The shapes of a node's outputs, if there is a rule for its operator and enough is known of its inputs."""
+    rule = of_node(given.node).shapes
+    return rule(given) if rule is not None and given.shape() is not None else None
 
 
 def requirements_of(given: Given, result: Shape) -> Iterator[Requirement]:

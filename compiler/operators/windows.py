@@ -1,15 +1,15 @@
-"""Convolutions, pooling and other operators on windows."""
+"""Convolutions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
 import onnx
 
-from heterocc.compiler.operators.quantised import along, quantised_unary
-from heterocc.compiler.operators.record import COORDINATES, MICROSOFT, SCALES, Dims, Flops, Operator, attribute
-from heterocc.compiler.operators.reductions import of_each_input
+from heterocc.compiler.operators.quantised import along
+from heterocc.compiler.operators.record import COORDINATES, MICROSOFT, SCALES, Dims, Flops, Operator
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -60,19 +60,6 @@ def deformed(needs: Needs) -> None:
     reach(needs, weights[2:])
 
 
-def pooling(needs: Needs) -> None:
-    """Pooling: maps that have elements, and room for the window."""
-    for axis in range(2, len(needs.shape(0))):
-        needs.at_least(0, axis, 1)
-    reach(needs, [number(n) for n in needs.given.attribute("kernel_shape", ())])
-
-
-def whole_pooling(needs: Needs) -> None:
-    """Pooling of whole maps, which have elements."""
-    for axis in range(2, len(needs.shape(0))):
-        needs.at_least(0, axis, 1)
-
-
 def _kernel(needs: Needs, weights: int) -> None:
     for axis, size in enumerate(needs.given.attribute("kernel_shape") or ()):
         needs.equal(weights, axis + 2, int(size))
@@ -94,28 +81,6 @@ def reach(needs: Needs, kernel: Sequence[Size | None]) -> None:
         needs.at_least(0, axis + 2, wide - number(beyond))
 
 
-def columns(needs: Needs) -> None:
-    """Col2Im: a row for each element of a block, a column for each place of one."""
-    given = needs.given
-    image, block = given.sizes(1), given.sizes(2)
-    if block is None or image is None:
-        return
-    needs.equal(2, 0, len(image))
-    needs.multiple(0, 1, product_of(block))
-    rank = len(image)
-    pads = given.attribute("pads") or [0] * 2 * rank
-    strides, dilations = (given.attribute(k) or [1] * rank for k in ("strides", "dilations"))
-    places: list[Size] = []
-    for axis, (size, taps) in enumerate(zip(image, block, strict=False)):
-        beyond = pads[axis] + pads[axis + rank] - 1
-        room = size + number(beyond) - (taps - number(1)) * number(dilations[axis])
-        count = quotient(room, number(strides[axis]))
-        if count is None:
-            return
-        places.append(count + number(1))
-    needs.equal(0, 2, product_of(places))
-
-
 def convolved(needs: Needs) -> None:
     """QLinearConv."""
     convolution(needs, weights=3, bias=8)
@@ -132,12 +97,6 @@ def convolved_integers(needs: Needs) -> None:
     along(needs, (3,), needs.size(1, 0))
 
 
-def quantised_pool(needs: Needs) -> None:
-    """QLinearAveragePool."""
-    pooling(needs)
-    quantised_unary(needs)
-
-
 def added_convolution(needs: Needs) -> None:
     """FusedConv: a tensor that is added has the shape of the result."""
     convolution(needs)
@@ -145,28 +104,87 @@ def added_convolution(needs: Needs) -> None:
         needs.shaped(3, needs.result)
 
 
-def least_unpooled(given: Given) -> Shape:
-    """The shape whose windows are the data of a MaxUnpool."""
-    shape, kernel = given.shape(), given.attribute("kernel_shape")
-    if shape is None or kernel is None:
+def window_shapes(given: Given, weights: int | None = 1) -> list[Shape] | None:
+    """Convolutions and pooling: the spatial dimensions; batch and channels are those of the data and the weights.
+
+    `weights` is the input that has them; pooling has none.
+    """
+    shape = given.shape()
+    if shape is None:
         return None
-    rank = len(kernel)
-    strides, pads = given.attribute("strides") or [1] * rank, given.attribute("pads") or [0] * 2 * rank
-    dims = list(shape[:2])
-    for axis, size in enumerate(shape[2:]):
-        beyond = kernel[axis] - strides[axis] - pads[axis] - pads[axis + rank]
-        dims.append(None if size is None else size * number(strides[axis]) + number(beyond))
-    return tuple(dims)
+    rank = len(shape) - 2
+    filters = None if weights is None else given.shape(weights)
+    kernel = given.attribute("kernel_shape")
+    if kernel is None and filters is not None:
+        kernel = [None if d is None else d.number for d in filters[2:]]
+    if kernel is None or None in kernel:
+        return None
+    strides, dilations = (given.attribute(k) or [1] * rank for k in ("strides", "dilations"))
+    pads, mode = given.attribute("pads") or [0] * 2 * rank, given.attribute("auto_pad", b"NOTSET")
+    channels = filters[0] if filters is not None else shape[1]
+    dims: list[Size | None] = [shape[0], channels]
+    for axis in range(rank):
+        size, stride = shape[axis + 2], number(strides[axis])
+        reached = (kernel[axis] - 1) * dilations[axis] + 1
+        gaps = (kernel[axis] - 1) * (dilations[axis] - 1) if weights is None else None
+        if size is None:
+            dims.append(None)
+        elif mode in (b"SAME_UPPER", b"SAME_LOWER"):
+            dims.append(_windows_of_same(given, size, strides[axis], gaps))
+        else:
+            both = pads[axis] + pads[axis + rank] if mode == b"NOTSET" else 0
+            beyond = both - reached
+            if size.number is not None and size.number + beyond < 0:
+                dims.append(_windows_beyond(-size.number - beyond, strides[axis]))
+                continue
+            if given.attribute("ceil_mode", 0):
+                # A last window that begins in the padding behind the data is left out.
+                before = pads[axis] if mode == b"NOTSET" else 0
+                beyond = min(beyond + strides[axis] - 1, before - 1)
+            whole = quotient(size + number(beyond), stride)
+            dims.append(None if whole is None else whole + number(1))
+    return [tuple(dims)] * len(given.node.output)  # indices of maxima have the shape of the maxima
 
 
-def max_unpool(needs: Needs) -> None:
-    """MaxUnpool: an index for each element, and a result of the same batch and channels, with room for the windows."""
-    needs.shaped(1, needs.shape(0))
-    least = least_unpooled(needs.given)
-    if needs.given.has(2) and least is not None:
-        for axis, (size, needed) in enumerate(zip(needs.given.elements(2) or (), least, strict=False)):
-            if size is not None and needed is not None:
-                needs.relate(size, "equal" if axis < 2 else "at_least", needed, f"dimension {axis} of its result")
+def _windows_of_same(given: Given, size: Size, stride: int, gaps: int | None) -> Size | None:
+    """The number of windows with `auto_pad`. Those of pooling leave out the `gaps` of a window with dilation."""
+    whole = quotient(size + number(stride - 1), number(stride))
+    if whole is None or gaps is None:
+        return whole
+    if whole.number is not None and gaps > (whole.number - 1) * stride:
+        return _windows_beyond(gaps - (whole.number - 1) * stride, stride)
+    less = gaps // stride if given.attribute("ceil_mode", 0) else -(-gaps // stride)
+    return whole - number(less)
+
+
+def _windows_beyond(missing: int, stride: int) -> Size:
+    """The number of windows that are longer than the data by `missing`: one, if this is less than a stride."""
+    return number(1 - missing // stride)
+
+
+def transposed_shapes(given: Given) -> list[Shape] | None:
+    """Transposed convolutions: the spatial dimensions; batch and channels are those of the data and the weights."""
+    shape, weights, wanted = given.shape(), given.shape(1), given.attribute("output_shape")
+    if shape is None or weights is None or weights[1] is None:
+        return None
+    rank = len(shape) - 2
+    strides, dilations = (given.attribute(k) or [1] * rank for k in ("strides", "dilations"))
+    pads, more = given.attribute("pads") or [0] * 2 * rank, given.attribute("output_padding") or [0] * rank
+    mode = given.attribute("auto_pad", b"NOTSET")
+    dims: list[Size | None] = [shape[0], weights[1] * number(given.attribute("group", 1))]
+    for axis in range(rank):
+        size, taps = shape[axis + 2], weights[axis + 2]
+        if wanted:
+            dims.append(number(int(wanted[axis - rank])))
+        elif size is None or taps is None or taps.number is None:
+            dims.append(None)
+        else:
+            both = pads[axis] + pads[axis + rank] if mode == b"NOTSET" else 0
+            beyond = (taps.number - 1) * dilations[axis] + 1 - strides[axis] + more[axis] - both
+            if mode in (b"SAME_UPPER", b"SAME_LOWER"):
+                beyond = min(beyond, 0)
+            dims.append(size * number(strides[axis]) + number(beyond))
+    return [tuple(dims)]
 
 
 def _conv_flops(weights: int, bias: int | None) -> Flops:
@@ -185,42 +203,47 @@ def _transposed_flops(_node: onnx.NodeProto, inputs: Sequence[Dims], output: Dim
     return 2.0 * prod(inputs[0]) * prod(inputs[1][1:]) + bias
 
 
-def _pool_flops(node: onnx.NodeProto, _inputs: Sequence[Dims], output: Dims) -> float:
-    """One operation for each output element and tap."""
-    return float(prod(output) * prod(attribute(node, "kernel_shape")))
-
-
-_FROM_SHAPES = "kernel_shape storage_order"
+FROM_SHAPES = "kernel_shape storage_order"
 
 OPERATORS = (
-    Operator("Conv", needs=convolution, product=True, flops=_conv_flops(1, 2), unread=_FROM_SHAPES),
     Operator(
-        "ConvTranspose", needs=transposed, product=True, flops=_transposed_flops, unread=f"{_FROM_SHAPES} output_shape"
-    ),
-    Operator("DeformConv", needs=deformed, float32_inputs=COORDINATES, steep=True, unread=_FROM_SHAPES),
-    Operator(
-        "FusedConv", MICROSOFT, needs=added_convolution, product=True, flops=_conv_flops(1, 2), unread=_FROM_SHAPES
+        "Conv", shapes=window_shapes, needs=convolution, product=True, flops=_conv_flops(1, 2), unread=FROM_SHAPES
     ),
     Operator(
-        "ConvInteger", needs=convolved_integers, quantised="computes", flops=_conv_flops(1, None), unread=_FROM_SHAPES
+        "ConvTranspose",
+        shapes=transposed_shapes,
+        misjudged=True,
+        needs=transposed,
+        product=True,
+        flops=_transposed_flops,
+        unread=f"{FROM_SHAPES} output_shape",
+    ),
+    Operator("DeformConv", needs=deformed, float32_inputs=COORDINATES, steep=True, unread=FROM_SHAPES),
+    Operator(
+        "FusedConv",
+        MICROSOFT,
+        shapes=window_shapes,
+        needs=added_convolution,
+        product=True,
+        flops=_conv_flops(1, 2),
+        unread=FROM_SHAPES,
+    ),
+    Operator(
+        "ConvInteger",
+        shapes=window_shapes,
+        needs=convolved_integers,
+        quantised="computes",
+        flops=_conv_flops(1, None),
+        unread=FROM_SHAPES,
     ),
     Operator(
         "QLinearConv",
+        shapes=partial(window_shapes, weights=3),
         needs=convolved,
         settings=True,
         quantised="rounds",
         float32_inputs=SCALES,
         flops=_conv_flops(3, 8),
-        unread=_FROM_SHAPES,
+        unread=FROM_SHAPES,
     ),
-    Operator("MaxPool", needs=pooling, between=True, choice=1, flops=_pool_flops, unread=_FROM_SHAPES),
-    Operator("AveragePool", needs=pooling, between=True, sums=True, flops=_pool_flops),
-    Operator("LpPool", needs=pooling, magnitude="risen", flops=_pool_flops),
-    Operator("QLinearAveragePool", MICROSOFT, needs=quantised_pool, quantised="rounds"),
-    Operator("GlobalAveragePool", needs=whole_pooling, between=True, sums=True, flops=of_each_input),
-    Operator("GlobalMaxPool", needs=whole_pooling, between=True, flops=of_each_input),
-    Operator("GlobalLpPool", needs=whole_pooling, magnitude="risen", flops=of_each_input),
-    Operator("QLinearGlobalAveragePool", MICROSOFT, needs=quantised_unary, quantised="rounds"),
-    Operator("MaxUnpool", needs=max_unpool, unread="kernel_shape pads strides"),
-    Operator("Col2Im", needs=columns),
 )

@@ -10,7 +10,7 @@ _MOST_TRIED = 4096
 """The sizes that are tried in search of the least possible one."""
 
 
-def broadcast(one: Size | None, other: Size | None) -> Size | None:
+def broadcast_size(one: Size | None, other: Size | None) -> Size | None:
     """The size of two dimensions that are broadcast with each other; None if it is not known."""
     if one is None or other is None:
         return None

@@ -9,7 +9,7 @@ import onnx
 
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.symbols.agree import copied_axes, needed_equal
-from heterocc.compiler.importer.symbols.operators.slices import slice_axes
+from heterocc.compiler.operators.slices import slice_axes
 from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.sizes import Size
 from heterocc.passes.graph import Value

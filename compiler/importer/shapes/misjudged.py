@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import onnx
 
 from heterocc.compiler.importer.draft.draft import bodies
-from heterocc.compiler.importer.symbols.operators.windows import POOLS, transposed_shapes, window_shapes
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Given, Shape
 
 ShapeOf = Callable[[str], Shape]
-
-_RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {
-    **dict.fromkeys(POOLS, window_shapes),
-    "ConvTranspose": transposed_shapes,
-}
 
 
 def misjudged(nodes: Sequence[onnx.NodeProto], shape_of: ShapeOf, opset: int) -> frozenset[str]:
@@ -37,7 +32,8 @@ def _is_misjudged(node: onnx.NodeProto, shape_of: ShapeOf, found: Collection[str
     inner = [n for body in bodies(node) for n in body.node]
     if inner:
         return any(not set(found).isdisjoint(n.input) or _is_misjudged(n, shape_of, found, opset) for n in inner)
-    rule = None if node.domain else _RULES.get(node.op_type)
+    operator = of_node(node)
+    rule = operator.shapes if operator.misjudged else None
     if node.op_type == "Attention":
         return any(size is None for name in node.input if name for size in shape_of(name) or (None,))
     if rule is None:

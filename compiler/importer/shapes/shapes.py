@@ -33,8 +33,9 @@ from heterocc.compiler.importer.shapes.named import (
 )
 from heterocc.compiler.importer.symbols.containers import elements_of
 from heterocc.compiler.importer.symbols.derivation import derive
-from heterocc.compiler.importer.symbols.operators.ml import ML, ML_SHAPED
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.operators.record import ML
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 from heterocc.runtime.files.shape_options import check_dims
 
@@ -238,7 +239,7 @@ def _forget(draft: Draft) -> None:
     several targets, too.
     """
     foreign = {
-        o for n in draft.graph.node if n.domain and (n.domain != ML or n.op_type not in ML_SHAPED) for o in n.output
+        o for n in draft.graph.node if n.domain and (n.domain != ML or of_node(n).shapes is None) for o in n.output
     }
     keep(draft.graph.value_info, lambda v: v.name in foreign)
     for info in (*draft.graph.value_info, *draft.graph.output):

@@ -17,8 +17,8 @@ from heterocc.compiler.importer.symbols.control import Arrays, Inside
 from heterocc.compiler.importer.symbols.fractions import are_whole, fractions_of
 from heterocc.compiler.importer.symbols.inferred import dtype_of, inferred_by_onnx
 from heterocc.compiler.importer.symbols.repeats import is_control
-from heterocc.compiler.importer.symbols.shapes import shapes_of
 from heterocc.compiler.importer.symbols.symbols import Dims, Symbols
+from heterocc.compiler.operators.table import shapes_of
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.sizes import Size, number
 from heterocc.passes.graph import Value

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from heterocc.compiler.importer.symbols.operators.slices import NO_ENDS
 from heterocc.compiler.lower.converters.computed.numbers import (
     LARGEST,
     element,
@@ -20,6 +19,7 @@ from heterocc.compiler.lower.converters.computed.numbers import (
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import cropped_place, dims_of, dtype_of, rank_of
 from heterocc.compiler.lower.variables import as_int64
+from heterocc.compiler.operators.slices import NO_ENDS
 
 op = relax.op
 Buffers = Sequence[tirx.Buffer]

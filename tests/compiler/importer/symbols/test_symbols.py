@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 from heterocc.artifacts.errors import InternalError, InvalidGraphError
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.importer.symbols import shapes
+from heterocc.compiler.operators import table
 from tests.symbolic_models import convolutions, dynamic_model, transformer
 
 N = helper.make_node
@@ -112,7 +114,7 @@ def test_a_rule_that_fails_for_a_valid_node_is_a_bug_of_ours(monkeypatch: pytest
     def broken(given: object) -> None:
         raise IndexError("no such axis")
 
-    monkeypatch.setitem(shapes._RULES, "Flatten", broken)  # type: ignore[arg-type]
+    monkeypatch.setitem(table._TABLE, ("", "Flatten"), replace(table.named("Flatten"), shapes=broken))
     with pytest.raises(InternalError, match="IndexError: no such axis") as caught:
         import_model(dynamic_model([N("Flatten", ["x"], ["y"], name="flat")], X, ["y"], {}), keep_dims=True)
     assert caught.value.where is not None and "node 'flat' (Flatten)" in caught.value.where

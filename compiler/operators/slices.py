@@ -1,7 +1,8 @@
-"""Shapes of slices as expressions of named dimensions."""
+"""Slices."""
 
 from __future__ import annotations
 
+from heterocc.compiler.operators.record import FIRST, Operator, nothing
 from heterocc.compiler.symbolic.comparisons import is_positive_dimension
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
@@ -110,3 +111,6 @@ def _backwards(size: Size, start: Size, end: Size, step: int) -> Size | None:
     else:
         length = size if start.number == -1 else larger(size + start + number(1), number(0))
     return quotient(length + number(step - 1), number(step))
+
+
+OPERATORS = (Operator("Slice", shapes=slice_shapes, needs=nothing, moves=FIRST, axes=3, settings=True),)
