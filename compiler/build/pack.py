@@ -19,7 +19,7 @@ from heterocc.artifacts.text.names import file_name
 from heterocc.artifacts.version import __version__
 from heterocc.artifacts.weight_file import Draft
 from heterocc.artifacts.writer import BundleWriter
-from heterocc.compiler.build.conditions import conditions_of, unchecked_by_onnx_runtime
+from heterocc.compiler.build.conditions import conditions_of
 from heterocc.compiler.build.ends import ends
 from heterocc.compiler.build.sharing import Stored, plain_weights
 from heterocc.compiler.devices.device import TargetDevice
@@ -257,18 +257,14 @@ def _variant(
         notes=parts.notes,
         shapes_of=parts.choice,
         bounds=_bounds(model, parts),
-        conditions=conditions_of(model, _relying(model, parts)),
+        conditions=conditions_of(model, _relying(parts)),
         rooms=_rooms(model, parts, index),
     )
 
 
-def _relying(model: ImportedModel, parts: VariantParts) -> Iterator[tuple[str, bool]]:
-    """The nodes whose sizes are checked before a run, and whether code runs them."""
-    for piece in parts.pieces:
-        in_code = piece.lowered.kind == "tvm"
-        for name in piece.job.nodes:
-            if in_code or unchecked_by_onnx_runtime(model.protos[name]):
-                yield name, in_code
+def _relying(parts: VariantParts) -> Iterator[tuple[str, bool]]:
+    """The nodes, and whether code runs them."""
+    return ((name, piece.lowered.kind == "tvm") for piece in parts.pieces for name in piece.job.nodes)
 
 
 def _stored(writer: BundleWriter, lowered: LoweredPartition, plain: Stored) -> Iterator[int]:

@@ -22,7 +22,6 @@ from heterocc.compiler.importer.given import GivenModel
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.onnx_tools.exact_products import has_products
-from heterocc.compiler.importer.onnx_tools.frames import with_checked_frames
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.importer.random_nodes import random_values
@@ -85,7 +84,6 @@ def _run(
     try:
         proto = _typed(proto)
         with_safe_quotients(proto, {}, large)
-        with_checked_frames(proto)
         session = session_of(proto, weights)
         asked = {i.name for i in session.get_inputs()}
         arrays = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 from onnx import TensorProto, helper
+from onnx.numpy_helper import to_array
 
 from heterocc.compiler.importer.draft.draft import graphs_of
 
@@ -14,23 +15,35 @@ _TOO_LONG = 2**31 - 1
 """A length that no signal has: ONNX Runtime refuses it with an error of the run."""
 
 
+def has_frames(model: onnx.ModelProto) -> bool:
+    """Whether a model has an STFT with a length of frames."""
+    return any(_is_given(node) for graph in graphs_of(model.graph) for node in graph.node)
+
+
+def _is_given(node: onnx.NodeProto) -> bool:
+    return node.op_type == "STFT" and not node.domain and len(node.input) > _LENGTH and bool(node.input[_LENGTH])
+
+
 def with_checked_frames(model: onnx.ModelProto) -> None:
-    """Change a model so that a length of frames below 1, which a run computes or is given, is one that is refused.
+    """Change a model so that a length of frames below 1 is one that is refused.
 
     ONNX Runtime 1.32 compares the step of STFT with 0, and the length with that of the signal only.
     """
     for graph in graphs_of(model.graph):
-        constants = {t.name for t in graph.initializer}
-        taken = constants | {v for n in graph.node for v in (n.name, *n.input, *n.output)}
+        constants = {t.name: t for t in graph.initializer}
+        taken = constants.keys() | {v for n in graph.node for v in (n.name, *n.input, *n.output)}
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
-            given = node.op_type == "STFT" and not node.domain and len(node.input) > _LENGTH
-            if given and node.input[_LENGTH] and node.input[_LENGTH] not in constants:
+            if _is_given(node) and not _is_positive(constants.get(node.input[_LENGTH])):
                 nodes += _checked(graph, node, taken)
             nodes.append(node)
         if len(nodes) > len(graph.node):
             del graph.node[:]
             graph.node.extend(nodes)
+
+
+def _is_positive(length: onnx.TensorProto | None) -> bool:
+    return length is not None and not length.external_data and bool((to_array(length) > 0).all())
 
 
 def _checked(graph: onnx.GraphProto, node: onnx.NodeProto, taken: set[str]) -> list[onnx.NodeProto]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import onnx
@@ -12,7 +12,9 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft.draft import to_tensor
+from heterocc.compiler.importer.filled import filled_requirements
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.onnx_tools.filled import is_quantised, needs_checks, with_filled_sizes
 from heterocc.compiler.importer.onnx_tools.frames import with_checked_frames
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
@@ -36,7 +38,7 @@ class OrtLowering:
         """The partition as an ONNX model with its larger initializers external. Raises LoweringError (HC203)."""
         border = _border(job.model, (*job.inputs, *job.outputs))
         given = whole_as_given(job) if border is None else None
-        proto, outside = _safe(*given) if given is not None else _imported(job)
+        proto, outside = _imported(job) if given is None else _safe(*given, _as_given(job))
         reason = border or _refusal(proto, outside, optimise=True)
         if reason is not None and given is not None:
             proto, outside = _imported(job)
@@ -69,15 +71,36 @@ class OrtLowering:
 def _imported(job: PartitionJob) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """The partition as a model that is safe to run, and its constants outside of it."""
     proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
-    return _safe(proto, job.model.weights, job.model.graph.values)
+    return _safe(proto, job.model.weights, job.model.graph.values, _checked(job))
+
+
+def _checked(job: PartitionJob) -> set[tuple[str, str]]:
+    """The operators of a partition, each with a value that it reads whose sizes are known, or checked before a run."""
+    model, quantised = job.model, is_quantised(job.model.proto)
+    return {
+        (model.protos[name].op_type, value)
+        for name in job.nodes
+        for value in filled_requirements(model.protos[name], model.graph.values, model.symbols, quantised=quantised)
+    }
+
+
+def _as_given(job: PartitionJob) -> set[tuple[str, str]]:
+    """The same with the names of values in the model as it was given."""
+    names = {} if job.model.given is None else job.model.given.names
+    return {(op_type, names[value]) for op_type, value in _checked(job) if value in names}
 
 
 def _safe(
-    proto: onnx.ModelProto, weights: Mapping[str, np.ndarray], values: Mapping[str, Value]
+    proto: onnx.ModelProto,
+    weights: Mapping[str, np.ndarray],
+    values: Mapping[str, Value],
+    checked: Collection[tuple[str, str]],
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A model without what ends ONNX Runtime's process, and its constants outside of it."""
     with_safe_quotients(proto, values, weights)
     with_checked_frames(proto)
+    if needs_checks(proto):
+        with_filled_sizes(proto, checked)
     copies = with_own_integers(proto)
     outside: dict[str, np.ndarray] = {}
     for tensor in proto.graph.initializer:
