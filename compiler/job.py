@@ -238,10 +238,11 @@ class Job:
         feed, reason = self._timing_feed()
         if reason:
             return self.variants.build(spec, self.variants.place(spec), self.builder, self.checker)
-        given = self.model, self.request.bounds, self.options.seed
-        how: dict[str, Any] = {"smaller": partial(smaller_feeds, *given), "larger": partial(larger_feeds, *given)}
-        splits = self.may_split and len(self.specs) == 1
-        how = {} if self.inputs is not None else {**how, "splits": splits}
+        how: dict[str, Any] = {}
+        if self.inputs is None and feed is not None:
+            given = self.model, feed, self.request.bounds, self.options.seed
+            how = {"smaller": partial(smaller_feeds, *given), "larger": partial(larger_feeds, *given)}
+            how["splits"] = self.may_split and len(self.specs) == 1
         return self._chosen(spec, feed, "timed", policies=("merge",), brief=True, **how)
 
     def _timing_feed(self) -> tuple[Mapping[str, Any] | None, str]:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import isqrt
 from typing import Any
 
+import numpy as np
+
 from heterocc.artifacts.errors import InputError
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.importer.estimates.runs import Work, work_of
@@ -28,31 +30,40 @@ sentence has 8 words where 128 are drawn."""
 Feed = Mapping[str, Any]
 
 
-def smaller_feeds(model: ImportedModel, bounds: Mapping[str, tuple[int, int]], seed: int) -> Iterator[dict[str, Any]]:
-    """Inputs by internal name, smallest first, with which the model may not run.
+def smaller_feeds(
+    model: ImportedModel, feed: Feed, bounds: Mapping[str, tuple[int, int]], seed: int
+) -> Iterator[dict[str, Any]]:
+    """Smaller inputs than those of a feed by internal name, smallest first, with which the model may not run.
 
     Which dimensions change, and `bounds`, are as for `larger_feeds`.
     """
+    model = _sampled(model, feed)
     if model.symbols is None or not model.samples:
         return
     changed, seen = _changed_and_seen(model)
     most = max((_count(model, name, changed) for name in model.graph.inputs), default=1)
     divisors = [parts if most == 1 else isqrt(parts) for parts in PARTS]  # the sides of an image have a product
     tried = [{n: max(1, s // by) if n in changed else s for n, s in seen.items()} for by in divisors]
-    yield from _feeds(model, tried, bounds, seed)
+    for found in _models(model, tried, bounds):
+        yield from _drawn(found, seed)
 
 
-def larger_feeds(model: ImportedModel, bounds: Mapping[str, tuple[int, int]], seed: int) -> Iterator[dict[str, Any]]:
-    """Inputs by internal name, largest first, with which the model may not run; none if the drawn sizes tell enough.
+def larger_feeds(
+    model: ImportedModel, feed: Feed, bounds: Mapping[str, tuple[int, int]], seed: int
+) -> Iterator[dict[str, Any]]:
+    """Larger inputs than those of a feed by internal name, largest first, with which the model may not run.
 
     Dimensions that are the first of an input, usually a batch, stay as they are, unless there are no others. `bounds`
-    are those of named dimensions.
+    are those of named dimensions. There are none if the inputs of the feed tell enough.
     """
+    model = _sampled(model, feed)
     if model.symbols is None or not model.samples or _work(model).flops * TIMES[-1] > MOST_WORK.flops:
         return
     changed, seen = _changed_and_seen(model)
     tried = [{n: s * times if n in changed else s for n, s in seen.items()} for times in TIMES]
-    yield from _feeds(model, tried, bounds, seed)
+    for found in _models(model, tried, bounds):
+        if _work(found).within(MOST_WORK):
+            yield from _drawn(found, seed)
 
 
 def sizes_of(model: ImportedModel, feed: Feed) -> dict[str, int]:
@@ -80,20 +91,30 @@ def _count(model: ImportedModel, name: str, changed: set[str]) -> int:
     return sum(dim in changed for dim in model.graph.values[name].shape or ())
 
 
-def _feeds(
-    model: ImportedModel, tried: Iterable[Mapping[str, int]], bounds: Mapping[str, tuple[int, int]], seed: int
-) -> Iterator[dict[str, Any]]:
-    """Inputs with these sizes or the nearest that are allowed, without the drawn ones and those that are too large."""
+def _sampled(model: ImportedModel, feed: Feed) -> ImportedModel:
+    """The model with the shapes of a feed for those of seeded inputs."""
+    arrays = {model.sources.get(name, name): feed.get(name) for name in model.graph.inputs}
+    return replace(model, samples={source: a.shape for source, a in arrays.items() if isinstance(a, np.ndarray)})
+
+
+def _models(
+    model: ImportedModel, tried: Iterable[Mapping[str, int]], bounds: Mapping[str, tuple[int, int]]
+) -> Iterator[ImportedModel]:
+    """The model with shapes of inputs of these sizes or the nearest that are allowed, each once, without its own."""
     seen = [dict(model.samples)]
     for sizes in tried:
         found = with_samples_in_bounds(replace(model, samples=model.allowed(_shapes(model, sizes))), bounds)
-        if dict(found.samples) in seen or not _work(found).within(MOST_WORK):
-            continue
-        seen.append(dict(found.samples))
-        try:
-            yield feed_for(found, None, seed)
-        except InputError:
-            continue
+        if dict(found.samples) not in seen:
+            seen.append(dict(found.samples))
+            yield found
+
+
+def _drawn(model: ImportedModel, seed: int) -> Iterator[dict[str, Any]]:
+    """Inputs of the model's shapes; none if they cannot be drawn."""
+    try:
+        yield feed_for(model, None, seed)
+    except InputError:
+        return
 
 
 def _shapes(model: ImportedModel, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

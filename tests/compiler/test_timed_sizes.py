@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from onnx import helper
 
 from heterocc.compiler import compile_model
+from heterocc.compiler.checking.feed import feed_for
+from heterocc.compiler.importer.estimates.runs import Work
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.timed_sizes import MOST_WORK, TIMES, larger_feeds, smaller_feeds
@@ -27,12 +30,12 @@ def imported(nodes: list[object], shape: tuple[int | str, ...], **arrays: object
 
 def shapes(model: ImportedModel, **bounds: tuple[int, int]) -> list[tuple[int, ...]]:
     """The shapes of the larger inputs."""
-    return [feed[model.graph.inputs[0]].shape for feed in larger_feeds(model, bounds, 0)]
+    return [feed[model.graph.inputs[0]].shape for feed in larger_feeds(model, feed_for(model, None, 0), bounds, 0)]
 
 
 def small(model: ImportedModel, **bounds: tuple[int, int]) -> list[tuple[int, ...]]:
     """The shapes of the smaller inputs."""
-    return [feed[model.graph.inputs[0]].shape for feed in smaller_feeds(model, bounds, 0)]
+    return [feed[model.graph.inputs[0]].shape for feed in smaller_feeds(model, feed_for(model, None, 0), bounds, 0)]
 
 
 def test_smaller_inputs_have_a_sixteenth_of_the_elements() -> None:
@@ -42,6 +45,21 @@ def test_smaller_inputs_have_a_sixteenth_of_the_elements() -> None:
     assert small(picture) == [(1, 3, 56, 56), (1, 3, 112, 112)]
     assert small(imported([NODE("Relu", ["x"], ["y"])], ("batch", "n")), n=(100, 200)) == [(1, 100)]
     assert small(imported([NODE("Relu", ["x"], ["y"])], (1, 8))) == []
+
+
+def test_sizes_follow_those_of_the_timed_inputs() -> None:
+    """Where the import found no shapes that ONNX Runtime runs soon enough, the inputs of the check have some."""
+    model = replace(imported([NODE("Relu", ["x"], ["y"])], ("batch", "n")), samples={})
+    feed = {model.graph.inputs[0]: np.zeros((3, 64), np.float32)}
+    found = [next(feeds(model, feed, {}, 0)) for feeds in (smaller_feeds, larger_feeds)]
+    assert [one[model.graph.inputs[0]].shape for one in found] == [(3, 4), (3, 64 * TIMES[0])]
+
+
+def test_smaller_inputs_are_not_too_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight that a run widens may be more memory than larger inputs are allowed to take."""
+    monkeypatch.setattr("heterocc.compiler.timed_sizes.MOST_WORK", Work(1.0, 1))
+    model = imported([NODE("Relu", ["x"], ["y"])], ("batch", "n"))
+    assert small(model) and not shapes(model)
 
 
 def test_a_signal_is_far_longer_than_the_drawn_one_and_its_batch_is_not() -> None:
