@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import zip_longest
 from math import prod
 from typing import Any
 
+import numpy as np
 import onnx
 
 from heterocc.compiler.operators.record import EVERY, RANGE, Dims, Operator
+from heterocc.compiler.symbolic import fractions
 from heterocc.compiler.symbolic.comparisons import broadcast_size
-from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.contents import array_of, by_element, comparison, each, fold
+from heterocc.compiler.symbolic.given import Contents, Given, Shape
+from heterocc.compiler.symbolic.integers import above, divided, equal
+from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
-from heterocc.compiler.symbolic.sizes import Size, number
+from heterocc.compiler.symbolic.sizes import Size, larger, number, smaller
 
 
 def broadcast(needs: Needs) -> None:
@@ -67,6 +72,62 @@ def _for_each_input(_node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims)
     return float(prod(output) * max(1, len(inputs) - 1))
 
 
+def _where_contents(given: Given) -> Contents | None:
+    if any(c is None for c in given.contents):
+        return None
+    condition, yes, no = (c for c in given.contents if c is not None)
+
+    def chosen(flag: Size | None, one: Size | None, other: Size | None) -> Size | None:
+        if one is not None and one == other:
+            return one
+        return None if flag is None or flag.number is None else one if flag.number else other
+
+    return array_of(np.frompyfunc(chosen, 3, 1)(condition, yes, no))
+
+
+def division_contents(given: Given) -> Contents | None:
+    """The quotients of integers. Those of a size that windows need to be large are not negative, as exporters assume
+    of a length behind convolutions, such as (n // 5 - 5) // 4 + 1."""
+    left, right = given.contents
+    if left is None or right is None:
+        return None
+
+    def apart(one: Size, other: Size) -> Size | None:
+        found = divided(one, other)
+        return quotient(one, other) if found is None and given.assume_positive(one) else found
+
+    return each(apart, left, right)
+
+
+def least_contents(given: Given) -> Contents | None:
+    """Min, of which a number is not one if a limit of the shapes is that the other size is not larger."""
+
+    def rule(one: Size, other: Size) -> Size:
+        for size, most in ((one, other.number), (other, one.number)):
+            limit = given.limits.get(size.text)
+            if most is not None and limit is not None and limit.most <= most:
+                return size
+        return smaller(one, other)
+
+    return fold(rule)(given)
+
+
+def modulo_contents(given: Given) -> Contents | None:
+    """Mod has the sign of the divisor, as quotients that are rounded down do; with `fmod` that of the dividend."""
+    by = divided if given.attribute("fmod", 0) else quotient
+
+    def rest(left: Size, right: Size) -> Size | None:
+        whole = by(left, right)
+        if whole is None and left.number is not None and right.number is None:  # a shift by less than the size, say
+            if left.number >= 0 and given.assume_positive(right - left - number(1)):
+                return left
+            if left.number < 0 and by is quotient and given.assume_positive(right + left):
+                return right + left
+        return None if whole is None else left - whole * right
+
+    return by_element(rest)(given)
+
+
 DENOMINATOR = (0.25, 2.0)
 
 
@@ -74,16 +135,33 @@ def _combining(name: str, **facts: Any) -> Operator:
     return Operator(name, needs=broadcast, broadcasts=EVERY, **facts)
 
 
+def _sum(left: Size, right: Size) -> Size:
+    return left + right
+
+
 OPERATORS = (
-    _combining("Add", magnitude="kept"),
-    _combining("Sub", magnitude="kept"),
-    _combining("Mul", magnitude="kept"),
-    _combining("Div", intervals={1: DENOMINATOR}),
-    _combining("Mod", choice=0, intervals={1: DENOMINATOR}),
+    _combining("Add", contents=by_element(_sum), fractions=fractions.SUM, magnitude="kept"),
+    _combining("Sub", contents=by_element(lambda a, b: a - b), fractions=fractions.DIFFERENCE, magnitude="kept"),
+    _combining("Mul", contents=by_element(lambda a, b: a * b), fractions=fractions.PRODUCT, magnitude="kept"),
+    _combining(
+        "Div",
+        contents=division_contents,
+        fractions=fractions.QUOTIENT,
+        integers_differ=True,
+        intervals={1: DENOMINATOR},
+    ),
+    _combining("Mod", contents=modulo_contents, integers_differ=True, choice=0, intervals={1: DENOMINATOR}),
     _combining("Pow", magnitude="risen", float32_results=RANGE, flops=10),
-    _combining("Where", moves=range(1, 3)),
-    *(_combining(name, magnitude="kept", flops=_for_each_input) for name in ("Min", "Max", "Sum", "Mean")),
-    *(_combining(name, choice=0) for name in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")),
+    _combining("Where", contents=_where_contents, moves=range(1, 3)),
+    _combining("Min", contents=least_contents, magnitude="kept", flops=_for_each_input),
+    _combining("Max", contents=fold(larger), magnitude="kept", flops=_for_each_input),
+    _combining("Sum", contents=fold(_sum), magnitude="kept", flops=_for_each_input),
+    _combining("Mean", magnitude="kept", flops=_for_each_input),
+    _combining("Equal", contents=comparison(equal), choice=0),
+    _combining("Greater", contents=comparison(partial(above, equal=False)), choice=0),
+    _combining("GreaterOrEqual", contents=comparison(partial(above, equal=True)), choice=0),
+    _combining("Less", contents=comparison(lambda a, b: above(b, a, equal=False)), choice=0),
+    _combining("LessOrEqual", contents=comparison(lambda a, b: above(b, a, equal=True)), choice=0),
     *map(_combining, ("And", "Or", "Xor", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor")),
     Operator("PRelu", needs=slope),
 )

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+
 from heterocc.compiler.operators.record import EVERY, FIRST, Operator
-from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.contents import array
+from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, larger, number, smaller
@@ -132,9 +135,40 @@ def _pad_shapes(given: Given) -> list[Shape] | None:
     return [tuple(dims)]
 
 
+def _concat_contents(given: Given) -> Contents | None:
+    parts: list[Contents] = []
+    for index, shape in enumerate(given.shapes):
+        found, dims = given.contents[index], known_numbers(shape)
+        if found is None and dims is None:
+            return None
+        parts.append(array([None] * int(np.prod(dims or ())), dims or ()) if found is None else found)
+    return np.concatenate(parts, axis=given.attribute("axis"))
+
+
+def split_contents(given: Given) -> Contents | None:
+    """The first part."""
+    data, count = given.contents[0], len(given.node.output)
+    if data is None:
+        return None
+    axis = given.attribute("axis", 0) % data.ndim
+    parts = given.attribute("split") if given.opset < 13 else given.numbers(1)
+    if given.has(1) and parts is None:
+        return None
+    first = parts[0] if parts is not None else -(-data.shape[axis] // count)
+    return data.take(range(first), axis)
+
+
 OPERATORS = (
-    Operator("Split", shapes=_split_shapes, needs=split, moves=FIRST, settings=True, unread="num_outputs"),
-    Operator("Concat", shapes=_concat_shapes, needs=concat, moves=EVERY, unread="axis"),
+    Operator(
+        "Split",
+        contents=split_contents,
+        shapes=_split_shapes,
+        needs=split,
+        moves=FIRST,
+        settings=True,
+        unread="num_outputs",
+    ),
+    Operator("Concat", contents=_concat_contents, shapes=_concat_shapes, needs=concat, moves=EVERY, unread="axis"),
     Operator("Pad", shapes=_pad_shapes, needs=pad, moves=FIRST, axes=3, settings=True),
     Operator("CenterCropPad", rank_from=(1,), settings=True),
 )

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from onnx import TensorProto
+
 from heterocc.compiler.operators.arithmetic import DENOMINATOR
 from heterocc.compiler.operators.record import FIRST, MICROSOFT, RANGE, Operator, nothing, same_shape
+from heterocc.compiler.symbolic.comparisons import differ
+from heterocc.compiler.symbolic.contents import array, by_element, each, same_contents
+from heterocc.compiler.symbolic.fractions import cast_fractions, rounded, same_fractions
+from heterocc.compiler.symbolic.given import Contents, Given
+from heterocc.compiler.symbolic.integers import absolute, truth
 from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import larger, number, smaller
 
 _POSITIVE = (0.05, 3.0)
 _OF_SERIES = 8
 """Operations of a function that code computes by a polynomial."""
 _OF_ACTIVATION = 10
+
+
+_NUMBERS = tuple(
+    TensorProto.DataType.Value(name)
+    for name in "INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64 FLOAT16 FLOAT DOUBLE".split()
+)
 
 
 def bias(needs: Needs) -> None:
@@ -24,16 +38,37 @@ def limited(needs: Needs) -> None:
     needs.single(1, 2)
 
 
+def _cast_contents(given: Given) -> Contents | None:
+    found, dtype = given.contents[0], given.attribute("to", TensorProto.UNDEFINED)
+    if found is not None and dtype == TensorProto.BOOL:
+        return each(lambda e: truth(differ(e, number(0))), found)
+    return found if dtype in _NUMBERS else None
+
+
+def _clip_contents(given: Given) -> Contents | None:
+    data = given.contents[0]
+    for index, rule in ((1, larger), (2, smaller)):
+        end = given.sizes(index) if given.has(index) else ()
+        if data is None or end is None or given.opset < 11:
+            return None
+        if end:
+            data = each(rule, data, array(end, ()))
+    return data
+
+
 def _unary(name: str, **facts: Any) -> Operator:
     return Operator(name, needs=nothing, **facts)
 
 
 OPERATORS = (
-    _unary("Abs", magnitude="kept"),
-    _unary("Neg", magnitude="kept"),
+    _unary("Abs", contents=by_element(absolute), magnitude="kept"),
+    _unary("Neg", contents=by_element(lambda a: -a), magnitude="kept"),
     _unary("Relu", magnitude="kept"),
     _unary("Sign", choice=0),
-    *(_unary(name, choice=0) for name in ("Ceil", "Floor", "Round")),
+    # What is followed is whole.
+    _unary("Ceil", contents=same_contents, fractions=rounded(up=True), choice=0),
+    _unary("Floor", contents=same_contents, fractions=rounded(up=False), choice=0),
+    _unary("Round", contents=same_contents, choice=0),
     _unary("Exp", magnitude="risen", float32_results=RANGE, flops=_OF_SERIES),
     _unary("Log", intervals={0: _POSITIVE}, flops=_OF_SERIES),
     _unary("Sqrt", intervals={0: _POSITIVE}, flops=_OF_SERIES),
@@ -48,13 +83,16 @@ OPERATORS = (
     *(_unary(name, flops=_OF_ACTIVATION) for name in ("Erf", "Sigmoid", "Softplus", "Mish", "Gelu", "Elu", "Selu")),
     *(Operator(name, flops=_OF_ACTIVATION) for name in ("Swish", "Celu")),
     *(_unary(name, flops=2) for name in ("HardSigmoid", "HardSwish")),
-    *map(_unary, ("IsInf", "IsNaN", "LeakyRelu", "Shrink", "Softsign", "ThresholdedRelu", "Not", "BitwiseNot")),
-    Operator("Clip", needs=limited, between=True),
+    *map(_unary, ("IsInf", "IsNaN", "LeakyRelu", "Shrink", "Softsign", "ThresholdedRelu", "BitwiseNot")),
+    _unary("Not", contents=by_element(lambda a: None if a.number is None else number(int(not a.number)))),
+    Operator("Clip", contents=_clip_contents, needs=limited, between=True),
     Operator("Dropout", needs=limited, between=True, settings=True, flops=0, unread="ratio seed"),
-    _unary("Cast", between=True, choice=0, flops=0, unread="to saturate"),
+    _unary(
+        "Cast", contents=_cast_contents, fractions=cast_fractions, between=True, choice=0, flops=0, unread="to saturate"
+    ),
     _unary("CastLike", choice=0, flops=0, unread="saturate"),
     _unary("BitCast", unread="to"),
-    _unary("Identity", moves=FIRST),
+    _unary("Identity", contents=same_contents, fractions=same_fractions, moves=FIRST),
     *(_unary(name, domain=MICROSOFT, shapes=same_shape, flops=_OF_ACTIVATION) for name in ("Gelu", "QuickGelu")),
     *(
         Operator(name, MICROSOFT, shapes=same_shape, needs=bias, flops=_OF_ACTIVATION)

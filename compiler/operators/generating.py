@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
+
 from heterocc.compiler.operators.record import COUNTS, Operator, nothing
-from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.contents import array
+from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
-from heterocc.compiler.symbolic.sizes import Size, larger, number
+from heterocc.compiler.symbolic.sizes import Size, larger, number, product_of
 
 
 def numbered(needs: Needs) -> None:
@@ -41,14 +45,54 @@ def _range_shapes(given: Given) -> list[Shape] | None:
     return [(quotient(length + delta - number(1), delta),)]
 
 
+def _shape_contents(given: Given) -> Contents | None:
+    shape = given.shape()
+    if shape is None:
+        return None
+    part = list(shape)[slice(given.attribute("start", 0), given.attribute("end"))]
+    return array(part, [len(part)])
+
+
+def _size_contents(given: Given) -> Contents | None:
+    shape = given.shape()
+    if shape is None or any(d is None for d in shape):
+        return None
+    return array([product_of(d for d in shape if d is not None)], [])
+
+
+def _filled_contents(given: Given) -> Contents | None:
+    dims, value = given.numbers(0), given.attribute("value")
+    fill = np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
+    if dims is None or fill.dtype.kind not in "iub":
+        return None
+    return array([number(int(fill.flat[0]))] * int(np.prod(dims, dtype=np.int64)), dims)
+
+
+def _range_contents(given: Given) -> Contents | None:
+    ends = [given.numbers(index) for index in range(3)]
+    if any(end is None for end in ends):
+        return None
+    start, limit, delta = (end[0] for end in ends if end is not None)
+    return array([number(n) for n in range(start, limit, delta)], [len(range(start, limit, delta))])
+
+
 OPERATORS = (
-    Operator("Shape", needs=nothing, flops=0),
-    Operator("Size", needs=nothing, flops=0),
+    Operator("Shape", contents=_shape_contents, needs=nothing, flops=0),
+    Operator("Size", contents=_size_contents, needs=nothing, flops=0),
     Operator("Constant", needs=nothing, flops=0),
-    Operator("ConstantOfShape", shapes=_filled_shapes, needs=nothing, rank_from=(0,), settings=True, flops=0),
+    Operator(
+        "ConstantOfShape",
+        contents=_filled_contents,
+        shapes=_filled_shapes,
+        needs=nothing,
+        rank_from=(0,),
+        settings=True,
+        flops=0,
+    ),
     Operator("EyeLike", needs=nothing, flops=0, unread="dtype"),
     Operator(
         "Range",
+        contents=_range_contents,
         shapes=_range_shapes,
         needs=numbered,
         settings=True,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from heterocc.compiler.operators.record import FIRST, Operator, nothing
 from heterocc.compiler.operators.reductions import running
+from heterocc.compiler.symbolic.contents import array_of
+from heterocc.compiler.symbolic.given import Contents, Given, known_numbers
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number, product_of, smaller
 
@@ -91,8 +95,19 @@ def one_hot(needs: Needs) -> None:
     needs.equal(2, 0, 2)
 
 
+def _gather_contents(given: Given) -> Contents | None:
+    data, indices = given.contents[0], given.numbers(1)
+    dims = known_numbers(given.shape(1))
+    if data is None or indices is None or dims is None:
+        return None
+    axis = given.attribute("axis", 0)
+    if any(not -data.shape[axis] <= i < data.shape[axis] for i in indices):
+        return None
+    return array_of(np.take(data, np.array(indices, np.int64).reshape(dims), axis=axis))
+
+
 OPERATORS = (
-    Operator("Gather", needs=gather, moves=FIRST, indices=1),
+    Operator("Gather", contents=_gather_contents, needs=gather, moves=FIRST, indices=1),
     Operator("GatherElements", needs=gather_elements, moves=FIRST, indices=1),
     Operator("GatherND", needs=gather_nd, moves=FIRST, indices=1),
     Operator("Scatter", needs=scatter_elements),

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import onnx
 from onnx import helper
 
-from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 
 MICROSOFT = "com.microsoft"
@@ -63,6 +63,12 @@ class Operator:
     shapes: Callable[[Given], list[Shape] | None] | None = None
     """The shapes of its results; None for what ONNX infers. The rule of a node whose first input has no known rank is
     not called."""
+    contents: Callable[[Given], Contents | None] | None = None
+    """The elements of its first result as sizes, if it is computed with integers; None if they are not followed."""
+    fractions: Callable[[Given, Sequence[Contents | None]], Contents | None] | None = None
+    """The same with numbers that need not be whole."""
+    integers_differ: bool = False
+    """Whether it computes integers in another way than floating-point numbers."""
     misjudged: bool = False
     """Whether ONNX infers shapes that results do not have in a run."""
     needs: Callable[[Needs], None] | None = None

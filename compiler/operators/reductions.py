@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
 import onnx
 
 from heterocc.compiler.operators.record import COUNTS, RANGE, Dims, Operator, nothing
-from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.contents import array
+from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
-from heterocc.compiler.symbolic.sizes import number
+from heterocc.compiler.symbolic.sizes import Size, larger, number, product_of, smaller
 
 
 def running(needs: Needs) -> None:
@@ -60,6 +62,26 @@ def top_k_shapes(given: Given) -> list[Shape] | None:
     return [(*shape[:axis], count, *shape[axis + 1 :])] * 2
 
 
+def _all_of(rule: Callable[[Size, Size], Size]) -> Callable[[Given], Contents | None]:
+    """A rule for a reduction of a vector."""
+
+    def apply(given: Given) -> Contents | None:
+        found, shape = given.sizes(0), given.shape()
+        if not found or shape is None or len(shape) != 1 or given.attribute("noop_with_empty_axes", 0):
+            return None
+        return array([reduce(rule, found)], [1])
+
+    return apply
+
+
+def _product_contents(given: Given) -> Contents | None:
+    found = given.sizes(0)
+    shape = given.shape()
+    if found is None or shape is None or len(shape) != 1:
+        return None
+    return array([product_of(found)], [1])
+
+
 def of_each_input(_node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) -> float:
     """One operation for each input element."""
     return float(prod(inputs[0]))
@@ -74,10 +96,13 @@ def _reduction(name: str, **facts: Any) -> Operator:
 _RISEN: dict[str, Any] = {"magnitude": "risen", "float32_results": RANGE}
 
 OPERATORS = (
-    *(_reduction(name, settings=True, **_RISEN) for name in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2")),
+    _reduction("ReduceSum", contents=_all_of(lambda a, b: a + b), settings=True, **_RISEN),
+    _reduction("ReduceProd", contents=_product_contents, settings=True, **_RISEN),
+    *(_reduction(name, settings=True, **_RISEN) for name in ("ReduceL1", "ReduceL2")),
     _reduction("ReduceSumSquare", **_RISEN),
     *(_reduction(name, magnitude="risen") for name in ("ReduceLogSum", "ReduceLogSumExp")),
-    *(_reduction(name, settings=True, between=True) for name in ("ReduceMax", "ReduceMin")),
+    _reduction("ReduceMax", contents=_all_of(larger), settings=True, between=True),
+    _reduction("ReduceMin", contents=_all_of(smaller), settings=True, between=True),
     _reduction("ReduceMean", settings=True, between=True, sums=True),
     *(Operator(name, needs=extreme, choice=0, flops=of_each_input) for name in ("ArgMax", "ArgMin")),
     Operator("CumSum", needs=running, settings=True, magnitude="risen", float32_results=COUNTS, flops=of_each_input),

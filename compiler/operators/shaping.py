@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from heterocc.compiler.operators.record import FIRST, Operator, nothing
 from heterocc.compiler.symbolic.comparisons import broadcast_size
-from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.contents import same_contents
+from heterocc.compiler.symbolic.fractions import same_fractions
+from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number, product_of
@@ -121,9 +125,24 @@ def axes_shapes(given: Given) -> list[Shape] | None:
     return [(None,) * rank] if rank >= 0 else None
 
 
+def _expand_contents(given: Given) -> Contents | None:
+    data, dims = given.contents[0], given.numbers(1)
+    if data is None or dims is None:
+        return None
+    return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(dims)))
+
+
+def transpose_contents(given: Given) -> Contents | None:
+    """Exporters of TorchScript turn the padding of a tensor around in this way."""
+    data = given.contents[0]
+    return None if data is None else np.transpose(data, given.attribute("perm"))
+
+
 OPERATORS = (
     Operator(
         "Reshape",
+        fractions=same_fractions,
+        contents=same_contents,
         shapes=_reshape_shapes,
         needs=same_count,
         rank_from=(1,),
@@ -131,12 +150,41 @@ OPERATORS = (
         settings=True,
         unread="allowzero",
     ),
-    Operator("Flatten", shapes=_flatten_shapes, needs=same_count, moves=FIRST, unread="axis"),
-    Operator("Unsqueeze", shapes=axes_shapes, needs=same_count, moves=FIRST, axes=1, settings=True, unread="axes"),
-    Operator("Squeeze", shapes=axes_shapes, needs=squeeze, moves=FIRST, axes=1, settings=True, unread="axes"),
-    Operator("Expand", shapes=_expand_shapes, needs=expand, chooses=True, rank_from=(1,), moves=FIRST, settings=True),
+    Operator("Flatten", contents=same_contents, shapes=_flatten_shapes, needs=same_count, moves=FIRST, unread="axis"),
+    Operator(
+        "Unsqueeze",
+        fractions=same_fractions,
+        contents=same_contents,
+        shapes=axes_shapes,
+        needs=same_count,
+        moves=FIRST,
+        axes=1,
+        settings=True,
+        unread="axes",
+    ),
+    Operator(
+        "Squeeze",
+        fractions=same_fractions,
+        contents=same_contents,
+        shapes=axes_shapes,
+        needs=squeeze,
+        moves=FIRST,
+        axes=1,
+        settings=True,
+        unread="axes",
+    ),
+    Operator(
+        "Expand",
+        contents=_expand_contents,
+        shapes=_expand_shapes,
+        needs=expand,
+        chooses=True,
+        rank_from=(1,),
+        moves=FIRST,
+        settings=True,
+    ),
     Operator("Tile", shapes=_tile_shapes, needs=tile, moves=FIRST, settings=True),
-    Operator("Transpose", needs=nothing, moves=FIRST),
+    Operator("Transpose", contents=transpose_contents, needs=nothing, moves=FIRST),
     Operator("DepthToSpace", shapes=_blocks_shapes, needs=depth_to_space, moves=FIRST),
     Operator("SpaceToDepth", shapes=_blocks_shapes, needs=space_to_depth, moves=FIRST),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heterocc.compiler.operators.record import FIRST, Operator, nothing
 from heterocc.compiler.symbolic.comparisons import is_positive_dimension
-from heterocc.compiler.symbolic.given import Given, Shape
+from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.sizes import Size, larger, number, smaller
 
@@ -113,4 +113,24 @@ def _backwards(size: Size, start: Size, end: Size, step: int) -> Size | None:
     return quotient(length + number(step - 1), number(step))
 
 
-OPERATORS = (Operator("Slice", shapes=slice_shapes, needs=nothing, moves=FIRST, axes=3, settings=True),)
+def _slice_contents(given: Given) -> Contents | None:
+    data = given.contents[0]
+    if data is None:
+        return None
+    starts, ends = given.numbers(1, "starts"), given.numbers(2, "ends")
+    if starts is None or ends is None:
+        return None
+    axes = given.numbers(3, "axes") if given.has(3) or given.opset < 10 else list(range(len(starts)))
+    steps = given.numbers(4) if given.has(4) else [1] * len(starts)
+    if axes is None or steps is None:
+        return None
+    index: list[slice] = [slice(None)] * data.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        # the end of a slice that runs backwards to the first element is below every index
+        index[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
+    return data[tuple(index)]
+
+
+OPERATORS = (
+    Operator("Slice", shapes=slice_shapes, contents=_slice_contents, needs=nothing, moves=FIRST, axes=3, settings=True),
+)

@@ -29,8 +29,6 @@ from heterocc.compiler.operators import (
     windows,
 )
 from heterocc.compiler.operators.record import Operator
-from heterocc.compiler.symbolic.given import Given, Shape
-from heterocc.compiler.symbolic.requirement import Needs, Requirement
 from heterocc.passes.graph import Node
 
 _FAMILIES = (
@@ -98,19 +96,3 @@ def makes_choice(node: Node) -> bool:
     """Whether a node has an output that is a choice, which rounding of its inputs can change as a whole."""
     choice = of_type(node.op_type).choice
     return choice is not None and choice < len(node.outputs)
-
-
-def shapes_of(given: Given) -> list[Shape] | None:
-    """The shapes of a node's outputs, if there is a rule for its operator and enough is known of its inputs."""
-    rule = of_node(given.node).shapes
-    return rule(given) if rule is not None and given.shape() is not None else None
-
-
-def requirements_of(given: Given, result: Shape) -> Iterator[Requirement]:
-    """What a node needs of sizes, without what holds for all; `result` is the shape of its first output."""
-    rule = of_node(given.node).needs
-    if rule is None or not given.shapes:
-        return
-    needs = Needs(given, result)
-    rule(needs)
-    yield from (needed for needed in dict.fromkeys(needs.found) if not needed.always)

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
-from heterocc.compiler.operators.table import of_node, requirements_of
+from heterocc.compiler.operators.applied import requirements_of
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Requirement

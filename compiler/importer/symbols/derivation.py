@@ -12,13 +12,13 @@ from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.symbols.branches import SIDES, Branches
 from heterocc.compiler.importer.symbols.containers import container_results, inputs_of, note_results
-from heterocc.compiler.importer.symbols.contents import as_contents, contents_of
 from heterocc.compiler.importer.symbols.control import Arrays, Inside
-from heterocc.compiler.importer.symbols.fractions import are_whole, fractions_of
 from heterocc.compiler.importer.symbols.inferred import dtype_of, inferred_by_onnx
 from heterocc.compiler.importer.symbols.repeats import is_control
 from heterocc.compiler.importer.symbols.symbols import Dims, Symbols
-from heterocc.compiler.operators.table import shapes_of
+from heterocc.compiler.operators.applied import contents_of, fractions_of, shapes_of
+from heterocc.compiler.symbolic.contents import as_contents
+from heterocc.compiler.symbolic.fractions import are_whole
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.sizes import Size, number
 from heterocc.passes.graph import Value

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 import onnx
 
 from heterocc.compiler.importer.symbols.symbols import Symbols
-from heterocc.compiler.operators.table import requirements_of
+from heterocc.compiler.operators.applied import requirements_of
 from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.requirement import Requirement
 from heterocc.compiler.symbolic.sizes import Compound, Filled, Size, named, number, product_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heterocc.compiler.operators import table
+from heterocc.compiler.operators.applied import requirements_of
 from heterocc.compiler.operators.record import MICROSOFT, ML, Operator
 from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.requirement import Relation, Requirement
@@ -66,5 +67,5 @@ def test_what_holds_for_all_sizes_or_none_is_known(
 def test_a_requirement_names_the_input_as_the_operator_does() -> None:
     shapes = [(named("a"), n), (named("b"), m)]
     given = Given(node("GatherElements", "x i", "y", axis=1), 21, shapes, [None, None])
-    needed, *_ = table.requirements_of(given, None)
+    needed, *_ = requirements_of(given, None)
     assert (needed.left, needed.right, needed.what) == (named("a"), named("b"), "dimension 0 of 'data'")

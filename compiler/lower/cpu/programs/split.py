@@ -17,7 +17,6 @@ from heterocc.compiler.importer.draft.draft import reads, to_tensor
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import needed_names, plain_names
 from heterocc.compiler.importer.symbols.branches import SIDES
-from heterocc.compiler.importer.symbols.contents import as_contents
 from heterocc.compiler.importer.symbols.derivation import values_inside
 from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control
 from heterocc.compiler.importer.symbols.symbols import Symbols
@@ -46,6 +45,7 @@ from heterocc.compiler.lower.cpu.programs.steps import (
     other_reads,
     set_values,
 )
+from heterocc.compiler.symbolic.contents import as_contents
 from heterocc.passes.graph import Graph, Node, Value
 
 _ELSEWHERE = frozenset((MICROSOFT, name) for name in ("GroupQueryAttention", "FusedMatMul", *COMBINED))

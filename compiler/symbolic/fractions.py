@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
-from heterocc.compiler.importer.symbols.contents import MOST_ELEMENTS
-from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
+from heterocc.compiler.symbolic.given import Contents, Given
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.sizes import Size, number
 
-_FLOATS = ("float32", "float64")
 _WHOLE = (TensorProto.INT32, TensorProto.INT64)
 _MOST = 1 << 10
 """The largest divisor: of sizes below 2 ** 24 the quotients in float32 round as the exact ones do."""
@@ -29,24 +27,6 @@ class Fraction:
 
 
 Element = Size | Fraction | None
-
-
-def fractions_of(given: Given, parts: Sequence[np.ndarray | None], result: Shape, dtype: str) -> Contents | None:
-    """The elements of a node's first output if they are fractions, or whole numbers made of these; else None.
-
-    `parts` are the fractions of the inputs, where `Given.contents` has none.
-    """
-    rule = _RULES.get(given.node.op_type) if not given.node.domain else None
-    dims = known_numbers(result)
-    if rule is None or dims is None or int(np.prod(dims, dtype=np.int64)) > MOST_ELEMENTS:
-        return None
-    if given.node.op_type != "Cast" and dtype not in _FLOATS:
-        return None
-    read = [c if c is not None else p for c, p in zip(given.contents, parts, strict=True)]
-    found = rule(given, read) if any(r is not None for r in read) else None
-    if found is None or found.size != int(np.prod(dims, dtype=np.int64)) or any(e is None for e in found.flat):
-        return None
-    return found.reshape(dims)
 
 
 def are_whole(elements: Contents) -> bool:
@@ -120,7 +100,9 @@ def _quotient(left: tuple[Size, int], right: tuple[Size, int]) -> Element:
     return _fraction(left[0] * number(right[1] if by > 0 else -right[1]), left[1] * abs(by))
 
 
-def _rounded(up: bool) -> Callable[[Given, Sequence[Contents | None]], Contents | None]:
+def rounded(*, up: bool) -> Callable[[Given, Sequence[Contents | None]], Contents | None]:
+    """A rule for fractions that are rounded up or down to whole numbers."""
+
     def apply(_given: Given, read: Sequence[Contents | None]) -> Contents | None:
         def whole(element: Element) -> Element:
             if isinstance(element, Fraction):
@@ -132,7 +114,7 @@ def _rounded(up: bool) -> Callable[[Given, Sequence[Contents | None]], Contents 
     return apply
 
 
-def _cast(given: Given, read: Sequence[Contents | None]) -> Contents | None:
+def cast_fractions(given: Given, read: Sequence[Contents | None]) -> Contents | None:
     """Towards zero, which is downwards for what is not negative."""
     data, dtype = read[0], given.attribute("to", TensorProto.UNDEFINED)
     if data is None or dtype in (TensorProto.FLOAT, TensorProto.DOUBLE):
@@ -141,20 +123,15 @@ def _cast(given: Given, read: Sequence[Contents | None]) -> Contents | None:
         return None
     if any(isinstance(e, Fraction) and (e.above.least is None or e.above.least < 0) for e in data.flat):
         return None
-    return _rounded(up=False)(given, read)
+    return rounded(up=False)(given, read)
 
 
-def _same(_given: Given, read: Sequence[Contents | None]) -> Contents | None:
+def same_fractions(_given: Given, read: Sequence[Contents | None]) -> Contents | None:
+    """The elements of the first input, perhaps in another shape."""
     return read[0]
 
 
-_RULES: Mapping[str, Callable[[Given, Sequence[Contents | None]], Contents | None]] = {
-    "Add": _by_element(_sum(1)),
-    "Sub": _by_element(_sum(-1)),
-    "Mul": _by_element(_product),
-    "Div": _by_element(_quotient),
-    "Ceil": _rounded(up=True),
-    "Floor": _rounded(up=False),
-    "Cast": _cast,
-    **dict.fromkeys(("Identity", "Reshape", "Squeeze", "Unsqueeze"), _same),
-}
+SUM = _by_element(_sum(1))
+DIFFERENCE = _by_element(_sum(-1))
+PRODUCT = _by_element(_product)
+QUOTIENT = _by_element(_quotient)
