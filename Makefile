@@ -7,11 +7,12 @@ export PYTHONDONTWRITEBYTECODE :=
 # What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
 REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
 
-.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz hostile operators operators-again bench wheels wheel-aarch64 container-check site clean
+.PHONY: help setup demo test lint test-browser test-models test-slow test-search test-native fuzz hostile operators operators-again bench wheels wheel-aarch64 container-check site clean
 
 help:
 	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
 	@echo 'make test         lint, types, layers and the test suite (minutes)'
+	@echo 'make test-browser the HTML report in Chromium (installs Debian'"'"'s chromium, 0.4 GB, and Playwright)'
 	@echo 'make test-models  every real model (downloads them; an hour)'
 	@echo 'make test-slow    the long suites: all of onnx'"'"'s node tests, fuzzing'
 	@echo 'make test-search  every hypothesis test with fresh seeds for an hour (MINUTES=60); prints what to pin'
@@ -41,7 +42,11 @@ lint: setup
 	git ls-files '*.cc' '*.h' | xargs $(VENV)/clang-format --dry-run -Werror
 
 test: lint
-	$(REQUIRE) $(VENV)/pytest -q -n 2 --dist loadgroup -m 'not models and not slow'
+	$(REQUIRE) $(VENV)/pytest -q -n 2 --dist loadgroup -m 'not models and not slow and not browser'
+
+test-browser:
+	@scripts/setup.sh browser
+	export HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-browser}" && $(REQUIRE) $(VENV)/pytest -q -n 0 -m browser
 
 test-models: setup
 	$(REQUIRE) $(VENV)/pytest -q -m models

@@ -23,7 +23,7 @@ from heterocc.compiler.build.pack import VariantParts, pack, weights_of
 from heterocc.compiler.checking.ahead import VectorsAhead
 from heterocc.compiler.collection import collecting_rarely
 from heterocc.compiler.importer.as_written import graph_as_written
-from heterocc.compiler.importer.reading.source import AnyModel, as_source
+from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.job import Job, graphs
 from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
 from heterocc.compiler.placement.affinity_file import write_affinity_file
@@ -133,14 +133,22 @@ def partition_model(
     options = with_overrides(partition_model, options, overrides)
     source, place = as_source(model, base_dir), None if write_affinity is None else Path(write_affinity)
     with reading(files_of(source, options)):
-        job = prepare(source, options, reporter or Reporter(), place)
-        main = VariantReport(MAIN, job.variants.place(job.specs[0]), shapes=job.shapes)
-        job.note_placement([main.plan])
-        job.write_dots([main])
+        job, main = place_main(source, options, reporter or Reporter(), place)
         job.write_report(main.plan)
         if place is not None:
             write_affinity_file(main.plan, place)
         return _report([job], [main])
+
+
+def place_main(
+    source: ModelSource, options: CompileOptions, reporter: Reporter, affinity: Path | None = None
+) -> tuple[Job, VariantReport]:
+    """Place the nodes of the main variant, as `partition_model` does, and note what is remarkable."""
+    job = prepare(source, options, reporter, affinity)
+    main = VariantReport(MAIN, job.variants.place(job.specs[0]), shapes=job.shapes)
+    job.note_placement([main.plan])
+    job.write_dots([main])
+    return job, main
 
 
 def partition_by_table(
@@ -293,7 +301,7 @@ def _without_excluding(jobs: list[Job]) -> list[Job]:
 def _parts(job: Job, variant: BuiltVariant) -> VariantParts:
     """The contents of a variant, with the record of its placement."""
     report = variant.report
-    record = write_record(job.explained(report.plan, report.name, report.timed))
+    record = write_record(job.recorded(report.plan, report.name, report.timed))
     about = [f"for sizes that variant {variant.spec.choice} excludes"] if job.request.is_rest and job.further else []
     return replace(variant.parts(job.model, [*about, *job.unseen]), record=record)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Unpack
 
@@ -13,20 +14,24 @@ from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import atomic_write, require_writable
 from heterocc.artifacts.manifest import Manifest, Variant
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.driver import partition_model
+from heterocc.compiler.collection import collecting_rarely
+from heterocc.compiler.driver import place_main
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
 from heterocc.compiler.placement.annotate import write_annotated
 from heterocc.compiler.placement.run_passes import pipeline_of
 from heterocc.compiler.placement.side_by_side import plans_beside
+from heterocc.compiler.preparation import files_of
 from heterocc.compiler.progress import Reporter
 from heterocc.passes.explain.explanation import Explanation
+from heterocc.passes.explain.measured import Kind, Measured, Moment, Timed
 from heterocc.passes.explain.record import read_record
-from heterocc.passes.explain.report import Timed, report_html
-from heterocc.runtime.profile.profile import Profile
+from heterocc.passes.explain.report import report_html
+from heterocc.runtime.profile.profile import Profile, ProfileEvent
 
 
 @named_options
+@collecting_rarely()
 def explain_model(
     model: AnyModel,
     options: CompileOptions | None = None,
@@ -44,14 +49,14 @@ def explain_model(
     """
     options = with_overrides(explain_model, options, overrides)
     source = as_source(model, base_dir)
-    files: dict[str | os.PathLike[str], str] = {} if source.data is not None else {source.path: "the model"}
     outputs = [Path(path) for path in (options.report, annotate) if path is not None]
-    with reading(files):
+    with reading(files_of(source, options)):
         for path in outputs:
             require_writable(path)
-        plan = partition_model(model, replace(options, report=None), reporter, base_dir=base_dir).plan
+        job, main = place_main(source, options, reporter or Reporter())
+        plan = main.plan
         policy, passes = pipeline_of(options)
-        found = Explanation(plan, passes, policy, plans_beside(plan, policy))
+        found = Explanation(plan, passes, policy, plans_beside(plan, policy), details=job.details)
         if options.report is not None:
             atomic_write(options.report, report_html(found))
         if annotate is not None:
@@ -107,10 +112,59 @@ def _recorded(bundle: Bundle, member: str, where: str) -> Explanation:
         ) from error
 
 
-def timed_steps(profile: Profile) -> tuple[Timed, ...]:
-    """The measured partitions, transfers and kernels of a profile, for a report."""
-    return tuple(
-        Timed(r.kind, r.name, r.device, r.partition, r.real_ms / 1e3, r.nodes)
-        for r in profile.records
-        if r.kind != "node" and r.status == "EXECUTED"
+MOST_MOMENTS = 20_000
+"""The steps of one run that a report shows; a run of loops may have more."""
+
+
+def measured_run(profile: Profile) -> Measured:
+    """The measured partitions, transfers and kernels of a profile, and one run step by step, for a report.
+
+    The run is the one of median length among those of which all steps are known.
+    """
+    kept = [r for r in profile.records if r.kind != "node" and r.status == "EXECUTED"]
+    steps = tuple(
+        Timed(_KINDS[r.kind], r.name, r.device, r.partition, r.real_ms / 1e3, r.nodes, r.exec_type.partition(" ")[2],
+              r.calls, r.clock)
+        for r in kept
+    )  # fmt: skip
+    place = {id(record): i for i, record in enumerate(kept)}
+    window = _one_run(profile.events)
+    first = window[0].begin if window else 0
+    threads: dict[int, int] = {}
+    moments = tuple(
+        Moment(place[id(e.record)], (e.begin - first) / 1e9, (e.end - first) / 1e9, _track(e, threads))
+        for e in window[:MOST_MOMENTS]
+        if id(e.record) in place
     )
+    notes = list(profile.notes)
+    if len(window) > MOST_MOMENTS:
+        notes.append(f"the timeline has the first {MOST_MOMENTS} of {len(window)} steps of the run")
+    return Measured(steps, profile.runs, moments, "; ".join(notes))
+
+
+_KINDS: dict[str, Kind] = {"partition": "partition", "transfer": "transfer", "kernel": "kernel"}
+
+
+def _track(event: ProfileEvent, threads: dict[int, int]) -> str:
+    record = event.record
+    if record.clock == "device":
+        return f"{record.device}, its own clock"
+    caller = threads.setdefault(event.thread, len(threads) + 1)
+    return f"{'transfers' if record.kind == 'transfer' else record.device}, thread {caller}"
+
+
+def _one_run(events: Sequence[ProfileEvent]) -> Sequence[ProfileEvent]:
+    """The events of the run of median length, and what other threads did meanwhile.
+
+    A run begins with the step that comes first in a profile; the last run of a thread may not be recorded to its end.
+    """
+    opening = next((e.record for e in events if e.record.kind != "kernel"), None)
+    begins: dict[int, list[int]] = {}
+    for event in events:
+        if event.record is opening:
+            begins.setdefault(event.thread, []).append(event.begin)
+    runs = sorted((b - a, a, b) for times in begins.values() for a, b in pairwise(times))
+    if not runs:
+        return events
+    _, begin, end = runs[len(runs) // 2]
+    return [e for e in events if begin <= e.begin < end]

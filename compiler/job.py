@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.checking.memory import Memory
 from heterocc.compiler.checking.vectors import Vectors, golden_vectors
+from heterocc.compiler.importer.details import details_of
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
@@ -38,6 +39,7 @@ from heterocc.compiler.timed_sizes import larger_feeds, smaller_feeds
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs
 from heterocc.passes.base import MEASURED, Pass, policy_pipeline
+from heterocc.passes.explain.details import Details
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.report import report_html
 from heterocc.passes.graph import Value
@@ -458,6 +460,15 @@ class Job:
         passes = self.passes_of.get(name, self.variants.passes)
         return Explanation(plan, passes, policy, (), measured, timing=self.timing.get(name, ""))
 
+    @cached_property
+    def details(self) -> Details:
+        """What reports show of the model beside its graph."""
+        return details_of(self.model)
+
+    def recorded(self, plan: Plan, name: str = MAIN, timed: Sequence[TimedPlan] = ()) -> Explanation:
+        """As `explained`, with the details that a report shows."""
+        return replace(self.explained(plan, name, timed), details=self.details)
+
     def note_placement(self, plans: Sequence[Plan]) -> None:
         """Note devices that get no node, with the reason, and plans that are slower than the CPU alone."""
         for note in dict.fromkeys(note for plan in plans for note in self.explained(plan).notes):
@@ -467,7 +478,7 @@ class Job:
         """Write the page of `--report` on the main variant, if given."""
         if self.options.report is not None:
             with self.reporter.stage("explaining"):
-                found = self.explained(plan, MAIN, timed)
+                found = self.recorded(plan, MAIN, timed)
                 found = replace(found, others=plans_beside(plan, found.policy, dict(found.measured)))
                 atomic_write(self.options.report, report_html(found))
 

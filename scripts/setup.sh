@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Set up a virtual environment in .venv: with `product` what heterocc itself needs (`make demo`), else all that `make test`
-# needs, too.
+# needs, too, and with `browser` what `make test-browser` needs beside that.
 #
 # Debian packages are only installed by root: on a terminal after a question, otherwise, as on a machine that tests
 # changes, for the tests alone. Each run says what is installed and what is not.
@@ -11,6 +11,12 @@ for_what=${1:-tests}
 # OpenCL and Vulkan drivers for the CPU, their loaders, and the headers for our plug-ins. The tests also check SPIR-V with
 # spirv-tools, and run code for 64-bit ARM with qemu-user. None of them is needed for CPU-only use.
 packages=(pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers mesa-vulkan-drivers libvulkan1 libvulkan-dev)
+browser=()
+if [ "$for_what" = browser ]; then
+  for_what=tests
+  packages+=(chromium)
+  browser=(browser)
+fi
 if [ "$for_what" = tests ]; then packages+=(spirv-tools qemu-user); fi
 
 # Whether to install the Debian packages that are named.
@@ -59,6 +65,12 @@ command -v c++ >/dev/null || command -v clang++ >/dev/null || extras+=(linker)
 # NVIDIA's compiler and runtime library, where there is a GPU for them; TVM brings the rest.
 if nvidia-smi -L >/dev/null 2>&1; then extras+=(cuda); fi
 listed=$(IFS=, && echo "${extras[*]-}")
+
+# For tests of the HTML report alone; it drives the installed Chromium, and brings no browser.
+if [ ${#browser[@]} -gt 0 ] && ! .venv/bin/python -c 'import playwright' 2>/dev/null; then
+  echo "setup: installing Playwright, which drives Chromium (165 MB)"
+  .venv/bin/python -m pip install -q --disable-pip-version-check "playwright>=1.60"
+fi
 
 stamp=.venv/.heterocc-stamp
 # An editable installation knows the modules by name: those that moved are not found.

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from heterocc.runtime.fault_variables import WRONG_KERNEL, honoured
 from heterocc.runtime.native import cuda_unavailable_reason, opencl_unavailable_reason, vulkan_unavailable_reason
+from tests.browser import unavailable_reason as browser_unavailable_reason
 from tests.emulator import unavailable_reason as emulator_unavailable_reason
 from tests.golden_files import Golden
 
@@ -34,6 +35,7 @@ MISSING: Mapping[str, Callable[[], str | None]] = {
     "spirv-val": lambda: None if shutil.which("spirv-val") else "it is not on the PATH (Debian: spirv-tools)",
     "aarch64": emulator_unavailable_reason,
     "cuda": cuda_unavailable_reason,
+    "browser": browser_unavailable_reason,
 }
 """The names that HETEROCC_REQUIRE accepts, each with a function that returns the reason if it is missing here."""
 

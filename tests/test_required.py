@@ -43,6 +43,12 @@ def test_a_required_emulator_that_is_missing_ends_the_run() -> None:
     assert "asks for aarch64, which the tests cannot use: qemu-aarch64 is not on the PATH (Debian: qemu-user)" in told
 
 
+def test_a_required_browser_that_is_missing_ends_the_run() -> None:
+    status, told = collect(HETEROCC_REQUIRE="browser", PATH="/nowhere")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "asks for browser, which the tests cannot use: chromium is not on the PATH" in told
+
+
 def test_a_requirement_that_nobody_knows_ends_the_run() -> None:
     status, output = collect(HETEROCC_REQUIRE="opencI")
     assert status == pytest.ExitCode.USAGE_ERROR

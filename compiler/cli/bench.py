@@ -151,9 +151,9 @@ def bench(
         )  # fmt: skip
         if done.profile is not None and report is not None:
             from heterocc.compiler.cli.pages import write_page
-            from heterocc.compiler.explaining import explain_bundle, timed_steps
+            from heterocc.compiler.explaining import explain_bundle, measured_run
 
-            write_page(bundle, report, explain_bundle(bundle, done.variant), timed_steps(done.profile))
+            write_page(bundle, report, explain_bundle(bundle, done.variant), measured_run(done.profile))
         if json:
             print_json(done.report)
             return

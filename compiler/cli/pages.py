@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a command loads only what it needs
     from heterocc.passes.explain.explanation import Explanation
-    from heterocc.passes.explain.report import Timed
+    from heterocc.passes.explain.measured import Measured
 
 
-def write_page(bundle: Path, report: Path, found: Explanation, timed: Sequence[Timed] = ()) -> None:
+def write_page(bundle: Path, report: Path, found: Explanation, measured: Measured | None = None) -> None:
     """Write the report on a bundle. Raises OutputFileError (HC111)."""
     from heterocc.artifacts.files.reading import reading
     from heterocc.artifacts.files.writing import atomic_write
     from heterocc.passes.explain.report import report_html
 
     with reading({bundle: "the bundle"}):
-        atomic_write(report, report_html(found, timed))
+        atomic_write(report, report_html(found, measured))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from heterocc.passes.alone import alone, shown
 from heterocc.passes.base import Pass
 from heterocc.passes.estimate import plan_seconds
 from heterocc.passes.explain.costs import Costs, PartitionCost
+from heterocc.passes.explain.details import Details
 from heterocc.passes.explain.reasons import NodeReason, Reasons
 from heterocc.passes.explain.transfers import TransferReason, transfer_reason
 from heterocc.passes.plan import UNPLACED, Plan
@@ -77,7 +78,7 @@ class Explanation:
 
     All times are estimates, in seconds, of a run that does one thing after the other, but for `measured`: those
     of plans that were timed, by name, the plan first, of which `timing` says in a sentence which one was kept for which
-    sizes. `beside` are sentences on the bundle's variants for other shapes.
+    sizes. `beside` are sentences on the bundle's variants for other shapes, `details` what reports show beside these.
     """
 
     plan: Plan
@@ -87,6 +88,7 @@ class Explanation:
     measured: tuple[tuple[str, float], ...] = ()
     beside: tuple[str, ...] = ()
     timing: str = ""
+    details: Details = field(default_factory=Details)
 
     def __repr__(self) -> str:
         return f"<Explanation of {self.plan!r}, policy {self.policy}, beside {len(self.others)} other plans>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from heterocc.passes.base import parse_pipeline
+from heterocc.passes.explain.details import Details
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.show.serialize import plan_from_json, plan_to_json
 
@@ -13,7 +14,7 @@ RECORD_FORMAT = 1
 
 
 def write_record(found: Explanation) -> str:
-    """The record as JSON: the plan with its graph and machine, the passes, and the times of timed plans."""
+    """The record as JSON: the plan with its graph and machine, the passes, the times of timed plans, and details."""
     data = {
         "format": RECORD_FORMAT,
         "policy": found.policy,
@@ -21,6 +22,7 @@ def write_record(found: Explanation) -> str:
         "measured": [[name, seconds] for name, seconds in found.measured],
         "timing": found.timing,
         "plan": plan_to_json(found.plan),
+        "details": found.details.to_json(),
     }
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False) + "\n"
 
@@ -36,4 +38,5 @@ def read_record(text: str) -> Explanation:
     measured = tuple((str(name), float(seconds)) for name, seconds in data["measured"])
     plan, passes = plan_from_json(data["plan"]), parse_pipeline(data["passes"])
     timing = str(data.get("timing", ""))  # earlier releases wrote none
-    return Explanation(plan, passes, str(data["policy"]), (), measured, timing=timing)
+    details = Details.from_json(data.get("details", {}))
+    return Explanation(plan, passes, str(data["policy"]), (), measured, timing=timing, details=details)

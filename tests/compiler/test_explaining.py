@@ -8,9 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import BundleError, InputError, UnknownDeviceError
-from heterocc.compiler import compile_model, explain_bundle, explain_model, partition_model, query_model
+from heterocc.compiler import compile_model, explain_bundle, explain_model, explaining, partition_model, query_model
 from heterocc.compiler.cli.main import app
+from heterocc.compiler.explaining import measured_run
+from heterocc.runtime.profile.profile import Clock, Profile, ProfileEvent, ProfileRecord
 from tests.compiler.small import conv_net
+from tests.passes.explain.test_report import data_of
 from tests.runtime.standin import Model, Op, Part, write_bundle
 
 LIKE_A_GPU = """
@@ -105,10 +108,22 @@ def test_a_report_is_written_by_explain_compile_and_bench(tmp_path: Path) -> Non
         return (tmp_path / name).read_text()
 
     assert "m: placement" in page("a.html", "explain", str(model), "-d", "CPU")
-    assert '"measured":false' in page("b.html", "compile", str(model), "-o", str(bundle), "-d", "CPU", "--no-check")
+    data = data_of(page("b.html", "compile", str(model), "-o", str(bundle), "-d", "CPU", "--no-check"))
+    assert data["measured"] is None and data["nodes"][0]["op"] == "Conv"
+    assert ["pads", "[1, 1, 1, 1]"] in data["attributes"][data["nodes"][0]["attributes"]]
+    weight = data["values"][data["nodes"][0]["in"][1]]
+    assert weight[4] == 1 and float(weight[5]) < float(weight[6])
     assert "CPU alone" in page("c.html", "explain", str(bundle))
-    timed = page("d.html", "bench", str(bundle), "-n", "1", "--profile")
-    assert '"measured":true' in timed and '"kernels":[{' in timed
+    data = data_of(page("d.html", "bench", str(bundle), "-n", "1", "--profile"))
+    measured = data["measured"]
+    assert data["attributes"][data["nodes"][0]["attributes"]] and measured["tracks"] == ["CPU, thread 1"]
+    assert sum(n["measured"] or 0 for n in data["nodes"]) == pytest.approx(
+        sum(k["us"] for k in measured["kernels"] if k["nodes"]), rel=1e-3
+    )
+    steps = [(measured["kernels" if kernel else "steps"][place], start, us) for kernel, place, _, start, us in
+             measured["moments"]]  # fmt: skip
+    assert steps[0][0]["name"] == "p0" and len(steps) == 1 + len(measured["kernels"])
+    assert all(start >= 0 and start + us <= steps[0][2] + 0.001 for _, start, us in steps)
     done = CliRunner().invoke(app, ["bench", str(bundle), "-n", "1", "--report", str(tmp_path / "e.html")])
     assert done.exit_code == 2 and "add --profile" in done.output
     done = CliRunner().invoke(app, ["explain", str(bundle), "--report", str(bundle)])
@@ -133,3 +148,36 @@ def test_an_annotated_model_has_device_partition_time_and_reason_of_every_node(t
     assert found["conv2"]["device"] == "LIKE" and len(nodes[2].metadata_props) == 4
     assert found["copy"] == {"device": "none: folded or removed by the import"}
     onnx.checker.check_model(onnx.load(out))
+
+
+def profile_of(*events: tuple[str, int, int, int], clock: Clock = "host") -> Profile:
+    """A profile of a partition `p` with a kernel `k`, from their names, begins, ends and threads."""
+    records = {
+        "p": ProfileRecord("partition", "p0", "EXECUTED", "", 1.0, 1.0, "GPU tvm", "GPU", "p0"),
+        "k": ProfileRecord("kernel", "a + b", "EXECUTED", "", 0.5, 0.1, "GPU a_and_1", "GPU", "p0", ("a", "b"), 2.0,
+                           clock),
+        "n": ProfileRecord("node", "c", "NOT_RUN", "", 0.0, 0.0, "", "GPU", "p0", ("c",)),
+    }  # fmt: skip
+    moments = tuple(ProfileEvent(records[name], begin, end, thread) for name, begin, end, thread in events)
+    return Profile(tuple(records.values()), 3, ("a note",), moments)
+
+
+def test_a_report_has_the_run_of_median_length_and_what_other_threads_did_meanwhile() -> None:
+    runs = [("p", 0, 90, 7), ("k", 10, 20, 7), ("p", 100, 400, 7), ("k", 110, 120, 7), ("p", 130, 200, 8),
+            ("p", 1000, 1100, 7), ("k", 1015, 1025, 7), ("p", 1300, 1400, 7)]  # fmt: skip
+    found = measured_run(profile_of(*runs))
+    assert [(s.kind, s.kernel, s.calls) for s in found.steps] == [("partition", "tvm", 0.0), ("kernel", "a_and_1", 2.0)]
+    assert found.runs == 3 and found.note == "a note" and found.seconds == 1e-3
+    assert [(m.step, round(m.begin * 1e9), m.track) for m in found.moments] == [
+        (0, 0, "GPU, thread 1"),
+        (1, 15, "GPU, thread 1"),
+    ]
+    assert measured_run(profile_of(*runs[2:5])).moments[2].track == "GPU, thread 2"
+    assert measured_run(profile_of(*runs[:2], clock="device")).moments[1].track == "GPU, its own clock"
+    assert measured_run(profile_of()).moments == ()
+
+
+def test_a_run_of_too_many_steps_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explaining, "MOST_MOMENTS", 2)
+    found = measured_run(profile_of(("p", 0, 90, 7), ("k", 10, 20, 7), ("k", 30, 40, 7)))
+    assert len(found.moments) == 2 and found.note == "a note; the timeline has the first 2 of 3 steps of the run"

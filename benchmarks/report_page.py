@@ -1,0 +1,102 @@
+"""The HTML report in a browser: how long it takes to open, and the frames while it is moved.
+
+    python benchmarks/report_page.py [--nodes 40,500,2000,10000] [--json FILE]
+
+Needs Debian's Chromium and Playwright (`make test-browser` installs both). Times are those of the browser: `paint` is
+the first contentful paint and `ready` the end of the script, from the start of the navigation. A frame is moved by one
+event, as a whole graph, when most is drawn, and without a GPU; `draw` is the share of the script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from heterocc.passes.explain.report import report_html
+from tests.browser import open_report, running_browser
+from tests.passes.explain.reports import explained, measured, network
+
+STEPS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Times in milliseconds of a report of `nodes` nodes, by the way in which they are grouped."""
+
+    nodes: int
+    grouping: str
+    boxes: int
+    megabytes: float
+    paint: float
+    ready: float
+    frame_median: float
+    frame_worst: float
+    draw_median: float
+    draw_worst: float
+
+
+MEASURE = """async (steps) => {
+  const view = views.graph, times = [], draws = [];
+  const paint = view.paint.bind(view);
+  view.paint = () => { const t = performance.now(); paint(); draws.push(performance.now() - t); };
+  let last = 0;
+  for (let i = 0; i < steps; i++) {
+    view.view.x -= 7; view.view.y -= 11;
+    view.draw();
+    const now = await new Promise(requestAnimationFrame);
+    if (last) times.push(now - last);
+    last = now;
+  }
+  delete view.paint;
+  return [times, draws];
+}"""
+
+
+def opened(browser: Any, path: Path, nodes: int, grouping: str, megabytes: float) -> Opened:
+    """Open a page, note its times, and move its graph as a whole, when most is drawn."""
+    page = open_report(browser, path)
+    paint, ready = page.evaluate(
+        "[performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0,"
+        " performance.getEntriesByName('ready')[0].startTime]"
+    )
+    page.click("#fit")
+    page.wait_for_timeout(200)
+    boxes = page.evaluate("views.graph.scene.boxes.length")
+    times, draws = (sorted(found) for found in page.evaluate(MEASURE, STEPS))
+    page.close()
+    return Opened(
+        nodes, grouping, boxes, megabytes, paint, ready, times[len(times) // 2], times[-2],
+        draws[len(draws) // 2], draws[-2],
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", default="40,500,2000,10000")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    rows = []
+    heads = ("nodes", "grouping", "boxes", "MB", "paint", "ready", "frame", "worst", "draw", "worst")
+    print("  ".join(h.rjust(8) for h in heads) + "   (ms)")
+    with tempfile.TemporaryDirectory() as folder, running_browser() as browser:
+        for nodes in map(int, arguments.nodes.split(",")):
+            for grouping in ("scope", "none"):
+                found = explained(network(nodes, scoped=grouping == "scope"))
+                path = Path(folder) / f"{nodes}-{grouping}.html"
+                path.write_text(report_html(found, measured(found)), encoding="utf-8")
+                rows.append(opened(browser, path, nodes, grouping, path.stat().st_size / 1e6))
+                cells = [f"{v:.1f}" if isinstance(v, float) else str(v) for v in asdict(rows[-1]).values()]
+                print("  ".join(c.rjust(8) for c in cells), flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
