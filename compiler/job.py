@@ -35,7 +35,7 @@ from heterocc.compiler.planned_sizes import require_within
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import TimedPlan, VariantReport
 from heterocc.compiler.shape_requests import ShapeRequest
-from heterocc.compiler.timed_sizes import larger_feeds, smaller_feeds
+from heterocc.compiler.timed_sizes import feeds_between, larger_feeds, smaller_feeds
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs
 from heterocc.passes.base import MEASURED, Pass, policy_pipeline
@@ -242,8 +242,10 @@ class Job:
             return self.variants.build(spec, self.variants.place(spec), self.builder, self.checker)
         how: dict[str, Any] = {}
         if self.inputs is None and feed is not None:
-            given = self.model, feed, self.request.bounds, self.options.seed
-            how = {"smaller": partial(smaller_feeds, *given), "larger": partial(larger_feeds, *given)}
+            bounds, seed = self.request.bounds, self.options.seed
+            how["smaller"] = partial(smaller_feeds, self.model, feed, bounds, seed)
+            how["larger"] = partial(larger_feeds, self.model, feed, bounds, seed)
+            how["between"] = lambda larger: feeds_between(self.model, feed, larger, seed)
             how["splits"] = self.may_split and len(self.specs) == 1
         return self._chosen(spec, feed, "timed", policies=("merge",), brief=True, **how)
 

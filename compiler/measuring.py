@@ -78,6 +78,11 @@ class Choice:
     bounds: Bounds = field(default_factory=dict)
 
 
+def _none(_: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """No inputs."""
+    return ()
+
+
 def chosen_by_time(model: ImportedModel, devices: Sequence[TargetDevice]) -> bool:
     """Whether a default compile times plans for these devices: this CPU, with ONNX Runtime beside it.
 
@@ -99,7 +104,7 @@ class Measurer:
     """Times the plans of variants; `feed` are the model's inputs by internal name, None for seeded ones.
 
     A model with dynamic dimensions needs `feed`: its plans are timed at the sizes of these inputs, and at those of the
-    first of `smaller` and of `larger` with which all plans run.
+    first of `smaller`, of `larger`, and of those `between` the larger and this one with which all plans run.
     Those of `policies` are compared with each device alone. `brief` ends the timing of hopeless plans, and within
     LIMIT; plans are then timed on one thread and on all. With `splits` a plan may be kept for some of the sizes, if
     ONNX Runtime alone is faster at the others.
@@ -114,6 +119,7 @@ class Measurer:
     splits: bool = False
     smaller: Callable[[], Iterable[Mapping[str, Any]]] = tuple
     larger: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    between: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]] = _none
     _feeds: list[Mapping[str, Any] | None] = field(default_factory=list)
     _why_not: dict[str, str] = field(default_factory=dict)
     _also: dict[str, list[str]] = field(default_factory=dict)
@@ -283,20 +289,27 @@ class Measurer:
                 except HeteroccError as error:
                     sessions.pop(name, None)
                     self._why_not[name] = error.message
-            sets = self._at_all_sizes(sessions, runs)
+            try:
+                sets = self._at_all_sizes(sessions, runs)
+            except HeteroccError:  # with another number of threads there may not be enough memory
+                return {}
             limit = LIMIT / len(sets) if self.brief else math.inf
             wait = wait_until_idle if self.brief and threads != 1 else _go_on
             every = [runs_in_turns(one, BUDGET, limit=limit, between=wait) for one in sets]
         return {name: tuple(undisturbed(times[name]) for times in every) for name in sessions}
 
     def _at_all_sizes(self, sessions: Mapping[str, Session], runs: dict[str, Run]) -> list[dict[str, Run]]:
-        """The runs at each size, beside those at the drawn one, which are the same for all numbers of threads."""
+        """The runs at each size, beside those at the drawn one, which are the same for all numbers of threads.
+
+        Raises HeteroccError for a run that fails at sizes that were chosen before.
+        """
         if self._feeds:
             return [runs if feed is self.feed else _warmed(sessions, self._sources(feed or {})) for feed in self._feeds]
         smaller, larger = (
             self._first(sessions, feeds()) if len(sessions) > 1 else () for feeds in (self.smaller, self.larger)
         )
-        sets = [*smaller, (self.feed, runs), *larger]
+        middle = [found for feed, _ in larger for found in self._first(sessions, self.between(feed or {}))]
+        sets = [*smaller, (self.feed, runs), *middle, *larger]
         self._feeds = [feed for feed, _ in sets]
         return [one for _, one in sets]
 

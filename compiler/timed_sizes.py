@@ -1,4 +1,4 @@
-"""The sizes at which plans of models with dynamic sizes are timed: smaller and larger ones than the drawn."""
+"""The sizes at which plans of models with dynamic sizes are timed: the drawn ones, smaller and larger ones."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ where 128 are drawn, and a text model of 512 positions takes 4 times 128."""
 PARTS = (16, 4)
 """How many times fewer elements than the drawn inputs the smaller ones have, the first with which the model runs: a
 sentence has 8 words where 128 are drawn."""
+
+CLOSE = 16
+"""How many times as large sizes may be as the drawn ones without others between: the limit of a plan is between two."""
 
 Feed = Mapping[str, Any]
 
@@ -63,6 +66,15 @@ def larger_feeds(
     tried = [{n: s * times if n in changed else s for n, s in seen.items()} for times in TIMES]
     for found in _models(model, tried, bounds):
         if _work(found).within(MOST_WORK):
+            yield from _drawn(found, seed)
+
+
+def feeds_between(model: ImportedModel, feed: Feed, larger: Feed, seed: int) -> Iterator[dict[str, Any]]:
+    """Inputs of sizes in the middle of those of two feeds, the first one smaller; none if these are close."""
+    model, most = _sampled(model, feed), sizes_of(model, larger)
+    sizes = sizes_of(model, feed)
+    if any(most.get(dim, 0) > CLOSE * size for dim, size in sizes.items()):
+        for found in _models(model, [{dim: isqrt(size * most[dim]) for dim, size in sizes.items()}], {}):
             yield from _drawn(found, seed)
 
 

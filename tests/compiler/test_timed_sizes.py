@@ -14,7 +14,7 @@ from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.importer.estimates.runs import Work
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.timed_sizes import MOST_WORK, TIMES, larger_feeds, smaller_feeds
+from heterocc.compiler.timed_sizes import MOST_WORK, TIMES, feeds_between, larger_feeds, smaller_feeds
 from tests.symbolic_models import dynamic_model
 
 NODE = helper.make_node
@@ -53,6 +53,17 @@ def test_sizes_follow_those_of_the_timed_inputs() -> None:
     feed = {model.graph.inputs[0]: np.zeros((3, 64), np.float32)}
     found = [next(feeds(model, feed, {}, 0)) for feeds in (smaller_feeds, larger_feeds)]
     assert [one[model.graph.inputs[0]].shape for one in found] == [(3, 4), (3, 64 * TIMES[0])]
+
+
+def test_there_are_sizes_between_the_drawn_and_far_larger_ones() -> None:
+    model = imported([NODE("Relu", ["x"], ["y"])], ("batch", "n"))
+    name = model.graph.inputs[0]
+
+    def between(size: int) -> list[tuple[int, ...]]:
+        feeds = [{name: np.zeros((2, n), np.float32)} for n in (128, size)]
+        return [feed[name].shape for feed in feeds_between(model, *feeds, 0)]
+
+    assert between(8192) == [(2, 1024)] and between(512) == []
 
 
 def test_smaller_inputs_are_not_too_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +118,6 @@ def test_plans_are_timed_at_the_largest_sizes_that_the_model_takes(
     for again in ("", " by an earlier compile"):
         report = compile_model(proto, tmp_path / "m.hcb")
         (note,) = [text for text in report.notes if text.startswith("timed")]
-        at = "batch=1, n=8 and at batch=1, n=128 and at batch=1, n=2048"
+        at = "batch=1, n=8 and at batch=1, n=128 and at batch=1, n=2048"  # not at 512 times as many
         assert note.startswith(f"timed at {at}{again}: merge"), note
         assert {plan.name for _, plan in report.timed if plan.seconds} == {"merge", "ORT alone"}
