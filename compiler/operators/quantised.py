@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from heterocc.compiler.operators.arithmetic import broadcast_shapes, stacked
 from heterocc.compiler.operators.cutting import concatenated
 from heterocc.compiler.operators.products import gemm, matmul_flops, product, product_shapes
@@ -112,6 +114,20 @@ def quantised_concat_shapes(given: Given) -> list[Shape] | None:
 _LINEAR = "axis output_dtype"
 _STEP = (0.01, 0.1)
 
+
+def _gathered_shapes(given: Given) -> list[Shape] | None:
+    """GatherBlockQuantized: rows of a table, whose last axis has several codes in a byte of uint8."""
+    table, places = given.shape(), given.shape(1)
+    stored = given.constants[0] if given.constants else None
+    if table is None or places is None or stored is None:
+        return None
+    codes = list(table)
+    if stored.dtype == np.uint8 and codes[-1] is not None:
+        codes[-1] = codes[-1] * number(8 // given.attribute("bits", 4))
+    axis = given.attribute("gather_axis", 0) % len(table)
+    return [(*codes[:axis], *places, *codes[axis + 1 :])]
+
+
 OPERATORS = (
     *(
         Operator(
@@ -140,6 +156,15 @@ OPERATORS = (
             unread=_LINEAR,
         )
         for domain in ("", MICROSOFT)
+    ),
+    Operator(
+        "GatherBlockQuantized",
+        MICROSOFT,
+        shapes=_gathered_shapes,
+        needs=nothing,
+        indices=1,
+        quantised="computes",
+        float32_inputs=SCALES,
     ),
     Operator("DynamicQuantizeLinear", needs=nothing, choice=0, quantised="rounds"),
     Operator("MatMulInteger", needs=multiplied_integers, quantised="computes", flops=matmul_flops),
