@@ -116,13 +116,22 @@ def open_records(kind: str) -> DiskRecords | None:
     return None if root is None else DiskRecords(root, kind)
 
 
+_INCLUDED: list[Path] = []
+
+
+def include_source(path: Path) -> None:
+    """Let records depend on a file that is not heterocc's own, too: an operator that a program adds."""
+    _INCLUDED.append(path)
+    toolchain_digest.cache_clear()
+
+
 @functools.cache
 def toolchain_digest(*more: str) -> str:
     """SHA-256 of everything that a record depends on besides node and target.
 
     It covers the versions of heterocc, TVM, onnx and ONNX Runtime, and the sources that determine a lowering
-    (`SOURCES`) or are in other folders and files below `heterocc` (`more`). After a change to any of them, all trials
-    are repeated.
+    (`SOURCES`), are in other folders and files below `heterocc` (`more`), or are included. After a change to any of
+    them, all trials are repeated.
     """
     if more:
         return _with_sources(hashlib.sha256(toolchain_digest().encode()), more)
@@ -133,6 +142,8 @@ def toolchain_digest(*more: str) -> str:
         except importlib.metadata.PackageNotFoundError:
             version = "none"
         digest.update(f"{package} {version}\n".encode())
+    for path in _INCLUDED:
+        digest.update(path.read_bytes())
     return _with_sources(digest, SOURCES)
 
 

@@ -58,10 +58,10 @@ def split(needs: Needs) -> None:
     """Split: the parts are all of the axis, or equal parts, of which the last one may be smaller."""
     given = needs.given
     axis, size = given.attribute("axis", 0), needs.size(0, given.attribute("axis", 0))
-    parts = given.numbers(1, "split" if given.opset < 13 else None)
+    parts = [number(int(n)) for n in given.attribute("split", ())] if given.opset < 13 else given.sizes(1)
     count = number(len(given.node.output))
-    if parts is not None:
-        needs.equal(0, axis, number(sum(parts)))
+    if parts:
+        needs.equal(0, axis, sum(parts, number(0)))
     elif given.has(1) or size is None:
         return
     elif given.opset < 18:
@@ -163,6 +163,7 @@ OPERATORS = (
         "Split",
         contents=split_contents,
         shapes=_split_shapes,
+        sized=True,
         needs=split,
         moves=FIRST,
         settings=True,

@@ -84,6 +84,7 @@ OPERATORS = (
         "ConstantOfShape",
         contents=_filled_contents,
         shapes=_filled_shapes,
+        sized=True,
         needs=nothing,
         rank_from=(0,),
         settings=True,

@@ -30,6 +30,8 @@ def affine_grid(needs: Needs) -> None:
     wanted = needs.given.sizes(1)
     if wanted is not None:
         needs.shaped(0, [wanted[0], number(len(wanted) - 2), number(len(wanted) - 1)])
+        for size in wanted[2:]:
+            needs.relate(size, "at_least", number(1), "a size of the grid")
 
 
 def roi_align(needs: Needs) -> None:
@@ -110,7 +112,7 @@ OPERATORS = (
     Operator("Resize", shapes=_resize_shapes, needs=resize, rank_from=(2, 3), settings=True, flops=7, unread=_RESIZING),
     Operator("Upsample", needs=resize, settings=True, flops=7),
     Operator("GridSample", needs=grid_sample, float32_inputs=COORDINATES),
-    Operator("AffineGrid", shapes=grid_shapes, needs=affine_grid, float32_inputs=COORDINATES),
+    Operator("AffineGrid", shapes=grid_shapes, sized=True, needs=affine_grid, float32_inputs=COORDINATES),
     Operator("RoiAlign", needs=roi_align, settings=True, float32_inputs=COORDINATES, steep=True),
     Operator("MaxRoiPool", needs=max_roi_pool, float32_inputs=COORDINATES, steep=True),
 )

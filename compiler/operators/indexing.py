@@ -7,7 +7,7 @@ import numpy as np
 from heterocc.compiler.operators.record import FIRST, Operator, nothing
 from heterocc.compiler.operators.reductions import running
 from heterocc.compiler.symbolic.contents import array_of
-from heterocc.compiler.symbolic.given import Contents, Given, known_numbers
+from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number, product_of, smaller
 
@@ -91,6 +91,8 @@ def suppression(needs: Needs) -> None:
 
 def one_hot(needs: Needs) -> None:
     """OneHot: a depth, and two values."""
+    depth = needs.given.sizes(1)
+    needs.relate(depth[0] if depth else None, "at_least", number(1), "the depth")
     needs.single(1)
     needs.equal(2, 0, 2)
 
@@ -106,6 +108,15 @@ def _gather_contents(given: Given) -> Contents | None:
     return array_of(np.take(data, np.array(indices, np.int64).reshape(dims), axis=axis))
 
 
+def _one_hot_shapes(given: Given) -> list[Shape] | None:
+    """OneHot: the depth at the axis."""
+    shape, depth = given.shape(), given.elements(1)
+    if shape is None:
+        return None
+    axis = given.attribute("axis", -1) % (len(shape) + 1)
+    return [(*shape[:axis], depth[0] if depth else None, *shape[axis:])]
+
+
 OPERATORS = (
     Operator("Gather", contents=_gather_contents, needs=gather, moves=FIRST, indices=1),
     Operator("GatherElements", needs=gather_elements, moves=FIRST, indices=1),
@@ -115,7 +126,7 @@ OPERATORS = (
     Operator("ScatterND", needs=scatter_nd, indices=1, flops=0),
     Operator("TensorScatter", needs=tensor_scatter),
     Operator("ReverseSequence", needs=reverse_sequence, moves=FIRST, lengths=1),
-    Operator("OneHot", needs=one_hot, choice=0, indices=0, settings=True, flops=0),
+    Operator("OneHot", shapes=_one_hot_shapes, sized=True, needs=one_hot, choice=0, indices=0, settings=True, flops=0),
     Operator("Trilu", needs=running, settings=True, flops=0),
     Operator("Compress", needs=nothing, choice=0, flops=0),
     Operator("NonZero", needs=nothing, choice=0),

@@ -90,7 +90,9 @@ def unpooled_shapes(given: Given) -> list[Shape] | None:
         wanted, shape = given.elements(2), given.shape()
         if wanted is None:
             return None if shape is None else [(None,) * len(shape)]
-        impossible = any(n is not None and n.number is not None and n.number < 0 for n in wanted)
+        impossible = (shape is not None and len(wanted) != len(shape)) or any(
+            n is not None and n.number is not None and n.number < 0 for n in wanted
+        )
         return None if impossible else [tuple(wanted)]
     least = least_unpooled(given)
     return None if least is None else [least]
@@ -146,6 +148,6 @@ OPERATORS = (
     Operator("GlobalMaxPool", needs=whole_pooling, between=True, flops=of_each_input),
     Operator("GlobalLpPool", needs=whole_pooling, magnitude="risen", flops=of_each_input),
     Operator("QLinearGlobalAveragePool", MICROSOFT, shapes=_whole_shapes, needs=quantised_unary, quantised="rounds"),
-    Operator("MaxUnpool", shapes=unpooled_shapes, needs=max_unpool, unread="kernel_shape pads strides"),
+    Operator("MaxUnpool", shapes=unpooled_shapes, sized=True, needs=max_unpool, unread="kernel_shape pads strides"),
     Operator("Col2Im", shapes=_columns_shapes, needs=columns),
 )

@@ -63,6 +63,8 @@ class Operator:
     shapes: Callable[[Given], list[Shape] | None] | None = None
     """The shapes of its results; None for what ONNX infers. The rule of a node whose first input has no known rank is
     not called."""
+    sized: bool = False
+    """Whether a run computes sizes that depend on data as the rule says, from elements of inputs that are 0 or more."""
     contents: Callable[[Given], Contents | None] | None = None
     """The elements of its first result as sizes, if it is computed with integers; None if they are not followed."""
     fractions: Callable[[Given, Sequence[Contents | None]], Contents | None] | None = None

@@ -107,7 +107,16 @@ OPERATORS = (
     *(Operator(name, needs=extreme, choice=0, flops=of_each_input) for name in ("ArgMax", "ArgMin")),
     Operator("CumSum", needs=running, settings=True, magnitude="risen", float32_results=COUNTS, flops=of_each_input),
     Operator("CumProd", needs=running, magnitude="risen", float32_results=COUNTS),
-    Operator("TopK", shapes=top_k_shapes, needs=top_k, settings=True, choice=0, flops=of_each_input, unread="sorted"),
+    Operator(
+        "TopK",
+        shapes=top_k_shapes,
+        sized=True,
+        needs=top_k,
+        settings=True,
+        choice=0,
+        flops=of_each_input,
+        unread="sorted",
+    ),
     Operator("Hardmax", needs=nothing, choice=0),
     *(Operator(name, needs=nothing, sums=True, flops=12) for name in ("Softmax", "LogSoftmax")),
 )

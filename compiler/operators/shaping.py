@@ -183,7 +183,7 @@ OPERATORS = (
         moves=FIRST,
         settings=True,
     ),
-    Operator("Tile", shapes=_tile_shapes, needs=tile, moves=FIRST, settings=True),
+    Operator("Tile", shapes=_tile_shapes, sized=True, needs=tile, moves=FIRST, settings=True),
     Operator("Transpose", contents=transpose_contents, needs=nothing, moves=FIRST),
     Operator("DepthToSpace", shapes=_blocks_shapes, needs=depth_to_space, moves=FIRST),
     Operator("SpaceToDepth", shapes=_blocks_shapes, needs=space_to_depth, moves=FIRST),

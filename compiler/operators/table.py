@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from pathlib import Path
 
 import onnx
 
+from heterocc.compiler.files.records import include_source
 from heterocc.compiler.operators import (
     arithmetic,
     attention,
@@ -57,7 +60,17 @@ _TABLE: dict[tuple[str, str], Operator] = {}
 
 
 def add(operator: Operator) -> None:
-    """Add the record of an operator. Raises ValueError if there is one."""
+    """Add the record of an operator from outside. Raises ValueError if there is one.
+
+    Cached results depend on the file of its conversion, too.
+    """
+    _put(operator)
+    path = None if operator.convert is None else inspect.getsourcefile(operator.convert)
+    if path is not None:
+        include_source(Path(path))
+
+
+def _put(operator: Operator) -> None:
     key = operator.domain, operator.name
     if key in _TABLE:
         raise ValueError(f"operator '{operator.name}' of domain '{operator.domain}' already has a record")
@@ -66,7 +79,7 @@ def add(operator: Operator) -> None:
 
 for _family in _FAMILIES:
     for _operator in _family.OPERATORS:
-        add(_operator)
+        _put(_operator)
 
 
 def operators() -> Iterator[Operator]:

@@ -27,6 +27,16 @@ class Requirement:
     what: str
 
     @property
+    def text(self) -> str:
+        """The relation in words."""
+        return self.worded(self.right.text)
+
+    def worded(self, right: str) -> str:
+        """The relation in words, with a text for the right size."""
+        words = {"equal": "{}", "at_least": "{} or more", "multiple": "a multiple of {}", "broadcast": "{} or 1"}
+        return f"{self.what} must be {words[self.relation].format(right)}"
+
+    @property
     def always(self) -> bool:
         """Whether it holds for all sizes of the named dimensions, as far as is known."""
         left, right = self.left, self.right
@@ -117,14 +127,7 @@ class Needs:
 
     def name(self, place: int) -> str:
         """An input's name in the documentation of the operator."""
-        node = self.given.node
-        try:
-            inputs = onnx.defs.get_schema(node.op_type, self.given.opset, node.domain).inputs
-        except onnx.defs.SchemaError:
-            return f"input {place}"
-        if place >= len(inputs) or inputs[place].option == onnx.defs.OpSchema.FormalParameterOption.Variadic:
-            return f"input {place}"
-        return f"'{inputs[place].name}'"
+        return input_name(self.given.node, self.given.opset, place)
 
     def _add(self, place: int, axis: int, relation: Relation, wanted: Size | int | None) -> None:
         size, rank = self.size(place, axis), len(self.shape(place))
@@ -132,3 +135,14 @@ class Needs:
             return
         wanted = number(wanted) if isinstance(wanted, int) else wanted
         self.relate(size, relation, wanted, f"dimension {axis % rank} of {self.name(place)}")
+
+
+def input_name(node: onnx.NodeProto, opset: int, place: int) -> str:
+    """An input's name in the documentation of the operator."""
+    try:
+        inputs = onnx.defs.get_schema(node.op_type, opset, node.domain).inputs
+    except onnx.defs.SchemaError:
+        return f"input {place}"
+    if place >= len(inputs) or inputs[place].option == onnx.defs.OpSchema.FormalParameterOption.Variadic:
+        return f"input {place}"
+    return f"'{inputs[place].name}'"

@@ -19,6 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.attributes import Attributes, Inputs
 from heterocc.compiler.lower.variables import Extent, Variables
+from heterocc.compiler.operators.table import named
 from heterocc.passes.graph import Value
 
 STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
@@ -161,4 +162,5 @@ def converter(*op_types: str, domain: str = "") -> Callable[[Converter], Convert
 
 def own_converter(domain: str, op_type: str) -> Converter | None:
     """heterocc's converter of an operator, or None if TVM's own is used."""
-    return _CONVERTERS.get(("" if domain in STANDARD_DOMAINS else domain, op_type))
+    key = "" if domain in STANDARD_DOMAINS else domain, op_type
+    return _CONVERTERS.get(key) or named(op_type, key[0]).convert

@@ -10,6 +10,7 @@ from heterocc.compiler.lower.converters.computed import (
     selecting,
     shaping,
     signals,
+    stated,
     suppression,
     unique,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "selecting",
     "shaping",
     "signals",
+    "stated",
     "suppression",
     "unique",
 ]

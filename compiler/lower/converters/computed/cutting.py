@@ -199,28 +199,6 @@ def _padded(
     return elements(ctx, tensors, at, dtype_of(data), "pad")
 
 
-@sizes("Split")
-def _split(ctx: Context, data: relax.Expr, parts: relax.Expr) -> list[relax.Expr]:
-    rank = rank_of(data)
-    axis = ctx.attrs.get("axis", 0) % rank
-
-    def sized(part: int) -> relax.Expr:
-        def numbers(ins: Buffers) -> list[tirx.Expr]:
-            return [element(ins[1], part) if n == axis else d.astype("int64") for n, d in enumerate(ins[0].shape)]
-
-        def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
-            total = whole(0)
-            for entry in range(count):
-                total = total + element(ins[1], entry)
-            right = total == ins[0].shape[axis].astype("int64")
-            return [(tirx.all(right, element(ins[1], part) >= whole(0)), "the parts are not as long as the whole")]
-
-        return vector(ctx, [data, parts], rank, numbers, check)
-
-    count = _entries(parts)
-    return [sized(part) for part in range(count)]
-
-
 @results("Split")
 def _parts(ctx: Context, data: relax.Expr, parts: relax.Expr) -> list[relax.Expr]:
     axis = ctx.attrs.get("axis", 0) % rank_of(data)

@@ -20,7 +20,7 @@ from heterocc.compiler.lower.converters.computed.numbers import (
 )
 from heterocc.compiler.lower.converters.indexing import max_unpool
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of
 
 Buffers = Sequence[tirx.Buffer]
 
@@ -30,24 +30,6 @@ def _length(value: relax.Expr) -> int:
     if not isinstance(size, int):
         raise NotImplementedError("the rank of the image depends on data")
     return size
-
-
-@sizes("AffineGrid")
-def _affine_grid(ctx: Context, theta: relax.Expr, size: relax.Expr) -> relax.Expr:
-    rank = _length(size) - 2
-
-    def numbers(ins: Buffers) -> list[tirx.Expr]:
-        return [ins[0].shape[0], *(element(ins[1], 2 + d) for d in range(rank)), whole(rank)]
-
-    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
-        positive = [element(ins[1], 2 + d) > whole(0) for d in range(rank)]
-        batch = ins[0].shape[0].astype("int64") == element(ins[1])
-        return [
-            (tirx.all(*positive), "a size of the grid is not positive"),
-            (batch, "the batch is not that of the matrices"),
-        ]
-
-    return vector(ctx, [theta, size], rank + 2, numbers, check)
 
 
 @results("AffineGrid")
@@ -138,33 +120,6 @@ def _places(ctx: Context, ins: Buffers, rank: int) -> list[tirx.Expr]:
         room = element(ins[1], d) + whole(pads[d] + pads[d + rank]) - reach
         found.append(tirx.floordiv(room, whole(strides[d])) + whole(1))
     return found
-
-
-@sizes("MaxUnpool")
-def _unpool(ctx: Context, data: relax.Expr, _indices: relax.Expr, shape: relax.Expr) -> relax.Expr:
-    """The sizes that are asked for: batch and channels of the data, and room for the windows."""
-    rank = rank_of(data)
-    space = rank - 2
-    kernel = ctx.attrs["kernel_shape"]
-    strides, pads = ctx.attrs.get("strides", [1] * space), ctx.attrs.get("pads", [0] * 2 * space)
-    if _length(shape) != rank:
-        raise NotImplementedError(f"the shape of the result has {_length(shape)} sizes, the data have {rank}")
-
-    def least(ins: Buffers) -> list[tirx.Expr]:
-        found = [size.astype("int64") for size in ins[0].shape]
-        for axis in range(space):
-            beyond = int(kernel[axis]) - int(strides[axis]) - int(pads[axis]) - int(pads[axis + space])
-            found[axis + 2] = found[axis + 2] * whole(int(strides[axis])) + whole(beyond)
-        return found
-
-    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
-        asked = [(element(ins[1], axis), size) for axis, size in enumerate(least(ins))]
-        return [
-            (tirx.all(*(n == size for n, size in asked[:2])), "its result has another batch or number of channels"),
-            (tirx.all(*(n >= size for n, size in asked[2:])), "a size of its result is smaller than its windows need"),
-        ]
-
-    return vector(ctx, [data, shape], rank, lambda ins: [element(ins[1], axis) for axis in range(rank)], check)
 
 
 @results("MaxUnpool")

@@ -103,7 +103,7 @@ def _related(ctx: Context, *tensors: relax.Expr) -> relax.Expr:
 
     def body(_: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer], counts: Sequence[tirx.Expr]) -> tirx.Stmt:
         pairs = zip(counts[::2], counts[1::2], texts[1], messages, strict=True)
-        checks = [asserted(own, _relation(left, kind, right), text) for left, right, kind, text in pairs]
+        checks = [asserted(own, relation(left, kind, right), text) for left, right, kind, text in pairs]
         return tirx.SeqStmt([*checks, tirx.BufferStore(outs[0], whole(0), [whole(0)])])
 
     def compute(given: list[te.Tensor], counts: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
@@ -122,7 +122,8 @@ def _related(ctx: Context, *tensors: relax.Expr) -> relax.Expr:
     return emit_sized(ctx.bb, compute, tensors, sides, [1], "int64", "related", opaque=True)
 
 
-def _relation(left: tirx.Expr, kind: str, right: tirx.Expr) -> tirx.Expr:
+def relation(left: tirx.Expr, kind: str, right: tirx.Expr) -> tirx.Expr:
+    """Whether two sizes are related so (`Requirement.relation`)."""
     match kind:
         case "equal":
             return tirx.EQ(left, right)

@@ -8,7 +8,6 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import (
-    element,
     elements,
     loop,
     product,
@@ -122,21 +121,6 @@ def _compressed(ctx: Context, data: relax.Expr, condition: relax.Expr) -> relax.
         return given[1](*i[:axis], given[0](i[axis]), *i[axis + 1 :])
 
     return elements(ctx, [picked, data], at, dtype_of(data), "compress")
-
-
-@sizes("TopK")
-def _top_k(ctx: Context, data: relax.Expr, k: relax.Expr) -> list[relax.Expr]:
-    axis = ctx.attrs.get("axis", -1) % rank_of(data)
-
-    def numbers(ins: Buffers) -> list[tirx.Expr]:
-        return [element(ins[1]) if i == axis else d.astype("int64") for i, d in enumerate(ins[0].shape)]
-
-    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
-        size = ins[0].shape[axis].astype("int64")
-        return [(tirx.all(element(ins[1]) >= whole(0), element(ins[1]) <= size), "k is not between 0 and the size")]
-
-    found = vector(ctx, [data, k], rank_of(data), numbers, check)
-    return [found, found]
 
 
 @results("TopK")

@@ -12,7 +12,6 @@ from heterocc.compiler.lower.converters.computed.numbers import (
     LARGEST,
     element,
     elements,
-    possible,
     product,
     results,
     sizes,
@@ -102,37 +101,12 @@ def _expanded(ctx: Context, data: relax.Expr, _shape: relax.Expr) -> relax.Expr:
     return elements(ctx, [data], at, dtype_of(data), "expand")
 
 
-@sizes("Tile")
-def _tile(ctx: Context, data: relax.Expr, times: relax.Expr) -> relax.Expr:
-    def factors(ins: Buffers) -> list[tuple[tirx.Expr, tirx.Expr]]:
-        return [(d.astype("int64"), element(ins[1], i)) for i, d in enumerate(ins[0].shape)]
-
-    def numbers(ins: Buffers) -> list[tirx.Expr]:
-        return [size * times for size, times in factors(ins)]
-
-    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
-        return [found for pair in factors(ins) for found in possible(pair)]
-
-    return vector(ctx, [data, times], rank_of(data), numbers, check)
-
-
 @results("Tile")
 def _tiled(ctx: Context, data: relax.Expr, _times: relax.Expr) -> relax.Expr:
     def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
         return given[0](*map(tirx.floormod, i, given[0].shape))
 
     return elements(ctx, [data], at, dtype_of(data), "tile")
-
-
-@sizes("ConstantOfShape")
-def _constant_of_shape(ctx: Context, shape: relax.Expr) -> relax.Expr:
-    count = _length(shape)
-
-    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
-        positive = [element(ins[0], i) >= whole(0) for i in range(count)]
-        return [(tirx.all(*positive, whole(0) == whole(0)), "a size is negative")]
-
-    return vector(ctx, [shape], count, lambda ins: [element(ins[0], i) for i in range(count)], check)
 
 
 @results("ConstantOfShape")
@@ -188,21 +162,6 @@ def _ranged(ctx: Context, start: relax.Expr, _limit: relax.Expr, delta: relax.Ex
         return (first + i[0].astype(dtype) * step).astype(dtype)
 
     return elements(ctx, [start, delta], at, dtype, "range")
-
-
-@sizes("OneHot")
-def _one_hot(ctx: Context, indices: relax.Expr, depth: relax.Expr, _values: relax.Expr) -> relax.Expr:
-    rank = rank_of(indices) + 1
-    axis = ctx.attrs.get("axis", -1) % rank
-
-    def numbers(ins: Buffers) -> list[tirx.Expr]:
-        dims = [d.astype("int64") for d in ins[0].shape]
-        return [*dims[:axis], element(ins[1]), *dims[axis:]]
-
-    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
-        return [(element(ins[1]) > whole(0), "the depth is not positive")]
-
-    return vector(ctx, [indices, depth], rank, numbers, check)
 
 
 @results("OneHot")

@@ -111,8 +111,7 @@ class Checks:
         for needed in found:
             for side in (needed.left, needed.right):
                 self.b.symbols.sizes.setdefault(side.text, side)
-        kinds = {"equal": "{}", "at_least": "{} or more", "multiple": "a multiple of {}", "broadcast": "{} or 1"}
-        texts = [f"{r.what} must be {kinds[r.relation].format(_shown(r.right))}" for r in found]
+        texts = [r.worded(_shown(r.right)) for r in found]
         lists: dict[str, list[str]] = {
             LEFT: [r.left.text for r in found],
             RELATIONS: [r.relation for r in found],
