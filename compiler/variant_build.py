@@ -20,7 +20,7 @@ from heterocc.compiler.report import Moved, TimedPlan, VariantReport
 from heterocc.compiler.support.cache import open_cache
 from heterocc.compiler.support.calibration import Measured
 from heterocc.compiler.support.query import QueryResult
-from heterocc.compiler.support.remedy import add_device, asked_again, refused_by_all
+from heterocc.compiler.support.remedy import asked_again, refused_by_all, remedy
 from heterocc.compiler.support.trial import Support
 from heterocc.compiler.variants import VariantSpec
 from heterocc.passes.base import Pass
@@ -122,7 +122,7 @@ class VariantBuilder:
                 return run_pipeline(initial, passes or self.passes, self.trace, variant=spec.prefix)
             except UnsupportedOpError as error:
                 if type(error) is UnsupportedOpError:  # no device can run the node; subclasses concern one device
-                    error.hint = add_device(self.model, spec.devices, refusals) or error.hint
+                    error.hint = remedy(self.model, spec.devices, refusals) or error.hint
                 raise
 
     def _refusals(self, spec: VariantSpec) -> dict[str, dict[str, str]]:

@@ -102,7 +102,10 @@ def multi_head(needs: Needs) -> None:
     needs.shaped(6, [query[0], heads, None, _divided(query[2], heads)])
     needs.shaped(7, [query[0], heads, None, width])
     _cache(needs, (6, 7), [query[0], heads, None, None])
-    _scores(needs, 5, [query[0], heads, query[1], _keys(needs, new, 6)])
+    total = _keys(needs, new, 6)
+    needs.shaped(4, [query[0], total])
+    needs.shaped(4, [query[0], query[1], total])
+    _scores(needs, 5, [query[0], heads, query[1], total])
 
 
 def packed(needs: Needs) -> None:
@@ -173,8 +176,7 @@ def standard_shapes(given: Given) -> list[Shape] | None:
         return None
     joined = len(query) == 3
     heads = int(given.attribute("q_num_heads", 0))
-    count = given.attribute("kv_num_heads", 0)
-    caches = [_cached(given, shape, count, given.shape(4 + index)) for index, shape in enumerate(new) if shape]
+    caches = _caches(given, query, new, (heads, given.attribute("kv_num_heads", 0)), 4)
     size, keys = caches[1][3], caches[0][2]
     if joined:
         result = (*query[:2], None if size is None else size * number(heads))
@@ -182,24 +184,45 @@ def standard_shapes(given: Given) -> list[Shape] | None:
     return [(*query[:3], size), *caches, (*query[:3], keys)]
 
 
-def _cached(given: Given, new: Sequence[Size | None], heads: int, past: Shape) -> tuple[Size | None, ...]:
-    """The shape of keys or values [batch, heads, sequence, size], the past ones first."""
-    apart = len(new) == 4
-    width, steps = (new[3], new[2]) if apart else (new[2], new[1])
-    if not apart:
-        width = None if width is None else quotient(width, number(heads))
-    old = number(0) if past is None else past[2]
-    if past is None and given.has(4 if given.node.domain == "" else 6):
-        old = None
-    return new[0], new[1] if apart else number(heads), None if None in (old, steps) else old + steps, width  # type: ignore[operator]
+def _caches(
+    given: Given, query: Sequence[Size | None], new: Sequence[Shape], counts: tuple[int, int], place: int
+) -> list[tuple[Size | None, ...]]:
+    """The shapes of keys and values [batch, heads, sequence, size], the past ones, inputs `place` and on, first.
+
+    `counts` are the numbers of heads of the queries, and of the keys and values.
+    """
+    found = []
+    for index, shape in enumerate(new):
+        assert shape is not None
+        past, heads = given.shape(place + index), counts[1]
+        apart = len(shape) == 4
+        steps = shape[2] if apart else shape[1]
+        old = number(0) if past is None else past[2]
+        if past is None and given.has(place):
+            old = None
+        total = None if old is None or steps is None else old + steps
+        alike = [_head_size(query, counts[0])] if index == 0 else []
+        size = _agreed([None if past is None else past[3], *alike, _head_size(shape, heads)])
+        found.append((shape[0], shape[1] if apart else number(heads), total, size))
+    return found
+
+
+def _head_size(shape: Sequence[Size | None], heads: int) -> Size | None:
+    """The size of each head of queries, keys or values."""
+    return shape[3] if len(shape) == 4 else _divided(shape[2], heads)
+
+
+def _agreed(sizes: Sequence[Size | None]) -> Size | None:
+    """One of sizes that are equal: a number, if one shows it."""
+    known = [size for size in sizes if size is not None]
+    return next((size for size in known if size.number is not None), known[0] if known else None)
 
 
 def _group_query_shapes(given: Given) -> list[Shape] | None:
     query, heads, key_heads = given.shape(), given.attribute("num_heads"), given.attribute("kv_num_heads")
-    if query is None or len(query) != 3 or query[2] is None or query[2].number is None:
+    if query is None or len(query) != 3:
         return None
-    packed = not given.has(1)
-    size = query[2].number // (heads + 2 * key_heads if packed else heads)
+    size = _divided(query[2], heads if given.has(1) else heads + 2 * key_heads)
     total, past = given.sizes(6), given.shape(3)
     old = number(0) if not given.has(3) else past[2] if past is not None else None
     keys: Size | None = None
@@ -210,16 +233,16 @@ def _group_query_shapes(given: Given) -> list[Shape] | None:
         angles = tables[0].number
         if angles is not None and total[0].names:
             given.limit(total[0], angles)
-    cache = (query[0], number(key_heads), keys, number(size))
-    return [(*query[:2], number(heads * size)), cache, cache]
+    cache = (query[0], number(key_heads), keys, size)
+    return [(*query[:2], _times(size, heads)), cache, cache]
 
 
 def _multi_head_shapes(given: Given) -> list[Shape] | None:
-    query, key, value, past = given.shape(), given.shape(1), given.shape(2), given.shape(6)
+    query, key, value = given.shape(), given.shape(1), given.shape(2)
     heads = given.attribute("num_heads")
     if query is None or key is None or value is None or len(query) != 3:
         return None
-    caches = [_cached(given, new, heads, past) for new in (key, value)]
+    caches = _caches(given, query, (key, value), (heads, heads), 6)
     size = caches[1][3]
     return [(*query[:2], None if size is None else size * number(heads)), *caches]
 

@@ -19,6 +19,9 @@ def pad(needs: Needs) -> None:
     """Pad: what is cut off is there, and so is what is repeated."""
     given, data = needs.given, needs.shape(0)
     needs.single(2)
+    places = needs.size(3, 0) if given.has(3) else number(len(data)) if data else None
+    if given.opset >= 11 and places is not None:
+        needs.equal(1, 0, places * number(2))
     axes = given.numbers(3) if given.has(3) else list(range(len(data)))
     pads = given.elements(1) if given.opset >= 11 else [number(n) for n in given.attribute("pads", ())]
     if axes is None or pads is None or len(pads) != 2 * len(axes):
@@ -60,6 +63,8 @@ def split(needs: Needs) -> None:
     axis, size = given.attribute("axis", 0), needs.size(0, given.attribute("axis", 0))
     parts = [number(int(n)) for n in given.attribute("split", ())] if given.opset < 13 else given.sizes(1)
     count = number(len(given.node.output))
+    if given.opset >= 13:
+        needs.equal(1, 0, count)
     if parts:
         needs.equal(0, axis, sum(parts, number(0)))
     elif given.has(1) or size is None:

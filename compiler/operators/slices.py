@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.operators.record import FIRST, Operator, nothing
+from heterocc.compiler.operators.record import FIRST, Operator
 from heterocc.compiler.symbolic.comparisons import is_positive_dimension
 from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
+from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, larger, number, smaller
 
 FAR = 10**9
@@ -72,6 +73,13 @@ def slice_axes(given: Given) -> list[tuple[int, Size, Size, int]] | None:
     return [(a % len(shape), s, e, k) for a, s, e, k in zip(axes, starts, ends, steps, strict=True)]
 
 
+def _needs(needs: Needs) -> None:
+    """An end, an axis and a step for each start."""
+    if needs.given.opset >= 10:
+        for place in (2, 3, 4):
+            needs.equal(place, 0, needs.size(1, 0))
+
+
 def slice_shapes(given: Given) -> list[Shape] | None:
     """The shape of a Slice; its axes are unknown where their ends are."""
     shape, parts = given.shape(), slice_axes(given)
@@ -132,5 +140,5 @@ def _slice_contents(given: Given) -> Contents | None:
 
 
 OPERATORS = (
-    Operator("Slice", shapes=slice_shapes, contents=_slice_contents, needs=nothing, moves=FIRST, axes=3, settings=True),
+    Operator("Slice", shapes=slice_shapes, contents=_slice_contents, needs=_needs, moves=FIRST, axes=3, settings=True),
 )

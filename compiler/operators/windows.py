@@ -30,7 +30,10 @@ def convolution(needs: Needs, weights: int = 1, bias: int | None = 2) -> None:
 
 
 def transposed(needs: Needs) -> None:
-    """ConvTranspose: channels of the data for each row of the weights, and a bias for each channel."""
+    """ConvTranspose: channels of the data for each row of the weights, and a bias for each channel.
+
+    A result of a given shape is reached by the data, but for less than a stride.
+    """
     shape, group = needs.shape(1), needs.given.attribute("group", 1)
     if len(shape) < 3:
         return
@@ -38,9 +41,16 @@ def transposed(needs: Needs) -> None:
     needs.multiple(0, 1, group)
     needs.shaped(2, [None if shape[1] is None else shape[1] * number(group)])
     _kernel(needs, 1)
-    if any(needs.given.attribute("output_padding") or ()) or needs.given.attribute("output_shape"):
-        for axis in range(2, len(needs.shape(0))):
-            needs.at_least(0, axis, 1)
+    wanted, rank = needs.given.attribute("output_shape"), len(shape) - 2
+    if not wanted and not any(needs.given.attribute("output_padding") or ()):
+        return
+    strides, dilations = (needs.given.attribute(k) or [1] * rank for k in ("strides", "dilations"))
+    for axis, taps in enumerate(shape[2:]):
+        least = 1
+        if wanted and taps is not None and taps.number is not None:
+            reached = (taps.number - 1) * dilations[axis] + 1
+            least = max(1, (wanted[axis - rank] - reached) // strides[axis] + 1)
+        needs.at_least(0, axis + 2, least)
 
 
 def deformed(needs: Needs) -> None:

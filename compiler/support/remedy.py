@@ -8,6 +8,7 @@ from heterocc.artifacts.errors import Hint
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import host_device, ort_device
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.shapes.named import quoted
 from heterocc.compiler.support.cache import open_cache
 from heterocc.compiler.support.trial import Refusal, Support
 from heterocc.passes.graph import Node
@@ -37,16 +38,18 @@ def asked_again(
                     yield node, device, alone.refusal(node, device)
 
 
-def add_device(
+def remedy(
     model: ImportedModel, devices: Sequence[TargetDevice], refusals: Mapping[str, Mapping[str, str]]
 ) -> str | None:
-    """A hint that names devices to add for the nodes that all of `devices` refuse, or None if there are no such nodes.
+    """A hint for the nodes that all of `devices` refuse, or None if there are no such nodes: devices to add, or lengths
+    to fix.
 
     `refusals[device][node]` is the reason why a device cannot run a node.
     """
     refused = refused_by_all(model.graph.nodes, devices, refusals)
     if not refused:
         return None
+    fixed = _fixed_lengths(model, refused[0])
     support = Support(model, cache=open_cache())
     listed = {d.backend for d in devices}
     added: list[str] = []
@@ -61,7 +64,27 @@ def add_device(
     see = "see " + Hint("query_model", "`heterocc query`") + " for what each device can run"
     if left or not added:
         label = f"{left[0].op_type} '{left[0].label}'"
-        return f"no device of this machine can run {label}; " + see
+        return f"no device of this machine can run {label}; " + see + fixed
     names, whole = ",".join(added), ",".join([*(d.name for d in devices), *added])
     can = f"{' and '.join(added)} can run {'it' if len(refused) == 1 else 'what the others cannot'}"
-    return Hint(f"{can}: add {names} to `devices` ({whole!r})", f"{can}: add {names} to --devices (-d {whole})")
+    return Hint(f"{can}: add {names} to `devices` ({whole!r})", f"{can}: add {names} to --devices (-d {whole})") + fixed
+
+
+def _fixed_lengths(model: ImportedModel, node: Node) -> Hint | str:
+    """What fixes the length of a node's vectors of whole numbers, on which the rank of its result depends."""
+    values = model.graph.values
+    if model.symbols is None or (
+        node.op_type != "ScatterND" and all(values[o].shape is not None for o in node.outputs)
+    ):
+        return ""
+    read = [values[name] for name in node.inputs if values[name].dtype in ("int32", "int64")]
+    lengths = [size for value in read for size in (model.symbols.shape_of(value) or ())[-1:] if size is not None]
+    name = next((name for size in lengths for name in sorted(size.names) if name in model.symbols.names), None)
+    if name is None:
+        return ""
+    if any(name in shape for shape in model.dimensions.values()):
+        return Hint(f"; or fix a length, dims={{{name!r}: 2}} say", f"; or fix a length, --dim {quoted(name)}=2 say")
+    source = name.rpartition("_")[0]  # a dimension without a name has one of its input and axis
+    return Hint(
+        f"; or fix a length, shapes={{{source!r}: [2]}} say", f"; or fix a length, --shape {quoted(source)}=2 say"
+    )

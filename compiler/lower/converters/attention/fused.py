@@ -6,7 +6,8 @@ Masked scores have `mask_filter_value` added, as in ONNX Runtime; keys that foll
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 from tvm import relax, te
@@ -16,6 +17,7 @@ from heterocc.compiler.lower.converters.attention.operators import (
     Scores,
     attend,
     causal_table,
+    head_size,
     heads_apart,
     heads_joined,
 )
@@ -25,20 +27,22 @@ from heterocc.compiler.lower.converters.values import (
     as_dtype,
     dims_of,
     dtype_of,
+    fixed_size,
     rank_of,
     scalar,
     shape_of,
 )
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
-from heterocc.compiler.lower.variables import Extent, same
+from heterocc.compiler.lower.variables import Extent, as_int64, same
 
 op = relax.op
 
 
-def scale(ctx: Context, size: int) -> float:
-    """The factor of the scores; 0 stands for the default."""
-    return float(ctx.attrs.get("scale", 0.0)) or 1 / math.sqrt(size)
+def scale(ctx: Context, size: Extent) -> float | None:
+    """The factor of the scores; 0 stands for the default, which is None for a size that only the run knows."""
+    given = float(ctx.attrs.get("scale", 0.0))
+    return given or (1 / math.sqrt(size) if isinstance(size, int) else None)
 
 
 def refuse(ctx: Context, *names: str) -> None:
@@ -48,9 +52,15 @@ def refuse(ctx: Context, *names: str) -> None:
             raise NotImplementedError(f"the attribute {name} is not supported")
 
 
-def part(ctx: Context, value: relax.Expr, axis: int, begin: int, end: int) -> relax.Expr:
+def part(ctx: Context, value: relax.Expr, axis: int, begin: Extent, end: Extent) -> relax.Expr:
     """The elements of a tensor from `begin` to `end` along an axis."""
-    return ctx.bb.emit(op.strided_slice(value, [axis], [begin], [end], assume_inbound=True))
+    return ctx.bb.emit(op.strided_slice(value, [axis], [as_int64(begin)], [as_int64(end)], assume_inbound=True))
+
+
+def parts(ctx: Context, value: relax.Expr, axis: int, sizes: Sequence[Extent]) -> list[relax.Expr]:
+    """A tensor cut into parts of these sizes along an axis."""
+    ends = list(accumulate(sizes, initial=0))
+    return [part(ctx, value, axis, begin, end) for begin, end in pairwise(ends)]
 
 
 def rotated(
@@ -61,15 +71,16 @@ def rotated(
     `positions` are [batch or 1, sequence]. (Su et al., RoFormer, https://arxiv.org/abs/2104.09864)
     """
     batch, heads, steps, _ = dims_of(data)
-    size, half = shape_of(data, 3)[0], shape_of(cos)[1]
-    if 2 * half > size:
+    size, half = dims_of(data)[3], dims_of(cos)[1]
+    if isinstance(size, int) and isinstance(half, int) and 2 * half > size:
         raise NotImplementedError(f"a rotation of {2 * half} of {size} numbers is not possible")
+    every = same((2 * half,), (size,))
     rows = dims_of(positions)[0]
     flat = ctx.bb.emit(op.reshape(as_dtype(positions, "int64"), (rows * steps,)))
     angles = (ctx.bb.emit(op.take(v, flat, axis=0, mode="clip")) for v in (cos, sin))
     wide = (rows, 1, steps, half)
     c, s = (ctx.bb.emit(op.reshape(as_dtype(v, dtype_of(data)), wide)) for v in angles)
-    turned = data if 2 * half == size else part(ctx, data, 3, 0, 2 * half)
+    turned = data if every else part(ctx, data, 3, 0, 2 * half)
     if interleaved:
         pairs = ctx.bb.emit(op.reshape(turned, (batch, heads, steps, half, 2)))
         sides = [part(ctx, pairs, 4, n, n + 1) for n in (0, 1)]
@@ -83,7 +94,7 @@ def rotated(
         joined = ctx.bb.emit(op.reshape(op.concat(parts, 4), (batch, heads, steps, 2 * half)))
     else:
         joined = ctx.bb.emit(op.concat([real, imaginary], 3))
-    if 2 * half == size:
+    if every:
         return joined
     return ctx.bb.emit(op.concat([joined, part(ctx, data, 3, 2 * half, size)], 3))
 
@@ -102,7 +113,7 @@ def rotary_embedding(
     if len(shape) == 3 and not heads:
         if turned:
             raise NotImplementedError("a partial rotation needs num_heads")
-        heads = shape_of(data, 2)[0] // (2 * shape_of(cos)[1])
+        heads = shape_of(data, 2)[0] // (2 * fixed_size(cos, 1))
     apart = heads_apart(ctx, data, heads)
     batch, _, steps, _ = dims_of(apart)
     if same(dims_of(positions), (batch, steps)):
@@ -112,12 +123,9 @@ def rotary_embedding(
         places = ctx.bb.emit(op.add(first, numbers(ctx, steps, (1, steps))))
     places = checked_places(ctx, places, [dims_of(cos)[0]], from_end=False)
     result = rotated(ctx, apart, cos, sin, places, bool(ctx.attrs.get("interleaved", 0)))
-    return result if len(shape) == 4 else _joined(ctx, result)
-
-
-def _joined(ctx: Context, value: relax.Expr) -> relax.Expr:
-    batch, heads, steps, size = dims_of(value)
-    return op.reshape(ctx.bb.emit(op.permute_dims(value, [0, 2, 1, 3])), (batch, steps, heads * size))
+    if len(shape) == 4:
+        return result
+    return op.reshape(ctx.bb.emit(op.permute_dims(result, [0, 2, 1, 3])), shape)
 
 
 def numbers(ctx: Context, count: Extent, shape: tuple[Extent, ...]) -> relax.Expr:
@@ -157,10 +165,11 @@ def multi_head_attention(
     if bias is not None:
         if rank_of(key) == 4:
             raise NotImplementedError("a bias with keys of rank 4 is not supported")
-        sizes = np.cumsum([0, *(shape_of(v, 2)[0] for v in (query, key, value))])
-        parts = [part(ctx, bias, 0, int(b), int(e)) for b, e in pairwise(sizes)]
-        query, key, value = (ctx.bb.emit(op.add(v, p)) for v, p in zip((query, key, value), parts, strict=True))
-    query, key, value = (heads_apart(ctx, v, heads) for v in (query, key, value))
+        biases = parts(ctx, bias, 0, [dims_of(v)[2] for v in (query, key, value)])
+        query, key, value = (ctx.bb.emit(op.add(v, p)) for v, p in zip((query, key, value), biases, strict=True))
+    size = head_size((past_key, heads), (query, heads), (key, heads))
+    query, key = (heads_apart(ctx, v, heads, size) for v in (query, key))
+    value = heads_apart(ctx, value, heads, head_size((past_value, heads), (value, heads)))
     if past_key is not None and past_value is not None:
         key, value = (ctx.bb.emit(op.concat([p, v], 2)) for p, v in ((past_key, key), (past_value, value)))
     past = 0 if past_key is None else dims_of(past_key)[2]
@@ -185,17 +194,16 @@ def packed_attention(
     if any(v is not None for v in rest):
         raise NotImplementedError("a shared buffer of past keys is not supported")
     heads = ctx.attrs["num_heads"]
-    third = shape_of(weights)[1] // 3
-    sizes = np.cumsum([0, *(ctx.attrs.get("qkv_hidden_sizes") or [third] * 3)])
+    sizes = ctx.attrs.get("qkv_hidden_sizes") or [dims_of(weights)[1] // 3] * 3
     packed = ctx.bb.emit(op.matmul(data, weights))
     packed = packed if bias is None else ctx.bb.emit(op.add(packed, bias))
-    parts = [part(ctx, packed, 2, int(b), int(e)) for b, e in pairwise(sizes)]
-    query, key, value = (heads_apart(ctx, v, heads) for v in parts)
+    size = None if past is None else dims_of(past)[4]
+    query, key, value = (heads_apart(ctx, v, heads, size) for v in parts(ctx, packed, 2, sizes))
     if past is not None:
         old = [ctx.bb.emit(op.squeeze(part(ctx, past, 0, n, n + 1), [0])) for n in (0, 1)]
         key, value = (ctx.bb.emit(op.concat([p, v], 2)) for p, v in zip(old, (key, value), strict=True))
     scores = _filtered(ctx, query, key, value, padding, added, 0 if past is None else dims_of(past)[3])
-    result = heads_joined(ctx, scores.result)
+    result = heads_joined(ctx, scores.result, sizes[2])
     if ctx.outputs == 1:
         return result
     present = [ctx.bb.emit(op.expand_dims(v, 0)) for v in (key, value)]
@@ -213,7 +221,7 @@ def _filtered(
 ) -> Scores:
     """Attention in which the scores of padding have a large negative number added."""
     batch, _, rows, _ = dims_of(query)
-    keys, size = dims_of(key)[2], shape_of(query, 3)[0]
+    keys, size = dims_of(key)[2], dims_of(query)[3]
     dtype = dtype_of(query)
     allowed = None
     if ctx.attrs.get("unidirectional", 0):
@@ -231,13 +239,20 @@ def _valid(ctx: Context, padding: relax.Expr, sizes: tuple[Extent, Extent, Exten
     batch, rows, keys = sizes
     shape = dims_of(padding)
     whole = ctx.bb.emit(as_dtype(padding, "int64"))
-    if same(shape, (batch,)):
+    if _may_be(shape, (batch,)):
         count = ctx.bb.emit(op.reshape(whole, (batch, 1, 1, 1)))
         return ctx.bb.emit(op.less(numbers(ctx, keys, (1, 1, 1, keys)), count))
-    if same(shape, (batch, keys)):
+    if _may_be(shape, (batch, keys)):
         whole = ctx.bb.emit(op.reshape(whole, (batch, 1, 1, keys)))
-    elif same(shape, (batch, rows, keys)):
+    elif _may_be(shape, (batch, rows, keys)):
         whole = ctx.bb.emit(op.reshape(whole, (batch, 1, rows, keys)))
     else:
         raise NotImplementedError(f"a mask of shape {list(shape)} is not supported")
     return ctx.bb.emit(op.greater(whole, scalar(0, "int64")))
+
+
+def _may_be(shape: Sequence[Extent], wanted: Sequence[Extent]) -> bool:
+    """Whether a shape may be another one: their numbers are equal. The run checks sizes of different names."""
+    pairs = zip(shape, wanted, strict=False)
+    numbers = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
+    return len(shape) == len(wanted) and all(a == b for a, b in numbers)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import onnx
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.attention.fused import numbers, part, refuse, rotated, scale
+from heterocc.compiler.lower.converters.attention.fused import numbers, parts, refuse, rotated, scale
 from heterocc.compiler.lower.converters.attention.operators import (
     Masking,
     attend,
@@ -26,7 +25,6 @@ from heterocc.compiler.lower.converters.values import (
     dtype_of,
     fixed,
     is_float,
-    shape_of,
 )
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
@@ -58,13 +56,11 @@ def group_query_attention(
     window = ctx.attrs.get("local_window_size", -1)
     heads, key_heads = ctx.attrs["num_heads"], ctx.attrs["kv_num_heads"]
     if key is None or value is None:
-        size = shape_of(query, 2)[0] // (heads + 2 * key_heads)
-        ends = np.cumsum([0, heads * size, key_heads * size, key_heads * size])
-        query, key, value = (part(ctx, query, 2, int(b), int(e)) for b, e in pairwise(ends))
+        size = dims_of(query)[2] // (heads + 2 * key_heads)
+        query, key, value = parts(ctx, query, 2, [count * size for count in (heads, key_heads, key_heads)])
     query = heads_apart(ctx, query, heads)
-    key, value = (heads_apart(ctx, v, key_heads) for v in (key, value))
-    batch, _, rows, _ = dims_of(query)
-    size = shape_of(query, 3)[0]
+    batch, _, rows, size = dims_of(query)
+    key, value = (heads_apart(ctx, v, key_heads, size) for v in (key, value))
     most = _total(ctx, total)
     prompt = isinstance(most, int) and isinstance(rows, int) and most == rows
     old = 0 if past_key is None else dims_of(past_key)[2]
@@ -136,7 +132,7 @@ def _cache_sizes(
         if past_key is not None:
             keys = tirx.max(keys, ins[2].shape[2].astype("int64"))
         known = [ins[0].shape[0].astype("int64"), whole(ctx.attrs["kv_num_heads"])]
-        return [*known, keys, whole(int(dims_of(past_key)[3]) if past_key is not None else 0)]
+        return [*known, keys, ins[2].shape[3].astype("int64") if past_key is not None else whole(0)]
 
     def check(ins: Sequence[tirx.Buffer]) -> list[tuple[tirx.Expr, str]]:
         old = whole(0) if past_key is None else ins[2].shape[2].astype("int64")

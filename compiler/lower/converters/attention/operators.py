@@ -63,21 +63,32 @@ class Scores:
     result: relax.Expr
 
 
-def heads_apart(ctx: Context, value: relax.Expr, heads: int) -> relax.Expr:
+def heads_apart(ctx: Context, value: relax.Expr, heads: int, size: Extent | None = None) -> relax.Expr:
     """[batch, sequence, heads · size] as [batch, heads, sequence, size]; a value of rank 4 as it is."""
     shape = dims_of(value)
     if len(shape) == 4:
         return value
-    split = ctx.bb.emit(op.reshape(value, (*shape[:2], heads, shape_of(value, 2)[0] // heads)))
+    split = ctx.bb.emit(op.reshape(value, (*shape[:2], heads, shape[2] // heads if size is None else size)))
     return ctx.bb.emit(op.permute_dims(split, [0, 2, 1, 3]))
 
 
-def heads_joined(ctx: Context, result: relax.Expr) -> relax.Expr:
-    """A result of `attend` as [batch, sequence, heads · size]."""
+def head_size(*values: tuple[relax.Expr | None, int]) -> Extent | None:
+    """The size of the heads that values have in common, each given with its heads; a number if one shows it."""
+    found = []
+    for value, heads in values:
+        if value is not None:
+            shape = dims_of(value)
+            found.append(shape[3] if len(shape) == 4 else shape[2] // heads)
+    return next((size for size in found if isinstance(size, int)), found[0])
+
+
+def heads_joined(ctx: Context, result: relax.Expr, width: Extent | None = None) -> relax.Expr:
+    """A result of `attend` as [batch, sequence, heads · size], which is `width`."""
     shape = dims_of(result)
     inner = len(shape) - 2
     moved = ctx.bb.emit(op.permute_dims(result, [0, inner, *range(1, inner), inner + 1]))
-    return op.reshape(moved, (shape[0], shape[inner], math.prod(shape[1:inner]) * shape[-1]))
+    width = math.prod(shape[1:inner]) * shape[-1] if width is None else width
+    return op.reshape(moved, (shape[0], shape[inner], width))
 
 
 def attend(
@@ -181,8 +192,10 @@ def attention(
     """Attention with the outputs result, present keys, present values, and one of the steps between."""
     joined = rank_of(query) == 3
     heads = ctx.attrs.get("q_num_heads", 0)
-    query = heads_apart(ctx, query, heads)
-    key, value = (heads_apart(ctx, v, ctx.attrs.get("kv_num_heads", heads)) for v in (key, value))
+    key_heads = ctx.attrs.get("kv_num_heads", heads)
+    size = head_size((past_key, key_heads), (query, heads), (key, key_heads))
+    query, key = heads_apart(ctx, query, heads, size), heads_apart(ctx, key, key_heads, size)
+    value = heads_apart(ctx, value, key_heads, head_size((past_value, key_heads), (value, key_heads)))
     if past_key is not None and past_value is not None:
         key, value = (ctx.bb.emit(op.concat([p, v], 2)) for p, v in ((past_key, key), (past_value, value)))
     past = 0 if past_key is None else dims_of(past_key)[2]

@@ -32,14 +32,37 @@ def _entries(value: relax.Expr) -> int:
     return size
 
 
+def most_entries(entries: tirx.Buffer | te.Tensor, rank: int) -> int:
+    """The number of entries of a list of axes, at most `rank` if only the run knows it."""
+    size = entries.shape[0]
+    return int(size) if isinstance(size, tirx.IntImm) else rank
+
+
+def is_there(entries: tirx.Buffer | te.Tensor, entry: int) -> tirx.Expr:
+    """Whether a list has this entry."""
+    return whole(entry) < entries.shape[0].astype("int64")
+
+
+def entry_of(entries: tirx.Buffer | te.Tensor, entry: int) -> tirx.Expr:
+    """An entry of a list as int64; 0 if it has fewer."""
+    found = entries[(whole(entry),)].astype("int64")
+    if isinstance(entries.shape[0], tirx.IntImm):
+        return found
+    return tirx.if_then_else(is_there(entries, entry), found, whole(0))
+
+
 def right_axes(axes: tirx.Buffer, rank: int, *, distinct: bool = True) -> list[tuple[tirx.Expr, str]]:
     """The conditions that a list of computed axes has to meet, each with what is wrong if not."""
-    found = [element(axes, entry) for entry in range(int(axes.shape[0]))]
+    count = most_entries(axes, rank)
+    found = [entry_of(axes, entry) for entry in range(count)]
     inside = [tirx.all(axis >= whole(-rank), axis < whole(rank)) for axis in found]
     counted = [tirx.Select(axis < whole(0), axis + whole(rank), axis) for axis in found]
-    differ = [one != other for n, one in enumerate(counted) for other in counted[:n]] if distinct else []
+    pairs = [(n, one, other) for n, one in enumerate(counted) for other in counted[:n]] if distinct else []
+    differ = [tirx.any(one != other, tirx.Not(is_there(axes, n))) for n, one, other in pairs]
     true = whole(0) == whole(0)
+    few = axes.shape[0].astype("int64") <= whole(count)
     return [
+        (few, f"there are more axes than {rank} dimensions"),
         (tirx.all(true, *inside), f"an axis is out of range for {rank} dimensions"),
         (tirx.all(true, *differ), "an axis is named twice"),
     ]
@@ -49,7 +72,7 @@ def _on_axis(axes: tirx.Buffer | te.Tensor | None, entry: int, axis: int, rank: 
     """Whether an entry of a list of axes, all of them if it is absent, is this axis."""
     if axes is None:
         return whole(entry) == whole(axis)
-    found = axes[(whole(entry),)].astype("int64")
+    found = entry_of(axes, entry)
     return tirx.any(found == whole(axis), found == whole(axis - rank))
 
 
@@ -58,7 +81,6 @@ class _Cut:
 
     def __init__(self, rank: int, given: Sequence[relax.Expr | None]) -> None:
         self.rank = rank
-        self.count = _entries(given[0])
         self.has_axes = len(given) > 2 and given[2] is not None
         self.has_steps = len(given) > 3 and given[3] is not None
         self.tensors = [g for g in given if g is not None]
@@ -68,12 +90,12 @@ class _Cut:
         size = ins[0].shape[axis].astype("int64")
         axes = ins[3] if self.has_axes else None
         first, step, length = whole(0), whole(1), size
-        for entry in range(self.count):
-            here = _on_axis(axes, entry, axis, self.rank)
-            by = ins[3 + self.has_axes][(whole(entry),)].astype("int64") if self.has_steps else whole(1)
+        for entry in range(most_entries(ins[1], self.rank)):
+            here = tirx.all(is_there(ins[1], entry), _on_axis(axes, entry, axis, self.rank))
+            by = entry_of(ins[3 + self.has_axes], entry) if self.has_steps else whole(1)
             # A larger step reads one element as well; the sums below do not exceed int64.
             by = tirx.max(tirx.min(tirx.Select(by == whole(0), whole(1), by), whole(LARGEST)), whole(-LARGEST))
-            begin, end = (self._place(ins[n][(whole(entry),)].astype("int64"), size, by, n == 2) for n in (1, 2))
+            begin, end = (self._place(entry_of(ins[n], entry), size, by, n == 2) for n in (1, 2))
             forward = tirx.floordiv(end - begin + by - whole(1), tirx.max(by, whole(1)))
             backward = tirx.floordiv(begin - end - by - whole(1), tirx.max(-by, whole(1)))
             count = tirx.max(tirx.Select(by > whole(0), forward, backward), whole(0))
@@ -83,9 +105,16 @@ class _Cut:
 
     def check(self, ins: Buffers) -> list[tuple[tirx.Expr, str]]:
         """What the inputs have to meet."""
-        steps = [element(ins[3 + self.has_axes], entry) for entry in range(self.count)] if self.has_steps else []
-        moving = (tirx.all(whole(0) == whole(0), *(step != whole(0) for step in steps)), "a step is 0")
-        return [moving, *(right_axes(ins[3], self.rank) if self.has_axes else ())]
+        count = most_entries(ins[1], self.rank)
+        steps = [(n, entry_of(ins[3 + self.has_axes], n)) for n in range(count)] if self.has_steps else []
+        moves = [tirx.any(step != whole(0), tirx.Not(is_there(ins[1], n))) for n, step in steps]
+        moving = (tirx.all(whole(0) == whole(0), *moves), "a step is 0")
+        few = ins[1].shape[0].astype("int64") <= whole(count)
+        return [
+            (few, f"it has starts of more than {self.rank} dimensions"),
+            moving,
+            *(right_axes(ins[3], self.rank) if self.has_axes else ()),
+        ]
 
     @staticmethod
     def _place(index: tirx.Expr, size: tirx.Expr, step: tirx.Expr, is_end: bool) -> tirx.Expr:

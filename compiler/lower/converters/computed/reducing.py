@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.computed.cutting import right_axes
+from heterocc.compiler.lower.converters.computed.cutting import entry_of, is_there, most_entries, right_axes
 from heterocc.compiler.lower.converters.computed.numbers import (
     elements,
     loop,
@@ -30,21 +30,24 @@ Buffers = Sequence[tirx.Buffer]
 
 def _is_reduced(axes: tirx.Buffer, axis: int, rank: int) -> tirx.Expr:
     """Whether an axis is among the computed ones."""
-    count = int(axes.shape[0])
-    found = [axes[(whole(i),)].astype("int64") for i in range(count)]
-    return tirx.any(*(tirx.any(f == whole(axis), f == whole(axis - rank)) for f in found))
+    found = [(n, entry_of(axes, n)) for n in range(most_entries(axes, rank))]
+    named = [tirx.all(is_there(axes, n), tirx.any(f == whole(axis), f == whole(axis - rank))) for n, f in found]
+    return tirx.any(*named, axes.shape[0].astype("int64") == whole(0))
 
 
-def _require_count(axes: relax.Expr) -> int:
+def _require_count(ctx: Context, axes: relax.Expr) -> int:
+    """The number of axes that are left out of the result, if any are."""
     count = dims_of(axes)[0]
-    if not isinstance(count, int) or not count:
+    if isinstance(count, int) and count:
+        return count
+    if isinstance(count, int) or not ctx.attrs.get("keepdims", 1) or ctx.attrs.get("noop_with_empty_axes", 0):
         raise NotImplementedError("the number of axes depends on data")
-    return count
+    return 0
 
 
 @sizes(*_KINDS)
 def _sizes(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
-    rank, count = rank_of(data), _require_count(axes)
+    rank, count = rank_of(data), _require_count(ctx, axes)
     kept = bool(ctx.attrs.get("keepdims", 1))
 
     def numbers(ins: Buffers) -> list[tirx.Expr]:
@@ -70,7 +73,7 @@ def _sizes(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
 @results(*_KINDS)
 def _reduced(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
     kind, dtype = ctx.node.op_type, dtype_of(data)
-    _require_count(axes)
+    _require_count(ctx, axes)
     exact = ("float32", "float64", "int32", "int64")
     work = dtype if dtype in exact else "float32" if dtype.startswith(("float", "bfloat")) else "int64"
     zero, one = tirx.const(0, work), tirx.const(1, work)

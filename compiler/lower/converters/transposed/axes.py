@@ -107,12 +107,14 @@ def padded(ctx: Context, data: relax.Expr, weight: relax.Expr) -> Context:
     same = auto in ("SAME_UPPER", "SAME_LOWER")
     if not wanted and not same:
         return ctx
-    sizes, taps = shape_of(data, 2), shape_of(weight)[2:]
-    rank = len(sizes)
+    taps = shape_of(weight)[2:]
+    rank = len(taps)
     strides, dilations, more = (ctx.attrs.get(k, None) or [d] * rank for k, d in _DEFAULTS)
-    wanted = list(wanted)[-rank:] if wanted else [n * s for n, s in zip(sizes, strides, strict=True)]
-    axes = zip(sizes, strides, more, taps, dilations, wanted, strict=True)
-    total = [(n - 1) * s + extra + (k - 1) * d + 1 - goal for n, s, extra, k, d, goal in axes]
+    # The places that the input reaches beyond a stride for each of its elements, and those of the result.
+    total = [extra + (k - 1) * d + 1 - s for s, extra, k, d in zip(strides, more, taps, dilations, strict=True)]
+    if wanted:
+        goals = zip(total, shape_of(data, 2), strides, list(wanted)[-rank:], strict=True)
+        total = [beyond + n * s - goal for beyond, n, s, goal in goals]
     # Places beyond what the input reaches are zeros after it, as output padding is.
     more = [extra + max(0, -t) for extra, t in zip(more, total, strict=True)]
     total = [max(0, t) for t in total]

@@ -20,6 +20,8 @@ from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import Windows, has_fixed_sizes, overlap_add
 from heterocc.compiler.lower.converters.transposed.axes import AxisConvolution, axes_of, padded
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed_size, shape_of
+from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
 
@@ -50,6 +52,8 @@ _CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 @converter("ConvTranspose")
 def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None = None) -> relax.Expr:
     """ConvTranspose as a convolution, or as a product if each plane has one input; TVM's converter handles others."""
+    if ctx.attrs.get("output_shape") and not all(isinstance(size, int) for size in dims_of(data)[2:]):
+        return _of_shape(ctx, data, weight, bias)
     ctx, weight = _spread(padded(ctx, data, weight), weight)
     axes = axes_of(ctx, data, weight)
     if axes is None:
@@ -84,6 +88,37 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
         ends = [a.cut + a.outputs for a in axes]
         found = op.strided_slice(found, list(range(2, 2 + rank)), [a.cut for a in axes], ends, assume_inbound=True)
     return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
+
+
+def _of_shape(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
+    """The operator with `output_shape` for data whose sizes, and so what is cut off, are known only at run time.
+
+    The whole result is computed, of which a window is taken, with zeros behind it where it is larger.
+    """
+    wanted, rank = [int(n) for n in ctx.attrs["output_shape"]], len(dims_of(data)) - 2
+    upper = ctx.text("auto_pad", "NOTSET") == "SAME_UPPER"
+    plain = ctx.changed({}, without=("output_shape", "auto_pad", "pads"))
+    whole = ctx.bb.emit(conv_transpose(plain, data, weight))
+
+    def compute(tensors: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        def at(image: tirx.Var, channel: tirx.Var, *places: tirx.Var) -> tirx.Expr:
+            read, inside = [], []
+            for place, size, goal in zip(places, tensors[0].shape[2:], shape[2:], strict=True):
+                cut = tirx.max(size - goal, as_int64(0))
+                half = tirx.floordiv(cut, as_int64(2))
+                read.append(place + (half if upper else cut - half))
+                inside.append(read[-1] < size)
+            return tirx.if_then_else(
+                tirx.all(*inside) if rank > 1 else inside[0],
+                tensors[0](image, channel, *read),
+                tirx.const(0, dtype_of(data)),
+            )
+
+        return te.compute(shape, at, name="window")
+
+    shape = [*dims_of(whole)[:2], *wanted[-rank:]]
+    found = emit_sized(ctx.bb, compute, [whole], [], shape, dtype_of(whole), "window")
+    return found if bias is None else op.add(found, op.reshape(bias, [1, dims_of(whole)[1], *[1] * rank]))
 
 
 def _put_together(

@@ -46,7 +46,7 @@ def share_vectors(count: int, lanes: int, share: tuple[tirx.Expr, int], move: Mo
             move(emit.bound(tirx.min(number * index(lanes), index(count - lanes))), lanes)
 
     emit.either(
-        index(count) >= index(lanes),
+        emit.bound(index(count)) >= index(lanes),
         whole,
         lambda: _narrowing(count, widths(lanes, few=True)[1:], move),
     )
@@ -65,8 +65,9 @@ def _narrowing(count: int, lanes: Sequence[int], move: Move) -> None:
         with emit.loop(count) as number:
             move(number, 1)
         return
+    # TVM would see that a factor of the count is 0 where a row is shorter than its multiple, and divide by it.
     emit.either(
-        index(count) >= index(lanes[0]),
+        emit.bound(index(count)) >= index(lanes[0]),
         lambda: _covered(count, lanes[0], move),
         lambda: _narrowing(count, lanes[1:], move),
     )
