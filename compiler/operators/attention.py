@@ -191,7 +191,7 @@ def _caches(
 
     `counts` are the numbers of heads of the queries, and of the keys and values.
     """
-    found = []
+    found: list[tuple[Size | None, ...]] = []
     for index, shape in enumerate(new):
         assert shape is not None
         past, heads = given.shape(place + index), counts[1]
