@@ -73,9 +73,7 @@ def remedy(
 def _fixed_lengths(model: ImportedModel, node: Node) -> Hint | str:
     """What fixes the length of a node's vectors of whole numbers, on which the rank of its result depends."""
     values = model.graph.values
-    if model.symbols is None or (
-        node.op_type != "ScatterND" and all(values[o].shape is not None for o in node.outputs)
-    ):
+    if model.symbols is None or all(values[output].shape is not None for output in node.outputs):
         return ""
     read = [values[name] for name in node.inputs if values[name].dtype in ("int32", "int64")]
     lengths = [size for value in read for size in (model.symbols.shape_of(value) or ())[-1:] if size is not None]
