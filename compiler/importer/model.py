@@ -198,7 +198,7 @@ class ImportedModel:
             return frozenset()
         values = self.graph.values
         found = self.symbols.may_be_empty(d for n in self.graph.nodes for o in n.outputs for d in values[o].shape or ())
-        return found - {name for proto in self.proto.graph.node for name in self._picked(proto)}
+        return self.symbols.empty | found - {name for proto in self.proto.graph.node for name in self._picked(proto)}
 
     def _picked(self, node: onnx.NodeProto) -> frozenset[str]:
         """The names on which the size of an axis depends of which a Gather reads elements, so that it has some."""

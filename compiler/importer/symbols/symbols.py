@@ -51,6 +51,7 @@ class Symbols:
     branches: Branches = field(default_factory=Branches)
     elements: dict[str, Elements] = field(default_factory=dict)
     given: Mapping[str, Elements] = field(default_factory=dict)
+    empty: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.sizes.update((name, named(Filled(name) if name in self.filled else name)) for name in self.names)
@@ -72,6 +73,7 @@ class Symbols:
             branches=self.branches.fresh(),
             elements=dict(self.elements),
             given=self.given,
+            empty=self.empty,
         )
 
     def may_be_empty(self, dims: Iterable[int | str | None]) -> frozenset[str]:

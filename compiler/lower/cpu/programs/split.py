@@ -89,6 +89,7 @@ class _Splitter:
         self.model = job.model
         self.opset = self.model.opsets.get("", 1)
         self.symbols = Symbols(()) if self.model.symbols is None else self.model.symbols.copy()
+        self.symbols.empty = self.model.may_be_empty
         self.values: dict[str, Value] = dict(self.model.graph.values)
         self.arrays: dict[str, np.ndarray[Any, Any]] = dict(self.model.weights)
         self.protos: list[onnx.NodeProto] = []
