@@ -16,7 +16,7 @@ from heterocc.compiler.checking.half_reference import SCALE, round_products, rou
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.onnx_tools.exact_products import nodes_within, with_exact_products
-from heterocc.compiler.importer.onnx_tools.safe import with_checked_sizes
+from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.compiler.lower.converters.contrib.blocked import ROUNDED
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.compiler.lower.half.products import product_nodes
@@ -62,7 +62,7 @@ def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any]) -> Any:
         options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
     if weights:
         options.add_external_initializers(list(weights), list(weights.values()))
-    return open_session(with_exact_products(with_checked_sizes(proto)).SerializeToString(), options)
+    return open_session(with_exact_products(safe_model(proto)).SerializeToString(), options)
 
 
 def _rounds_if_packed(node: onnx.NodeProto) -> bool:

@@ -7,14 +7,15 @@ Loop, a Scan or an If, the model gets a check of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import bodies
+from heterocc.compiler.importer.onnx_tools.added import NODES, Added, replace_nodes
 
 
 class Part(NamedTuple):
@@ -72,9 +73,6 @@ _SAME_SHAPE = frozenset({"Cast", "DequantizeLinear", "Identity", "Neg", "Quantiz
 Shapes = Mapping[str, tuple[int, ...]]
 """The shapes of constants, by name."""
 
-Nodes = Any
-"""The nodes of a graph or of a function: protobuf's repeated field."""
-
 
 def is_quantised(model: onnx.ModelProto) -> bool:
     """Whether a model dequantises values."""
@@ -111,13 +109,13 @@ def with_filled_sizes(model: onnx.ModelProto, checked: Collection[tuple[str, str
             checks.add(owner.graph.node, _constants(owner.graph), frozenset(checked))
 
 
-def _lists(model: onnx.ModelProto) -> Iterator[Nodes]:
+def _lists(model: onnx.ModelProto) -> Iterator[NODES]:
     """The nodes of the graph, of all bodies and functions."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         yield from _nested(nodes)
 
 
-def _nested(nodes: Nodes) -> Iterator[Nodes]:
+def _nested(nodes: NODES) -> Iterator[NODES]:
     yield nodes
     for node in nodes:
         for body in bodies(node):
@@ -136,7 +134,7 @@ class _Checks:
     version: int
     taken: set[str]
 
-    def add(self, nodes: Nodes, shapes: Shapes, checked: Container[tuple[str, str]]) -> None:
+    def add(self, nodes: NODES, shapes: Shapes, checked: Container[tuple[str, str]]) -> None:
         """Add checks to some nodes, and those in their bodies. `shapes` are those of constants in their reach."""
         shapes = dict(shapes)
         found: list[onnx.NodeProto] = []
@@ -155,49 +153,25 @@ class _Checks:
                 shapes.pop(name, None)
             shapes.update(_followed(node, shapes))
         if len(found) > len(nodes):
-            copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in found]
-            del nodes[:]
-            nodes.extend(copies)
+            replace_nodes(nodes, found)
 
-    def _check(self, node: onnx.NodeProto, part: Part) -> Iterator[onnx.NodeProto]:
-        """Nodes that pass an input on, and fail if one of the axes has no elements; `node` reads their result.
-
-        The shape is multiplied by a number divided by itself. ONNX Runtime fails to divide by 0, and does not copy.
-        """
-        first = next(name for name in node.output if name)
-
-        def add(op_type: str, inputs: Sequence[str], what: str, label: str = "", **attributes: Any) -> onnx.NodeProto:
-            name = self._unused(f"{first}_{what}_{part.place}")
-            return helper.make_node(op_type, inputs, [name], name=label or name, **attributes)
-
-        value, last = node.input[part.place], _MAX if part.axes.stop is None else part.axes.stop
-        label = self._unused(f"sizes of 1 or more, input {part.place} of {node.op_type} {node.name or first}")
-        shape = add("Shape", [value], "shape")
-        yield shape
+    def _check(self, node: onnx.NodeProto, part: Part) -> list[onnx.NodeProto]:
+        """NODES that pass an input on, and fail if one of the axes has no elements; `node` reads their result."""
+        first, value = next(name for name in node.output if name), node.input[part.place]
+        added = Added(self.taken, f"{first}_{part.place}", self.version)
         if part.axes == _EVERY:
-            sizes = add("Size", [value], "sizes")
+            sizes = added.add("Size", value)
         else:
-            starts, ends = [part.axes.start or 0], [last]
-            if self.version < 10:
-                cut = add("Slice", shape.output, "part", starts=starts, ends=ends)
-            else:
-                bounds = [add("Constant", [], "bound", value=_vector(numbers)) for numbers in (starts, ends)]
-                yield from bounds
-                cut = add("Slice", [shape.output[0], *(b.output[0] for b in bounds)], "part")
-            yield cut
-            sizes = add("ReduceProd", cut.output, "sizes", keepdims=0)
-        one = add("Div", [sizes.output[0]] * 2, "one", label)
-        old: dict[str, Any] = {"broadcast": 1} if self.version < 7 else {}
-        same = add("Mul", [shape.output[0], one.output[0]], "same", **old)
-        filled = add("Reshape", [value, same.output[0]], "filled")
-        yield from (sizes, one, same, filled)
-        node.input[part.place] = filled.output[0]
+            sizes = added.add("ReduceProd", self._cut(added, added.add("Shape", value), part.axes), keepdims=0)
+        label = f"sizes of 1 or more, input {part.place} of {node.op_type} {node.name or first}"
+        node.input[part.place] = added.passed(value, sizes, label)
+        return added.nodes
 
-    def _unused(self, name: str) -> str:
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
+    def _cut(self, added: Added, shape: str, axes: slice) -> str:
+        starts, ends = [axes.start or 0], [_MAX if axes.stop is None else axes.stop]
+        if self.version < 10:
+            return added.add("Slice", shape, starts=starts, ends=ends)
+        return added.add("Slice", shape, added.number(starts), added.number(ends))
 
 
 def _followed(node: onnx.NodeProto, shapes: Shapes) -> Shapes:
@@ -218,7 +192,3 @@ def _followed(node: onnx.NodeProto, shapes: Shapes) -> Shapes:
 def _is_filled(part: Part, node: onnx.NodeProto, shapes: Shapes) -> bool:
     shape = shapes.get(node.input[part.place]) if part.place < len(node.input) else None
     return shape is not None and bool(shape[part.axes]) and all(shape[part.axes])
-
-
-def _vector(numbers: Sequence[int]) -> onnx.TensorProto:
-    return helper.make_tensor("", TensorProto.INT64, [len(numbers)], numbers)

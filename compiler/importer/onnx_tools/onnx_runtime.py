@@ -9,7 +9,7 @@ import onnx
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.onnx_tools.exact_products import with_exact_products
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
-from heterocc.compiler.importer.onnx_tools.safe import with_checked_sizes
+from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.runtime.execute import ort_session
 
 _MAX_FOLDED = 1 << 24
@@ -27,7 +27,7 @@ def open_session(proto: onnx.ModelProto, *, optimise: bool = False, compute: boo
     options.enable_cpu_mem_arena = False  # it takes twice the memory for tensors that double in size
     options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(_MAX_FOLDED))
     without = ("ConstantSharing",) if compute else ("ConstantSharing", "ConstantFolding")
-    proto = with_checked_sizes(proto)
+    proto = safe_model(proto)
     proto = proto if optimise else with_exact_products(proto)
     return ort_session.open_session(proto.SerializeToString(), options, without=without)
 

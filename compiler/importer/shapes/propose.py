@@ -18,7 +18,7 @@ from heterocc.compiler.importer.draft.draft import Draft, value_of
 from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
-from heterocc.compiler.importer.onnx_tools.safe import with_checked_sizes
+from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.passes.graph import Value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
@@ -193,7 +193,7 @@ def _runner(
     if listed(proto.graph) > MAX_LISTED:
         return None
     try:
-        session = open_session(with_checked_sizes(proto).SerializeToString(), session_options(optimise="none"))
+        session = open_session(safe_model(proto).SerializeToString(), session_options(optimise="none"))
     except Exception as error:  # it lacks an operator, for instance; its classes have no common base
         pass_foreign(error)
         return None

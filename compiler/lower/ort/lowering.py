@@ -14,9 +14,9 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft.draft import to_tensor
 from heterocc.compiler.importer.filled import filled_requirements
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.importer.onnx_tools.filled import is_quantised, needs_checks, with_filled_sizes
-from heterocc.compiler.importer.onnx_tools.frames import with_checked_frames
+from heterocc.compiler.importer.onnx_tools.filled import is_quantised
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
+from heterocc.compiler.importer.onnx_tools.safe import make_safe
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.ort.given import whole_as_given
 from heterocc.compiler.lower.ort.own_integers import with_own_integers
@@ -98,9 +98,7 @@ def _safe(
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A model without what ends ONNX Runtime's process, and its constants outside of it."""
     with_safe_quotients(proto, values, weights)
-    with_checked_frames(proto)
-    if needs_checks(proto):
-        with_filled_sizes(proto, checked)
+    make_safe(proto, checked)
     copies = with_own_integers(proto)
     outside: dict[str, np.ndarray] = {}
     for tensor in proto.graph.initializer:

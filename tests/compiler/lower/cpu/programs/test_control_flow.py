@@ -279,3 +279,24 @@ def test_a_turn_of_a_scan_calls_a_kernel_for_its_arithmetic_and_one_that_counts(
     kernels = [info.symbol for info in CpuLowering().lower(job(imported)).kernels]
     outside = ("copy", "y_rows", "Scan_0_trips")  # the initial state, memory for the rows, and their number
     assert len([symbol for symbol in kernels if not symbol.startswith(outside)]) == 2, kernels
+
+
+def test_a_sum_without_terms_in_a_branch_is_zero_though_another_branch_has_no_result_of_this_size(
+    tmp_path: Path,
+) -> None:
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17]>
+        agraph (uint8[n, k] x, uint8[k, m] w, bool c) => (int32[p, q] y) {
+            y = If (c) <
+                then_branch = yes () => (int32[n, m] a) { a = MatMulInteger(x, w) },
+                else_branch = no () => (int32[k, k] b) { b = MatMulInteger(w, x) }
+            >
+        }
+    """)
+    compile_model(proto, tmp_path / "m.hcb", devices="CPU")
+    full = {"x": np.full((2, 3), 2, np.uint8), "w": np.full((3, 2), 5, np.uint8)}
+    empty = {"x": np.ones((2, 0), np.uint8), "w": np.ones((0, 2), np.uint8)}
+    with load(tmp_path / "m.hcb") as session:
+        assert session.run({**full, "c": np.array(True)})["y"].tolist() == [[30, 30]] * 2
+        assert session.run({**empty, "c": np.array(True)})["y"].tolist() == [[0, 0]] * 2
+        assert session.run({**empty, "c": np.array(False)})["y"].shape == (0, 0)

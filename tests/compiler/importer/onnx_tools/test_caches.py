@@ -1,0 +1,69 @@
+"""Rows of windowed caches that ONNX Runtime does not write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from heterocc.artifacts.errors import InputValueError
+from heterocc.compiler.driver import compile_model
+from heterocc.runtime import load
+from tests.compiler.onnx_build import model, node, noise, save, value
+from tests.reference import reference_session
+
+WINDOW = 4
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_rows_without_keys_are_zero_and_others_are_onnx_runtimes(tmp_path: Path, dtype: int) -> None:
+    """Requests of several lengths of the past, below and beyond the cache and its window."""
+    heads = {"num_heads": 2, "kv_num_heads": 1, "local_window_size": WINDOW, "sliding_window_cache": 1}
+    made = node("GroupQueryAttention", "q k v pk pv n t", "y ok ov", "attend", domain="com.microsoft", **heads)
+    inputs = [
+        value("q", ["b", "s", 32], dtype),
+        *(value(name, ["b", "s", 16], dtype) for name in "kv"),
+        *(value(name, ["b", 1, "rows", 16], dtype) for name in ("pk", "pv")),
+        *(value(name, shape, TensorProto.INT32) for name, shape in (("n", ["b"]), ("t", []))),
+    ]
+    proto = model([made], inputs, [value(n, None, dtype) for n in ("y", "ok", "ov")], domains=[("com.microsoft", 1)])
+    compile_model(save(tmp_path, proto), tmp_path / "m.hcb")
+    session = reference_session(proto)
+
+    def feed(tokens: int, rows: int, new: int) -> dict[str, np.ndarray]:
+        sizes = {
+            "q": (1, new, 32),
+            "k": (1, new, 16),
+            "v": (1, new, 16),
+            "pk": (1, 1, rows, 16),
+            "pv": (1, 1, rows, 16),
+        }
+        arrays = {
+            name: noise(*shape).astype(np.float16 if dtype == TensorProto.FLOAT16 else np.float32)
+            for name, shape in sizes.items()
+        }
+        return {**arrays, "n": np.array([tokens - 1], np.int32), "t": np.array(tokens, np.int32)}
+
+    with load(tmp_path / "m.hcb") as bundle:
+        for tokens, rows, new in (
+            (2, 8, 1),
+            (5, 4, 1),
+            (8, 8, 1),
+            (9, 8, 1),
+            (20, 8, 1),
+            (10, 8, 2),
+            (300, 224, 1),
+            (6, 8, 6),
+        ):
+            given = feed(tokens, rows, new)
+            found, expected = bundle.run(given), dict(zip(("y", "ok", "ov"), session.run(None, given), strict=True))
+            np.testing.assert_array_equal(found["y"], expected["y"])
+            dropped = rows - WINDOW + 1
+            kept = tokens if tokens <= rows else tokens - dropped * -(-(tokens - rows) // dropped)
+            for name in ("ok", "ov"):
+                np.testing.assert_array_equal(found[name][:, :, :kept], expected[name][:, :, :kept])
+                assert found[name][:, :, :kept].all() and not found[name][:, :, kept:].any()
+        with pytest.raises(InputValueError, match="GroupQueryAttention"):
+            bundle.run(feed(3, 2, 1))
