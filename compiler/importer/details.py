@@ -21,8 +21,14 @@ def details_of(model: ImportedModel) -> Details:
         for node in model.proto.graph.node
         if node.attribute
     }
+    modules = {
+        node.name: model.modules[name]
+        for node in model.graph.nodes
+        for name in node.original[:1]
+        if name in model.modules
+    }
     found = ((name, _range(model.weights[name])) for name in sorted(model.graph.constants) if name in model.weights)
-    return Details(attributes, {name: ends for name, ends in found if ends is not None})
+    return Details(attributes, {name: ends for name, ends in found if ends is not None}, modules)
 
 
 def _range(array: np.ndarray) -> tuple[str, str] | None:

@@ -43,6 +43,7 @@ class ImportedModel:
     `defaults` are the values of inputs that a run may leave out. `apart` are named dimensions whose size 1 needs code
     of its own, because a result has another rank. `assumes` says that sizes were excluded with which ONNX Runtime might
     run the model.
+    `modules` are the paths of the modules that nodes are from, by their original names, if the exporter says so.
     `digests` has the digests of `weights` that were computed. `given` is the model before the import.
     """
 
@@ -65,6 +66,7 @@ class ImportedModel:
     apart: tuple[str, ...] = ()
     assumes: bool = False
     digests: Digests = field(default_factory=Digests, compare=False)
+    modules: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     given: GivenModel | None = field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:

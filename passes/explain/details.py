@@ -9,19 +9,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """Attributes by node and by their names, and the least and the largest element of constants by value.
+    """Attributes by node and by their names, the least and the largest element of constants by value, modules by node.
 
-    All of them are texts for readers. Nodes without attributes, and constants without a range, have no entry.
+    All of them are texts for readers; what is not known has no entry. A module is a path, `encoder/layer/3`; nodes
+    whose names say where they are from need none.
     """
 
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    modules: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As the record in a bundle has it."""
         return {
             "attributes": {node: dict(named) for node, named in self.attributes.items()},
             "ranges": {value: list(ends) for value, ends in self.ranges.items()},
+            "modules": dict(self.modules),
         }
 
     @classmethod
@@ -34,4 +37,5 @@ class Details:
         ranges = {}
         for value, (least, most) in data.get("ranges", {}).items():
             ranges[str(value)] = (str(least), str(most))
-        return cls(attributes, ranges)
+        modules = {str(node): str(path) for node, path in data.get("modules", {}).items()}
+        return cls(attributes, ranges, modules)

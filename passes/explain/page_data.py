@@ -55,6 +55,7 @@ def report_data(found: Explanation, measured: Measured | None = None) -> dict[st
         moved = _moved(graph, node)
         return {
             "label": reason.label,
+            "module": found.details.modules.get(node.name),
             "op": reason.op_type,
             "device": reason.device,
             "part": reason.partition,

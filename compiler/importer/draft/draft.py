@@ -46,7 +46,8 @@ class Draft:
     `budget` limits the computation of constants. `lent` are the constants of a body that belong to an outer graph.
     `symbols` are the model's named dimensions; None if all sizes are fixed. `defaults` are the values of inputs that a
     run may leave out. `apart` are named dimensions that have code of its own for the size 1. `assumes` says that sizes
-    were excluded with which ONNX Runtime might run the model.
+    were excluded with which ONNX Runtime might run the model. `modules` are the paths of the modules of nodes, by the
+    names of nodes in the user's model, if its exporter says so.
     """
 
     model: onnx.ModelProto
@@ -62,6 +63,7 @@ class Draft:
     defaults: dict[str, np.ndarray] = field(default_factory=dict)
     apart: tuple[str, ...] = ()
     assumes: bool = False
+    modules: dict[str, str] = field(default_factory=dict)
 
     @property
     def graph(self) -> onnx.GraphProto:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -181,3 +182,24 @@ def _name_nodes(draft: Draft) -> None:
             for entry in node.metadata_props:
                 if entry.key == "affinity":
                     draft.affinity[node.name] = entry.value
+                elif entry.key == _SCOPES and original and (module := _module(entry.value)):
+                    draft.modules[original] = module
+
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+"""The key under which PyTorch's exporter lists the modules around a node, from the outermost to the node itself."""
+
+_LONGEST = 4096
+
+_NO_MODULE = "_empty_nn_module_stack"
+
+
+def _module(scopes: str) -> str:
+    """The path of a node's module, `encoder/layer/3`, from the list of scopes; empty if it has none."""
+    try:
+        names = ast.literal_eval(scopes) if len(scopes) < _LONGEST else None
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return ""
+    if not isinstance(names, list) or len(names) < 2 or not isinstance(names[-2], str):
+        return ""
+    return "" if names[-2].startswith(_NO_MODULE) else names[-2].replace(".", "/")

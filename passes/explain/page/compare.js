@@ -11,6 +11,8 @@ class Comparison {
     this.name = name;
     const pairs = this.model.nodes.map((n) => [n, other.byLabel.has(n.label) ? other.nodes[other.byLabel.get(n.label)] : null]);
     const matched = new Set(pairs.filter(([, o]) => o).map(([, o]) => o.i));
+    // A device has one colour on both sides.
+    other.deviceNames = [...new Set([...this.model.deviceNames, ...other.deviceNames])];
     this.pairs = [...pairs, ...other.nodes.filter((o) => !matched.has(o.i)).map((o) => [null, o])];
     $("compared").hidden = false;
     $("comparetitle").textContent = "Left: this report. Right: " + name + ".";
@@ -71,7 +73,7 @@ class Comparison {
       const partner = to().model.byLabel.get(from().model.nodes[box.node].label);
       if (partner !== undefined) to().show(partner); else to().choose(null);
       this.following = false;
-      this.actions.describe(from(), box);
+      this.describe(from());
     };
     for (const id of ["left", "right"]) $(id).replaceWith(make("canvas", null, null, { id, tabIndex: 0, ariaLabel: "Graph on the " + id + ", as in the tab Graph", role: "application" }));
     this.left = new GraphView($("left"), this.model, follow(() => this.left, () => this.right));
@@ -83,8 +85,22 @@ class Comparison {
     if (o) this.right.show(o.i); else this.right.choose(null);
     if (n) this.left.show(n.i); else this.left.choose(null);
     this.following = false;
-    if (o && !n) this.actions.describe(this.right, this.right.box);
+    this.describe(n ? this.left : this.right);
     $("left").scrollIntoView({ block: "nearest" });
+  }
+  /* What is selected in one of the graphs, after what it is on both sides. */
+  describe(view) {
+    this.actions.describe(view, view.box);
+    const list = make("dl", null, null, { className: "sides" }), times = [];
+    for (const [name, { model, box }] of [["Left", this.left], ["Right", this.right]]) {
+      const node = box && box.kind === "node" ? model.nodes[box.node] : null;
+      times.push(node ? model.time(node) : null);
+      make("dt", name, list);
+      make("dd", node ? node.device + ", " + time(model.time(node)) : "absent", list);
+    }
+    const ratio = this.ratio(...times);
+    if (ratio !== null) { make("dt", "Right / left", list); make("dd", ratio.toFixed(2), list); }
+    $("detail").prepend(list);
   }
   each(action) { if (this.left) [this.left, this.right].forEach(action); }
 }

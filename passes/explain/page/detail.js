@@ -19,6 +19,7 @@ function facts(panel) {
 function nodeDetail(panel, model, node, actions) {
   make("h3", node.op, panel);
   make("p", node.label, panel, { className: "path" });
+  if (node.module) make("p", "module " + node.module, panel, { className: "path" });
   const line = facts(panel), device = model.data.devices.find((d) => d.name === node.device);
   const us = model.time(node), share = percent(us, model.total);
   if (model.isMeasured) {
@@ -113,9 +114,9 @@ function endDetail(panel, model, box, actions) {
 
 /* Sums over nodes. */
 function sumOf(model, nodes) {
-  const found = { us: 0, estimated: 0, measured: 0, flops: 0, bytes: 0, weights: 0, devices: new Map() }, seen = new Set();
+  const found = { us: 0, known: 0, estimated: 0, measured: 0, flops: 0, bytes: 0, weights: 0, devices: new Map() }, seen = new Set();
   for (const node of nodes) {
-    found.us += model.time(node) || 0;
+    if (model.time(node) !== null) { found.us += model.time(node); found.known += 1; }
     found.estimated += node.us || 0;
     found.measured += node.measured || 0;
     found.flops += node.flops || 0;
@@ -123,6 +124,7 @@ function sumOf(model, nodes) {
     found.devices.set(node.device, (found.devices.get(node.device) || 0) + 1);
     for (const v of node.in) if (model.values[v].constant && !seen.has(v)) { seen.add(v); found.weights += model.values[v].bytes; }
   }
+  if (nodes.length && !found.known) found.us = null; // such as nodes without a kernel of their own
   return found;
 }
 function sumsBy(model, nodes, keyOf) {

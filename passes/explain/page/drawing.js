@@ -70,6 +70,19 @@ class Pen {
     c.globalAlpha = 1;
   }
   get isFar() { return this.zoom < 0.35; }
+  /* The text, shortened to a width: at its end, or at its beginning if the end says more. */
+  fit(text, width, size, weight, keepsEnd) {
+    const c = this.c;
+    c.font = (weight || 400) + " " + size + "px " + FONT;
+    if (c.measureText(text).width <= width) return text;
+    let [least, most] = [0, text.length];
+    const cut = (n) => (keepsEnd ? "…" + text.slice(text.length - n) : text.slice(0, n) + "…");
+    while (least < most) {
+      const middle = (least + most + 1) >> 1;
+      if (c.measureText(cut(middle)).width <= width) least = middle; else most = middle - 1;
+    }
+    return cut(least);
+  }
   leaf(box, look) {
     const c = this.c, { colour, title, name, note } = look;
     this.box(box.left, box.top, box.w, box.h, 7);

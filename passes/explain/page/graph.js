@@ -144,12 +144,15 @@ class GraphView {
     let look;
     if (box.kind === "node") {
       const node = model.nodes[box.node], us = model.time(node);
-      look = { colour: this.colouring.node(node), title: short(node.op, us === null ? 21 : 14), name: short(box.name, 27), note: us === null ? "" : time(us) };
+      const colour = this.colouring.node(node);
+      if (this.pen.isFar) return { colour };
+      const op = node.op.split("::").pop(), [wide, most] = [box.w - 24, us === null ? 0 : 60];
+      look = { colour, title: this.pen.fit(op, wide - most, 12.5, 600), name: this.pen.fit(box.name, wide, 11, 400, true), note: us === null ? "" : time(us) };
     } else {
       const us = box.nodes.reduce((sum, i) => sum + (model.time(model.nodes[i]) || 0), 0);
       const share = percent(us, model.total), about = plural(box.nodes.length, "node");
       look = {
-        colour: this.colouring.group(box), parts: this.colouring.parts(box), title: "▸ " + short(box.name, 22), name: "",
+        colour: this.colouring.group(box), parts: this.colouring.parts(box), title: "▸ " + this.pen.fit(box.name, box.w - 40, 12.5, 600, true), name: "",
         note: "", about, share,
       };
       if (box.open) { look.title = box.name; look.note = about + (share ? ", " + share : ""); } else look.name = about + (share ? " · " + share : "");

@@ -1,7 +1,7 @@
 /* Layered placement of boxes and of the edges between them, from the top down.
    K. Sugiyama, S. Tagawa, M. Toda, "Methods for visual understanding of hierarchical system structures" (1981); the
    boxes of a layer have the places of least squared distance from the means of their neighbours (isotonic regression). */
-const LAYER_GAP = 38, BOX_GAP = 22, ROUTE_WIDTH = 10, SWEEPS = 6, ROUTES_PER_BOX = 8;
+const LAYER_GAP = 38, BOX_GAP = 22, ROUTE_WIDTH = 10, SWEEPS = 6, ROUTES_PER_BOX = 8, ALIKE = 6;
 
 /* Places of `sizes` ([width, height]), which come in an order that most of `links` ([from, to]) follow. `entries` are lists
    of boxes that one thing outside is joined to, `exits` boxes that are joined to something outside. The result has the
@@ -35,7 +35,7 @@ function ranks(count, down, up) {
 }
 /* Layers of boxes, and of points of the edges over several layers: those of one writer share a route downwards. */
 function withRoutes(count, rank, down, sizes, entries, exits) {
-  const layers = [], grid = { layers, up: [], down: [], both: [], x: [], width: [], weight: [], route: new Map(), entry: new Map(), exit: new Map() };
+  const layers = [], grid = { count, layers, up: [], down: [], both: [], x: [], width: [], weight: [], route: new Map(), entry: new Map(), exit: new Map() };
   const add = (r, width, weight) => {
     const id = grid.x.length;
     while (layers.length <= r) layers.push([]);
@@ -83,10 +83,14 @@ function withRoutes(count, rank, down, sizes, entries, exits) {
 function spread(layer, near, grid, sorts) {
   const { x, width, weight } = grid, wanted = new Map();
   for (const id of layer) {
-    const others = near[id];
-    let sum = 0;
-    for (const other of others) sum += x[other];
-    wanted.set(id, others.length ? sum / others.length : x[id]);
+    let sum = 0, total = 0;
+    for (const other of near[id]) {
+      // Boxes stand below boxes, and routes go straight.
+      const heavy = (id < grid.count) === (other < grid.count) ? ALIKE : 1;
+      sum += heavy * x[other];
+      total += heavy;
+    }
+    wanted.set(id, total ? sum / total : x[id]);
   }
   if (sorts) layer.sort((a, b) => wanted.get(a) - wanted.get(b) || a - b);
   const offsets = [], blocks = []; // of a block: the mean, the weight, the number of members

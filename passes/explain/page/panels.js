@@ -4,10 +4,10 @@ function sumsPanel(model, tree) {
   const columns = (title) => [
     [title, (r) => r.key],
     ["nodes", (r) => r.nodes.length],
-    [known ? "measured" : "estimated", (r) => r.us, time],
-    ["share", (r) => (model.total ? 100 * r.us / model.total : null), (v) => (v === null ? "" : v.toFixed(1) + " %")],
+    [known ? "measured" : "estimated", (r) => r.us, (v) => (v === null ? "" : time(v))],
+    ["share", (r) => (model.total && r.us !== null ? 100 * r.us / model.total : null), (v) => (v === null ? "" : v.toFixed(1) + " %")],
     ...(known ? [["estimated", (r) => r.estimated, time]] : []),
-    ["FLOPs", (r) => r.flops, flops],
+    ["FLOPs", (r) => r.flops, (v) => (v ? flops(v) : "0")],
     ["FLOP/s", (r) => (r.us && r.flops ? r.flops / r.us * 1e6 : null), (v) => (v === null ? "" : rate(v, "FLOP/s"))],
     ["traffic", (r) => r.bytes, bytes],
     ["weights", (r) => r.weights, bytes],
@@ -30,7 +30,7 @@ function sumsPanel(model, tree) {
       rows.push({ key: group.path, nodes, ...sumOf(model, nodes) });
     });
     rows.sort((a, b) => b.us - a.us);
-    table($("modules"), columns("module"), rows, { shares: 3, click: (r) => searchFor('name:"' + r.key + '/"') });
+    table($("modules"), columns("module"), rows, { shares: 3, click: (r) => searchFor('module:"' + r.key + '/"') });
     if (!deepest) { clear($("modules")); make("p", "The names of the nodes have no parts in common.", $("modules"), { className: "dim" }); }
   };
   level.onchange = paint;
@@ -44,7 +44,7 @@ function nodesPanel(model, go, numbers) {
     ...(model.isMeasured ? [["measured", (n) => n.measured, (v) => (v === null ? "" : time(v))]] : []),
     ["estimated", (n) => n.us, time],
     ["share", (n) => (model.total && model.time(n) !== null ? 100 * model.time(n) / model.total : null), (v) => (v === null ? "" : v.toFixed(1) + " %")],
-    ["bound by", (n) => n.bound || ""], ["FLOPs", (n) => n.flops, (v) => (v === null ? "" : flops(v))], ["traffic", (n) => n.bytes, (v) => (v === null ? "" : bytes(v))],
+    ["bound by", (n) => n.bound || ""], ["FLOPs", (n) => n.flops, (v) => (v === null ? "" : v ? flops(v) : "0")], ["traffic", (n) => n.bytes, (v) => (v === null ? "" : bytes(v))],
     ["output", (n) => (output(n) ? model.type(output(n)) : "")], ["why", (n) => n.why],
   ], rows, { click: (n) => go(n.i), shares: model.isMeasured ? 6 : 5 });
 }

@@ -9,6 +9,7 @@ const UNITS = {
 const TEXT_FIELDS = {
   name: (n) => [n.label],
   op: (n) => [n.op],
+  module: (n, m) => [scopesOf(m)[n.i].join("/") + "/"],
   device: (n) => [n.device],
   why: (n) => [n.why],
   bound: (n) => [n.bound || ""],

@@ -7,7 +7,7 @@ class Box {
     this.children = [];
     this.open = false;
     this.nodes = [];       // of a group: numbers of its nodes
-    this.first = Infinity; // place of its first node in the graph
+    this.rank = 0;         // place in the graph: of a group the mean of its nodes'
     this.links = [];       // of a group: edges between its children, by number
     this.entries = new Map(); // of a group: by leaf outside, the children that read it
     this.exits = new Set(); // of a group: the children that something outside reads
@@ -20,14 +20,47 @@ class Box {
     return names.join("/");
   }
 }
-const SMALLEST = 2, FEW_BOXES = 10;
+const SMALLEST = 2, HOPS = 2, FEW_BOXES = 10;
 
-function scopeOf(node) {
-  const parts = node.label.split("/").filter(Boolean);
-  return parts.slice(0, -1);
+/* The module that the exporter names, else the parts of the name before the last. */
+function ownScope(node) {
+  if (node.module === null && !node.label.includes("/")) return null;
+  return node.module === null ? node.label.split("/").filter(Boolean).slice(0, -1) : node.module.split("/").filter(Boolean);
+}
+/* The scopes of a model's nodes. One that has none, as steps of an exporter or the import add them, is with its reader. */
+function scopesOf(model) {
+  if (model.scopes) return model.scopes;
+  const found = model.nodes.map(ownScope);
+  for (let i = found.length - 1; i >= 0; i--) {
+    if (found[i]) continue;
+    const reader = model.after(model.nodes[i]).find((r) => r > i && found[r]);
+    found[i] = reader === undefined ? null : found[reader];
+  }
+  model.scopes = found.map((scope) => scope || []);
+  for (let i = found.length - 1; i >= 0; i--) model.scopes[i] = between(model, i) || model.scopes[i];
+  return model.scopes;
+}
+function common(a, b) {
+  let length = 0;
+  while (length < a.length && a[length] === b[length]) length += 1;
+  return a.slice(0, length);
+}
+/* The inner group that a node of an outer one stands in: all of its readers are there, and what it reads comes from there,
+   such as a Concat between the blocks of a decoder. Drawn outside, it would be before and after the group. */
+function between(model, i) {
+  const own = model.scopes[i], readers = model.after(model.nodes[i]).map((r) => model.scopes[r]);
+  if (!readers.length) return null;
+  const shared = readers.reduce(common);
+  if (common(own, shared).length < own.length) return null;
+  for (let length = shared.length; length > own.length; length--) {
+    const within = (scope) => scope.length >= length && common(scope, shared).length >= length;
+    const comes = (n, hops) => model.before(model.nodes[n]).some((w) => within(model.scopes[w]) || (hops > 0 && comes(w, hops - 1)));
+    if (comes(i, HOPS)) return shared.slice(0, length);
+  }
+  return null;
 }
 const GROUPINGS = {
-  scope: scopeOf,
+  scope: (node, model) => scopesOf(model)[node.i],
   partition: (node) => ["p" + node.part + " on " + node.device],
   none: () => [],
 };
@@ -38,7 +71,7 @@ function buildTree(model, grouping) {
   const known = new Map([["", root]]);
   const leaves = model.nodes.map((node) => {
     let parent = root, key = "";
-    for (const part of scope(node)) {
+    for (const part of scope(node, model)) {
       key += "/" + part;
       let group = known.get(key);
       if (!group) { group = new Box("group", part, parent); parent.children.push(group); known.set(key, group); }
@@ -68,12 +101,12 @@ function buildTree(model, grouping) {
   outputs.forEach((leaf) => connect(leaf.value, leaf));
   edges.forEach(link);
   // Within its group a node needs the rest of its name only.
-  const lengths = new Map();
+  const paths = new Map();
   for (const leaf of leaves) {
-    const label = model.nodes[leaf.node].label;
-    if (!lengths.has(leaf.parent)) lengths.set(leaf.parent, leaf.parent.path.split("/").filter(Boolean).length);
-    const length = grouping === "scope" ? lengths.get(leaf.parent) : 0;
-    leaf.name = length ? label.split("/").filter(Boolean).slice(length).join("/") : label;
+    const { label } = model.nodes[leaf.node], parts = label.split("/").filter(Boolean);
+    if (!paths.has(leaf.parent)) paths.set(leaf.parent, leaf.parent.path.split("/").filter(Boolean));
+    const path = paths.get(leaf.parent);
+    leaf.name = grouping === "scope" && path.length && path.every((part, k) => part === parts[k]) ? parts.slice(path.length).join("/") : label;
   }
   root.open = true;
   return { root, leaves, inputs, outputs, edges };
@@ -96,15 +129,16 @@ function flattened(box) {
 }
 function number(box, count) {
   box.depth = box.parent ? box.parent.depth + 1 : 0;
-  if (box.kind === "node") { box.nodes = [box.node]; box.first = box.node; return; }
-  if (box.kind === "input") { box.first = -1; return; }
-  if (box.kind === "output") { box.first = count; return; }
+  if (box.kind === "node") { box.nodes = [box.node]; box.rank = box.node; return; }
+  if (box.kind === "input") { box.rank = -1; return; }
+  if (box.kind === "output") { box.rank = count; return; }
   for (const child of box.children) {
     number(child, count);
     for (const node of child.nodes) box.nodes.push(node);
-    if (child.nodes.length) box.first = Math.min(box.first, child.first);
   }
-  box.children.sort((a, b) => a.first - b.first);
+  // A group may have some nodes before what most of its nodes follow, so its first node says little.
+  box.rank = box.nodes.reduce((sum, node) => sum + node, 0) / Math.max(1, box.nodes.length);
+  box.children.sort((a, b) => a.rank - b.rank);
   box.children.forEach((child, i) => { child.place = i; });
   box.seen = new Set();
 }

@@ -35,6 +35,16 @@ def test_attributes_are_text_of_any_kind_and_long_ones_are_cut(tmp_path: Path) -
     assert {"alpha": "0.1"} in found.values() and {"approximate": "tanh"} in found.values()
 
 
+def test_modules_are_those_of_the_exporters_metadata(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"], name="relu"), helper.make_node("Neg", ["a"], ["b"], name="neg")]
+    nodes += [helper.make_node("Abs", ["b"], ["c"], name="abs"), helper.make_node("Exp", ["c"], ["y"], name="exp")]
+    for node, scopes in zip(
+        nodes, ("['', 'encoder', 'encoder.layer.3', 'relu']", "['relu']", "__import__('os')"), strict=False
+    ):
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
+    assert list(details(tmp_path, nodes, {}).modules.values()) == ["encoder/layer/3"]
+
+
 def test_ranges_are_those_of_the_weights_with_what_is_not_a_number(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Add", ["x", "w"], ["a"]),

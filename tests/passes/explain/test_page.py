@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from heterocc.passes.explain.report import report_html
 from heterocc.passes.graph import Graph, Node
+from heterocc.passes.plan import Plan
 from tests.passes.explain.reports import explained, measured, network
 from tests.passes.graphs import arrows, chain_graph, tensors
 from tests.passes.optimum.cost import random_problem
@@ -78,7 +80,7 @@ def test_search_knows_fields_units_globs_and_exclusion(opened: Open) -> None:
         "20 of "
     )
     assert hits(page, "shape:64x64 dtype:float32 bytes>1kB").startswith("300 of ")
-    assert "unknown field 'opp': there are name, op, device" in hits(page, "opp:Conv")
+    assert "unknown field 'opp': there are name, op, module, device" in hits(page, "opp:Conv")
     assert "'5x' is not a time: write time>1ms" in hits(page, "time>5x")
     assert "'op' is text: write op:Conv" in hits(page, "op>Conv")
     assert hits(page, "") == ""
@@ -106,6 +108,42 @@ def test_groups_open_and_close_by_mouse_and_keys_and_a_search_opens_those_it_nee
     assert len(boxes(page)) == 2002
     page.select_option("#grouping", "partition")
     assert "p0 on GPU" in boxes(page)
+
+
+def test_groups_are_the_modules_that_the_exporter_names(opened: Open) -> None:
+    found = explained(network(30, scoped=False))
+    modules = {f"n{i}": f"decoder/block/{i // 10}" for i in range(30) if i != 12}  # n12 is with its reader
+    page = opened(replace(found, details=replace(found.details, modules=modules)))
+    assert "decoder/block" in boxes(page) and "MatMul_0_0" in page.evaluate("model.nodes[0].label")
+    assert hits(page, 'module:"block/1/"').startswith("10 of 30")
+    page.click("[data-panel=sums]")
+    page.select_option("#level", "2")
+    assert "decoder/block/2" in page.inner_text("#modules")
+
+
+def test_a_node_between_the_blocks_of_a_group_stands_in_it(opened: Open) -> None:
+    """As the Concat of a decoder, which the model's own module computes: outside it would be before and after."""
+    labels = ("/first", "/blocks.0/a", "/blocks.0/b", "/cat", "/blocks.1/a", "/blocks.1/b", "/last")
+    nodes = tuple(Node(f"n{i}", "Relu", (f"v{i}",), (f"v{i + 1}",), (label,)) for i, label in enumerate(labels))
+    scoped = tuple(replace(n, original=(n.label.replace("blocks.", "blocks/"),)) for n in nodes)
+    page = opened(explained(Graph("g", scoped, tensors([f"v{i}" for i in range(8)]), ("v0",), ("v7",))))
+    assert page.evaluate("views.graph.tree.leaves.map((leaf) => leaf.parent.path)") == [
+        "", "blocks/0", "blocks/0", "blocks", "blocks/1", "blocks/1", "",
+    ]  # fmt: skip
+    assert page.evaluate("views.graph.tree.leaves[3].name") == "/cat"
+
+
+def test_a_model_without_nodes_and_a_plan_without_devices_are_shown(opened: Open) -> None:
+    empty = explained(Graph("none", (), tensors(["x"]), ("x",), ("x",)))
+    page = opened(empty)
+    for panel in ("timeline", "sums", "nodes", "plan", "compare", "graph"):
+        page.click(f"[data-panel={panel}]")
+    assert boxes(page) == ["x", "x"]
+    graph = chain_graph(3)
+    unplaced = replace(empty, plan=Plan.initial(graph, empty.plan.machine))
+    page = opened(unplaced, name="unplaced")
+    page.click("[data-panel=timeline]")
+    assert page.inner_text("#timenote") == "The times of some nodes are not known."
 
 
 def test_arrows_go_along_edges(opened: Open) -> None:
@@ -203,6 +241,9 @@ def test_two_reports_stand_side_by_side(opened: Open, tmp_path: Path) -> None:
     assert chosen[0] == chosen[1] == page.inner_text("#comparenodes tbody td >> nth=0")
     page.evaluate("compared.left.show(3)")
     assert page.evaluate("compared.right.box.node") == 3
+    assert text_of(page).startswith("Left\nGPU, ") and "\nRight\nCPU, " in text_of(page)
+    colours = page.evaluate("[compared.left, compared.right].map((v) => v.colouring.node(v.model.nodes[5]))")
+    assert colours[0] == colours[1] and page.evaluate("compared.left.model.nodes[5].device") == "CPU"
 
 
 def test_colours_are_by_device_time_or_operator_in_light_and_dark(opened: Open) -> None:

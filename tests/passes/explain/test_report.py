@@ -107,6 +107,7 @@ def test_the_record_of_a_bundle_keeps_attributes_and_ranges() -> None:
     old = json.loads(write_record(found))
     del old["details"]  # as an earlier heterocc wrote it
     assert read_record(json.dumps(old)).details == Details()
+    assert report_data(there)["nodes"][0]["module"] is None
     old["details"] = {"ranges": {"w": ["one"]}}
     with pytest.raises(ValueError, match="unpack"):
         read_record(json.dumps(old))
