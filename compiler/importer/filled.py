@@ -1,13 +1,14 @@
-"""Sizes that ONNX Runtime needs to be 1 or more, of those that can be checked before a run."""
+"""Sizes of which ONNX Runtime does not check what it needs, as far as they are known or can be checked before a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
 from heterocc.artifacts.manifest import MAX_TOKENS
 from heterocc.compiler.importer.onnx_tools.filled import Group, filled_groups
+from heterocc.compiler.importer.onnx_tools.joins import JOINS, SEQUENCE
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.symbolic.given import Shape
 from heterocc.compiler.symbolic.postfix import postfix
@@ -60,3 +61,34 @@ def _can_be_stated(size: Size, symbols: Symbols) -> bool:
     if size.number is not None:
         return size.number > 0
     return size.names <= set(symbols.names) and len(tuple(postfix(size))) <= MAX_TOKENS
+
+
+def agreeing_joins(nodes: Iterable[onnx.NodeProto], values: Mapping[str, Value], symbols: Symbols | None) -> set[str]:
+    """The results of concatenations whose parts agree in all sizes but those of the axis, in all runs."""
+    symbols = Symbols(()) if symbols is None else symbols
+    found = set()
+    for node in nodes:
+        if node.op_type in JOINS and not node.domain:
+            attributes = {a.name: a.i for a in node.attribute}
+            if node.op_type == SEQUENCE:
+                held = symbols.elements.get(node.input[0])
+                shapes = [None if held is None else held.shape]
+            else:
+                shapes = [symbols.shape_of(values.get(name)) for name in node.input]
+            if _agree(shapes, attributes.get("axis", 0), bool(attributes.get("new_axis")), symbols):
+                found.add(node.output[0])
+    return found
+
+
+def _agree(shapes: Sequence[Shape], axis: int, new: bool, symbols: Symbols) -> bool:
+    """Whether shapes are equal but for an axis, or if the axis is `new`, altogether."""
+    first = shapes[0]
+    if first is None:
+        return False
+    sizes = [None if shape is None or len(shape) != len(first) else list(shape) for shape in shapes]
+    for found in sizes:
+        if found is not None and not new:
+            del found[axis]
+    known = [found for found in sizes if found is not None and None not in found]
+    pairs = [pair for found in known for pair in zip(found, known[0], strict=True)]
+    return len(known) == len(shapes) and all(symbols.agree(a, b) for a, b in pairs if a is not None and b is not None)

@@ -12,8 +12,8 @@ from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.passes.graph import Value
 from heterocc.runtime.execute.onnx_wire import unexpected_external
 
-Given = tuple[onnx.ModelProto, Mapping[str, np.ndarray], Mapping[str, Value]]
-"""A model, its large constants, which are stubs in it, and what is known of its values."""
+Given = tuple[onnx.ModelProto, Mapping[str, np.ndarray], Mapping[str, Value], Mapping[str, str]]
+"""A model, its large constants, which are stubs in it, what is known of its values, and their names by the import's."""
 
 
 def whole_as_given(job: PartitionJob) -> Given | None:
@@ -41,7 +41,7 @@ def whole_as_given(job: PartitionJob) -> Given | None:
         return None
     values = _typed(proto)
     divided = [n.output[0] for g in graphs_of(proto.graph) for n in g.node if n.op_type == "Div"]
-    return (proto, large, values) if all(name in values for name in divided) else None
+    return (proto, large, values, names) if all(name in values for name in divided) else None
 
 
 def _typed(proto: onnx.ModelProto) -> dict[str, Value]:

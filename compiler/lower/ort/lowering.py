@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx
@@ -12,9 +12,10 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft.draft import to_tensor
-from heterocc.compiler.importer.filled import filled_requirements
+from heterocc.compiler.importer.filled import agreeing_joins, filled_requirements
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.filled import is_quantised
+from heterocc.compiler.importer.onnx_tools.joins import with_counted_parts
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.importer.onnx_tools.safe import make_safe
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
@@ -38,7 +39,7 @@ class OrtLowering:
         """The partition as an ONNX model with its larger initializers external. Raises LoweringError (HC203)."""
         border = _border(job.model, (*job.inputs, *job.outputs))
         given = whole_as_given(job) if border is None else None
-        proto, outside = _imported(job) if given is None else _safe(*given, _as_given(job))
+        proto, outside = _imported(job) if given is None else _safe(job, *given)
         reason = border or _refusal(proto, outside, optimise=True)
         if reason is not None and given is not None:
             proto, outside = _imported(job)
@@ -71,7 +72,37 @@ class OrtLowering:
 def _imported(job: PartitionJob) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """The partition as a model that is safe to run, and its constants outside of it."""
     proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
-    return _safe(proto, job.model.weights, job.model.graph.values, _checked(job))
+    return _safe(job, proto, job.model.weights, job.model.graph.values, None)
+
+
+def _safe(
+    job: PartitionJob,
+    proto: onnx.ModelProto,
+    weights: Mapping[str, np.ndarray],
+    values: Mapping[str, Value],
+    names: Mapping[str, str] | None,
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A model without what ends ONNX Runtime's process, and its constants outside of it.
+
+    `names` are those of values in the model by those in the partition, if they differ.
+    """
+    with_safe_quotients(proto, values, weights)
+    checked, joins = _checked(job), _joins(job)
+    if names is not None:
+        checked = {(op_type, names[value]) for op_type, value in checked if value in names}
+        joins = {names[value] for value in joins if value in names}
+    with_counted_parts(proto, joins)
+    make_safe(proto, checked)
+    copies = with_own_integers(proto)
+    outside: dict[str, np.ndarray] = {}
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            array = weights[copies.get(tensor.name, tensor.name)]
+            if array.dtype.name in STORAGE:
+                outside[tensor.name] = np.ascontiguousarray(array)
+            else:  # the bundle format does not have 4-bit dtypes
+                tensor.CopyFrom(to_tensor(tensor.name, array))
+    return proto, outside
 
 
 def _checked(job: PartitionJob) -> set[tuple[str, str]]:
@@ -84,31 +115,9 @@ def _checked(job: PartitionJob) -> set[tuple[str, str]]:
     }
 
 
-def _as_given(job: PartitionJob) -> set[tuple[str, str]]:
-    """The same with the names of values in the model as it was given."""
-    names = {} if job.model.given is None else job.model.given.names
-    return {(op_type, names[value]) for op_type, value in _checked(job) if value in names}
-
-
-def _safe(
-    proto: onnx.ModelProto,
-    weights: Mapping[str, np.ndarray],
-    values: Mapping[str, Value],
-    checked: Collection[tuple[str, str]],
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A model without what ends ONNX Runtime's process, and its constants outside of it."""
-    with_safe_quotients(proto, values, weights)
-    make_safe(proto, checked)
-    copies = with_own_integers(proto)
-    outside: dict[str, np.ndarray] = {}
-    for tensor in proto.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            array = weights[copies.get(tensor.name, tensor.name)]
-            if array.dtype.name in STORAGE:
-                outside[tensor.name] = np.ascontiguousarray(array)
-            else:  # the bundle format does not have 4-bit dtypes
-                tensor.CopyFrom(to_tensor(tensor.name, array))
-    return proto, outside
+def _joins(job: PartitionJob) -> set[str]:
+    """The results of concatenations whose parts a run need not compare."""
+    return agreeing_joins((job.model.protos[name] for name in job.nodes), job.model.graph.values, job.model.symbols)
 
 
 def _border(model: ImportedModel, names: Iterable[str]) -> str | None:
