@@ -153,5 +153,12 @@ OPERATORS = (
     Operator("FusedGemm", MICROSOFT, shapes=product_shapes, needs=gemm, product=True, flops=_gemm_flops, unread="beta"),
     Operator("TransposeMatMul", MICROSOFT, product=True),
     Operator("MatMulInteger16", MICROSOFT, shapes=product_shapes, needs=product),
-    Operator("MatMulNBits", MICROSOFT, shapes=_blocks_shapes, needs=blocks_product, unread="accuracy_level"),
+    Operator(
+        "MatMulNBits",
+        MICROSOFT,
+        shapes=_blocks_shapes,
+        needs=blocks_product,
+        quantised="rounds",  # its other factor, where its accuracy_level allows this
+        unread="accuracy_level",
+    ),
 )

@@ -6,12 +6,13 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import onnx
 
+from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import Draft, value_of
@@ -20,6 +21,7 @@ from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.passes.graph import Value
+from heterocc.runtime.execute.narrow import to_ort
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
 SECONDS = 6.0
@@ -40,6 +42,11 @@ _MOST_SMALLER = 4
 _MOST_HINTS = 6
 _HOPS = 4
 """The largest distance in nodes from an input to a weight that suggests its dimensions."""
+
+_PARTS = (16, 9)
+"""The sizes of two names in a trial in which a third one is their sum: keys of earlier tokens and new ones, say."""
+_MOST_NAMES = 5
+"""The most names in a model for which such sums are tried."""
 
 Shapes = dict[str, list[int]]
 
@@ -96,12 +103,16 @@ class Proposals:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """The sizes of one trial: of the sides of images, of sequences, of channels and of inputs of unknown rank."""
+    """The sizes of one trial: of the sides of images, of sequences, of channels and of inputs of unknown rank.
+
+    `named` are sizes of names, whatever they are of.
+    """
 
     pixels: int
     steps: int
     channels: int
     unknown: tuple[int, ...] = _UNKNOWN_RANK[0]
+    named: Mapping[str, int] = field(default_factory=dict)
 
     def at_most(self, side: int) -> _Sizes:
         """These sizes, none larger than this, but for channels."""
@@ -109,11 +120,15 @@ class _Sizes:
 
     def shapes(self, dynamic: Sequence[onnx.ValueInfoProto], kernels: Collection[str]) -> Shapes:
         """A shape for each input, with a batch of 1."""
-        found = _filled(dynamic, self.pixels, self.steps, self.channels, kernels)
+        found = _filled(dynamic, self.pixels, self.steps, self.channels, kernels, self.named)
         return {**found, **{i.name: list(self.unknown) for i in dynamic if value_of(i).shape is None}}
 
 
 def _candidates(dynamic: Sequence[onnx.ValueInfoProto], hints: Sequence[int]) -> Iterator[_Sizes]:
+    stated, others = _sums(dynamic)
+    yield from (_Sizes(*_SIZES[0], 3, named=named) for named in stated)
+    yield _Sizes(*_SIZES[0], 3)
+    yield from (_Sizes(*_SIZES[0], 3, named=named) for named in others)
     for known in (0, *hints):
         for channels in (3, 1):
             for pixels, steps in _SIZES if not known else ((224, known), (known, known)):
@@ -123,6 +138,20 @@ def _candidates(dynamic: Sequence[onnx.ValueInfoProto], hints: Sequence[int]) ->
     if any(value_of(i).shape is None for i in dynamic):
         yield from (_Sizes(224, 128, 3, shape) for shape in _UNKNOWN_RANK)
     yield from (_Sizes(pixels, steps, 3) for pixels, steps in _SIZES)
+
+
+def _sums(dynamic: Sequence[onnx.ValueInfoProto]) -> tuple[list[Mapping[str, int]], list[Mapping[str, int]]]:
+    """Sizes of names of which one is the sum of two others, as in decoders: if it is called a total, and if not."""
+    stated: list[Mapping[str, int]] = []
+    others: list[Mapping[str, int]] = []
+    dims = [d.dim_param for i in dynamic for d in i.type.tensor_type.shape.dim[1:] if d.dim_param]
+    names = [name for name in dict.fromkeys(dims) if "batch" not in name.lower()]
+    if len(names) <= _MOST_NAMES:
+        for total in names:
+            for parts in itertools.combinations([name for name in names if name != total], 2):
+                sizes = {**dict(zip(parts, _PARTS, strict=True)), total: sum(_PARTS)}
+                (stated if "total" in total.lower() else others).append(sizes)
+    return stated, others
 
 
 def _is_image(info: onnx.ValueInfoProto) -> bool:
@@ -135,13 +164,18 @@ def _has_channels_last(shape: Sequence[int | str | None]) -> bool:
 
 
 def _filled(
-    dynamic: Sequence[onnx.ValueInfoProto], pixels: int, steps: int, channels: int, kernels: Collection[str]
+    dynamic: Sequence[onnx.ValueInfoProto],
+    pixels: int,
+    steps: int,
+    channels: int,
+    kernels: Collection[str],
+    named: Mapping[str, int],
 ) -> Shapes:
     """A shape for each input, with a batch of 1 and these sizes; equal symbols get equal sizes.
 
-    `kernels` are inputs that convolutions take as weights.
+    `kernels` are inputs that convolutions take as weights; `named` are sizes of symbols.
     """
-    symbols: dict[str, int] = {}
+    symbols = dict(named)
     found: Shapes = {}
     # Kernels first, so that a name that an image has, too, gets the small size.
     for info in sorted(dynamic, key=lambda info: info.name not in kernels):
@@ -206,6 +240,7 @@ def _runner(
             return False
         try:
             feed: Mapping[str, Any] = {**draw_inputs(proto, inputs, weights, 0), **large}
+            feed = {name: to_ort(a, a.dtype.name) if is_narrow(a) else a for name, a in feed.items()}
         except HeteroccError:
             return False
         limit = onnxruntime_package().RunOptions()

@@ -116,18 +116,19 @@ def _weight(ctx: Context, b: relax.Expr, scales: relax.Expr, zeros: relax.Expr |
     if bits not in (2, 4, 8):
         raise NotImplementedError(f"weights of {bits} bits are not supported")
     blocks = -(-terms // block)
-    codes = _unpacked(packed.reshape(columns, -1), bits)[:, : blocks * block].reshape(columns, blocks, block)
+    codes = unpacked(packed.reshape(columns, -1), bits)[:, : blocks * block].reshape(columns, blocks, block)
     middle: np.ndarray | int = 1 << (bits - 1)
     if points is not None and points.dtype == np.uint8:
-        middle = np.ascontiguousarray(_unpacked(points.reshape(columns, -1), bits)[:, :blocks])
+        middle = np.ascontiguousarray(unpacked(points.reshape(columns, -1), bits)[:, :blocks])
     elif points is not None:
         middle = points.reshape(columns, blocks)
     return BlockedWeight(bits, terms, codes, factors.reshape(columns, blocks), middle)
 
 
-def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+    """The codes of bytes along the last axis, the first of a byte in its lowest bits."""
     parts = [(packed >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
-    return np.stack(parts, axis=-1).reshape(packed.shape[0], -1)
+    return np.stack(parts, axis=-1).reshape(*packed.shape[:-1], -1)
 
 
 def _is_rounded(ctx: Context, weight: BlockedWeight) -> bool:

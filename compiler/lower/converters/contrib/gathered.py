@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.contrib.blocked import unpacked
 from heterocc.compiler.lower.converters.quantised.operators import known_array
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
+from heterocc.compiler.lower.converters.values import dims_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.lower.straight import constant
 
 Places = Sequence[tirx.Expr]
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """How codes of `bits` bits lie in a table: `each` in a byte along the last axis, in blocks of `block` `along` one.
+    """Codes of `bits` bits: `each` in a byte along the last axis, in blocks of `block` `along` one axis.
 
-    `middle` is the code that stands for 0 if there are no zero points.
+    `zeros` are the codes that stand for 0 in each block, or one for all; both are in the codes' unsigned form.
     """
 
     bits: int
     each: int
     block: int
     along: int
-    middle: int
+    codes: Array
+    zeros: Array | int
 
     def code(self, table: te.Tensor, at: Places) -> tirx.Expr:
         """The code at a place, as int32."""
@@ -40,7 +46,7 @@ class _Table:
     def number(self, data: te.Tensor, scales: te.Tensor, zeros: te.Tensor | None, at: Places) -> tirx.Expr:
         """The number at a place, as float32."""
         of_block = [tirx.floordiv(n, self.block) if axis == self.along else n for axis, n in enumerate(at)]
-        zero = tirx.const(self.middle, "int32") if zeros is None else self.code(zeros, of_block)
+        zero = tirx.const(self.zeros, "int32") if zeros is None else tirx.Cast("int32", zeros(*of_block))
         return tirx.Cast("float32", self.code(data, at) - zero) * tirx.Cast("float32", scales(*of_block))
 
 
@@ -53,22 +59,18 @@ def gather_block_quantized(
     zeros: relax.Expr | None = None,
 ) -> relax.Expr:
     """Rows of a table, of which only those that are read are dequantised. Rows beyond its ends are zeros."""
-    rank, bits, dtype = rank_of(data), ctx.attrs.get("bits", 4), dtype_of(data)
-    axis, along = ctx.attrs.get("gather_axis", 0) % rank, ctx.attrs.get("quantize_axis", 1) % rank
-    block = ctx.attrs.get("block_size", 128)
-    if any(v is not None and known_array(ctx, v) is None for v in (data, scales, zeros)):
-        raise NotImplementedError("the table, scales and zero points must be constant")
-    if not dtype.startswith(("int", "uint")) or bits not in (2, 4, 8) or axis == along or not block:
-        raise NotImplementedError("the table must have integers, in blocks along another axis than that of its rows")
-    packed = ctx.values[ctx.node.input[0]].dtype == "uint8"  # uint4 is stored in bytes of its own
-    table = _Table(bits, 8 // bits if packed else 1, block, along, 1 << (bits - 1) if packed else 0)
-    *before, last = dims_of(data)
-    shape, places = [*before, last * table.each], dims_of(indices)
-    result = ctx.values[ctx.node.output[0]].dtype
+    table = _table(ctx, data, scales, zeros)
+    rank, places = rank_of(data), dims_of(indices)
+    axis = ctx.attrs.get("gather_axis", 0) % rank
+    if axis == table.along:
+        raise NotImplementedError("the blocks must lie along another axis than that of the rows")
+    *before, last = table.codes.shape
+    shape = [*before, last * table.each]
     wanted = (*shape[:axis], *places, *shape[axis + 1 :])
+    result = ctx.values[ctx.node.output[0]].dtype
 
     def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
-        table_, chosen, factors, *offsets = tensors
+        codes, chosen, factors, *offsets = tensors
         (count,) = sizes
 
         def at(*i: tirx.Var) -> tirx.Expr:
@@ -76,10 +78,36 @@ def gather_block_quantized(
             row = tirx.Select(given < 0, given + count, given)
             inside = tirx.all(row >= 0, row < count)
             where = [*i[:axis], tirx.Select(inside, row, tirx.const(0, "int64")), *i[axis + len(places) :]]
-            number = table.number(table_, factors, offsets[0] if offsets else None, where)
+            number = table.number(codes, factors, offsets[0] if offsets else None, where)
             return tirx.Cast(result, tirx.Select(inside, number, tirx.const(0.0, "float32")))
 
         return te.compute(wanted, at, name="gather_blocks")
 
-    given = [data, indices, scales, *([] if zeros is None else [zeros])]
+    offsets = [] if isinstance(table.zeros, int) else [constant(table.zeros)]
+    given = [constant(table.codes), indices, scales, *offsets]
     return emit_sized(ctx.bb, compute, given, [shape[axis]], wanted, result, "gather_blocks")
+
+
+def _table(ctx: Context, data: relax.Expr, scales: relax.Expr, zeros: relax.Expr | None) -> _Table:
+    """The table in its unsigned form. ONNX's types of 4 bits have a byte for each code here: two are put in one."""
+    bits, block = ctx.attrs.get("bits", 4), ctx.attrs.get("block_size", 128)
+    along = ctx.attrs.get("quantize_axis", 1) % rank_of(data)
+    codes, points = known_array(ctx, data), None if zeros is None else known_array(ctx, zeros)
+    if codes is None or known_array(ctx, scales) is None or (zeros is not None and points is None):
+        raise NotImplementedError("the table, scales and zero points must be constant")
+    kind = ctx.values[ctx.node.input[0]].dtype
+    if kind == "uint8" and bits in (2, 4, 8) and block:
+        middle = 1 << (bits - 1) if points is None else unpacked(points, bits)
+        return _Table(bits, 8 // bits, block, along, codes, middle)
+    if kind not in ("int4", "uint4") or not block:
+        raise NotImplementedError("the table must have integers of 2, 4 or 8 bits in blocks")
+    first = 8 if kind == "int4" else 0
+    middle = first if points is None else _unsigned(points, first)
+    codes = _unsigned(codes, first)
+    if codes.shape[-1] % 2:
+        return _Table(4, 1, block, along, codes, middle)
+    return _Table(4, 2, block, along, codes[..., 0::2] | (codes[..., 1::2] << 4), middle)
+
+
+def _unsigned(codes: Array, first: int) -> Array:
+    return (codes.astype(np.int16) + first).astype(np.uint8)

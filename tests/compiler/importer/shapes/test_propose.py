@@ -79,3 +79,26 @@ def test_a_compile_of_a_small_model_of_large_images_takes_less_than_a_gigabyte(t
     code = "import sys; from heterocc.compiler import compile_model; compile_model(*sys.argv[1:], devices='CPU')"
     subprocess.run([sys.executable, "-c", code, tmp_path / "m.onnx", tmp_path / "m.hcb"], check=True, cwd=tmp_path)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 1 << 20
+
+
+@pytest.mark.parametrize("name", ["total_sequence", "mask"])
+def test_a_size_that_is_the_sum_of_two_others_is_found(name: str) -> None:
+    """As in decoders: ONNX Runtime runs them only with a mask for the earlier tokens and the new ones."""
+    inputs = {"past": ("float32", (1, "earlier", 4)), "new": ("float32", (1, "tokens", 4))}
+    nodes = [N("Concat", ["past", "new"], ["all"], axis=1), N("Mul", ["all", "m"], ["y"])]
+    mask = {"m": ("float32", (1, name, 1))}
+    samples = import_model(dynamic_model(nodes, inputs | mask, ["y"], {}), keep_dims=True).samples
+    assert samples["m"][1] == samples["past"][1] + samples["new"][1]
+
+
+def test_models_with_weights_of_4_bits_are_tried() -> None:
+    table = helper.make_tensor("t", onnx.TensorProto.UINT4, [40, 64], np.arange(40 * 64) % 16)
+    scales = helper.make_tensor("s", onnx.TensorProto.FLOAT, [40, 2], np.ones(80))
+    node = N("GatherBlockQuantized", ["t", "i", "s"], ["y"], domain="com.microsoft", block_size=32)
+    model = dynamic_model([node], {"i": ("int64", (1, "tokens"))}, ["y"], {})
+    model.graph.initializer.extend([table, scales])
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None))
+    model.ir_version = 10
+    model.opset_import[0].version = 21
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert import_model(model, keep_dims=True).samples["i"] == (1, 128)
