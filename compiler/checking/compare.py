@@ -27,8 +27,11 @@ class Tolerance:
 
     def absolute(self, reference: np.ndarray[Any, Any]) -> float:
         """The absolute tolerance for a reference tensor, from its finite elements."""
-        finite = np.abs(reference[np.isfinite(reference)])
-        return max(self.atol, self.scale * float(finite.max())) if finite.size else self.atol
+        flat = reference.reshape(-1)
+        pieces = (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
+        finite = (piece[np.isfinite(piece)] for piece in pieces)
+        largest = max((float(np.abs(piece).max()) for piece in finite if piece.size), default=0.0)
+        return max(self.atol, self.scale * largest)
 
 
 FLOAT32 = Tolerance()
@@ -117,31 +120,70 @@ def compare(name: str, got: Any, reference: Any, tolerance: Tolerance = FLOAT32)
         return compare(name, got.astype(np.float32), reference.astype(np.float32), coarse)
     if reference.dtype.kind not in "fiub":
         return _exact(name, got, reference)
-    a, b = got.astype(np.float64), reference.astype(np.float64)
-    same = (got == reference) | (np.isnan(a) & np.isnan(b))
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.where(same, 0.0, np.abs(a - b))
-    if reference.dtype.kind in "iu":  # large ones that differ may be one number in float64
-        error = np.where(same, 0.0, np.maximum(error, 1.0))
-    error = np.where(np.isnan(error), np.inf, error)
-    if reference.dtype.kind == "f":
-        limit = tolerance.absolute(b) + tolerance.rtol * np.abs(np.where(np.isfinite(b), b, 0.0))
-    else:
-        limit = np.full(b.shape, float(tolerance.steps))
-    bad = error > limit
-    signal, noise = float(np.sum(np.where(np.isfinite(b), b, 0.0) ** 2)), float(np.sum(error**2))
-    snr = (
-        math.inf if noise == 0 else (10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf)
-    )
+    absolute = tolerance.absolute(reference) if reference.dtype.kind == "f" else 0.0
+    found = _Errors()
+    ours, expected = got.reshape(-1), reference.reshape(-1)
+    for start in range(0, reference.size, _PIECE):
+        piece = slice(start, start + _PIECE)
+        found.add(start, ours[piece], expected[piece], tolerance, absolute)
+    snr = math.inf if found.noise == 0 else -math.inf
+    if found.noise and found.signal and math.isfinite(found.noise):
+        snr = 10 * math.log10(found.signal / found.noise)
     reason: str | None = None
-    if bad.any() and not (reference.dtype.kind in "fiu" and tolerance.snr <= snr < math.inf):
-        index = np.unravel_index(int(np.argmax(np.where(bad, error, -1.0))), bad.shape)
+    if found.bad and not (reference.dtype.kind in "fiu" and tolerance.snr <= snr < math.inf):
+        index = np.unravel_index(found.place, reference.shape)
         place = ",".join(str(int(i)) for i in index)
         reason = (
-            f"{int(bad.sum())} of {bad.size} elements differ, worst at [{place}]: "
+            f"{found.bad} of {reference.size} elements differ, worst at [{place}]: "
             f"{got[index]!s} instead of {reference[index]!s}"
         )
-    return Difference(name, float(error.max()), float(error.mean()), snr, reason)
+    return Difference(name, found.most, found.total / reference.size, snr, reason)
+
+
+_PIECE = 1 << 18
+"""Elements that are compared at a time: temporary arrays of all of them would be most of a compile's memory."""
+
+
+@dataclass(slots=True)
+class _Errors:
+    """Sums over the elements of a tensor: `place` is where the largest error beyond the tolerance is, `worst`."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+    total: float = 0.0
+    most: float = 0.0
+    bad: int = 0
+    place: int = 0
+    worst: float = -1.0
+
+    def add(
+        self,
+        start: int,
+        got: np.ndarray[Any, Any],
+        reference: np.ndarray[Any, Any],
+        tolerance: Tolerance,
+        absolute: float,
+    ) -> None:
+        """Add elements from a place on; `absolute` is the tolerance's for all of the tensor."""
+        a, b = got.astype(np.float64), reference.astype(np.float64)
+        same = (got == reference) | (np.isnan(a) & np.isnan(b))
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.where(same, 0.0, np.abs(a - b))
+        if reference.dtype.kind in "iu":  # large ones that differ may be one number in float64
+            error = np.where(same, 0.0, np.maximum(error, 1.0))
+        error = np.where(np.isnan(error), np.inf, error)
+        finite = np.where(np.isfinite(b), b, 0.0)
+        is_float = reference.dtype.kind == "f"
+        bad = error > (absolute + tolerance.rtol * np.abs(finite) if is_float else float(tolerance.steps))
+        self.signal += float(np.sum(finite**2))
+        self.noise += float(np.sum(error**2))
+        self.total += float(error.sum())
+        self.most = max(self.most, float(error.max()))
+        if bad.any():
+            self.bad += int(bad.sum())
+            place = int(np.argmax(np.where(bad, error, -1.0)))
+            if error[place] > self.worst:
+                self.place, self.worst = start + place, float(error[place])
 
 
 def _exact(name: str, got: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> Difference:

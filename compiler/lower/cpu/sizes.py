@@ -56,6 +56,7 @@ class Assumptions:
                     self.analyzer.update(var, sym.ConstIntBound(least, sym.ConstIntBound.POS_INF))
         compound = [dim for dim in dims if not isinstance(dim, tirx.Var | tirx.IntImm)]
         self._enlarge(compound)
+        self._sizes: dict[int, tuple[tirx.Expr, int | None]] = {}
         self._positive = [(dim, self._positive_var()) for dim in compound if _is_bounded(dim)]
         self._factors = [factor for dim in compound for factor in factors(dim) if _is_bounded(factor)]
 
@@ -71,7 +72,13 @@ class Assumptions:
         """The size that an expression of the variables is, as a number or a Size; None for any other expression."""
         if isinstance(expr, tirx.IntImm):
             return int(expr)
+        address = hash(expr)
+        known = self._sizes.get(address)
+        if known is None:
+            known = self._sizes[address] = expr, self._computed(expr)  # with the expression, which keeps its address
+        return known[1]
 
+    def _computed(self, expr: tirx.Expr) -> int | None:
         def number(var: tirx.Var) -> tirx.Expr:
             found = next((n for known, n in self._typical if known.same_as(var)), None)
             return var if found is None else tirx.const(found, "int64")
@@ -117,7 +124,8 @@ class Assumptions:
     def _enlarge(self, dims: list[tirx.Expr]) -> None:
         """Give large typical values to the variables of sizes that are small for the usual ones."""
         for large in LARGE:
-            small = [dim for dim in dims if (size := self.size(dim)) is not None and typical(size) < _SMALL_QUOTIENT]
+            sizes = [(dim, self._computed(dim)) for dim in dims]
+            small = [dim for dim, size in sizes if size is not None and typical(size) < _SMALL_QUOTIENT]
             used = [var for dim in small for var in tirx.analysis.undefined_vars(dim)]
             self._typical = [
                 (var, large[i % len(large)] if any(var.same_as(u) for u in used) else number)

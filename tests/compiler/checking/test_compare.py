@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -72,3 +73,16 @@ def test_text_is_compared_exactly() -> None:
 
 def test_empty_tensors_are_equal() -> None:
     assert compare("y", np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)).ok
+
+
+def test_large_tensors_are_compared_with_little_memory_and_the_worst_place_is_found() -> None:
+    reference = np.zeros((3, 1 << 19), np.float32)
+    got = reference.copy()
+    got[0, 7], got[1, 300_000], got[2, 5] = 1.0, 2.0, 2.0
+    tracemalloc.start()
+    found = compare("y", got, reference)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * reference.nbytes  # float64 copies of everything are more
+    assert found.reason == "3 of 1572864 elements differ, worst at [1,300000]: 2.0 instead of 0.0"
+    assert (found.max_abs, found.mean_abs) == (2.0, 5.0 / reference.size)

@@ -117,11 +117,15 @@ def guarded(generated: tirx.PrimFunc, conditions: Sequence[tirx.Expr], other: ti
 
 
 @contextmanager
-def loop(extent: int, kind: str = "serial") -> Iterator[tirx.Expr]:
+def loop(extent: int | tirx.Expr, kind: str = "serial") -> Iterator[tirx.Expr]:
     """A loop over `extent`; omitted if it would run once.
 
     Raises SizeUnknownError for a vectorized loop over a size that is known only at run time.
     """
+    if isinstance(extent, tirx.Expr):
+        with getattr(build, kind)(index(0), extent) as var:
+            yield var
+        return
     if kind == "vectorized" and not is_number(extent):
         raise SizeUnknownError("the lanes of a vector")
     if extent == 1:
@@ -346,8 +350,13 @@ def share_loop(part: tirx.Expr, parts: int, tiles: int) -> Iterator[tirx.Expr]:
         with loop(tiles if parts == 1 else 1) as tile:
             yield tile if parts == 1 else part
         return
-    with build.serial(*share(part, parts, tiles)) as tile:
+    with serial(*share(part, parts, tiles)) as tile:
         yield tile
+
+
+def serial(start: tirx.Expr, end: tirx.Expr) -> AbstractContextManager[tirx.Expr]:
+    """A loop between two places, which are computed once: TVM repeats the first in every index of the loop."""
+    return build.serial(bound(start), bound(end))  # type: ignore[no-any-return]
 
 
 def unpacked(task: tirx.Expr, extents: Sequence[int]) -> list[tirx.Expr]:

@@ -46,7 +46,7 @@ def store_tile(
     kernel: Kernel | Fold,
     arguments: Arguments,
     sums: Sequence[tirx.Buffer],
-    rows: int,
+    rows: int | tirx.Expr,
     lanes: int,
     place: Callable[[tirx.Expr, int, tirx.Expr], Place],
     width: Callable[[int], int],
@@ -58,16 +58,16 @@ def store_tile(
 
     `place(row, column, lane)` is where a number belongs, `width(column)` how many lanes of a column's vectors do. The
     last column has vectors of `edge` lanes if that is not zero. `in_memory` is whether the sums are in memory, not in
-    registers.
+    registers, as those of a number of rows that is an expression are.
     """
     heavy = is_heavy(kernel)
-    in_turn = heavy or in_memory
+    in_turn = heavy or in_memory or isinstance(rows, tirx.Expr)
     for column, buffer in enumerate(sums):
         if edge and column == len(sums) - 1:
             lanes = edge
         kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
         held = buffer
-        if heavy and rows > 1 and not in_memory:
+        if heavy and not in_memory and not isinstance(rows, tirx.Expr) and rows > 1:
             # Indexed by a loop, the accumulators themselves would have to live in memory.
             held = registers(rows, lanes, dtype_of(buffer))
             with loop(rows, "unroll") as row:

@@ -74,19 +74,21 @@ def store_masked(
     kernel: Kernel | Fold,
     arguments: Arguments,
     sums: tirx.Buffer,
-    size: tuple[int, int],
+    size: tuple[int | tirx.Expr, int],
     along: Axis,
     place: Callable[[tirx.Expr, tirx.Expr], Place],
     kept: tirx.Expr | None,
 ) -> None:
     """Store `size` rows of lanes of `sums` where `kept` holds, all of them if it is None.
 
-    `place(row, lane)` is where a number belongs; lanes lie `along` an axis.
+    `place(row, lane)` is where a number belongs; lanes lie `along` an axis. Sums of a number of rows that is an
+    expression are in memory.
     """
     rows, lanes = size
-    heavy = is_heavy(kernel) and rows > 1
+    in_memory = isinstance(rows, tirx.Expr)
+    heavy = in_memory or (is_heavy(kernel) and rows > 1)
     held = sums
-    if heavy:
+    if heavy and not isinstance(rows, tirx.Expr):
         # Indexed by a loop, the accumulators themselves would have to live in memory.
         held = emit.registers(rows, lanes)
         with emit.loop(rows, "unroll") as row:

@@ -11,7 +11,7 @@ from tvm import tirx
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, larger, smaller, typical, zero_unless
+from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, typical, zero_unless
 
 MOST_ROWS = 14
 LEAST_ROWS = 5
@@ -85,33 +85,6 @@ def column_runs(length: int, lanes: int, most: int) -> tuple[Run, ...]:
         whole.append(Run(rest.first, rest.start, pairs, 2))
         rest = Run(rest.first + pairs, rest.start + 2 * pairs, rest.count % 2, 1)
     return (*whole, replace(rest, short=True))
-
-
-EVERY_SIZE = 7
-"""The most rows of a tile of which each smaller size has code, too, if the number of rows is known only at run time."""
-
-
-def row_runs(total: int, most: int) -> tuple[Run, ...]:
-    """As `runs` of rows; of a total that is known only at run time, a run for each size of the last tiles.
-
-    What is left by tiles of `most`, or with the last of these if it is little, is divided into tiles as equal as
-    possible. A tile that overlaps another would compute rows again: most of them, in a small batch.
-    """
-    if is_number(total):
-        return runs(total, most)
-    small = min(most, EVERY_SIZE)
-    whole = larger(total - (small // 2 + 1), 0) // most
-    rest = total - whole * most
-    count = -(-rest // small)
-    found = [Run(0, 0, whole, most)]
-    begun = 0  # tiles of the rest that are larger than those of the run
-    for size in range(small, 0, -1):
-        here = smaller(larger(rest - (size - 1) * count, 0), count)
-        found.append(Run(whole + begun, whole * most + begun * (size + 1), here - begun, size))
-        begun = here
-    if small == most:
-        found[:2] = [Run(0, 0, whole + found[1].count, most)]
-    return tuple(found)
 
 
 SHORT = 4

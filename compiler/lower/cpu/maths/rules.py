@@ -163,9 +163,33 @@ def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
         return tirx.SeqStmt(parts)
 
     function = tvm_ffi.structural_map(function, [(tirx.Cast, _selected)], order="post")
-    steps = [(tirx.BufferStore, statement), (tirx.Bind, statement), (tirx.SeqStmt, flat)]
+    calling = _statements_that_call(function)
+
+    def if_calling(found: tirx.Stmt) -> tirx.Stmt:
+        return statement(found) if hash(found) in calling else found
+
+    steps = [(tirx.BufferStore, if_calling), (tirx.Bind, if_calling), (tirx.SeqStmt, flat)]
     function = tvm_ffi.structural_map(function, steps, order="post")
     return tvm_ffi.structural_map(function, [(Call, in_place)], order="post")
+
+
+def _statements_that_call(function: tirx.PrimFunc) -> frozenset[int]:
+    """The hashes, which are addresses, of stores and bindings that call our functions: few of those of a product."""
+    found: set[int] = set()
+    calls: list[Call] = []
+
+    def call(expr: Call) -> None:
+        if _is_ours(expr):
+            calls.append(expr)
+
+    def statement(stmt: tirx.Stmt) -> None:
+        if calls:
+            found.add(hash(stmt))
+        calls.clear()
+
+    steps = [(Call, call), (tirx.BufferStore, statement), (tirx.Bind, statement)]
+    tvm_ffi.structural_walk(function, steps, order="post")
+    return frozenset(found)
 
 
 def _stored(found: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:

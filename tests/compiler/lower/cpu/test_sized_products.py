@@ -225,3 +225,41 @@ def test_the_rows_of_a_batch_of_bytes_are_rows_of_one_product(tmp_path: Path) ->
 
     for n in (1, 2, 7, 33):
         _check(run, reference, (n, 24))
+
+
+LONG = {"w": _weight(96, 40), "r": _weight(40)}
+
+LONG_SUMS: dict[str, tuple[list[onnx.NodeProto], Reference]] = {
+    "behind a view, with a function": (
+        [
+            _N("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+            _N("MatMul", ["t", "w"], ["p"]),
+            _N("Add", ["p", "r"], ["q"]),
+            _N("Tanh", ["q"], ["y"]),
+        ],
+        lambda x: np.tanh(x.transpose(1, 0, 2) @ LONG["w"].astype(np.float64) + LONG["r"]),
+    ),
+    "rows side by side": (
+        [_N("MatMul", ["x", "w"], ["p"]), _N("Add", ["p", "r"], ["y"])],
+        lambda x: x @ LONG["w"].astype(np.float64) + LONG["r"],
+    ),
+    "columns of any number": (
+        [_N("Transpose", ["x"], ["t"], perm=[0, 2, 1]), _N("MatMul", ["x", "t"], ["p"]), _N("Relu", ["p"], ["y"])],
+        lambda x: np.maximum(x @ x.transpose(0, 2, 1), 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONG_SUMS)
+def test_long_sums_of_any_rows_are_right_in_tiles_of_each_size(name: str, tmp_path: Path) -> None:
+    nodes, reference = LONG_SUMS[name]
+    run = _runner(_lowered(nodes, ("n", "m", 96), LONG), tmp_path)
+    for n, m in ((1, 1), (2, 1), (1, 7), (7, 1), (3, 5), *((1, m) for m in range(8, 30)), (11, 13), (130, 3)):
+        x = _RNG.normal(size=(n, m, 96)).astype(np.float32)
+        np.testing.assert_allclose(run(x), reference(x.astype(np.float64)), rtol=1e-4, atol=1e-4)
+
+
+def test_tiles_of_all_sizes_of_long_sums_have_one_epilogue() -> None:
+    nodes, _ = LONG_SUMS["behind a view, with a function"]
+    columns = 3  # vectors of a tile, each with a loop over rows of its own
+    assert 1 <= _code(_lowered(nodes, ("n", "m", 96), LONG), "scheduled").count("T.tanh(") <= columns

@@ -8,12 +8,20 @@ multiplies and adds.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.any_rows import (
+    count_of,
+    row_runs,
+    shares_epilogue,
+    write_sized_tile,
+    write_tile,
+)
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue, store_tile
 from heterocc.compiler.lower.cpu.generate.integers.dot import dot, group_of, numbers
@@ -21,7 +29,7 @@ from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, pick_tile, row_runs, runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, pick_tile, runs
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 _STORED = ("float32", "int32", "uint8", "int8")
@@ -151,7 +159,7 @@ class ProductWriter:
         self.data = self._widened(arguments) if self.widens else arguments.flat(found.buffer)
         outer = tuple(a.length for a in found.outer)
         columns = sum(r.count for r in self.column_runs)
-        tiles = sum(r.count for r in self.row_runs)
+        tiles = count_of(found.rows.length, self.row_runs)
         parts = emit.shares(found.work, math.prod(outer) * columns, tiles)
         with emit.shared_loop(columns * math.prod(outer) * parts, found.work) as task:
             column, *places, part = emit.unpacked(task, (columns, *outer, parts))
@@ -164,38 +172,46 @@ class ProductWriter:
         self, arguments: Arguments, place: Place, run: Run, column: tirx.Expr, share: tuple[tirx.Expr, int, int]
     ) -> None:
         number = emit.start_of(run, column)
-        with emit.share_loop(*share) as tile:
-            emit.either_run(
-                self.row_runs,
-                tile,
-                lambda rows: self._tile(arguments, place, (run, number), rows.size, emit.start_of(rows, tile)),
+        lanes, found = self.isa.lanes, self.found
+        length = found.columns.length
+        starts = [self._start((number + index(v)) * index(lanes)) for v in range(run.size)]
+
+        def store(sums: Sequence[tirx.Buffer], rows: int | tirx.Expr, first: tirx.Expr) -> None:
+            store_tile(
+                self.kernel,
+                arguments,
+                sums,
+                rows,
+                lanes,
+                lambda row, column, lane: [
+                    *place,
+                    (found.rows, first + row),
+                    (found.columns, starts[column] + lane),
+                ],
+                lambda column: min(lanes, length),
             )
 
-    def _tile(
-        self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], rows: int, first: tirx.Expr
-    ) -> None:
-        run, number = panel
-        lanes, found = self.isa.lanes, self.found
-        sums = [emit.registers(rows, lanes, "int32") for _ in range(run.size)]
+        def sums(rows: Run, first: tirx.Expr) -> Sequence[tirx.Buffer]:
+            return self._sums(arguments, [*place, (found.rows, first)], (run, number), rows.size)
+
+        total = found.rows.length
+        with emit.share_loop(*share) as tile:
+            if shares_epilogue(total, self.panels.segments * self.panels.terms):
+                write_sized_tile(total, self.row_runs, tile, [lanes] * run.size, "int32", sums, store)
+            else:
+                write_tile(self.row_runs, tile, sums, store)
+
+    def _sums(
+        self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], rows: int
+    ) -> Sequence[tirx.Buffer]:
+        """The sums of a tile of rows, of which `place` has the first."""
+        lanes = self.isa.lanes
+        sums = [emit.registers(rows, lanes, "int32") for _ in range(panel[0].size)]
         with emit.loop(rows, "unroll") as row:
             for buffer in sums:
                 emit.put(buffer, tirx.const(0, f"int32x{lanes}"), row * index(lanes), lanes)
-        self.add_terms(arguments, [*place, (found.rows, first)], panel, sums, rows)
-        length = found.columns.length
-        starts = [self._start((number + index(v)) * index(lanes)) for v in range(run.size)]
-        store_tile(
-            self.kernel,
-            arguments,
-            sums,
-            rows,
-            lanes,
-            lambda row, column, lane: [
-                *place,
-                (found.rows, first + row),
-                (found.columns, starts[column] + lane),
-            ],
-            lambda column: min(lanes, length),
-        )
+        self.add_terms(arguments, place, panel, sums, rows)
+        return sums
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the end overlaps the previous one."""
@@ -240,6 +256,8 @@ class ProductWriter:
             with emit.loop(panels.terms // panels.group) as group:
                 step(group, panels.group)
         else:
-            emit.in_turn(panels.terms // panels.group, lambda group, _: step(group, panels.group))
+            # Rows of any number have code for many sizes of tiles, whose loops are kept short.
+            unroll = emit.UNROLL if is_number(found.rows.length) else emit.UNROLL // 2
+            emit.in_turn(panels.terms // panels.group, lambda group, _: step(group, panels.group), unroll)
         if panels.terms % panels.group:
             step(index(panels.terms // panels.group), panels.terms % panels.group)

@@ -11,13 +11,20 @@ multiplication" (2008).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.any_rows import (
+    count_of,
+    row_runs,
+    shares_epilogue,
+    write_sized_tile,
+    write_tile,
+)
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import written_forms
@@ -27,7 +34,7 @@ from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, axis_of, find_product
-from heterocc.compiler.lower.cpu.generate.products.product_reads import ProductReads
+from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, ProductReads
 from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
@@ -42,7 +49,6 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     edged_rows,
     most_rows,
     pick_tile,
-    row_runs,
     step_cycles,
     vector_runs,
 )
@@ -164,7 +170,7 @@ class ProductWriter(ProductReads):
         found = self.found
         outer = math.prod(a.length for a in found.outer)
         groups = sum(r.count for r in self.column_runs)
-        tiles = sum(r.count for r in self.row_runs)
+        tiles = count_of(self.found.rows.length, self.row_runs)
         strips = -(-groups // self.strip) if self.strip > 1 else groups
         parts = emit.shares(found.work, outer * strips, tiles)
         if self.copies or (not self.masked and any(run.short for run in self.column_runs)):
@@ -207,15 +213,18 @@ class ProductWriter(ProductReads):
         end = first + index(self.strip)
         end = tirx.min(end, index(groups)) if exceeds(groups, self.strip) else end
 
+        def tile_of(rows: Run, tile: tirx.Expr, panel: Panel) -> None:
+            first = emit.start_of(rows, tile)
+            sums = self._sums(arguments, place, panel, rows, (tile, first))
+            self._store(arguments, place, panel, sums, rows.size, first)
+
         def panels(rows: Run, tile: tirx.Expr) -> None:
             self.prepare(arguments, place, rows, emit.start_of(rows, tile))
             with build.serial(first, end) as group:
                 emit.either_run(
                     self.column_runs,
                     group,
-                    lambda run: self._tile(
-                        arguments, place, (run, emit.start_of(run, group), self._starts(run, group), None), rows, tile
-                    ),
+                    lambda run: tile_of(rows, tile, (run, emit.start_of(run, group), self._starts(run, group), None)),
                 )
 
         with emit.share_loop(*share) as tile:
@@ -248,12 +257,8 @@ class ProductWriter(ProductReads):
         elif self.copies:
             panel = self.copy(arguments, place, starts)
 
-        def down(rows: Run, tile: tirx.Expr) -> None:
-            self.prepare(arguments, place, rows, emit.start_of(rows, tile))
-            self._tile(arguments, place, (run, number, starts, panel), rows, tile)
-
         with emit.share_loop(*share) as tile:
-            emit.either_run(self.row_runs, tile, lambda rows: down(rows, tile))
+            self._rows_of_panel(arguments, place, (run, number, starts, panel), tile)
 
     def _starts(self, run: Run, group: tirx.Expr) -> list[tirx.Expr]:
         """The starts of the vectors of a panel."""
@@ -270,54 +275,81 @@ class ProductWriter(ProductReads):
         exceeds_ = exceeds(self.length, self.isa.lanes)
         return tirx.min(column, index(self.length - self.isa.lanes)) if exceeds_ else column
 
-    def _tile(
+    def _rows_of_panel(self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr) -> None:
+        """Compute a tile of rows of a panel."""
+        found, run = self.found, panel[0]
+
+        def sums(rows: Run, first: tirx.Expr) -> Sequence[tirx.Buffer]:
+            self.prepare(arguments, place, rows, first)
+            return self._sums(arguments, place, panel, rows, (tile, first))
+
+        def store(sums: Sequence[tirx.Buffer], rows: int | tirx.Expr, first: tirx.Expr) -> None:
+            self._store(arguments, place, panel, sums, rows, first)
+
+        if shares_epilogue(found.rows.length, found.terms.length):
+            lanes = [self._used(run, column) for column in range(run.size)]
+            write_sized_tile(found.rows.length, self.row_runs, tile, lanes, "float32", sums, store)
+        else:
+            write_tile(self.row_runs, tile, sums, store)
+
+    def _used(self, run: Run, column: int) -> int:
+        """The lanes of a column of a panel."""
+        return self.edge if self.edge and column == run.size - 1 else self.isa.lanes
+
+    def _sums(
+        self, arguments: Arguments, place: Place, panel: Panel, rows: Run, at: tuple[tirx.Expr, tirx.Expr]
+    ) -> Sequence[tirx.Buffer]:
+        """Compute the sums of a tile; `at` are its number and its first row."""
+        (run, _, starts, _), (tile, first) = panel, at
+        broadcast = self.numbers(arguments, place, rows, first)
+        loaded = self._vectors(arguments, place, panel, partial(self._used, run))
+        tiles = count_of(self.found.rows.length, self.row_runs)
+        walk = self.fetched(arguments, place, panel, (rows, tile, tiles))
+        if not run.short:
+            at_first = [*place, (self.found.rows, first)]
+            walk = fetching_tile(self.kernel, self.found, arguments, at_first, (rows.size, starts), walk, self.unroll)
+        return emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, self.edge)
+
+    def _store(
         self,
         arguments: Arguments,
         place: Place,
-        panel: tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None],
-        rows: Run,
-        tile: tirx.Expr,
+        panel: Panel,
+        sums: Sequence[tirx.Buffer],
+        rows: int | tirx.Expr,
+        first: tirx.Expr,
     ) -> None:
-        found, lanes = self.found, self.isa.lanes
-        run, _, starts, _ = panel
-        first = emit.start_of(rows, tile)
-
-        def used(column: int) -> int:
-            return self.edge if self.edge and column == run.size - 1 else lanes
-
-        broadcast, loaded = self.numbers(arguments, place, rows, first), self._vectors(arguments, place, panel, used)
-        tiles = sum(r.count for r in self.row_runs)
-        walk = self.fetched(arguments, place, panel, (rows, tile, tiles))
-        if not run.short:
-            at_first = [*place, (found.rows, first)]
-            walk = fetching_tile(self.kernel, found, arguments, at_first, (rows.size, starts), walk, self.unroll)
-        row_place = self._row_places(rows.size, first)
-        sums = emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, self.edge)
+        """Store the sums of a tile of rows from the first on."""
+        found, (run, _, starts, _) = self.found, panel
+        row_place = self._row_places(rows, first)
         if run.short:
-            self._store_short(arguments, place, sums[0], (rows.size, row_place), starts[0])
+            self._store_short(arguments, place, sums[0], (rows, row_place), starts[0])
             return
         store_tile(
             self.kernel,
             arguments,
             sums,
-            rows.size,
-            lanes,
+            rows,
+            self.isa.lanes,
             lambda row, column, lane: [*place, *row_place(row), (found.columns, starts[column] + lane)],
-            lambda column: min(used(column), self.length) if is_number(self.length) else used(column),
+            lambda column: (
+                min(self._used(run, column), self.length) if is_number(self.length) else self._used(run, column)
+            ),
             self.edge,
         )
 
-    def _row_places(self, count: int, first: tirx.Expr) -> Callable[[tirx.Expr], Place]:
+    def _row_places(self, count: int | tirx.Expr, first: tirx.Expr) -> Callable[[tirx.Expr], Place]:
         """The place of a row of a tile; of one that is several loops of unknown sizes, it is counted up."""
         rows = self.found.rows
         used = (*written_forms(self.kernel), *epilogue_reads(self.kernel))
         if is_number(rows.length) or all(rows.step(form) is not None for _, form in used):
             return lambda row: [(rows, first + row)]
         length, extents = len(rows.loops), [index(extent) for extent in rows.extents]
-        held = build.alloc_buffer((count * length,), "int64", scope="global")
+        most = max(r.size for r in self.row_runs) if isinstance(count, tirx.Expr) else count
+        held = build.alloc_buffer((most * length,), "int64", scope="global")
         for number, (_, value) in enumerate(reversed(rows.split(first))):
             build.buffer_store(held, value, [index(number)])
-        with emit.loop(count - 1) as row:
+        with emit.loop(count - index(1) if isinstance(count, tirx.Expr) else count - 1) as row:
             more = tirx.const(1, "int64")
             for number in reversed(range(length)):
                 next_ = emit.bound(held[row * index(length) + index(number)] + more)
@@ -333,7 +365,7 @@ class ProductWriter(ProductReads):
         arguments: Arguments,
         place: Place,
         sums: tirx.Buffer,
-        rows: tuple[int, Callable[[tirx.Expr], Place]],
+        rows: tuple[int | tirx.Expr, Callable[[tirx.Expr], Place]],
         start: tirx.Expr,
     ) -> None:
         """Store a tile of one vector of columns, which they may not fill; `rows` are their number and their places."""
@@ -345,10 +377,12 @@ class ProductWriter(ProductReads):
         if self.masked:
             store_masked(self.kernel, arguments, sums, (count, lanes), found.columns, at_place, self._filled())
             return
-        # Indexed by a loop, the accumulators themselves would have to live in memory.
-        held = emit.registers(count, lanes)
-        with emit.loop(count, "unroll") as row:
-            emit.put(held, emit.vector(sums, row * index(lanes), lanes), row * index(lanes), lanes)
+        held = sums
+        if not isinstance(count, tirx.Expr):
+            # Indexed by a loop, the accumulators themselves would have to live in memory.
+            held = emit.registers(count, lanes)
+            with emit.loop(count, "unroll") as row:
+                emit.put(held, emit.vector(sums, row * index(lanes), lanes), row * index(lanes), lanes)
         with emit.loop(count) as row:
 
             def store(length: int, width: int, row: tirx.Expr = row) -> None:

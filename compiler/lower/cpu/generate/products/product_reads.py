@@ -38,10 +38,10 @@ cache, and fetching takes 1.05 times as long (measured on an Intel CPU)."""
 LARGE_TILE = 12
 """The smallest number of vectors of sums of such tiles: the loop takes too much of the time of others."""
 
-WIDE_TILE = 4
+WIDE_TILE = 3
 """Vectors of a tile of one row from which on two terms are enough to hide the latency of its sums."""
 
-_Panel = tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None]
+Panel = tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None]
 """The run of a group of columns, its first vector, the starts of all, and the copy of what they read, if any."""
 
 
@@ -84,7 +84,7 @@ class ProductReads(PanelCopies):
         self,
         arguments: Arguments,
         place: Place,
-        panel: _Panel,
+        panel: Panel,
         used: Callable[[int], int],
     ) -> Callable[[int, tirx.Expr], tirx.Expr]:
         """The vector of a column of a panel and a term, of `used(column)` lanes."""
@@ -111,7 +111,7 @@ class ProductReads(PanelCopies):
         self,
         arguments: Arguments,
         place: Place,
-        panel: _Panel,
+        panel: Panel,
         tiles: tuple[Run, tirx.Expr, int],
     ) -> Walk:
         """The walk over the terms of a tile, number `tiles[1]` of `tiles[2]` of a panel, which prefetches what is far.
@@ -173,7 +173,7 @@ class ProductReads(PanelCopies):
         counts = (emit.UNROLL, 1) if self.edge else range(emit.UNROLL, 0, -1)
         return next(n for n in counts if self.terms % n <= 1)
 
-    def _reads_far(self, panel: _Panel) -> bool:
+    def _reads_far(self, panel: Panel) -> bool:
         """Whether panels are read or copied, one after the other, from rows that a second-level cache may not hold.
 
         On CPUs that compute vectors in halves, neither strips nor copies were measured with prefetches.
@@ -193,7 +193,7 @@ class ProductReads(PanelCopies):
         self,
         arguments: Arguments,
         place: Place,
-        panel: _Panel,
+        panel: Panel,
         tile: tuple[tirx.Expr, int],
         walk: Walk,
     ) -> Walk:

@@ -17,10 +17,8 @@ from heterocc.compiler.lower.cpu.generate.convolution.depthwise import narrowed
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import (
-    EVERY_SIZE,
     choose_tile,
     most_rows,
-    row_runs,
     runs,
     tile_of_any_number,
 )
@@ -44,28 +42,6 @@ def test_runs_cover_everything_once_in_tiles_of_nearly_one_size(total: int, most
 def test_tiles_of_any_number_of_vectors_are_narrow(rows: int) -> None:
     """What whole tiles leave is computed vector by vector, at less speed."""
     assert tile_of_any_number(rows, Isa(16, 32)) == (12, 2)
-
-
-@pytest.mark.parametrize("most", [1, 2, 5, 6, 7, 9, 13, 14])
-def test_runs_of_any_number_of_rows_cover_each_row_once(most: int) -> None:
-    rows = tirx.Var("rows", "int64")
-
-    def number(size: int, total: int) -> int:
-        expr = tvm_ffi.structural_map(as_expr(size), [(tirx.Var, lambda _: tirx.const(total, "int64"))], order="post")
-        return int(sym.Analyzer().simplify(expr))
-
-    with assuming([rows]) as found:
-        size = found.size(rows)
-        assert size is not None
-        tiles = row_runs(size, most)
-        assert not found.conditions
-    for total in range(100):
-        known = [(number(r.first, total), number(r.start, total), number(r.count, total), r.size) for r in tiles]
-        covered = [start + n * size + i for _, start, count, size in known for n in range(count) for i in range(size)]
-        assert covered == list(range(total))
-        assert [first for first, *_ in known] == [sum(c for *_, c, _ in known[:n]) for n in range(len(known))]
-        used = [size for _, _, count, size in known if count]
-        assert total < most or min(used) * 2 >= min(most, EVERY_SIZE) // 2  # few rows in a tile leave much time unused
 
 
 @given(st.integers(1, 600), st.integers(1, 80), st.sampled_from([Isa(16, 32), Isa(8, 16), Isa(4, 32)]))

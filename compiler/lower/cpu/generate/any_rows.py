@@ -1,0 +1,123 @@
+"""Tiles of rows whose number may be known only at run time: code of sums for each size of a tile, one epilogue for all.
+
+Written once for each size of tile, the epilogues of a product took as long to generate and to compile as several
+kernels of fixed sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
+from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, larger, smaller, typical
+
+EVERY_SIZE = 7
+"""The most rows of a tile of which each smaller size has code, too, if the number of rows is known only at run time."""
+
+
+def row_runs(total: int, most: int) -> tuple[Run, ...]:
+    """As `runs` of rows; of a total that is known only at run time, a run for each size of the last tiles.
+
+    What is left by tiles of `most`, or with the last of these if it is little, is divided into tiles as equal as
+    possible. A tile that overlaps another would compute rows again: most of them, in a small batch.
+    """
+    if is_number(total):
+        return runs(total, most)
+    small, whole, rest, count = _whole_and_rest(total, most)
+    found = [Run(0, 0, whole, most)]
+    begun = 0  # tiles of the rest that are larger than those of the run
+    for size in range(small, 0, -1):
+        here = smaller(larger(rest - (size - 1) * count, 0), count)
+        found.append(Run(whole + begun, whole * most + begun * (size + 1), here - begun, size))
+        begun = here
+    if small == most:
+        found[:2] = [Run(0, 0, whole + found[1].count, most)]
+    return tuple(found)
+
+
+def _whole_and_rest(total: int, most: int) -> tuple[int, int, int, int]:
+    """The largest size of the last tiles, the number of whole tiles before them, and their rows and number."""
+    small = min(most, EVERY_SIZE)
+    whole = larger(total - (small // 2 + 1), 0) // most
+    rest = total - whole * most
+    return small, whole, rest, -(-rest // small)
+
+
+def count_of(total: int, tiles: Sequence[Run]) -> int:
+    """The number of tiles of `total` rows in runs, of which `row_runs` made those of a total known only at run time."""
+    if is_number(total):
+        return sum(run.count for run in tiles)
+    _, whole, _, count = _whole_and_rest(total, max(run.size for run in tiles))
+    return whole + count
+
+
+def tile_of_any(total: int, most: int, tile: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+    """The size of a tile of `row_runs` of a total that is known only at run time, and its first row."""
+    _, whole, rest, count = _whole_and_rest(total, most)
+    each = rest // larger(count, 1)
+    number = tile - as_expr(whole)
+    more, is_whole = as_expr(rest - each * count), number < as_expr(0)
+    size = as_expr(each) + tirx.Select(number < more, as_expr(1), as_expr(0))
+    first = as_expr(whole * most) + number * as_expr(each) + tirx.min(number, more)
+    return tirx.Select(is_whole, as_expr(most), size), tirx.Select(is_whole, tile * as_expr(most), first)
+
+
+HELD_TERMS = 64
+"""Terms from which on storing sums and reading them again takes little of the time of a tile."""
+
+Sums = Sequence[tirx.Buffer]
+
+Store = Callable[[Sums, int | tirx.Expr, tirx.Expr], None]
+"""Stores a number of rows of sums, of which the first is given. Of an unknown number, the sums are in memory."""
+
+
+def shares_epilogue(rows: int, terms: int) -> bool:
+    """Whether tiles of all sizes of `rows` have one epilogue: if their number is not known, and sums are long."""
+    return not is_number(rows) and typical(terms) >= HELD_TERMS
+
+
+def write_tile(tiles: Sequence[Run], tile: tirx.Expr, sums: Callable[[Run, tirx.Expr], Sums], store: Store) -> None:
+    """Write the tile of this number: `sums(run, first)` writes the sums of a tile of a run from a row on."""
+
+    def whole(run: Run) -> None:
+        first = emit.start_of(run, tile)
+        store(sums(run, first), run.size, first)
+
+    emit.either_run(tiles, tile, whole)
+
+
+def write_sized_tile(
+    total: int,
+    tiles: Sequence[Run],
+    tile: tirx.Expr,
+    lanes: Sequence[int],
+    dtype: str,
+    sums: Callable[[Run, tirx.Expr], Sums],
+    store: Store,
+) -> None:
+    """As `write_tile` of `total` rows, a number known only at run time: all sizes of tiles have one epilogue.
+
+    Sums, with vectors of so many `lanes` of a type, are copied to the same memory, and stored from there.
+    """
+    most = max(run.size for run in tiles)
+    held = [emit.registers(most, n, dtype) for n in lanes]
+    # If the size were known to follow from the branch, LLVM would unroll the epilogue for the largest.
+    size, first = (emit.bound(value) for value in tile_of_any(total, most, tile))
+
+    def hold(run: Run) -> None:
+        for to, found, n in zip(held, sums(run, first), lanes, strict=True):
+            with emit.loop(run.size, "unroll") as row:
+                emit.put(to, emit.vector(found, row * index(n), n), row * index(n), n)
+
+    def either_size(some: Sequence[Run]) -> None:
+        if len(some) == 1:
+            hold(some[0])
+        else:
+            emit.either(size == index(some[0].size), lambda: hold(some[0]), lambda: either_size(some[1:]))
+
+    either_size(tiles)
+    store(held, size, first)
