@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,11 @@ class GoldenVectors:
     snr: float | None
 
 
+@cache
+def _version(package: str) -> str:
+    return metadata.version(package)
+
+
 def pack(
     path: Path,
     model: ImportedModel,
@@ -124,8 +130,8 @@ def pack(
         return writer.finish(
             producer=m.Producer(
                 heterocc=__version__,
-                tvm=version("apache-tvm") if "tvm" in kinds else None,
-                onnxruntime=version("onnxruntime") if "onnx" in kinds else None,
+                tvm=_version("apache-tvm") if "tvm" in kinds else None,
+                onnxruntime=_version("onnxruntime") if "onnx" in kinds else None,
             ),
             model=m.ModelInfo(
                 name=model.name,

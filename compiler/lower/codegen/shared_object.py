@@ -65,13 +65,16 @@ def build_executable(
     def memory(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
         mod, found = call_by_symbol(passes(mod), apart)
         shared.update(found)
-        if apart:
-            mod.update_func(relax.GlobalVar(_NOTHING), _nothing())
         return mod
 
     last = tvm.transform.module_pass(memory, opt_level=0, name="heterocc_memory")
     with tvm.transform.PassContext(opt_level=3, config=dict(config or {})):
-        vm = tvm.relax.build(entry, target=target, relax_pipeline=last, tir_pipeline=pipeline)
+        if apart:
+            with target:
+                planned = last(entry)
+            vm = _linked(relax.ExecBuilder(), planned, lambda _: None, target, pipeline)
+        else:
+            vm = tvm.relax.build(entry, target=target, relax_pipeline=last, tir_pipeline=pipeline)
     aliases = {symbol: names.get(function, function) for symbol, function in {**names, **shared}.items()}
     return Executable(vm, aliases, tuple(made[name] for name in sorted(made)))
 
@@ -97,13 +100,7 @@ def build_entries(
     with tvm.transform.PassContext(opt_level=3), target:
         planned = tvm.transform.Sequential(memory_passes())(everything)
         planned, shared = call_by_symbol(planned, apart, tuple(entries))
-        planned.update_func(relax.GlobalVar(_NOTHING), _nothing())
-        builder = relax.ExecBuilder()
-        left = vm_build._vmcodegen(builder, planned, "bytecode")
-        write(builder)
-        constants = dict(planned.attrs or {}).get("const_name_to_constant", {})
-        code = tvm.IRModule({gv: f for gv, f in left.functions_items() if isinstance(f, tirx.PrimFunc)})
-        vm = vm_build._vmlink(builder, target, code, pipeline, params=dict(constants))
+        vm = _linked(relax.ExecBuilder(), planned, write, target, pipeline)
     aliases = {symbol: names.get(function, function) for symbol, function in {**names, **shared}.items()}
     return Executable(vm, aliases, tuple(made[name] for name in sorted(made)))
 
@@ -123,8 +120,31 @@ def kernels_executable(functions: Mapping[str, tirx.PrimFunc], target: Target) -
     return Executable(tvm.compile(_without_scopes(tvm.IRModule(dict(functions))), target), {})
 
 
-def _nothing() -> tirx.PrimFunc:
-    return tirx.PrimFunc([], tirx.Evaluate(tirx.IntImm("int32", 0))).with_attr("global_symbol", _NOTHING)
+def _linked(
+    builder: relax.ExecBuilder,
+    planned: tvm.IRModule,
+    write: Callable[[relax.ExecBuilder], None],
+    target: Target,
+    pipeline: str,
+) -> relax.VMExecutable:
+    """An executable of functions whose kernels are compiled apart; `write` adds instructions to it."""
+    left = vm_build._vmcodegen(builder, planned, "bytecode")
+    write(builder)
+    constants = dict(dict(planned.attrs or {}).get("const_name_to_constant", {}))
+    code = tvm.IRModule({gv: f for gv, f in left.functions_items() if isinstance(f, tirx.PrimFunc)})
+    if len(code.get_global_vars()):
+        return vm_build._vmlink(builder, target, code, pipeline, params=constants)
+    known = _without_code.get(str(target))
+    if known is None:
+        function = tirx.PrimFunc([], tirx.Evaluate(tirx.IntImm("int32", 0))).with_attr("global_symbol", _NOTHING)
+        known = tvm.tirx.build(tvm.IRModule({_NOTHING: function}), target, pipeline)
+        _without_code[str(target)] = known
+    return relax.VMExecutable(vm_build._ffi_api.VMLink(builder, target, known, [], constants))
+
+
+_without_code: dict[str, tvm.runtime.Module] = {}
+"""The code of executables without functions of their own, by target: compiled each time, it would be as long as that of
+a small kernel."""
 
 
 def _without_scopes(mod: tvm.IRModule) -> tvm.IRModule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import tvm
@@ -39,10 +40,20 @@ def triple_of(target: Target) -> str | None:
     return str(triple) if triple else None
 
 
+def features_of(target: Target) -> frozenset[str]:
+    """LLVM's names of the instructions that a target has."""
+    return _features(str(target))
+
+
+@cache
+def _features(target: str) -> frozenset[str]:
+    return frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(tvm.target.Target(target))))
+
+
 def vector_lanes(target: Target) -> int:
     """The number of float32 elements in a vector register."""
     # `llvm_get_vector_width` says 512 bits for every x86.
-    features = frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+    features = features_of(target)
     if "avx512f" in features:
         return 16
     return 8 if "avx" in features else 4

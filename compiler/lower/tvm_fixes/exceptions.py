@@ -6,8 +6,8 @@ knows the class: so do those of a user's signal handler, which Python calls betw
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
+from weakref import WeakSet
 
 from tvm_ffi import core
 
@@ -18,12 +18,18 @@ _ENDS = (KeyboardInterrupt, SystemExit)
 
 def keep_types() -> None:
     """Let TVM know the classes of exceptions that a user has defined so far, and those that end programs."""
-    for cls in _subclasses(BaseException):
+    found = _subclasses(BaseException)
+    for cls in found.difference(_known):
         if cls not in core.ERROR_TYPE_TO_NAME and (cls in _ENDS or is_foreign_class(cls)):
             # Two classes may have one name.
             name = f"{cls.__module__}.{cls.__qualname__}.{len(core.ERROR_TYPE_TO_NAME)}"
             core.ERROR_NAME_TO_TYPE[name] = _maker(cls)
             core.ERROR_TYPE_TO_NAME[cls] = name
+    _known.update(found)
+
+
+_known: WeakSet[type[BaseException]] = WeakSet()
+"""The classes that were looked at before: there are hundreds, and hardly any new ones from one compile to the next."""
 
 
 def _maker(cls: type[BaseException]) -> type:
@@ -38,7 +44,11 @@ def _maker(cls: type[BaseException]) -> type:
     return type(cls.__name__, (), {"__new__": made})
 
 
-def _subclasses(cls: type[BaseException]) -> Iterator[type[BaseException]]:
-    for inner in type.__subclasses__(cls):
-        yield inner
-        yield from _subclasses(inner)
+def _subclasses(cls: type[BaseException]) -> set[type[BaseException]]:
+    found: set[type[BaseException]] = set()
+    left = [cls]
+    while left:
+        inner = set(type.__subclasses__(left.pop())) - found
+        found |= inner
+        left += inner
+    return found

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import tvm
 
 from heterocc.compiler.devices.host import ZEN4, ZEN5
 from heterocc.compiler.lower.choices import Choose, best
 from heterocc.compiler.lower.cpu.sizes import typical
-from heterocc.compiler.lower.cpu.target import triple_of, vector_lanes
+from heterocc.compiler.lower.cpu.target import features_of, triple_of, vector_lanes
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -94,22 +93,18 @@ def isa_of(target: Target) -> Isa:
     wide = lanes >= 16
     names = {target.attrs.get("model"), target.attrs.get("mcpu")}
     halves, near = wide and ZEN4 in names, wide and not names.isdisjoint((ZEN4, ZEN5))
-    dot, matrices = _dot(target, lanes, arm), wide and "amx-int8" in _features(target)
+    dot, matrices = _dot(target, lanes, arm), wide and "amx-int8" in features_of(target)
     registers = 32 if arm or wide else 16
     return Isa(lanes, registers, dot, matrices=matrices, masks=wide, halves=halves, near_cache=near)
 
 
 def has_pairs(target: Target) -> bool:
     """Whether a CPU multiplies pairs of bfloat16 (AVX512-BF16)."""
-    return "avx512bf16" in _features(target)
-
-
-def _features(target: Target) -> frozenset[str]:
-    return frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+    return "avx512bf16" in features_of(target)
 
 
 def _dot(target: Target, lanes: int, arm: bool) -> Dot:
-    features = _features(target)
+    features = features_of(target)
     if arm:
         return "bytes" if "i8mm" in features else "single"
     if lanes >= 16:
