@@ -7,11 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
-from tvm import sym, tirx
 
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import narrowed
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
@@ -22,7 +20,6 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     runs,
     tile_of_any_number,
 )
-from heterocc.compiler.lower.cpu.sizes import as_expr, assuming
 from tests.compiler.lower.cpu.generate.generated import ARM, AVX2, AVX512, Generated, target_of
 
 node = helper.make_node
