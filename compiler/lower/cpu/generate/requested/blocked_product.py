@@ -16,12 +16,12 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.contrib.blocked import TERMS, TILE
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.any_rows import count_of, row_runs
 from heterocc.compiler.lower.cpu.generate.integers.dot import dot_codes
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.blocked_panels import write_panels
 from heterocc.compiler.lower.cpu.generate.requested.blocked_weights import BlockedArguments
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
-from heterocc.compiler.lower.cpu.generate.tiles import row_runs
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 TALL = 6
@@ -70,7 +70,7 @@ def _write_tiles(given: BlockedArguments, rows: int) -> None:
     """Write the product vector by vector of columns, whose codes stay in a cache for all rows."""
     tiles = row_runs(rows, TALL if given.isa.registers > 16 else TALL // 2)
     vectors = -(-given.columns // given.isa.lanes)
-    count = sum(run.count for run in tiles)
+    count = count_of(rows, tiles)
     with emit.shared_loop(vectors, rows * given.columns * given.terms) as vector, emit.loop(count) as tile:
         emit.either_run(tiles, tile, lambda run: _write_tile(given, vector, emit.start_of(run, tile), run.size))
 
