@@ -15,13 +15,7 @@ from onnx import numpy_helper
 
 from heterocc.compiler.importer.draft.draft import bodies
 from heterocc.compiler.importer.model import ImportedModel
-
-_RANDOM = frozenset(
-    "Bernoulli BiasDropout BitmaskBiasDropout BitmaskDropout Multinomial RandomNormal RandomNormalLike RandomUniform "
-    "RandomUniformLike Sampling".split()
-)
-_DROPOUTS = {"Dropout": 2, "BitmaskDropout": 2, "BiasDropout": 4, "BitmaskBiasDropout": 4}
-"""Operators that are random only in training mode, and the index of that input; the ratio is the input before it."""
+from heterocc.compiler.operators.table import of_node
 
 
 def random_operator(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> str | None:
@@ -29,10 +23,9 @@ def random_operator(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any
 
     `constants` are the graph's constants by name, which bodies can read too.
     """
-    if node.op_type in _DROPOUTS:
-        return str(node.op_type) if _trains(node, constants) else None
-    if node.op_type in _RANDOM:
-        return str(node.op_type)
+    operator = of_node(node)
+    if operator.random or (operator.training is not None and _trains(node, operator.training, constants)):
+        return operator.name
     for body in bodies(node):
         seen = {**constants, **_constants_of(body)}
         for inner in body.node:
@@ -42,9 +35,8 @@ def random_operator(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any
     return None
 
 
-def _trains(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> bool:
+def _trains(node: onnx.NodeProto, place: int, constants: Mapping[str, np.ndarray[Any, Any]]) -> bool:
     """Whether a Dropout may drop elements: it is in training mode, or the mode is not constant."""
-    place = _DROPOUTS[node.op_type]
     if len(node.input) <= place or not node.input[place]:
         return False
     mode = constants.get(node.input[place])

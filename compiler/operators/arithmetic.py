@@ -140,24 +140,43 @@ def _sum(left: Size, right: Size) -> Size:
 
 
 OPERATORS = (
-    _combining("Add", contents=by_element(_sum), fractions=fractions.SUM, magnitude="kept"),
-    _combining("Sub", contents=by_element(lambda a, b: a - b), fractions=fractions.DIFFERENCE, magnitude="kept"),
-    _combining("Mul", contents=by_element(lambda a, b: a * b), fractions=fractions.PRODUCT, magnitude="kept"),
+    _combining(
+        "Add", length="largest", listed=True, contents=by_element(_sum), fractions=fractions.SUM, magnitude="kept"
+    ),
+    _combining(
+        "Sub",
+        length="largest",
+        listed=True,
+        contents=by_element(lambda a, b: a - b),
+        fractions=fractions.DIFFERENCE,
+        magnitude="kept",
+    ),
+    _combining(
+        "Mul",
+        length="largest",
+        listed=True,
+        contents=by_element(lambda a, b: a * b),
+        fractions=fractions.PRODUCT,
+        magnitude="kept",
+    ),
     _combining(
         "Div",
+        length="largest",
         contents=division_contents,
         fractions=fractions.QUOTIENT,
         integers_differ=True,
         intervals={1: DENOMINATOR},
     ),
-    _combining("Mod", contents=modulo_contents, integers_differ=True, choice=0, intervals={1: DENOMINATOR}),
+    _combining(
+        "Mod", length="largest", contents=modulo_contents, integers_differ=True, choice=0, intervals={1: DENOMINATOR}
+    ),
     _combining("Pow", magnitude="risen", float32_results=RANGE, flops=10),
-    _combining("Where", contents=_where_contents, moves=range(1, 3)),
-    _combining("Min", contents=least_contents, magnitude="kept", flops=_for_each_input),
-    _combining("Max", contents=fold(larger), magnitude="kept", flops=_for_each_input),
+    _combining("Where", length="largest", contents=_where_contents, moves=range(1, 3)),
+    _combining("Min", length="largest", contents=least_contents, magnitude="kept", flops=_for_each_input),
+    _combining("Max", length="largest", contents=fold(larger), magnitude="kept", flops=_for_each_input),
     _combining("Sum", contents=fold(_sum), magnitude="kept", flops=_for_each_input),
     _combining("Mean", magnitude="kept", flops=_for_each_input),
-    _combining("Equal", contents=comparison(equal), choice=0),
+    _combining("Equal", length="largest", contents=comparison(equal), choice=0),
     _combining("Greater", contents=comparison(partial(above, equal=False)), choice=0),
     _combining("GreaterOrEqual", contents=comparison(partial(above, equal=True)), choice=0),
     _combining("Less", contents=comparison(lambda a, b: above(b, a, equal=False)), choice=0),

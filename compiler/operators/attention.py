@@ -271,14 +271,16 @@ _NORMS = "q_norm_epsilon k_norm_epsilon qk_norm_epsilon"
 _SCORES = "mask_filter_value qk_matmul_output_mode softmax_precision"
 
 OPERATORS = (
-    Operator("Attention", shapes=standard_shapes, needs=standard, product=True, flops=_flops, unread=_SCORES),
-    Operator("Attention", MICROSOFT, shapes=packed_shapes, needs=packed, product=True, flops=_flops, unread=_SCORES),
+    Operator("Attention", shapes=standard_shapes, needs=standard, product="rounded", flops=_flops, unread=_SCORES),
+    Operator(
+        "Attention", MICROSOFT, shapes=packed_shapes, needs=packed, product="rounded", flops=_flops, unread=_SCORES
+    ),
     Operator(
         "MultiHeadAttention",
         MICROSOFT,
         shapes=_multi_head_shapes,
         needs=multi_head,
-        product=True,
+        product="rounded",
         flops=_flops,
         unread="mask_filter_value",
     ),
@@ -287,8 +289,9 @@ OPERATORS = (
         MICROSOFT,
         shapes=_group_query_shapes,
         needs=group_query,
-        product=True,
+        product="rounded",
         unread=f"rotary_interleaved {_NORMS}",
     ),
     Operator("RotaryEmbedding", MICROSOFT, shapes=same_shape, needs=rotary),
+    *(Operator(name, expanded=True) for name in ("LinearAttention", "RotaryEmbedding")),
 )

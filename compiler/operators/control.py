@@ -33,4 +33,5 @@ OPERATORS = (
     Operator("Loop", needs=loop, float32_results=STATE),
     Operator("Scan", needs=scan, float32_results=STATE),
     *(Operator(name, needs=nothing) for name in _CONTAINERS),
+    Operator("SequenceMap", expanded=True),
 )

@@ -174,7 +174,16 @@ OPERATORS = (
         settings=True,
         unread="num_outputs",
     ),
-    Operator("Concat", contents=_concat_contents, shapes=_concat_shapes, needs=concat, moves=EVERY, unread="axis"),
+    Operator(
+        "Concat",
+        length="sum",
+        listed=True,
+        contents=_concat_contents,
+        shapes=_concat_shapes,
+        needs=concat,
+        moves=EVERY,
+        unread="axis",
+    ),
     Operator("Pad", shapes=_pad_shapes, needs=pad, moves=FIRST, axes=3, settings=True),
-    Operator("CenterCropPad", rank_from=(1,), settings=True),
+    Operator("CenterCropPad", expanded=True, rank_from=(1,), settings=True),
 )

@@ -61,13 +61,13 @@ def _unary(name: str, **facts: Any) -> Operator:
 
 
 OPERATORS = (
-    _unary("Abs", contents=by_element(absolute), magnitude="kept"),
-    _unary("Neg", contents=by_element(lambda a: -a), magnitude="kept"),
+    _unary("Abs", length="first", contents=by_element(absolute), magnitude="kept"),
+    _unary("Neg", length="first", contents=by_element(lambda a: -a), magnitude="kept"),
     _unary("Relu", magnitude="kept"),
     _unary("Sign", choice=0),
     # What is followed is whole.
     _unary("Ceil", contents=same_contents, fractions=rounded(up=True), choice=0),
-    _unary("Floor", contents=same_contents, fractions=rounded(up=False), choice=0),
+    _unary("Floor", length="first", contents=same_contents, fractions=rounded(up=False), choice=0),
     _unary("Round", contents=same_contents, choice=0),
     _unary("Exp", magnitude="risen", float32_results=RANGE, flops=_OF_SERIES),
     _unary("Log", intervals={0: _POSITIVE}, flops=_OF_SERIES),
@@ -81,18 +81,26 @@ OPERATORS = (
     _unary("Acosh", intervals={0: (1.05, 4.0)}, flops=_OF_SERIES),
     _unary("Atanh", intervals={0: (-0.9, 0.9)}, flops=_OF_SERIES),
     *(_unary(name, flops=_OF_ACTIVATION) for name in ("Erf", "Sigmoid", "Softplus", "Mish", "Gelu", "Elu", "Selu")),
-    *(Operator(name, flops=_OF_ACTIVATION) for name in ("Swish", "Celu")),
+    *(Operator(name, flops=_OF_ACTIVATION, expanded=True) for name in ("Swish", "Celu", "SwiGLU")),
     *(_unary(name, flops=2) for name in ("HardSigmoid", "HardSwish")),
     *map(_unary, ("IsInf", "IsNaN", "LeakyRelu", "Shrink", "Softsign", "ThresholdedRelu", "BitwiseNot")),
     _unary("Not", contents=by_element(lambda a: None if a.number is None else number(int(not a.number)))),
     Operator("Clip", contents=_clip_contents, needs=limited, between=True),
-    Operator("Dropout", needs=limited, between=True, settings=True, flops=0, unread="ratio seed"),
+    Operator("Dropout", needs=limited, training=2, between=True, settings=True, flops=0, unread="ratio seed"),
     _unary(
-        "Cast", contents=_cast_contents, fractions=cast_fractions, between=True, choice=0, flops=0, unread="to saturate"
+        "Cast",
+        length="first",
+        listed=True,
+        contents=_cast_contents,
+        fractions=cast_fractions,
+        between=True,
+        choice=0,
+        flops=0,
+        unread="to saturate",
     ),
     _unary("CastLike", choice=0, flops=0, unread="saturate"),
     _unary("BitCast", unread="to"),
-    _unary("Identity", contents=same_contents, fractions=same_fractions, moves=FIRST),
+    _unary("Identity", length="first", contents=same_contents, fractions=same_fractions, moves=FIRST),
     *(_unary(name, domain=MICROSOFT, shapes=same_shape, flops=_OF_ACTIVATION) for name in ("Gelu", "QuickGelu")),
     *(
         Operator(name, MICROSOFT, shapes=same_shape, needs=bias, flops=_OF_ACTIVATION)

@@ -118,7 +118,7 @@ def _one_hot_shapes(given: Given) -> list[Shape] | None:
 
 
 OPERATORS = (
-    Operator("Gather", contents=_gather_contents, needs=gather, moves=FIRST, indices=1),
+    Operator("Gather", length="last", listed=True, contents=_gather_contents, needs=gather, moves=FIRST, indices=1),
     Operator("GatherElements", needs=gather_elements, moves=FIRST, indices=1),
     Operator("GatherND", needs=gather_nd, moves=FIRST, indices=1),
     Operator("Scatter", needs=scatter_elements),

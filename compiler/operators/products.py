@@ -135,9 +135,9 @@ def _einsum_flops(node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) ->
 
 
 OPERATORS = (
-    Operator("MatMul", needs=product, product=True, broadcasts=EVERY, matrices=True, flops=matmul_flops),
-    Operator("Gemm", needs=gemm, product=True, flops=_gemm_flops, unread="beta"),
-    Operator("Einsum", needs=einsum, product=True, flops=_einsum_flops),
+    Operator("MatMul", needs=product, product="rounded", broadcasts=EVERY, matrices=True, flops=matmul_flops),
+    Operator("Gemm", needs=gemm, product="rounded", flops=_gemm_flops, unread="beta"),
+    Operator("Einsum", needs=einsum, product="rounded", flops=_einsum_flops),
     Operator("Det", needs=square, float32_results=RANGE, steep=True),
     Operator("Inverse", MICROSOFT, steep=True),
     Operator(
@@ -145,13 +145,15 @@ OPERATORS = (
         MICROSOFT,
         shapes=product_shapes,
         needs=fused_product,
-        product=True,
+        product="rounded",
         broadcasts=EVERY,
         matrices=True,
         flops=_fused_matmul_flops,
     ),
-    Operator("FusedGemm", MICROSOFT, shapes=product_shapes, needs=gemm, product=True, flops=_gemm_flops, unread="beta"),
-    Operator("TransposeMatMul", MICROSOFT, product=True),
+    Operator(
+        "FusedGemm", MICROSOFT, shapes=product_shapes, needs=gemm, product="rounded", flops=_gemm_flops, unread="beta"
+    ),
+    Operator("TransposeMatMul", MICROSOFT, product="rounded"),
     Operator("MatMulInteger16", MICROSOFT, shapes=product_shapes, needs=product),
     Operator(
         "MatMulNBits",

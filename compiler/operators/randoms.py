@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.operators.record import Operator, nothing
+from heterocc.compiler.operators.record import MICROSOFT, Operator, nothing
 from heterocc.compiler.symbolic.requirement import Needs
 
 
@@ -12,8 +12,11 @@ def drawn(needs: Needs) -> None:
 
 
 OPERATORS = (
-    Operator("Bernoulli", needs=nothing, intervals={0: (0.0, 1.0)}, unread="dtype"),
-    Operator("Multinomial", needs=drawn, unread="dtype"),
-    *(Operator(name, needs=nothing, unread="dtype shape") for name in ("RandomNormal", "RandomUniform")),
-    *(Operator(name, needs=nothing, unread="dtype") for name in ("RandomNormalLike", "RandomUniformLike")),
+    Operator("Bernoulli", needs=nothing, random=True, intervals={0: (0.0, 1.0)}, unread="dtype"),
+    Operator("Multinomial", needs=drawn, random=True, unread="dtype"),
+    *(Operator(name, needs=nothing, random=True, unread="dtype shape") for name in ("RandomNormal", "RandomUniform")),
+    *(Operator(name, needs=nothing, random=True, unread="dtype") for name in ("RandomNormalLike", "RandomUniformLike")),
+    Operator("Sampling", MICROSOFT, random=True),
+    *(Operator(name, MICROSOFT, training=4) for name in ("BiasDropout", "BitmaskBiasDropout")),
+    Operator("BitmaskDropout", MICROSOFT, training=2),
 )

@@ -44,6 +44,15 @@ def same_shape(given: Given) -> list[Shape] | None:
     return [given.shape()]
 
 
+LENGTHS: Mapping[str, Callable[[Sequence[int]], int]] = {
+    "first": lambda given: given[0],
+    "last": lambda given: given[-1],
+    "largest": max,
+    "sum": sum,
+}
+"""The numbers of elements that `Operator.length` says."""
+
+
 def nothing(_needs: Needs) -> None:
     """The requirements of an operator that needs nothing of sizes."""
 
@@ -59,7 +68,7 @@ class Operator:
     name: str
     domain: str = ""
 
-    # ---- sizes ------------------------------------------------------------------------------------------------------
+    # ---- sizes ----------------------------------------------------------------------------------------------------
     shapes: Callable[[Given], list[Shape] | None] | None = None
     """The shapes of its results; None for what ONNX infers. The rule of a node whose first input has no known rank is
     not called."""
@@ -84,6 +93,11 @@ class Operator:
     rank_from: Sequence[int] = NO_INPUT
     """The inputs whose number of elements is the rank of the result."""
 
+    length: Literal["", "first", "last", "largest", "sum"] = ""
+    """The number of elements of its result, from those of its inputs, where these are vectors."""
+    listed: bool = False
+    """Whether ONNX's shape inference lists the elements of its result, if these are integers."""
+
     # ---- elements ---------------------------------------------------------------------------------------------------
     moves: range = NO_INPUT
     """The inputs whose elements it moves: its results consist of them, and of zeros or a constant where it fills."""
@@ -102,6 +116,11 @@ class Operator:
     float32_results: str = ""
     """Why its results stay float32 in half precision."""
 
+    random: bool = False
+    """Whether its results differ from run to run."""
+    training: int | None = None
+    """The input that says whether a model is trained, if it is random only then; its ratio is the input before."""
+
     # ---- inputs -----------------------------------------------------------------------------------------------------
     intervals: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     """The intervals of inputs in which results are finite and not all equal."""
@@ -117,12 +136,16 @@ class Operator:
     # ---- cost -------------------------------------------------------------------------------------------------------
     flops: float | Flops = 1.0
     """Floating-point operations of a node, or for each element of its results; an operator that moves has none."""
-    product: bool = False
-    """Whether a CPU with `precision=bf16` rounds the factors of its products of float32."""
+    product: Literal["", "rounded", "exact"] = ""
+    """Whether it consists of products of float32, and a CPU with `precision=bf16` rounds their factors; it does not
+    round those of recurrent layers, whose errors of states add up."""
     steep: bool = False
     """Whether its time is more than linear without a rule for its operations; it is taken for that of all pairs."""
 
-    # ---- conversion -------------------------------------------------------------------------------------------------
+    expanded: bool = False
+    """Whether nodes are replaced by ONNX's definition of it as a function of other operators."""
+
+    # ---- conversion -----------------------------------------------------------------------------------------------
     unread: str = ""
     """Attributes that a conversion may leave unread, whatever their values: separated by blanks."""
     convert: Callable[..., Any] | None = None

@@ -119,4 +119,5 @@ OPERATORS = (
     ),
     Operator("Hardmax", needs=nothing, choice=0),
     *(Operator(name, needs=nothing, sums=True, flops=12) for name in ("Softmax", "LogSoftmax")),
+    *(Operator(n, expanded=True) for n in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")),
 )

@@ -153,6 +153,8 @@ OPERATORS = (
     Operator("Flatten", contents=same_contents, shapes=_flatten_shapes, needs=same_count, moves=FIRST, unread="axis"),
     Operator(
         "Unsqueeze",
+        length="first",
+        listed=True,
         fractions=same_fractions,
         contents=same_contents,
         shapes=axes_shapes,
@@ -164,6 +166,8 @@ OPERATORS = (
     ),
     Operator(
         "Squeeze",
+        length="first",
+        listed=True,
         fractions=same_fractions,
         contents=same_contents,
         shapes=axes_shapes,

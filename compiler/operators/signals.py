@@ -63,4 +63,5 @@ OPERATORS = (
     Operator("DFT", shapes=dft_shapes, needs=fourier, float32_results=RANGE, steep=True),
     Operator("STFT", shapes=_stft_shapes, needs=stft, intervals={0: (-1.0, 1.0)}, float32_results=RANGE, steep=True),
     Operator("MelWeightMatrix", float32_results=RANGE),
+    *(Operator(name, expanded=True) for name in ("BlackmanWindow", "HammingWindow", "HannWindow")),
 )

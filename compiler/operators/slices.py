@@ -140,5 +140,15 @@ def _slice_contents(given: Given) -> Contents | None:
 
 
 OPERATORS = (
-    Operator("Slice", shapes=slice_shapes, contents=_slice_contents, needs=_needs, moves=FIRST, axes=3, settings=True),
+    Operator(
+        "Slice",
+        length="first",
+        listed=True,
+        shapes=slice_shapes,
+        contents=_slice_contents,
+        needs=_needs,
+        moves=FIRST,
+        axes=3,
+        settings=True,
+    ),
 )

@@ -217,14 +217,14 @@ FROM_SHAPES = "kernel_shape storage_order"
 
 OPERATORS = (
     Operator(
-        "Conv", shapes=window_shapes, needs=convolution, product=True, flops=_conv_flops(1, 2), unread=FROM_SHAPES
+        "Conv", shapes=window_shapes, needs=convolution, product="rounded", flops=_conv_flops(1, 2), unread=FROM_SHAPES
     ),
     Operator(
         "ConvTranspose",
         shapes=transposed_shapes,
         misjudged=True,
         needs=transposed,
-        product=True,
+        product="rounded",
         flops=_transposed_flops,
         unread=f"{FROM_SHAPES} output_shape",
     ),
@@ -234,7 +234,7 @@ OPERATORS = (
         MICROSOFT,
         shapes=window_shapes,
         needs=added_convolution,
-        product=True,
+        product="rounded",
         flops=_conv_flops(1, 2),
         unread=FROM_SHAPES,
     ),
@@ -256,4 +256,5 @@ OPERATORS = (
         flops=_conv_flops(3, 8),
         unread=FROM_SHAPES,
     ),
+    Operator("CausalConvWithState", expanded=True),
 )

@@ -30,7 +30,6 @@ _UNKNOWN_LENGTH = 32
 _COPIES_OF_TEXT = 16
 """The number of copies of texts, which are inside protos that every tool copies."""
 
-_FOLLOWED = frozenset("Add Cast Concat Gather Mul Slice Squeeze Sub Unsqueeze".split())
 _BYTES_PER_LISTED = 16
 """Memory of ONNX Runtime's shape inference for each byte of an integer vector, whose elements it lists."""
 
@@ -149,7 +148,7 @@ def node_cost(node: onnx.NodeProto, values: Mapping[str, Value], inputs: list[Si
     work = read + written + flops(node, values) // FLOPS_PER_BYTE
     if of_node(node).steep:
         work += (read // 4) ** 2 // FLOPS_PER_BYTE
-    if node.op_type in _FOLLOWED and len(outputs) == 1:
+    if of_node(node).listed and len(outputs) == 1:
         value = values.get(node.output[0])
         if (
             value is not None

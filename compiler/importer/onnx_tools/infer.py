@@ -16,6 +16,7 @@ from onnx import shape_inference
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import bodies, graphs_of, keep, value_of
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed, require_few
+from heterocc.compiler.operators.record import LENGTHS
 from heterocc.compiler.operators.table import of_node
 
 MAX_RANK = 1024
@@ -23,8 +24,6 @@ MAX_RANK = 1024
 
 _LEAST = {"axis": -MAX_RANK, "batch_dims": 0}
 """Attributes that are at most MAX_RANK, and at least this; the inference of some operators takes them as they are."""
-
-_SAME_LENGTH = frozenset("Abs Cast Div Equal Floor Identity Max Min Mod Mul Neg Add Sub Where Squeeze Slice".split())
 
 _Cut = tuple[onnx.NodeProto, int, str]
 _Table = dict[str, tuple[int | None, ...] | None]
@@ -116,15 +115,10 @@ def _length(node: onnx.NodeProto, given: list[int]) -> int | None:
     if node.op_type == "Constant":
         for a in node.attribute:
             return _elements(a.t.dims) if a.name == "value" else max(1, len(a.ints), len(a.floats), len(a.strings))
-    if node.op_type == "Concat":
-        return sum(given)
-    if node.op_type == "Gather" and len(given) == 2:
-        return given[1] if given[0] <= MAX_RANK else None
-    if node.op_type == "Unsqueeze" and given:
-        return given[0]
-    if node.op_type in _SAME_LENGTH and given:
-        return max(given)
-    return None
+    operator = of_node(node)
+    if not operator.length or not given or (operator.indices is not None and given[0] > MAX_RANK):
+        return None
+    return LENGTHS[operator.length](given)
 
 
 def _check_rank(node: onnx.NodeProto, rank: int, where: str) -> None:

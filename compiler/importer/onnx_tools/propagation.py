@@ -12,13 +12,13 @@ import onnx
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import MAX_RANK, bodies
+from heterocc.compiler.operators.record import LENGTHS
+from heterocc.compiler.operators.table import of_node
 
 MAX_LISTED = 1 << 22
 """The limit on elements that a tool may list, about 200 MB."""
 
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
-_SAME_LENGTH = frozenset({"Cast", "Slice", "Squeeze", "Unsqueeze"})
-_BROADCAST = frozenset({"Add", "Mul", "Sub"})
 
 
 def listed(graph: onnx.GraphProto) -> int:
@@ -68,16 +68,12 @@ def _length(node: onnx.NodeProto, given: list[int | None]) -> int | None:
         return MAX_RANK
     if node.op_type == "Size":
         return 1
-    if node.op_type in _SAME_LENGTH:
-        return given[0] if given else None
-    lengths = [length for length in given if length is not None]
-    if not lengths or len(lengths) < len(given):
+    operator = of_node(node)
+    read = given[:1] if operator.length == "first" else given
+    lengths = [length for length in read if length is not None]
+    if not operator.listed or not lengths or len(lengths) < len(read):
         return None
-    if node.op_type == "Concat":
-        return sum(lengths)
-    if node.op_type in _BROADCAST:
-        return max(lengths)
-    return lengths[-1] if node.op_type == "Gather" else None
+    return LENGTHS[operator.length](lengths)
 
 
 def _elements(attribute: onnx.AttributeProto) -> int | None:

@@ -16,25 +16,7 @@ from heterocc.compiler.importer.draft.order import cycle_text, sort_nodes
 from heterocc.compiler.importer.onnx_tools.checker import check, condense
 from heterocc.compiler.importer.operators.opset import drop_unused_domains
 from heterocc.compiler.importer.operators.strict import make_strict
-
-EXPANDED = frozenset(
-    {
-        "BlackmanWindow",
-        "CausalConvWithState",
-        "Celu",
-        "CenterCropPad",
-        "HammingWindow",
-        "HannWindow",
-        "LinearAttention",
-        "NegativeLogLikelihoodLoss",
-        "RotaryEmbedding",
-        "SequenceMap",
-        "SoftmaxCrossEntropyLoss",
-        "SwiGLU",
-        "Swish",
-    }
-)
-"""Operators that ONNX defines as functions and for which TVM's importer lacks a converter."""
+from heterocc.compiler.operators.table import of_node
 
 _DEFINED = "heterocc.defined"
 """The domain of functions that stand for operators of ONNX while these are expanded."""
@@ -144,7 +126,7 @@ def _wants_definition(node: onnx.NodeProto) -> bool:
         return False
     if node.op_type == "LayerNormalization":
         return sum(map(bool, node.output)) > 1  # TVM's converter computes wrong statistics
-    return node.op_type in EXPANDED
+    return of_node(node).expanded
 
 
 def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer, where: str, *, schema: bool) -> bool:

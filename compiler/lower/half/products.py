@@ -1,7 +1,6 @@
 """The operators whose products a CPU with `precision=bf16` computes from factors that are rounded to bfloat16.
 
-Everything else stays float32: values between kernels, sums, and what kernels compute beside products. Recurrent layers
-are not among them: errors of states add up.
+Everything else stays float32: values between kernels, sums, and what kernels compute beside products.
 """
 
 from __future__ import annotations
@@ -14,4 +13,4 @@ from heterocc.compiler.operators.table import of_type
 
 def product_nodes(model: ImportedModel, nodes: Iterable[str]) -> frozenset[str]:
     """Those of `nodes` whose products are rounded."""
-    return frozenset(n for n in nodes if of_type(model.graph.node_by_name[n].op_type).product)
+    return frozenset(n for n in nodes if of_type(model.graph.node_by_name[n].op_type).product == "rounded")

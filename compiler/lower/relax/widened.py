@@ -37,10 +37,6 @@ _TYPES = ("to", "dtype", "output_dtype")
 """Attributes that name the type of a result."""
 
 
-_HEAVY = frozenset("Attention Conv ConvTranspose Einsum Gemm GRU LSTM MatMul RNN".split())
-"""Operators that read what is stored: in float32 they would take twice the time."""
-
-
 class Widened:
     """Which values of a model are float32 while its nodes are computed, although the model stores them in 16 bits."""
 
@@ -59,10 +55,11 @@ class Widened:
         exceeding = may_exceed(self._model.graph)
         for node in self._model.graph.nodes:
             halves = [v for v in node.outputs if self._is_half(v)]
-            if node.op_type in _HEAVY or not halves:
+            operator = of_type(node.op_type)
+            if operator.product or not halves:  # products of what is widened would take twice the time
                 continue
             kept = exceeding.intersection(halves)
-            if kept or of_type(node.op_type).sums or not self._values.isdisjoint(node.inputs):
+            if kept or operator.sums or not self._values.isdisjoint(node.inputs):
                 self._nodes.add(node.name)
                 self._values |= kept
 

@@ -10,46 +10,35 @@ import onnx
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import elements, results, sizes, vector, whole, within
-from heterocc.compiler.lower.converters.registry import MICROSOFT, REQUIRED, Context, converter, own_converter
+from heterocc.compiler.lower.converters.registry import REQUIRED, Context, converter, own_converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.operators.record import Operator
+from heterocc.compiler.operators.table import of_node, operators
 
 Buffers = Sequence[tirx.Buffer]
 
-BROADCAST = (
-    *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "Where"),
-    *("And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
-    *("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
-)
-"""Operators whose inputs are all broadcast to one shape. Source: ONNX, "Multidirectional Broadcasting"."""
-
-
-COMBINED: Mapping[str, tuple[int, ...]] = {
-    "QLinearAdd": (0, 3),
-    "QLinearMul": (0, 3),
-    "QLinearWhere": (0, 1, 4),
-}
-"""ONNX Runtime's operators on quantised tensors, with the inputs that are broadcast to one shape."""
-
-PRODUCTS = ("MatMul", "FusedMatMul")
+_RECORDS: Mapping[str, Operator] = {operator.name: operator for operator in operators() if operator.broadcasts}
+_ELEMENTWISE = tuple(name for name, operator in _RECORDS.items() if not operator.matrices)
+_PRODUCTS = tuple(name for name, operator in _RECORDS.items() if operator.matrices)
 """Operators whose inputs are stacks of matrices: all dimensions but the last two are broadcast."""
-
-_OF_MICROSOFT = frozenset([*COMBINED, "FusedMatMul"])
 
 
 def broadcast_places(node: onnx.NodeProto) -> Sequence[int]:
     """The places of the inputs that an operator broadcasts with each other; none for other operators."""
-    if node.domain not in (("", MICROSOFT) if node.op_type in _OF_MICROSOFT else ("",)):
-        return ()
     if any(a.name in ("transBatchA", "transBatchB") and a.i for a in node.attribute):
         return ()
-    every = range(len(node.input)) if node.op_type in (*BROADCAST, *PRODUCTS) else ()
-    return COMBINED.get(node.op_type, every)
+    return [place for place in range(len(node.input)) if place in of_node(node).broadcasts]
 
 
 def broadcast_dims(op_type: str, shape: Sequence[Any]) -> Sequence[Any]:
     """The dimensions of an input that are broadcast."""
-    return shape[:-2] if op_type in PRODUCTS else shape
+    return shape[:-2] if op_type in _PRODUCTS else shape
+
+
+def _wide(ctx: Context, count: int) -> list[int]:
+    """The inputs, of so many, that are broadcast."""
+    return [place for place in range(count) if place in _RECORDS[ctx.node.op_type].broadcasts]
 
 
 def _columns(shapes: Iterable[Sequence[tirx.Expr]]) -> list[list[tirx.Expr]]:
@@ -70,14 +59,14 @@ def _size(column: Sequence[tirx.Expr]) -> tirx.Expr:
     return size
 
 
-@sizes(*BROADCAST, *COMBINED)
+@sizes(*_ELEMENTWISE)
 def _broadcast(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
-    wide = [inputs[place] for place in COMBINED.get(ctx.node.op_type, range(len(inputs)))]
+    wide = [inputs[place] for place in _wide(ctx, len(inputs))]
     rank = max(map(rank_of, wide))
     return vector(ctx, wide, rank, lambda ins: [_size(column) for column in _columns_of(ctx, ins)])
 
 
-@sizes(*PRODUCTS)
+@sizes(*_PRODUCTS)
 def _product_sizes(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     def numbers(ins: Buffers) -> list[tirx.Expr]:
         one, other = (list(b.shape) for b in ins)
@@ -92,7 +81,7 @@ def _product_sizes(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.E
     return vector(ctx, [left, right], max(ranks) - sum(rank == 1 for rank in ranks), numbers)
 
 
-@converter(*BROADCAST, *COMBINED, *PRODUCTS, domain=REQUIRED)
+@converter(*_RECORDS, domain=REQUIRED)
 def _fitting(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     """A number that is computed only if all sizes of the inputs that are broadcast are equal or 1."""
 
@@ -106,10 +95,10 @@ def _fitting(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     return vector(ctx, inputs, 1, lambda ins: [_size(_columns_of(ctx, ins)[0])], check)
 
 
-@results(*BROADCAST, *COMBINED)
+@results(*_ELEMENTWISE)
 def _broadcasted(ctx: Context, *inputs: relax.Expr | None) -> Any:
     """The operator on inputs that all have the shape of the result."""
-    places = COMBINED.get(ctx.node.op_type, range(len(inputs)))
+    places = _wide(ctx, len(inputs))
     wide = [v if v is None or n not in places else _expanded(ctx, v) for n, v in enumerate(inputs)]
     return _converted(ctx, *wide)
 
@@ -117,11 +106,11 @@ def _broadcasted(ctx: Context, *inputs: relax.Expr | None) -> Any:
 def _converted(ctx: Context, *inputs: relax.Expr | None) -> Any:
     """The operator by its own converter or, without one, by TVM's."""
     name = ctx.node.op_type
-    convert = own_converter(MICROSOFT if name in _OF_MICROSOFT else "", name)
+    convert = own_converter(_RECORDS[name].domain, name)
     return ctx.original(*inputs) if convert is None else convert(ctx, *inputs)
 
 
-@results(*PRODUCTS)
+@results(*_PRODUCTS)
 def _product(ctx: Context, left: relax.Expr, right: relax.Expr) -> Any:
     """The product of stacks that both have the dimensions of the result."""
     if min(rank_of(left), rank_of(right)) < 2:

@@ -22,7 +22,6 @@ from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZES, own_converter
-from heterocc.compiler.lower.converters.computed.broadcasting import COMBINED
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
 from heterocc.compiler.lower.converters.computed.required import WANTED
 from heterocc.compiler.lower.converters.registry import MICROSOFT
@@ -45,10 +44,13 @@ from heterocc.compiler.lower.cpu.programs.steps import (
     other_reads,
     set_values,
 )
+from heterocc.compiler.operators.table import operators
 from heterocc.compiler.symbolic.contents import as_contents
 from heterocc.passes.graph import Graph, Node, Value
 
-_ELSEWHERE = frozenset((MICROSOFT, name) for name in ("GroupQueryAttention", "FusedMatMul", *COMBINED))
+_ELSEWHERE = frozenset(
+    [(MICROSOFT, "GroupQueryAttention"), *((o.domain, o.name) for o in operators() if o.broadcasts and o.domain)]
+)
 """The operators that are not ONNX's own and whose sizes have converters."""
 
 
