@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler.lower.half.policy import LARGEST
+from heterocc.compiler.operators.table import of_node
 
 SCALE = "half/scale"
 """The input of a rounding model with the unit in which values are rounded; each unit gives other roundings."""
@@ -65,9 +66,9 @@ def round_products(model: onnx.ModelProto, nodes: Collection[str]) -> None:
     made: dict[str, str] = {}
     steps: list[onnx.NodeProto] = []
     for node in graph.node:
-        every = node.op_type in _ALL_FACTORS
-        for index, name in enumerate(node.input if every else node.input[:2]):
-            if node.name not in nodes or known.get(name) != TensorProto.FLOAT or opset < _OLDEST:
+        factors = of_node(node).factors if node.name in nodes and opset >= _OLDEST else ()
+        for index, name in enumerate(node.input):
+            if index not in factors or known.get(name) != TensorProto.FLOAT:
                 continue
             if name not in made:
                 made[name] = f"{name}/bfloat"
@@ -82,9 +83,6 @@ def round_products(model: onnx.ModelProto, nodes: Collection[str]) -> None:
         graph.input.append(helper.make_tensor_value_info(SCALE, TensorProto.FLOAT, []))
     graph.initializer.append(numpy_helper.from_array(np.array(_SPLIT, np.float32), "bfloat/split"))
 
-
-_ALL_FACTORS = frozenset(["Attention", "Einsum", "GroupQueryAttention", "MultiHeadAttention"])
-"""Operators with more than two factors."""
 
 _SPLIT = 2.0**16 + 1
 """Dekker's factor that leaves 8 of the 24 bits of a significand: y - (y - x), where y = x * factor."""

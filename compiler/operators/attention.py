@@ -7,7 +7,7 @@ from math import prod
 
 import onnx
 
-from heterocc.compiler.operators.record import MICROSOFT, Dims, Operator, same_shape
+from heterocc.compiler.operators.record import EVERY, MICROSOFT, Dims, Operator, same_shape
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -271,16 +271,14 @@ _NORMS = "q_norm_epsilon k_norm_epsilon qk_norm_epsilon"
 _SCORES = "mask_filter_value qk_matmul_output_mode softmax_precision"
 
 OPERATORS = (
-    Operator("Attention", shapes=standard_shapes, needs=standard, product="rounded", flops=_flops, unread=_SCORES),
-    Operator(
-        "Attention", MICROSOFT, shapes=packed_shapes, needs=packed, product="rounded", flops=_flops, unread=_SCORES
-    ),
+    Operator("Attention", shapes=standard_shapes, needs=standard, factors=EVERY, flops=_flops, unread=_SCORES),
+    Operator("Attention", MICROSOFT, shapes=packed_shapes, needs=packed, factors=EVERY, flops=_flops, unread=_SCORES),
     Operator(
         "MultiHeadAttention",
         MICROSOFT,
         shapes=_multi_head_shapes,
         needs=multi_head,
-        product="rounded",
+        factors=EVERY,
         flops=_flops,
         unread="mask_filter_value",
     ),
@@ -289,7 +287,7 @@ OPERATORS = (
         MICROSOFT,
         shapes=_group_query_shapes,
         needs=group_query,
-        product="rounded",
+        factors=EVERY,
         unread=f"rotary_interleaved {_NORMS}",
     ),
     Operator("RotaryEmbedding", MICROSOFT, shapes=same_shape, needs=rotary),

@@ -1,8 +1,8 @@
-"""Branches, loops, sequences and optional values."""
+"""Branches and loops."""
 
 from __future__ import annotations
 
-from heterocc.compiler.operators.record import STATE, Operator, nothing
+from heterocc.compiler.operators.record import STATE, Operator
 from heterocc.compiler.symbolic.requirement import Needs
 
 
@@ -22,16 +22,9 @@ def scan(needs: Needs) -> None:
         needs.equal(first + number_, axes[number_], needs.size(first, axes[0]))
 
 
-# What sequences and optional values are given is checked by the functions that a run calls.
-_CONTAINERS = (
-    *("ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"),
-    *("SequenceLength", "SplitToSequence", "Optional", "OptionalGetElement", "OptionalHasElement"),
-)
-
 OPERATORS = (
     Operator("If", needs=loop),
     Operator("Loop", needs=loop, float32_results=STATE),
     Operator("Scan", needs=scan, float32_results=STATE),
-    *(Operator(name, needs=nothing) for name in _CONTAINERS),
     Operator("SequenceMap", expanded=True),
 )

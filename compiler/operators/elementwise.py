@@ -7,6 +7,7 @@ from typing import Any
 from onnx import TensorProto
 
 from heterocc.compiler.operators.arithmetic import DENOMINATOR
+from heterocc.compiler.operators.containers import same_container
 from heterocc.compiler.operators.record import FIRST, MICROSOFT, RANGE, Operator, nothing, same_shape
 from heterocc.compiler.symbolic.comparisons import differ
 from heterocc.compiler.symbolic.contents import array, by_element, each, same_contents
@@ -100,7 +101,9 @@ OPERATORS = (
     ),
     _unary("CastLike", choice=0, flops=0, unread="saturate"),
     _unary("BitCast", unread="to"),
-    _unary("Identity", length="first", contents=same_contents, fractions=same_fractions, moves=FIRST),
+    _unary(
+        "Identity", holds=same_container, length="first", contents=same_contents, fractions=same_fractions, moves=FIRST
+    ),
     *(_unary(name, domain=MICROSOFT, shapes=same_shape, flops=_OF_ACTIVATION) for name in ("Gelu", "QuickGelu")),
     *(
         Operator(name, MICROSOFT, shapes=same_shape, needs=bias, flops=_OF_ACTIVATION)

@@ -8,7 +8,7 @@ from math import prod
 import onnx
 
 from heterocc.compiler.operators.arithmetic import stacked, widened
-from heterocc.compiler.operators.record import EVERY, MICROSOFT, RANGE, Dims, Operator, attribute
+from heterocc.compiler.operators.record import EVERY, FIRST_TWO, MICROSOFT, RANGE, Dims, Operator, attribute
 from heterocc.compiler.symbolic.comparisons import broadcast_size
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
@@ -135,9 +135,9 @@ def _einsum_flops(node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) ->
 
 
 OPERATORS = (
-    Operator("MatMul", needs=product, product="rounded", broadcasts=EVERY, matrices=True, flops=matmul_flops),
-    Operator("Gemm", needs=gemm, product="rounded", flops=_gemm_flops, unread="beta"),
-    Operator("Einsum", needs=einsum, product="rounded", flops=_einsum_flops),
+    Operator("MatMul", needs=product, factors=FIRST_TWO, broadcasts=EVERY, matrices=True, flops=matmul_flops),
+    Operator("Gemm", needs=gemm, factors=FIRST_TWO, flops=_gemm_flops, unread="beta"),
+    Operator("Einsum", needs=einsum, factors=EVERY, flops=_einsum_flops),
     Operator("Det", needs=square, float32_results=RANGE, steep=True),
     Operator("Inverse", MICROSOFT, steep=True),
     Operator(
@@ -145,15 +145,15 @@ OPERATORS = (
         MICROSOFT,
         shapes=product_shapes,
         needs=fused_product,
-        product="rounded",
+        factors=FIRST_TWO,
         broadcasts=EVERY,
         matrices=True,
         flops=_fused_matmul_flops,
     ),
     Operator(
-        "FusedGemm", MICROSOFT, shapes=product_shapes, needs=gemm, product="rounded", flops=_gemm_flops, unread="beta"
+        "FusedGemm", MICROSOFT, shapes=product_shapes, needs=gemm, factors=FIRST_TWO, flops=_gemm_flops, unread="beta"
     ),
-    Operator("TransposeMatMul", MICROSOFT, product="rounded"),
+    Operator("TransposeMatMul", MICROSOFT, factors=FIRST_TWO),
     Operator("MatMulInteger16", MICROSOFT, shapes=product_shapes, needs=product),
     Operator(
         "MatMulNBits",

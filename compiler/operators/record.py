@@ -9,6 +9,7 @@ from typing import Any, Literal
 import onnx
 from onnx import helper
 
+from heterocc.compiler.symbolic.containers import Held, Typed
 from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 
@@ -18,6 +19,7 @@ ML = "ai.onnx.ml"
 
 NO_INPUT = range(0)
 FIRST = range(1)
+FIRST_TWO = range(2)
 EVERY = range(1 << 30)
 
 Dims = tuple[int, ...]
@@ -74,6 +76,8 @@ class Operator:
     not called."""
     sized: bool = False
     """Whether a run computes sizes that depend on data as the rule says, from elements of inputs that are 0 or more."""
+    holds: Callable[[onnx.NodeProto, Sequence[Held | None]], list[Typed] | None] | None = None
+    """The types of the results of an operator on sequences or optional values, and what they hold."""
     contents: Callable[[Given], Contents | None] | None = None
     """The elements of its first result as sizes, if it is computed with integers; None if they are not followed."""
     fractions: Callable[[Given, Sequence[Contents | None]], Contents | None] | None = None
@@ -136,9 +140,9 @@ class Operator:
     # ---- cost -------------------------------------------------------------------------------------------------------
     flops: float | Flops = 1.0
     """Floating-point operations of a node, or for each element of its results; an operator that moves has none."""
-    product: Literal["", "rounded", "exact"] = ""
-    """Whether it consists of products of float32, and a CPU with `precision=bf16` rounds their factors; it does not
-    round those of recurrent layers, whose errors of states add up."""
+    factors: range = NO_INPUT
+    """The inputs that it multiplies with each other. A CPU with `precision=bf16` rounds those of float32, but not of
+    recurrent layers, whose errors of states add up."""
     steep: bool = False
     """Whether its time is more than linear without a rule for its operations; it is taken for that of all pairs."""
 

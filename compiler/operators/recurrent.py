@@ -83,7 +83,7 @@ def _flops(node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) -> float
 OPERATORS = (
     *(
         Operator(
-            name, needs=layer, product="exact", lengths=4, float32_results=STATE, flops=_flops, unread="hidden_size"
+            name, needs=layer, factors=range(3), lengths=4, float32_results=STATE, flops=_flops, unread="hidden_size"
         )
         for name in ("LSTM", "GRU", "RNN")
     ),

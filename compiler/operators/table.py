@@ -12,6 +12,7 @@ from heterocc.compiler.files.records import include_source
 from heterocc.compiler.operators import (
     arithmetic,
     attention,
+    containers,
     control,
     cutting,
     elementwise,
@@ -37,6 +38,7 @@ from heterocc.passes.graph import Node
 _FAMILIES = (
     arithmetic,
     attention,
+    containers,
     control,
     cutting,
     elementwise,

@@ -9,7 +9,7 @@ from math import prod
 import onnx
 
 from heterocc.compiler.operators.quantised import along
-from heterocc.compiler.operators.record import COORDINATES, MICROSOFT, SCALES, Dims, Flops, Operator
+from heterocc.compiler.operators.record import COORDINATES, FIRST_TWO, MICROSOFT, SCALES, Dims, Flops, Operator
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -217,14 +217,14 @@ FROM_SHAPES = "kernel_shape storage_order"
 
 OPERATORS = (
     Operator(
-        "Conv", shapes=window_shapes, needs=convolution, product="rounded", flops=_conv_flops(1, 2), unread=FROM_SHAPES
+        "Conv", shapes=window_shapes, needs=convolution, factors=FIRST_TWO, flops=_conv_flops(1, 2), unread=FROM_SHAPES
     ),
     Operator(
         "ConvTranspose",
         shapes=transposed_shapes,
         misjudged=True,
         needs=transposed,
-        product="rounded",
+        factors=FIRST_TWO,
         flops=_transposed_flops,
         unread=f"{FROM_SHAPES} output_shape",
     ),
@@ -234,7 +234,7 @@ OPERATORS = (
         MICROSOFT,
         shapes=window_shapes,
         needs=added_convolution,
-        product="rounded",
+        factors=FIRST_TWO,
         flops=_conv_flops(1, 2),
         unread=FROM_SHAPES,
     ),

@@ -12,7 +12,7 @@ import onnx
 from heterocc.artifacts.dtypes import NARROW, container
 from heterocc.artifacts.errors import Hint, InputError
 from heterocc.compiler.importer.inputs.domains import Domains, draw
-from heterocc.compiler.importer.symbols.containers import Elements, elements_of
+from heterocc.compiler.symbolic.containers import Elements, elements_of
 from heterocc.passes.graph import Value
 from heterocc.runtime.files.inputs import draw_narrow
 

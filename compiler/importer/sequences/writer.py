@@ -14,9 +14,9 @@ from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.folding.fold import constant_of
 from heterocc.compiler.importer.operators.functions import types_of
 from heterocc.compiler.importer.sequences.held import Held
-from heterocc.compiler.importer.symbols.containers import elements_of
 from heterocc.compiler.importer.symbols.derivation import values_of_all_levels
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.symbolic.containers import elements_of
 from heterocc.passes.graph import Value
 
 

@@ -31,11 +31,11 @@ from heterocc.compiler.importer.shapes.named import (
     sizes_of,
     split_by_names,
 )
-from heterocc.compiler.importer.symbols.containers import elements_of
 from heterocc.compiler.importer.symbols.derivation import derive
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.operators.record import ML
 from heterocc.compiler.operators.table import of_node
+from heterocc.compiler.symbolic.containers import elements_of
 from heterocc.passes.graph import Value
 from heterocc.runtime.files.shape_options import check_dims
 

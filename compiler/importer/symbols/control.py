@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 
 from heterocc.compiler.importer.symbols.branches import SIDES, Branches
-from heterocc.compiler.importer.symbols.containers import Elements, merged, without
 from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, State, body_of, constants_of, repeat_of
+from heterocc.compiler.symbolic.containers import Elements, merged, without
 from heterocc.compiler.symbolic.contents import as_contents
 from heterocc.compiler.symbolic.given import Contents, Shape
 from heterocc.compiler.symbolic.sizes import Size, named, number

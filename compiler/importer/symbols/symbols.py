@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from heterocc.compiler.importer.symbols.branches import Branches
-from heterocc.compiler.importer.symbols.containers import Elements
+from heterocc.compiler.symbolic.containers import Elements
 from heterocc.compiler.symbolic.given import Contents, Limit, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.sizes import Filled, Size, named, number, product_of

@@ -56,7 +56,7 @@ class Widened:
         for node in self._model.graph.nodes:
             halves = [v for v in node.outputs if self._is_half(v)]
             operator = of_type(node.op_type)
-            if operator.product or not halves:  # products of what is widened would take twice the time
+            if operator.factors or not halves:  # products of what is widened would take twice the time
                 continue
             kept = exceeding.intersection(halves)
             if kept or operator.sums or not self._values.isdisjoint(node.inputs):

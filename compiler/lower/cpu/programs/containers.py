@@ -12,7 +12,7 @@ from types import MappingProxyType
 import onnx
 
 from heterocc.artifacts.dtypes import container
-from heterocc.compiler.importer.symbols.containers import attribute_of, touches_containers
+from heterocc.compiler.importer.symbols.containers import touches_containers
 from heterocc.compiler.lower.cpu.programs.functions import (
     AT,
     CHECK,
@@ -29,6 +29,7 @@ from heterocc.compiler.lower.cpu.programs.functions import (
 )
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Argument, Invoke, Step, Take
+from heterocc.compiler.operators.containers import attribute_of
 
 
 class Containers:
