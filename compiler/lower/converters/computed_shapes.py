@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.registry import RESULTS, Context, converter
 from heterocc.compiler.lower.converters.shapes import tiled
 from heterocc.compiler.lower.converters.values import cropped_place, dims_of, dtype_of, filled, fixed, rank_of
 from heterocc.compiler.lower.sized import emit_sized
@@ -38,6 +38,7 @@ def reshaped(bb: relax.BlockBuilder, data: relax.Expr, shape: Sequence[Extent]) 
 
 
 @converter("Expand")
+@converter("Expand", domain=RESULTS)
 def _expand(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
     if not ctx.is_symbolic(0) and not ctx.is_symbolic_data(data):
         return ctx.original(data, shape)
@@ -63,6 +64,7 @@ def _expand(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
 
 
 @converter("ConstantOfShape")
+@converter("ConstantOfShape", domain=RESULTS)
 def _constant_of_shape(ctx: Context, shape: relax.Expr) -> relax.Expr:
     if not ctx.is_symbolic(0):
         return ctx.original(shape)
@@ -138,6 +140,7 @@ def _slice(ctx: Context, data: relax.Expr, *ends: relax.Expr | None) -> relax.Ex
 
 
 @converter("Tile")
+@converter("Tile", domain=RESULTS)
 def _tile(ctx: Context, data: relax.Expr, times: relax.Expr) -> relax.Expr:
     counts = fixed(times)
     if not ctx.is_symbolic(0) or (ctx.backend == "cpu" and counts is not None and all(counts > 0)):

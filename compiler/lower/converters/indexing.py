@@ -302,12 +302,29 @@ def _taken(ctx: Context, data: relax.Expr, indices: relax.Expr, axis: int) -> re
     return ctx.bb.emit_te(compute, data, indices, primfunc_name_hint="gather")
 
 
+def _one_hot_of_result(ctx: Context, indices: relax.Expr, values: relax.Expr, axis: int) -> relax.Expr:
+    """OneHot whose depth is a size of the result."""
+
+    def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            index = given[0](*i[:axis], *i[axis + 1 :]).astype("int64")
+            index = tirx.Select(index < as_int64(0), index + shape[axis], index)
+            return tirx.Select(index == i[axis].astype("int64"), given[1](1), given[1](0))
+
+        return te.compute(shape, at, name="one_hot")
+
+    return emit_sized(ctx.bb, compute, [indices, values], [], ctx.result(), dtype_of(values), "one_hot")
+
+
 @converter("OneHot")
+@converter("OneHot", domain=RESULTS)
 def _one_hot(ctx: Context, indices: relax.Expr, depth: relax.Expr, values: relax.Expr) -> relax.Expr:
     """OneHot. Negative indices count from the end; an index out of range gives a row of the off value."""
-    size = int(ctx.known(depth).flat[0])
     rank = rank_of(indices) + 1
     axis = ctx.attrs.get("axis", -1) % rank
+    if not ctx.is_known(depth):
+        return _one_hot_of_result(ctx, indices, values, axis)
+    size = int(ctx.known(depth).flat[0])
     whole = indices if dtype_of(indices).startswith(("int", "uint")) else op.astype(indices, "int64")
 
     def compute(table: te.Tensor, pair: te.Tensor) -> te.Tensor:

@@ -18,7 +18,6 @@ from heterocc.compiler.lower.converters.computed.numbers import (
 )
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import cropped_place, dims_of, dtype_of, rank_of
-from heterocc.compiler.lower.variables import as_int64
 from heterocc.compiler.operators.slices import NO_ENDS
 
 op = relax.op
@@ -284,11 +283,6 @@ def _squeeze(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
         return [*right_axes(ins[1], rank), (total == left, text)]
 
     return vector(ctx, [data, axes], rank - _entries(axes), numbers, check)
-
-
-@results("Unsqueeze", "Squeeze")
-def _same_elements(ctx: Context, data: relax.Expr, _axes: relax.Expr) -> relax.Expr:
-    return op.reshape(data, [as_int64(n) for n in ctx.result()])
 
 
 def _any_entry(axes: tirx.Buffer, axis: int, rank: int) -> tirx.Expr:

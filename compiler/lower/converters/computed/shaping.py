@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnx
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import (
@@ -17,10 +16,9 @@ from heterocc.compiler.lower.converters.computed.numbers import (
     sizes,
     vector,
     whole,
-    within,
 )
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of, filled, rank_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
 from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
@@ -66,8 +64,8 @@ def _reshape(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
     return vector(ctx, [data, shape], count, numbers, check)
 
 
-@results("Reshape")
-def _reshaped(ctx: Context, data: relax.Expr, _shape: relax.Expr) -> relax.Expr:
+@results("Reshape", "Unsqueeze", "Squeeze")
+def _reshaped(ctx: Context, data: relax.Expr, _numbers: relax.Expr) -> relax.Expr:
     return op.reshape(data, [as_int64(n) for n in ctx.result()])
 
 
@@ -89,31 +87,6 @@ def _expand(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
         return [(tirx.all(*fits, whole(0) == whole(0)), "the input cannot be expanded to the shape that it is given")]
 
     return vector(ctx, [data, shape], full, numbers, check)
-
-
-@results("Expand")
-def _expanded(ctx: Context, data: relax.Expr, _shape: relax.Expr) -> relax.Expr:
-    rank = rank_of(data)
-
-    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
-        return given[0](*(within(v, d) for v, d in zip(i[len(i) - rank :], given[0].shape, strict=True)))
-
-    return elements(ctx, [data], at, dtype_of(data), "expand")
-
-
-@results("Tile")
-def _tiled(ctx: Context, data: relax.Expr, _times: relax.Expr) -> relax.Expr:
-    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
-        return given[0](*map(tirx.floormod, i, given[0].shape))
-
-    return elements(ctx, [data], at, dtype_of(data), "tile")
-
-
-@results("ConstantOfShape")
-def _filled(ctx: Context, _shape: relax.Expr) -> relax.Expr:
-    attribute = ctx.attrs.get("value")
-    value = np.zeros(1, np.float32) if attribute is None else onnx.numpy_helper.to_array(attribute)
-    return filled(ctx.result(), value)
 
 
 @sizes("Range")
@@ -162,15 +135,3 @@ def _ranged(ctx: Context, start: relax.Expr, _limit: relax.Expr, delta: relax.Ex
         return (first + i[0].astype(dtype) * step).astype(dtype)
 
     return elements(ctx, [start, delta], at, dtype, "range")
-
-
-@results("OneHot")
-def _hot(ctx: Context, indices: relax.Expr, _depth: relax.Expr, values: relax.Expr) -> relax.Expr:
-    axis = ctx.attrs.get("axis", -1) % (rank_of(indices) + 1)
-
-    def at(given: list[te.Tensor], shape: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
-        index = given[0](*i[:axis], *i[axis + 1 :]).astype("int64")
-        index = tirx.Select(index < whole(0), index + shape[axis], index)
-        return tirx.Select(index == i[axis], given[1](whole(1)), given[1](whole(0)))
-
-    return elements(ctx, [indices, values], at, dtype_of(values), "one_hot")

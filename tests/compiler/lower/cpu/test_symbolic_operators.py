@@ -338,3 +338,15 @@ def test_images_of_any_size_that_become_smaller_agree_with_onnx_runtime(
     proto = dynamic_model([node], {"x": ("float32", (1, 2, "h", "w"))}, ["y"], scales)
     sizes = ((2, 4), (3, 7), (5, 8), (16, 33), (33, 64), (35, 130), (2, 143))
     compare(proto, tmp_path, [{"x": np.random.rand(1, 2, h, w).astype(np.float32)} for h, w in sizes])
+
+
+def test_one_hot_rows_as_wide_as_another_input_agree_with_onnx_runtime(tmp_path: Path) -> None:
+    nodes = [
+        _N("Shape", ["x"], ["width"], start=1),
+        _N("OneHot", ["places", "width", "values"], ["rows"]),
+        _N("Add", ["x", "rows"], ["y"]),
+    ]
+    inputs = {"x": ("float32", ("n", "m")), "places": ("int64", ("n",))}
+    proto = dynamic_model(nodes, inputs, ["y"], {"values": np.array([0, 1], np.float32)})
+    feeds = [{"x": np.ones((n, m), np.float32), "places": np.arange(n) - 1} for n, m in ((3, 4), (2, 2))]
+    compare(proto, tmp_path, feeds)
