@@ -50,7 +50,7 @@ class Executable:
     def function(self, instrument: Instrument | None = None) -> tuple[Callable[..., Any], frozenset[int]]:
         """The entry, for calls with arguments that are known only then, of which the last are `params`.
 
-        Code for host memory needs no VM unless it has branches. The numbers are those of arguments that it lengthens
+        Code for host memory needs no VM. The numbers are those of arguments that it lengthens
         where they are: see `cpu_api.straight`.
         """
         found: Callable[..., Any] = self._new_machine(instrument)[self._entry]
@@ -66,9 +66,14 @@ class Executable:
         return None if found is machine or lengthened else self._in_its_mode(found)
 
     def bind(self, arguments: Sequence[Any], instrument: Instrument | None = None) -> Callable[[], Any]:
-        """A function without arguments that runs the partition in a new VM instance with the arguments bound."""
+        """A function without arguments that runs the partition with the arguments bound, in a VM if it needs one."""
         try:
             vm = self._new_machine(instrument)
+            if instrument is None and self.space == HOST:
+                machine = vm[self._entry]
+                found, lengthened = cpu_api.straight(self._module, self._entry, self.params, machine)
+                if found is not machine and not lengthened:
+                    return self._in_its_mode(cpu_api.bound(found, [*arguments, self.params]))
             vm["save_function"](self._entry, _BOUND, 0, *arguments, self.params)
             return self._in_its_mode(vm[_BOUND])
         except HeteroccError:

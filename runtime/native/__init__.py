@@ -9,8 +9,9 @@ CUDA uses TVM's runtime. Drivers' binaries are identified by a hash of device, d
 be read (`processor.h`). A run of plain arrays whose inputs and outputs only CPU code touches is one call of it
 (`cpu_runner.py`, `cpu/fast_path.h`): it checks the feed, points the tensors at the caller's arrays and at new results,
 and runs the code. It returns None for any other feed, and if the code fails; the run then goes through the chain, which
-converts inputs and says what is wrong. Code for dynamic sizes without branches runs without TVM's virtual machine:
-`cpu/straight_reader.cc` and `straight_values.cc` translate it once, `straight_code.cc` runs it (decision 50).
+converts inputs and says what is wrong. Code runs without TVM's virtual machine: `cpu/straight_reader.cc` and
+`straight_values.cc` translate it once, `straight_code.cc` runs it, and `joined_code.cc` what joins it by branches and
+loops (decision 50).
 `straight_appends.cc` has the kernels that lengthen keys and values where they are (decision 51), in memory with room
 for more rows (`row_memory.h`).
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -134,13 +134,20 @@ def straight(executable: Any, name: str, weights: Any, machine: Any) -> tuple[An
     """The function `name` of a loaded executable as one that needs no virtual machine, which takes the same arguments.
 
     `weights` are its last argument. `machine` is the function in a virtual machine, which is called for inputs of other
-    types and shapes, to say what is wrong with them, and returned without the plug-in and for code with branches. The
-    numbers are those of inputs that code lengthens where they are: tensors that `holds_rows` is true for.
+    types and shapes, to say what is wrong with them, and returned without the plug-in and for code that has something
+    that only the machine knows. The numbers are those of inputs that code lengthens where they are: tensors that
+    `holds_rows` is true for.
     """
     if _library() is None:
         return machine, frozenset()
     found = _function("straight")(executable, name, weights, machine)
     return (machine, frozenset()) if found is None else (found[0], frozenset(found[1]))
+
+
+def bound(function: Any, arguments: Sequence[Any]) -> Callable[[], Any]:
+    """A function that `straight` returned with its arguments, which it reads anew in each call."""
+    found: Callable[[], Any] = _function("bound")(function, tvm_ffi.Array(list(arguments)))
+    return found
 
 
 def with_denormals(function: Callable[..., Any], *, kept: bool) -> Callable[..., Any]:

@@ -9,6 +9,7 @@
 
 #include "heap.h"
 #include "input_error.h"
+#include "joined_code.h"
 #include "memory_limits.h"
 #include "row_memory.h"
 
@@ -112,12 +113,14 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  bool Run(Any* results) {
+  // `results` is a list to which they are added.
+  template <typename List>
+  bool Run(List* results) {
     if (!SetInputs()) return false;
     for (const Step& step : program_.steps) {
       if (!Perform(step)) return false;
     }
-    *results = Results();
+    AddResults(results);
     is_done_ = true;
     return true;
   }
@@ -126,6 +129,10 @@ class Runner {
   bool SetInputs() {
     for (size_t i = 0; i < program_.uses.size(); ++i) {
       const TVMFFIAny given = inputs_[i].CopyToTVMFFIAny();
+      if (program_.are_shapes[i]) {
+        if (given.type_index != kTVMFFIShape) return false;
+        continue;  // its sizes are compared
+      }
       const DLTensor* const tensor = TensorOf(given);
       if (tensor == nullptr || tensor->ndim != program_.input_ranks[i]) return false;
       const DLDataType& wanted = program_.input_types[i];
@@ -248,12 +255,23 @@ class Runner {
     return TensorOf(inputs_[number + program_.inputs].CopyToTVMFFIAny());
   }
 
+  // The sizes of a slot, or of an input that is a tensor or sizes itself.
+  tvm::ffi::ShapeView SizesOf(int64_t number) const {
+    if (number < 0 && program_.are_shapes[static_cast<size_t>(number + program_.inputs)]) {
+      const TVMFFIAny given = inputs_[number + program_.inputs].CopyToTVMFFIAny();
+      const TVMFFIShapeCell& cell = *TVMFFIShapeGetCellPtr(given.v_obj);
+      return {cell.data, cell.size};
+    }
+    const DLTensor& tensor = *Source(number);
+    return {tensor.shape, static_cast<size_t>(tensor.ndim)};
+  }
+
   bool Compare(const Step& step) {
-    const DLTensor& tensor = *Source(step.source);
-    if (tensor.ndim != step.count) return false;
+    const tvm::ffi::ShapeView sizes = SizesOf(step.source);
+    if (static_cast<int64_t>(sizes.size()) != step.count) return false;
     for (int64_t axis = 0; axis < step.count; ++axis) {
       const Match& match = program_.matches[static_cast<size_t>(step.first + axis)];
-      const int64_t extent = tensor.shape[axis];
+      const int64_t extent = sizes[static_cast<size_t>(axis)];
       if (match.kind == Match::kStore) program_.At(match.value) = extent;
       if (match.kind == Match::kEqualsNumber && extent != match.value) return false;
       if (match.kind == Match::kEqualsStored && extent != program_.At(match.value)) return false;
@@ -274,10 +292,10 @@ class Runner {
     }
   }
 
-  Any Results() {
+  template <typename List>
+  void AddResults(List* results) {
     std::vector<Block*> blocks(program_.rooms.size(), nullptr);
-    Array<Any> found;
-    found.reserve(static_cast<int64_t>(program_.results.size()));
+    List& found = *results;
     for (const Result& result : program_.results) {
       const auto index = static_cast<size_t>(result.index);
       if (result.kind == Result::kInput) {
@@ -300,7 +318,6 @@ class Runner {
         found.push_back(Tensor::FromNDAlloc(memory, shape, tensor.dtype, tensor.device));
       }
     }
-    return found;
   }
 
   // The rows that a result is, if it shares their memory.
@@ -318,15 +335,19 @@ class Runner {
   bool is_done_ = false;
 };
 
-// See cpu_api.straight.
-Any NewProgram(const Module& executable, const tvm::ffi::String& name, const Array<Any>& weights,
-               const Function& machine) {
-  std::shared_ptr<Program> program = Read(executable, name, weights);
-  if (program == nullptr) return nullptr;
-  std::vector<int64_t> lengthened;
-  for (const Append& append : program->appends) lengthened.push_back(append.input);
-  const auto run = Function::FromPacked([program, machine](PackedArgs arguments, Any* results) {
-    if (arguments.size() == program->inputs + 1 && Run(program.get(), arguments.data(), results)) return;
+bool Run(Program* program, const AnyView* inputs, Any* results) {
+  Array<Any> found;
+  found.reserve(static_cast<int64_t>(program->results.size()));
+  if (!Runner(program, inputs).Run(&found)) return false;
+  *results = std::move(found);
+  return true;
+}
+
+// Code as a function, which calls that of the machine for what the code does not take.
+template <typename Code>
+Function FunctionOf(const std::shared_ptr<Code>& code, const Function& machine) {
+  return Function::FromPacked([code, machine](PackedArgs arguments, Any* results) {
+    if (arguments.size() == code->inputs + 1 && Run(code.get(), arguments.data(), results)) return;
     machine.CallPacked(arguments, results);  // which says what is wrong
     for (int32_t i = 0; i < arguments.size(); ++i) {
       const DLTensor* const tensor = TensorOf(arguments[i].CopyToTVMFFIAny());
@@ -334,17 +355,38 @@ Any NewProgram(const Module& executable, const tvm::ffi::String& name, const Arr
       if (tensor != nullptr && !IsCompact(*tensor)) TVM_FFI_THROW(ValueError) << "a tensor that is not compact";
     }
   });
-  return Array<Any>{run, tvm::ffi::Shape(lengthened)};
+}
+
+// See cpu_api.straight.
+Any NewProgram(const Module& executable, const tvm::ffi::String& name, const Array<Any>& weights,
+               const Function& machine) {
+  std::vector<int64_t> lengthened;
+  if (std::shared_ptr<Program> program = Read(executable, name, weights)) {
+    for (const Append& append : program->appends) lengthened.push_back(append.input);
+    return Array<Any>{FunctionOf(program, machine), tvm::ffi::Shape(lengthened)};
+  }
+  if (std::shared_ptr<Joined> joined = ReadJoined(executable, name, weights)) {
+    return Array<Any>{FunctionOf(joined, machine), tvm::ffi::Shape(lengthened)};
+  }
+  return nullptr;
+}
+
+// See cpu_api.bound.
+Function NewBound(const Function& function, const Array<Any>& arguments) {
+  const std::vector<AnyView> views(arguments.begin(), arguments.end());
+  return Function::FromPacked([function, arguments, views](PackedArgs, Any* result) {
+    function.CallPacked(views.data(), static_cast<int32_t>(views.size()), result);
+  });
 }
 
 }  // namespace
 
-bool Run(Program* program, const AnyView* inputs, Any* results) {
+bool Run(Program* program, const AnyView* inputs, std::vector<Any>* results) {
   return Runner(program, inputs).Run(results);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("heterocc.cpu.straight", NewProgram);
+  tvm::ffi::reflection::GlobalDef().def("heterocc.cpu.straight", NewProgram).def("heterocc.cpu.bound", NewBound);
 }
 
 }  // namespace heterocc::cpu

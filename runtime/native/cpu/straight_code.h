@@ -89,7 +89,8 @@ struct Program {
   int64_t inputs = 0;  // without the weights
   std::vector<DLDataType> input_types;
   std::vector<int64_t> input_ranks;
-  std::vector<Line> table;  // of sizes
+  std::vector<bool> are_shapes;  // inputs that are sizes, not tensors
+  std::vector<Line> table;       // of sizes
   std::vector<Step> steps;
   std::vector<Size> sizes;
   std::vector<Match> matches;
@@ -117,7 +118,8 @@ std::unique_ptr<Program> Read(const tvm::ffi::Module& executable, const std::str
 
 // Runs a program on its inputs, which are compact, or RowMemory holds them and rows are appended. False if their types
 // or shapes are not what it takes. Throws what kernels throw, and std::bad_alloc; the memory of the run is given back.
-bool Run(Program* program, const tvm::ffi::AnyView* inputs, tvm::ffi::Any* results);
+// Results are added to a list.
+bool Run(Program* program, const tvm::ffi::AnyView* inputs, std::vector<tvm::ffi::Any>* results);
 
 }  // namespace heterocc::cpu
 

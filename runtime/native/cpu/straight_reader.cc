@@ -55,6 +55,7 @@ std::unique_ptr<Program> Reader::Read(const std::string& name) {
   program_->uses.resize(static_cast<size_t>(program_->inputs));
   program_->input_types.resize(static_cast<size_t>(program_->inputs), DLDataType{kDLOpaqueHandle, 0, 0});
   program_->input_ranks.resize(static_cast<size_t>(program_->inputs), -1);
+  program_->are_shapes.resize(static_cast<size_t>(program_->inputs), false);
   for (int64_t i = 0; i < program_->inputs; ++i) {
     registers_[i].kind = Held::kInput;
     registers_[i].index = i;
@@ -81,6 +82,7 @@ void Reader::Call(const Instruction& call) {
   static const std::unordered_map<std::string, Member> known = {
       {"vm.builtin.alloc_shape_heap", &Reader::AllocTable},
       {"vm.builtin.check_tensor_info", &Reader::CheckTensor},
+      {"vm.builtin.check_shape_info", &Reader::CheckShape},
       {"vm.builtin.check_tuple_info", &Reader::CheckTuple},
       {"vm.builtin.match_shape", &Reader::MatchShape},
       {"vm.builtin.make_shape", &Reader::MakeShape},
@@ -164,6 +166,7 @@ void Reader::LayOut(const Argument& argument) {
   const Held held = Value(argument);
   switch (held.kind) {
     case Held::kInput:
+      Require(!program_->are_shapes[static_cast<size_t>(held.index)]);
       program_->uses[static_cast<size_t>(held.index)].push_back(place);
       return;
     case Held::kObject:
@@ -188,17 +191,19 @@ void Reader::LayOut(const Argument& argument) {
 int64_t Reader::FunctionOf(const std::string& name) {
   const auto [place, is_new] = functions_.emplace(name, static_cast<int64_t>(program_->functions.size()));
   if (is_new) {
-    std::optional<Function> found;
-    for (const Any& import : code_.imports()) {
-      if (const auto function = import.cast<Module>()->GetFunction(name, true)) found = *function;
-      if (found) break;
-    }
-    if (!found) found = Function::GetGlobal(name);
-    Require(found.has_value());
-    program_->functions.push_back(*found);
+    program_->functions.push_back(FoundFunction(code_, name));
     program_->names.push_back(name);
   }
   return place->second;
+}
+
+Function FoundFunction(const VMExecutable& code, const std::string& name) {
+  for (const Any& import : code.imports()) {
+    if (const auto function = import.cast<Module>()->GetFunction(name, true)) return *function;
+  }
+  const std::optional<Function> found = Function::GetGlobal(name);
+  Require(found.has_value());
+  return *found;
 }
 
 void Reader::Return(const Held& tuple) {

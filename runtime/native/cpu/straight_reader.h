@@ -25,6 +25,9 @@ inline void Require(bool holds) {
   if (!holds) throw Unknown{};
 }
 
+// A kernel of an executable or a function of the runtime, by its name. Throws Unknown.
+tvm::ffi::Function FoundFunction(const tvm::runtime::vm::VMExecutable& code, const std::string& name);
+
 // What a register holds while the function is read.
 struct Held {
   enum Kind { kNothing, kInput, kWeights, kObject, kTable, kShape, kRoom, kTensor, kNumber, kTuple } kind = kNothing;
@@ -60,6 +63,7 @@ class Reader {
 
   Held AllocTable(const Arguments& arguments);
   Held CheckTensor(const Arguments& arguments);
+  Held CheckShape(const Arguments& arguments);
   Held CheckTuple(const Arguments& arguments);
   Held MatchShape(const Arguments& arguments);
   Held MakeShape(const Arguments& arguments);

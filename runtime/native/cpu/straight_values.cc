@@ -51,6 +51,13 @@ Held Reader::CheckTensor(const Arguments& arguments) {
   return {};
 }
 
+Held Reader::CheckShape(const Arguments& arguments) {
+  const Held held = Value(arguments.at(0), Held::kInput);
+  program_->are_shapes[static_cast<size_t>(held.index)] = true;
+  program_->input_ranks[static_cast<size_t>(held.index)] = Number(arguments.at(1));
+  return {};
+}
+
 Held Reader::CheckTuple(const Arguments& arguments) {
   const Held held = Value(arguments.at(0));
   const bool is_known = held.kind == Held::kTuple;  // of no weights, which code makes itself
@@ -132,6 +139,7 @@ Held Reader::View(const Arguments& arguments) {
 
 Held Reader::ViewOf(const Held& source, const Argument& offset, const Held& shape, DLDataType dtype) {
   Require(source.kind == Held::kInput || source.kind == Held::kTensor);
+  Require(source.kind == Held::kTensor || !program_->are_shapes[static_cast<size_t>(source.index)]);
   Step step{Step::kView};
   step.source = Source(source);
   return Place(step, offset, shape, dtype, source.room);

@@ -32,6 +32,31 @@ net (float[n, 4] x, int64[k] rows) => (float[n, 4] y, float[m, 4] picked, float[
 }
 """
 
+LOOPS = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[n, 4] x, float[4] s, int64 count) => (float[4] state, float[n, 4] sums, float[4] twice, float[m, 4] trace, int64[2, p] places)
+<bool yes = {1}> {
+  state, sums = Scan <num_scan_inputs = 1, body = rows (float[4] before, float[4] row) => (float[4] after, float[4] sum) {
+    after = Add(before, row)
+    sum = Mul(after, row)
+  }> (s, x)
+  turned, trace = Loop <body = turns (int64 i, bool on, float[4] a) => (bool more, float[4] b, float[4] c) {
+    more = Identity(on)
+    number = Cast <to = 1> (i)
+    b = Add(a, number)
+    c = Neg(b)
+  }> (count, yes, s)
+  places = NonZero(sums)
+  total = ReduceSum <keepdims = 0> (turned)
+  limit = Constant <value_float = 10.0> ()
+  large = Greater(total, limit)
+  twice = If (large) <
+    then_branch = then () => (float[4] t) { t = Neg(turned) },
+    else_branch = otherwise () => (float[4] e) { e = Add(turned, turned) }
+  >
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -105,3 +130,35 @@ def test_inputs_that_do_not_fit_reach_the_machine_which_says_so(bundle: Path, st
             with pytest.raises((RuntimeError, ValueError), match=reason):
                 function(tvm_ffi.from_dlpack(x), rows, code.params)
         check(session, 3, 2)
+
+
+@pytest.mark.parametrize("dims", [{}, {"n": 6}], ids=["dynamic", "fixed"])
+def test_loops_and_branches_need_no_machine(dims: dict[str, int], straight: list[bool], tmp_path: Path) -> None:
+    compile_model(onnx.parser.parse_model(LOOPS), tmp_path / "m.hcb", devices="CPU", dims=dims)
+    rng = np.random.default_rng(1)
+    with load(tmp_path / "m.hcb", threads=1) as session:
+        for n, count in ((6, 2), (6, 9), *(() if dims else ((1, 0), (40, 3)))):
+            x, s = rng.standard_normal((n, 4), np.float32), rng.standard_normal(4, np.float32)
+            x[n // 2 :, 1] = 0
+            results = session.run({"x": x, "s": s, "count": np.array(count)})
+            sums = s + np.cumsum(x, axis=0)
+            turned = s + sum(range(count))
+            trace = -s - np.cumsum(np.arange(count)).reshape(-1, 1)
+            np.testing.assert_allclose(results["trace"], trace.reshape(-1, 4), rtol=1e-5, atol=1e-5)
+            np.testing.assert_array_equal(results["places"], np.nonzero(results["sums"]))
+            np.testing.assert_allclose(results["state"], sums[-1], rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(results["sums"], sums * x, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(
+                results["twice"], -turned if turned.sum() > 10 else turned * 2, rtol=1e-5, atol=1e-5
+            )
+
+
+def test_memory_of_loops_is_given_back(straight: list[bool], tmp_path: Path) -> None:
+    compile_model(onnx.parser.parse_model(LOOPS), tmp_path / "m.hcb", devices="CPU")
+    x, s = np.ones((3000, 4), np.float32), np.ones(4, np.float32)
+    with load(tmp_path / "m.hcb", threads=1) as session:
+        session.run({"x": x, "s": s, "count": np.array(1000)})
+        before = cpu_api.heap_bytes()
+        for _ in range(20):
+            session.run({"x": x, "s": s, "count": np.array(1000)})
+        assert cpu_api.heap_bytes() <= 2 * before
