@@ -119,7 +119,10 @@ def _trilu(ctx: Context, data: relax.Expr, diagonal: relax.Expr | None = None) -
 
 
 def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
-    """Tile as a broadcast along new dimensions: code copies rows, and need not divide indices."""
+    """Tile as a broadcast along new dimensions: code copies rows, and need not divide indices.
+
+    Of dynamic sizes, axis by axis: indices of one kernel would be divided, and LLVM takes minutes for those of four.
+    """
     shape, times = dims_of(data), fixed(repeats)
     has_elements = all(n > 0 for n in shape if isinstance(n, int))
     if ctx.backend != "cpu" or not has_elements or times is None or len(times) != len(shape) or not all(times > 0):
@@ -132,7 +135,7 @@ def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
         rows = data if list(shape) == axes else ctx.bb.emit(op.reshape(data, axes))
         whole = requested(ctx, "tile", [rows], [(made, dtype_of(data))])
         return whole if made == result else op.reshape(whole, result)
-    if not static and sum(times > 1) > _MOST_SPREAD:
+    if not static:
         return _tiled_by_axis(ctx, data, times.tolist())
     apart = [(1, n) if count > 1 else (n,) for n, count in zip(shape, times, strict=True)]
     spread = [(int(count), n) if count > 1 else (n,) for n, count in zip(shape, times, strict=True)]
@@ -160,9 +163,6 @@ def _tiled_by_axis(ctx: Context, data: relax.Expr, times: Sequence[int]) -> rela
 def _repeated(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
     return te.compute(shape, lambda row, _, place: given[0](row, place), name="tile")
 
-
-_MOST_SPREAD = 2
-"""The most axes of dynamic sizes that one kernel repeats: LLVM takes minutes for the loops of four."""
 
 _MOST_SIZED = 64
 """The most parts of a concatenation that have sizes of their own: each index in the result is a sum of them."""

@@ -11,7 +11,12 @@ from tvm import relax, te, tirx
 from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.places import checked_places
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.requested import has_fixed_sizes, requested
+from heterocc.compiler.lower.converters.requested import (
+    has_fixed_sizes,
+    has_plain_sizes,
+    has_positive_sizes,
+    requested,
+)
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, rank_of, scalar
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.variables import as_int64
@@ -104,7 +109,9 @@ def _along(ctx: Context, data: relax.Expr, axis: int) -> relax.Expr:
     reverse = bool(ctx.attrs.get("reverse", 0))
     shape, dtype = dims_of(data), dtype_of(data)
     is_last = all(n == 1 for n in shape[axis + 1 :])
-    if ctx.backend == "cpu" and has_fixed_sizes(data) and dtype in _IN_VECTORS and not is_last:
+    in_columns = all(isinstance(n, int) for n in shape[axis + 1 :]) and has_positive_sizes(data)
+    known = has_fixed_sizes(data) or (in_columns and has_plain_sizes(data))
+    if ctx.backend == "cpu" and known and dtype in _IN_VECTORS and not is_last:
         exclusive = int(ctx.attrs.get("exclusive", 0))
         of = "product" if ctx.node.op_type == "CumProd" else "sum"
         options: dict[str, int | str] = {"axis": axis, "of": of, "exclusive": exclusive, "reverse": int(reverse)}

@@ -23,7 +23,7 @@ _BY_ELEMENT = frozenset(
     f"relax.{name}"
     for name in (
         "add subtract multiply divide maximum minimum isnan astype round clip negative exp sqrt sigmoid tanh abs where "
-        "nn.relu nn.leakyrelu nn.silu nn.gelu erf greater less"
+        "nn.relu nn.leakyrelu nn.silu nn.gelu erf greater greater_equal less less_equal"
     ).split()
 )
 

@@ -34,9 +34,11 @@ net (float[n, 4] x, int64[k] rows) => (float[n, 4] y, float[m, 4] picked, float[
 
 LOOPS = """
 <ir_version: 8, opset_import: ["" : 17]>
-net (float[n, 4] x, float[4] s, int64 count) => (float[4] state, float[n, 4] sums, float[4] twice, float[m, 4] trace, int64[2, p] places)
+net (float[n, 4] x, float[4] s, int64 count)
+=> (float[4] state, float[n, 4] sums, float[4] twice, float[m, 4] trace, int64[2, p] places)
 <bool yes = {1}> {
-  state, sums = Scan <num_scan_inputs = 1, body = rows (float[4] before, float[4] row) => (float[4] after, float[4] sum) {
+  state, sums = Scan <num_scan_inputs = 1,
+                      body = rows (float[4] before, float[4] row) => (float[4] after, float[4] sum) {
     after = Add(before, row)
     sum = Mul(after, row)
   }> (s, x)

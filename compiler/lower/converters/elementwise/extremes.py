@@ -75,4 +75,7 @@ def _of_two(ctx: Context, rule: Extreme, one: relax.Expr, other: relax.Expr) -> 
         if number is not None and number.size == 1 and number.ndim <= rank_of(value) and not np.isnan(number).any():
             return rule(value, constant(number.reshape(())))  # compiled code has the constant first, and keeps NaN
     one, other = ctx.bb.emit(one), ctx.bb.emit(other)
-    return op.where(op.isnan(one), one, op.where(op.isnan(other), other, rule(one, other)))
+    # NaN alone is not at least the least of all numbers: a comparison, unlike a function, is computed in vectors.
+    least = scalar(-math.inf, dtype_of(one))
+    numbers = [op.greater_equal(value, least) for value in (one, other)]
+    return op.where(numbers[0], op.where(numbers[1], rule(one, other), other), one)

@@ -64,6 +64,11 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", "m", 24)},
         {"w": _weight(24, 40), "b": _weight(40)},
     ),
+    "product of a weight and few columns": (
+        [_N("MatMul", ["w", "x"], ["p"]), _N("Add", ["p", "b"], ["s"]), _N("Sigmoid", ["s"], ["y"])],
+        {"x": ("n", 24, "m")},
+        {"w": _weight(31, 24), "b": _weight(31, 1)},
+    ),
     "batched product": ([_N("MatMul", ["x", "z"], ["y"])], {"x": ("n", "m", "k"), "z": ("n", "k", "m")}, {}),
     "softmax": ([_N("Softmax", ["x"], ["y"], axis=-1)], {"x": ("n", "m")}, {}),
     "normalisation": (
@@ -90,6 +95,12 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
     "least number": ([_N("ReduceMin", ["x"], ["y"], axes=[1, 2])], {"x": ("n", "m", "k")}, {}),
     "reduction": ([_N("ReduceMean", ["x"], ["y"], axes=[1], keepdims=0)], {"x": ("n", "m")}, {}),
     "map": ([_N("Erf", ["x"], ["e"]), _N("Mul", ["e", "z"], ["y"])], {"x": ("n", "m"), "z": ("n", "m")}, {}),
+    "extremes of a map and a row": (
+        [_N("Max", ["x", "z"], ["m"]), _N("Min", ["m", "x"], ["y"])],
+        {"x": ("n", "m", 24), "z": ("n", 1, 24)},
+        {},
+    ),
+    "running sums": ([_N("CumSum", ["x", "a"], ["y"])], {"x": ("n", "m", 24)}, {"a": np.array(1)}),
     "transposition": ([_N("Transpose", ["x"], ["y"], perm=[0, 2, 1])], {"x": ("n", "m", "k")}, {}),
     "attention": (
         [

@@ -33,8 +33,9 @@ from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
+from heterocc.compiler.lower.cpu.generate.products.few_columns import MOST_COLUMNS, FewColumns
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, axis_of, find_product
-from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, ProductReads
+from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
 from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
@@ -101,7 +102,7 @@ def is_narrow(found: Product, isa: Isa) -> bool:
     return better_along_channels(length / computed, rows, found.columns.extents[-1], isa, least)
 
 
-class ProductWriter(ProductReads):
+class ProductWriter(FewColumns):
     """A generator of a product: panels of columns, and for each all rows, tile by tile.
 
     If the number of columns is known only at run time, those that whole tiles leave may not fill a vector: it is
@@ -257,8 +258,22 @@ class ProductWriter(ProductReads):
         elif self.copies:
             panel = self.copy(arguments, place, starts)
 
-        with emit.share_loop(*share) as tile:
-            self._rows_of_panel(arguments, place, (run, number, starts, panel), tile)
+        def every_tile() -> None:
+            with emit.share_loop(*share) as tile:
+                self._rows_of_panel(arguments, place, (run, number, starts, panel), tile)
+
+        def few(rows: Run, tile: tirx.Expr) -> None:
+            first = emit.start_of(rows, tile)
+            self.write_few_columns(arguments, place, rows, first, self._row_places(rows.size, first))
+
+        def of_few_columns() -> None:
+            with emit.share_loop(*share) as tile:
+                emit.either_run(self.row_runs, tile, lambda rows: few(rows, tile))
+
+        if run.short and self.takes_few_columns:
+            emit.either(index(self.length) <= index(MOST_COLUMNS), of_few_columns, every_tile)
+        else:
+            every_tile()
 
     def _starts(self, run: Run, group: tirx.Expr) -> list[tirx.Expr]:
         """The starts of the vectors of a panel."""

@@ -11,7 +11,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import columns, rows
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
-from heterocc.compiler.lower.cpu.sizes import exceeds
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number
 
 BLOCK = 32
 """The vectors of a row that a task computes in turn.
@@ -24,7 +24,7 @@ def write_running(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(data, result)`: running sums or products. The axis must not be the last one."""
     outer, count, inner = request.around(request.number("axis"))
     lanes = request.lanes(inner, request.dtypes[0])
-    if inner >= 2 * lanes * BLOCK:
+    if is_number(count) and inner >= 2 * lanes * BLOCK:
         _in_blocks(request, arguments, (outer, count, inner), lanes)
     else:
         _in_registers(request, arguments, (outer, count, inner), lanes)
