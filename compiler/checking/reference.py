@@ -17,9 +17,9 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.onnx_tools.exact_products import nodes_within, with_exact_products
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
-from heterocc.compiler.lower.converters.contrib.blocked import ROUNDED
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.compiler.lower.half.products import product_nodes
+from heterocc.compiler.operators.products import ROUNDED
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 

@@ -14,6 +14,9 @@ from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number
 
+ROUNDED = 4
+"""The `accuracy_level` of MatMulNBits at which ONNX Runtime rounds the other factor to int8, block by block."""
+
 
 def product(needs: Needs, left: int = 0, right: int = 1) -> None:
     """MatMul: the rows of one are as long as the columns of the other, and stacks are broadcast."""

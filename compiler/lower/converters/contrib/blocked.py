@@ -16,6 +16,7 @@ from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, conv
 from heterocc.compiler.lower.converters.requested import has_plain_sizes, requested
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.operators.products import ROUNDED
 
 op = relax.op
 
@@ -24,9 +25,6 @@ TILE = 16
 
 TERMS = 4
 """Codes of a column that lie side by side in a word of 32 bits, one in each byte, for products of bytes."""
-
-ROUNDED = 4
-"""The `accuracy_level` at which the other factor is rounded to int8, block by block, as ONNX Runtime does."""
 
 _UNROUNDED = frozenset({(2, 16), (2, 256)})
 """Bits and block sizes for which ONNX Runtime never rounds the other factor."""
