@@ -23,7 +23,7 @@ from heterocc.runtime.plan.schedule import numpy_dtype
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.select.select import labels, others_here
 
-LOOK_NS = 300_000
+LOOK_NS = 1_000_000
 """Time in ns from a look at the bundle's file to the next: a system call takes as long as a small operator, and about
 4 us where other code has filled the caches."""
 
