@@ -3,7 +3,8 @@
     python benchmarks/report_page.py [--nodes 40,500,2000,10000] [--json FILE]
 
 Needs Debian's Chromium and Playwright (`make test-browser` installs both). Times are those of the browser: `paint` is
-the first contentful paint and `ready` the end of the script, from the start of the navigation. A frame is moved by one
+the first contentful paint and `ready` the end of the script, from the start of the navigation; `work` is the
+processor time of the page's main thread until then, which other processes change little. A frame is moved by one
 event, as a whole graph, when most is drawn, and without a GPU; `draw` is the share of the script.
 """
 
@@ -13,6 +14,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from heterocc.passes.explain.report import report_html
-from tests.browser import open_report, running_browser
+from tests.browser import main_thread, open_report, running_browser
 from tests.passes.explain.reports import explained, measured, network
 
 STEPS = 60
@@ -36,6 +38,7 @@ class Opened:
     megabytes: float
     paint: float
     ready: float
+    work: float
     frame_median: float
     frame_worst: float
     draw_median: float
@@ -61,7 +64,9 @@ MEASURE = """async (steps) => {
 
 def opened(browser: Any, path: Path, nodes: int, grouping: str, megabytes: float) -> Opened:
     """Open a page, note its times, and move its graph as a whole, when most is drawn."""
-    page = open_report(browser, path)
+    clocks: list[Callable[[], float]] = []
+    page = open_report(browser, path, lambda page: clocks.append(main_thread(page)))
+    work = clocks[0]()
     paint, ready = page.evaluate(
         "[performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0,"
         " performance.getEntriesByName('ready')[0].startTime]"
@@ -72,7 +77,7 @@ def opened(browser: Any, path: Path, nodes: int, grouping: str, megabytes: float
     times, draws = (sorted(found) for found in page.evaluate(MEASURE, STEPS))
     page.close()
     return Opened(
-        nodes, grouping, boxes, megabytes, paint, ready, times[len(times) // 2], times[-2],
+        nodes, grouping, boxes, megabytes, paint, ready, 1e3 * work, times[len(times) // 2], times[-2],
         draws[len(draws) // 2], draws[-2],
     )  # fmt: skip
 
@@ -83,7 +88,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     rows = []
-    heads = ("nodes", "grouping", "boxes", "MB", "paint", "ready", "frame", "worst", "draw", "worst")
+    heads = ("nodes", "grouping", "boxes", "MB", "paint", "ready", "work", "frame", "worst", "draw", "worst")
     print("  ".join(h.rjust(8) for h in heads) + "   (ms)")
     with tempfile.TemporaryDirectory() as folder, running_browser() as browser:
         for nodes in map(int, arguments.nodes.split(",")):

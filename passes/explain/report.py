@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from pathlib import Path
 
 from heterocc.passes.explain.explanation import Explanation
@@ -41,17 +42,15 @@ def report_html(found: Explanation, measured: Measured | None = None) -> str:
 
     It loads nothing: script, style and data are inside, and a policy in its head forbids any request.
     """
-    title = html.escape(f"{found.plan.graph.name}: placement")
     data = json.dumps(report_data(found, measured), ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
-    page = (_PAGE / "page.html").read_text(encoding="utf-8")
-    for mark, text in (
-        ("@TITLE@", title),
-        ("@STYLE@", _joined(STYLES, "css")),
-        ("@SCRIPT@", _joined(SCRIPTS, "js")),
-        ("@DATA@", data),
-    ):
-        page = page.replace(mark, text, 1)
-    return page
+    parts = {
+        "TITLE": html.escape(f"{found.plan.graph.name}: placement"),
+        "STYLE": _joined(STYLES, "css"),
+        "SCRIPT": _joined(SCRIPTS, "js"),
+        "DATA": data,
+    }
+    # In one pass: a name of the model may look like a mark.
+    return re.sub("@([A-Z]+)@", lambda mark: parts[mark[1]], (_PAGE / "page.html").read_text(encoding="utf-8"))
 
 
 def _joined(names: tuple[str, ...], suffix: str) -> str:

@@ -31,6 +31,7 @@ class Pen {
       c.moveTo(x, y);
       for (let i = 1; i < points.length; i++) {
         const [u, v] = points[i];
+        if (plain && i < points.length - 1 && Math.abs(u - x) < least && Math.abs(v - y) < least) continue; // as good as one point
         if (plain || u === x) c.lineTo(u, v);
         else { const bend = (v - y) / 2; c.bezierCurveTo(x, y + bend, u, v - bend, u, v); }
         [x, y] = [u, v];
@@ -62,9 +63,12 @@ class Pen {
     c.globalAlpha = opacity;
     c.fillStyle = colour;
     c.beginPath();
+    let [x, y] = [NaN, NaN];
     for (const box of boxes) {
       const w = Math.max(box.w, 3 / this.zoom), h = Math.max(box.h, 2 / this.zoom);
-      c.rect(box.x - w / 2, box.y - h / 2, w, h);
+      if (Math.abs(box.x - x) * this.zoom < 0.5 && Math.abs(box.y - y) * this.zoom < 0.5) continue; // on the one before
+      [x, y] = [box.x, box.y];
+      c.rect(x - w / 2, y - h / 2, w, h);
     }
     c.fill();
     c.globalAlpha = 1;

@@ -214,13 +214,13 @@ class GraphView {
     }
     return edge.device;
   }
-  /* Shape and bytes of the value, in the middle of a short edge. */
+  /* Shape and bytes of the value, beside the end of an edge. */
   labels(edges, top, bottom) {
     for (const edge of edges) {
       const n = edge.points.length, [a, b] = [edge.points[n - 2], edge.points[n - 1]];
       if (b[1] < top || b[1] > bottom || b[1] - a[1] < 24) continue;
       const first = this.model.values[edge.values.values().next().value];
-      const text = edge.values.size > 1 ? plural(edge.values.size, "value") : this.model.shape(first);
+      const text = edge.values.size > 1 ? plural(edge.values.size, "value") : this.model.shape(first) + (this.view.zoom >= 1 ? ", " + bytes(first.bytes) : "");
       this.pen.text(text, (a[0] + b[0]) / 2 + 5, (a[1] + b[1]) / 2 + 3, 9.5, this.pen.dim);
     }
   }

@@ -13,6 +13,7 @@ import pytest
 from heterocc.passes.explain.report import report_html
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.plan import Plan
+from tests.browser import main_thread
 from tests.passes.explain.reports import explained, measured, network
 from tests.passes.graphs import arrows, chain_graph, tensors
 from tests.passes.optimum.cost import random_problem
@@ -296,8 +297,9 @@ def test_a_large_graph_opens_within_two_seconds_and_is_moved_without_stutter(
     opened: Open, size: int, scoped: bool
 ) -> None:
     found = explained(network(size, scoped=scoped))
-    page = opened(found, measured(found))
-    ready = page.evaluate("performance.getEntriesByName('ready')[0].startTime")
+    clocks: list[Callable[[], float]] = []
+    page = opened(found, measured(found), before=lambda page: clocks.append(main_thread(page)))
+    assert clocks[0]() < 2
     page.click("#fit")
     draws = page.evaluate("""async () => {
       const times = [];
@@ -310,5 +312,4 @@ def test_a_large_graph_opens_within_two_seconds_and_is_moved_without_stutter(
       }
       return times.sort((a, b) => a - b);
     }""")
-    assert ready < 2000
-    assert draws[30] < 16  # the median, as others may use the machine
+    assert draws[30] < 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,11 @@ def test_the_page_loads_nothing_and_survives_hostile_names() -> None:
     assert "://" not in page
     assert not re.search(r"\b(src|href)=|@import|url\(|fetch\(|XMLHttpRequest|innerHTML|eval\(", page)
     assert page.count("</script>") == 2 and data_of(page)["model"] == HOSTILE
+
+
+def test_a_name_that_looks_like_a_mark_of_the_page_stays_a_name() -> None:
+    page = report_html(explained(replace(chain_graph(3), name="@DATA@ @STYLE@")))
+    assert "<title>@DATA@ @STYLE@: placement</title>" in page and data_of(page)["model"] == "@DATA@ @STYLE@"
 
 
 def test_the_data_has_what_a_node_reads_writes_costs_and_is_bound_by() -> None:
