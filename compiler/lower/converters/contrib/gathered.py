@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.contrib.blocked import unpacked
-from heterocc.compiler.lower.converters.quantised.operators import known_array
+from heterocc.compiler.lower.converters.quantised.blocks import unpacked
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized
@@ -92,8 +91,8 @@ def _table(ctx: Context, data: relax.Expr, scales: relax.Expr, zeros: relax.Expr
     """The table in its unsigned form. ONNX's types of 4 bits have a byte for each code here: two are put in one."""
     bits, block = ctx.attrs.get("bits", 4), ctx.attrs.get("block_size", 128)
     along = ctx.attrs.get("quantize_axis", 1) % rank_of(data)
-    codes, points = known_array(ctx, data), None if zeros is None else known_array(ctx, zeros)
-    if codes is None or known_array(ctx, scales) is None or (zeros is not None and points is None):
+    codes, points = ctx.array(data), None if zeros is None else ctx.array(zeros)
+    if codes is None or ctx.array(scales) is None or (zeros is not None and points is None):
         raise NotImplementedError("the table, scales and zero points must be constant")
     kind = ctx.values[ctx.node.input[0]].dtype
     if kind == "uint8" and bits in (2, 4, 8) and block:

@@ -1,5 +1,7 @@
 """Nodes between DequantizeLinear and QuantizeLinear, computed in integers on devices that multiply integers.
 
+Products with a constant weight in blocks read its integers, too, and multiply them in float32.
+
 A node whose operands are dequantised integers reads these integers instead; what DequantizeLinear computes is left out
 if nothing else reads it. A QuantizeLinear that follows multiplies the exact sums by one factor, as ONNX Runtime does.
 """
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
+from heterocc.compiler.lower.converters.quantised.blocks import BlockedWeight, blocked_product
 from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.converters.values import clipped, dtype_of, rank_of, scalar
@@ -37,6 +40,32 @@ class Scaled:
 
     sums: relax.Expr
     factor: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A constant matrix in blocks along `axis`: (array - zeros) · scales, with a zero for each block or 0 for all.
+
+    `kind` is the dtype in the model. Those of 4 bits have a byte for each number in the array.
+    """
+
+    kind: str
+    array: np.ndarray
+    scales: np.ndarray
+    zeros: np.ndarray
+    axis: int
+    block: int
+
+    def weight(self) -> BlockedWeight:
+        """The matrix as a weight whose terms lie along the blocks' axis, with codes that are not negative."""
+        array, scales, zeros = (a if self.axis else a.T for a in (self.array, self.scales, self.zeros))
+        bits = 4 if self.kind in ("int4", "uint4") else 8
+        first = 1 << (bits - 1) if self.kind in ("int4", "int8") else 0
+        columns, terms = array.shape
+        codes = np.full((columns, scales.shape[1] * self.block), first, np.uint8)
+        codes[:, :terms] = array.astype(np.int16) + first
+        middle = (zeros.astype(np.int16) + first).astype(np.uint8) if zeros.ndim == 2 else first
+        return BlockedWeight(bits, terms, codes.reshape(columns, -1, self.block), scales, middle)
 
 
 def in_integers(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
@@ -80,10 +109,18 @@ def _finish(
     return op.multiply(op.astype(sums, "float32"), constant(factor))
 
 
-def _matmul(ctx: Context, _inputs: list[relax.Expr | None]) -> relax.Expr | None:
+def _with_blocks(ctx: Context, inputs: list[relax.Expr | None], axis: int) -> relax.Expr | None:
+    """The product of the first input and a constant weight in blocks along this axis, which has the terms."""
+    found = ctx.notes.get(ctx.node.input[1])
+    if not isinstance(found, Blocks) or found.axis != axis or inputs[0] is None:
+        return None
+    return blocked_product(ctx, inputs[0], found.weight(), rounded=False)
+
+
+def _matmul(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
     found = _operands(ctx)
     if found is None:
-        return None
+        return _with_blocks(ctx, inputs, 0)
     data, weight, array = found
     if array.ndim != 2 or (weight.scale.size > 1 and weight.axis % 2 != 1):
         return None
@@ -91,12 +128,16 @@ def _matmul(ctx: Context, _inputs: list[relax.Expr | None]) -> relax.Expr | None
     return _finish(ctx, sums, (data, weight), (-1,))
 
 
-def _gemm(ctx: Context, _inputs: list[relax.Expr | None]) -> relax.Expr | None:
+def _gemm(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
     found, attrs = _operands(ctx), ctx.attrs
-    if found is None or attrs.get("transA", 0) or attrs.get("alpha", 1.0) != 1.0 or attrs.get("beta", 1.0) != 1.0:
+    if attrs.get("transA", 0) or attrs.get("alpha", 1.0) != 1.0 or attrs.get("beta", 1.0) != 1.0:
         return None
-    data, weight, array = found
     turned = bool(attrs.get("transB", 0))
+    if found is None:
+        product = _with_blocks(ctx, inputs, 1 if turned else 0)
+        bias = inputs[2] if len(inputs) > 2 else None
+        return product if product is None or bias is None else op.add(product, bias)
+    data, weight, array = found
     if weight.scale.size > 1 and weight.axis % 2 != (0 if turned else 1):
         return None
     sums = integer_product(ctx, data.data, data.zero, array.T if turned else array, weight.zero)
@@ -112,6 +153,16 @@ def _conv(ctx: Context, _inputs: list[relax.Expr | None]) -> relax.Expr | None:
         return None
     sums = integer_convolution(ctx, data.data, data.zero, array, weight.zero)
     return _finish(ctx, sums, (data, weight), (1, -1, 1, 1))
+
+
+def _blocks(ctx: Context, array: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None) -> Blocks | None:
+    """The note of a constant matrix that is dequantised in blocks; None for another one."""
+    block, axis = int(ctx.attrs.get("block_size", 0)), int(ctx.attrs.get("axis", 1)) % max(array.ndim, 1)
+    kind = ctx.values[ctx.node.input[0]].dtype
+    if array.ndim != 2 or scales.ndim != 2 or kind not in ("int4", "uint4", "int8", "uint8"):
+        return None
+    points = np.zeros((), np.int16) if zeros is None else zeros
+    return Blocks(kind, array, scales.astype(np.float32), points, axis, block)
 
 
 def _gather(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
@@ -156,6 +207,11 @@ def _quantise(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | Non
 def note_dequantised(ctx: Context, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> None:
     """Remember that the node's output is dequantised integers of 8 bits, or of 32 for a bias."""
     factors, array = ctx.array(scale), ctx.array(data)
+    if ctx.attrs.get("block_size", 0) and array is not None and factors is not None:
+        blocks = _blocks(ctx, array, factors, None if zero is None else ctx.array(zero))
+        if blocks is not None and (zero is None or ctx.is_known(zero)):
+            ctx.notes[ctx.node.output[0]] = blocks
+        return
     points = np.zeros((), np.int32) if zero is None else ctx.array(zero)
     if not ctx.integers or ctx.attrs.get("block_size", 0) or factors is None or points is None:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.converters.contrib.blocked import TERMS
+from heterocc.compiler.lower.converters.quantised.blocks import TERMS
 from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.converters.contrib.blocked import TERMS, TILE
+from heterocc.compiler.lower.converters.quantised.blocks import TERMS, TILE
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.any_rows import count_of, row_runs
 from heterocc.compiler.lower.cpu.generate.integers.dot import dot_codes
@@ -52,7 +52,7 @@ def write_blocked_product(request: Request, arguments: Sequence[tirx.Buffer]) ->
         rows=given[:count],
         words=words,
         scales=scales,
-        zeros=zeros[0] if zeros else 1 << (bits - 1),
+        zeros=zeros[0] if zeros else request.number("zero"),
         result=result,
     )
     rows = math.prod(request.shapes[-1][:-1])

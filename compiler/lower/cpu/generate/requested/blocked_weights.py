@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.converters.contrib.blocked import TERMS, TILE
+from heterocc.compiler.lower.converters.quantised.blocks import TERMS, TILE
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index

@@ -1,0 +1,111 @@
+"""Weights of 2, 4 or 8 bits in blocks, each with a scale and a zero point, and products with them (decision 90)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from heterocc.compiler.lower.converters.registry import Context
+from heterocc.compiler.lower.converters.requested import has_plain_sizes, requested
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of
+from heterocc.compiler.lower.straight import constant
+
+op = relax.op
+
+TILE = 16
+"""Columns of the product whose codes lie side by side."""
+
+TERMS = 4
+"""Codes of a column that lie side by side in a word of 32 bits, one in each byte, for products of bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedWeight:
+    """A weight of `columns` × `terms`: (code - zero point) · scale.
+
+    `codes` are uint8 [columns, blocks, block]; those beyond `terms` are not used. `scales` are float [columns, blocks],
+    `zeros` are the codes that stand for 0: uint8 or float [columns, blocks], or one for all.
+    """
+
+    bits: int
+    terms: int
+    codes: np.ndarray
+    scales: np.ndarray
+    zeros: np.ndarray | int
+
+    @property
+    def columns(self) -> int:
+        """Columns of the product."""
+        return len(self.codes)
+
+    @property
+    def block(self) -> int:
+        """Codes of a block."""
+        return int(self.codes.shape[2])
+
+    def unpacked(self, dtype: str) -> np.ndarray:
+        """The weight [terms, columns] as numbers."""
+        middle = self.zeros if isinstance(self.zeros, int) else self.zeros[..., None].astype(np.float32)
+        values = (self.codes.astype(np.float32) - middle) * self.scales[..., None].astype(np.float32)
+        return np.ascontiguousarray(values.reshape(self.columns, -1)[:, : self.terms].T).astype(dtype)
+
+    def words(self) -> np.ndarray:
+        """The codes as int32 [tiles, blocks, words, TILE], which the CPU's kernel reads.
+
+        A word has 4 bytes of 8 / bits codes of a column. With as many steps of 4 terms, byte j has in its lowest bits
+        term j of the first step, then that of the next step.
+        """
+        steps = 8 // self.bits
+        columns, blocks, block = self.codes.shape
+        padded = np.zeros((-(-columns // TILE) * TILE, blocks, block), np.uint8)
+        padded[:columns] = self.codes
+        split = padded.reshape(-1, TILE, blocks, block // (steps * TERMS), steps, TERMS)
+        joined = np.zeros((*split.shape[:4], TERMS), np.uint8)
+        for step in range(steps):
+            joined |= split[:, :, :, :, step] << (self.bits * step)
+        return np.ascontiguousarray(joined.transpose(0, 2, 3, 1, 4)).view("<i4")[..., 0]
+
+    def in_tiles(self, values: np.ndarray) -> np.ndarray:
+        """Numbers of each block [columns, blocks] as [tiles, blocks, TILE]; zeros follow the last column."""
+        padded = np.zeros((-(-self.columns // TILE) * TILE, values.shape[1]), values.dtype)
+        padded[: self.columns] = values
+        return np.ascontiguousarray(padded.reshape(-1, TILE, values.shape[1]).transpose(0, 2, 1))
+
+
+def blocked_product(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bool) -> relax.Expr:
+    """`a` [..., terms] times the weight. With `rounded` the numbers of `a` are int8 times a scale for each block."""
+    if ctx.backend == "cpu" and has_plain_sizes(a) and weight.block % (TERMS * 8 // weight.bits) == 0:
+        return _of_codes(ctx, a, weight, rounded=rounded)
+    return ctx.bb.normalize(op.matmul(a, constant(weight.unpacked(dtype_of(a)))))
+
+
+def _of_codes(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bool) -> relax.Expr:
+    dtype = dtype_of(a)
+    data = as_dtype(ctx.bb.normalize(a), "float32")
+    if more := weight.codes.shape[1] * weight.block - weight.terms:
+        data = op.nn.pad(data, [0, 0] * (rank_of(a) - 1) + [0, more])
+    data = ctx.bb.normalize(data)
+    *rows, terms = dims_of(data)
+    blocks = (*rows, terms // weight.block)
+    codes = [((*rows, terms), "int8"), (blocks, "float32"), (blocks, "int32")]
+    kinds = codes if rounded else [(blocks, "float32")]
+    found = requested(ctx, "block_codes", [data], kinds, block=weight.block)
+    factor = [ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(3)] if rounded else [data, found]
+    options = {"bits": weight.bits, "block": weight.block}
+    zeros: list[relax.Expr] = []
+    if isinstance(weight.zeros, int):
+        options["zero"] = weight.zeros
+    else:
+        zeros.append(constant(weight.in_tiles(weight.zeros)))
+    scales = constant(weight.in_tiles(weight.scales))
+    given = [*factor, constant(weight.words()), scales, *zeros]
+    result = [((*rows, weight.columns), "float32")]
+    return as_dtype(requested(ctx, "blocked_product", given, result, **options), dtype)
+
+
+def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+    """The codes of bytes along the last axis, the first of a byte in its lowest bits."""
+    parts = [(packed >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, axis=-1).reshape(*packed.shape[:-1], -1)

@@ -1,0 +1,74 @@
+"""Products behind a DequantizeLinear of a constant matrix in blocks read its integers, and are exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
+from heterocc.runtime import load
+from heterocc.runtime.execute.ort_session import session_options
+from tests.reference import reference_session
+
+
+def _model(kind: str, op_type: str, block: int, terms: int, columns: int, *, zeros: bool) -> onnx.ModelProto:
+    numbers = np.random.default_rng(0)
+    turned = op_type == "Gemm"
+    shape, blocks = ([columns, terms], [columns, -(-terms // block)]) if turned else ([terms, columns], None)
+    blocks = blocks or [-(-terms // block), columns]
+    bits = 4 if kind.endswith("4") else 8
+    least = 0 if kind.startswith("u") else -(1 << (bits - 1))
+
+    def integers(name: str, sizes: list[int]) -> onnx.TensorProto:
+        values = numbers.integers(least, least + (1 << bits), sizes)
+        return helper.make_tensor(name, getattr(TensorProto, kind.upper()), sizes, values.ravel())
+
+    scales = numpy_helper.from_array(numbers.uniform(0.01, 0.1, blocks).astype(np.float32), "s")
+    given = [integers("w", shape), scales, *([integers("z", blocks)] if zeros else [])]
+    nodes = [
+        helper.make_node("DequantizeLinear", [t.name for t in given], ["d"], axis=int(turned), block_size=block),
+        helper.make_node("Gemm", ["x", "d", "c"], ["y"], transB=1)
+        if turned
+        else helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    if turned:
+        given.append(numpy_helper.from_array(numbers.standard_normal(columns).astype(np.float32), "c"))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", terms])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", columns])
+    graph = helper.make_graph(nodes, "product", [x], [y], given)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize(
+    ("kind", "op_type", "block", "zeros"),
+    [
+        ("int4", "MatMul", 32, False),
+        ("uint4", "Gemm", 16, True),
+        ("uint4", "MatMul", 32, False),
+        ("int8", "Gemm", 64, True),
+    ],
+)
+def test_a_product_equals_onnx_runtime_without_fusion(
+    kind: str, op_type: str, block: int, zeros: bool, tmp_path: Path
+) -> None:
+    model = _model(kind, op_type, block, 100, 37, zeros=zeros)
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
+    reference = reference_session(model, session_options(optimise="none"))  # others round x to int8
+    with load(tmp_path / "m.hcb") as session:
+        for rows in (1, 5, 19):
+            feed = {"x": np.random.default_rng(rows).standard_normal((rows, 100)).astype(np.float32)}
+            (wanted,) = reference.run(None, feed)
+            np.testing.assert_allclose(session.run(feed)["y"], wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+def test_weights_of_4_bits_keep_them(tmp_path: Path) -> None:
+    model = _model("int4", "MatMul", 32, 1024, 256, zeros=False)
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
+    with open_bundle(tmp_path / "m.hcb") as bundle:
+        stored = sum(weight.nbytes for weight in bundle.manifest.weights)
+    assert stored == 1024 * 256 // 2 + 1024 * 256 // 32 * 4
