@@ -15,6 +15,15 @@ from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, larger, number, smaller
 
 
+def _padding(given: Given, rank: int) -> list[tuple[int, Size | None, Size | None]] | None:
+    """Each axis that a Pad changes, with the padding before and after it; None if they are not known."""
+    axes = given.numbers(3) if given.has(3) else list(range(rank))
+    pads = given.elements(1) if given.opset >= 11 else [number(int(n)) for n in given.attribute("pads", ())]
+    if axes is None or pads is None or len(pads) != 2 * len(axes):
+        return None
+    return list(zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True))
+
+
 def pad(needs: Needs) -> None:
     """Pad: what is cut off is there, and so is what is repeated."""
     given, data = needs.given, needs.shape(0)
@@ -22,14 +31,10 @@ def pad(needs: Needs) -> None:
     places = needs.size(3, 0) if given.has(3) else number(len(data)) if data else None
     if given.opset >= 11 and places is not None:
         needs.equal(1, 0, places * number(2))
-    axes = given.numbers(3) if given.has(3) else list(range(len(data)))
-    pads = given.elements(1) if given.opset >= 11 else [number(n) for n in given.attribute("pads", ())]
-    if axes is None or pads is None or len(pads) != 2 * len(axes):
-        return
     mode = given.attribute("mode", b"constant")
     none, one = number(0), number(1)
-    for index, axis in enumerate(axes):
-        size, before, after = needs.size(0, axis), pads[index], pads[index + len(axes)]
+    for axis, before, after in _padding(given, len(data)) or ():
+        size = needs.size(0, axis)
         if size is None or before is None or after is None:
             continue
         what = f"dimension {axis % len(data)} of {needs.name(0)}"
@@ -57,11 +62,19 @@ def concat(needs: Needs) -> None:
                 needs.equal(number_ + 1, place, size)
 
 
+def _parts(given: Given) -> list[Size] | None:
+    """The lengths that a Split is given; None if there are none, or they are not known."""
+    if given.opset >= 13:
+        return given.sizes(1)
+    found = given.attribute("split")
+    return None if found is None else [number(int(n)) for n in found]
+
+
 def split(needs: Needs) -> None:
     """Split: the parts are all of the axis, or equal parts, of which the last one may be smaller."""
     given = needs.given
     axis, size = given.attribute("axis", 0), needs.size(0, given.attribute("axis", 0))
-    parts = [number(int(n)) for n in given.attribute("split", ())] if given.opset < 13 else given.sizes(1)
+    parts = _parts(given)
     count = number(len(given.node.output))
     if given.opset >= 13 and len(given.node.output) > 1:  # a node that computes the sizes of the parts has one output
         needs.equal(1, 0, count)
@@ -104,10 +117,10 @@ def _split_shapes(given: Given) -> list[Shape] | None:
         return None
     axis = given.attribute("axis", 0) % len(shape)
     size = shape[axis]
-    parts = given.attribute("split") if given.opset < 13 else given.sizes(1)
+    parts = _parts(given)
     sizes: list[Size | None]
     if parts is not None:
-        sizes = [p if isinstance(p, Size) else number(int(p)) for p in parts]
+        sizes = [*parts]
     elif given.has(1) or size is None:
         sizes = [None] * count
     else:
@@ -124,18 +137,12 @@ def _pad_shapes(given: Given) -> list[Shape] | None:
     shape = given.shape()
     if shape is None:
         return None
-    axes = given.numbers(3) if given.has(3) else list(range(len(shape)))
-    pads: list[Size | None] | None
-    if given.opset < 11:
-        pads = [number(int(n)) for n in given.attribute("pads")]
-    else:
-        found = given.contents[1] if len(given.contents) > 1 else None
-        pads = None if found is None else list(found.flat)
-    if pads is None or axes is None:
+    padding = _padding(given, len(shape))
+    if padding is None:
         return [(None,) * len(shape)]
     dims = list(shape)
-    for index, axis in enumerate(axes):
-        size, before, after = dims[axis], pads[index], pads[index + len(axes)]
+    for axis, before, after in padding:
+        size = dims[axis]
         dims[axis] = None if size is None or before is None or after is None else size + before + after
     return [tuple(dims)]
 
@@ -156,11 +163,11 @@ def split_contents(given: Given) -> Contents | None:
     if data is None:
         return None
     axis = given.attribute("axis", 0) % data.ndim
-    parts = given.attribute("split") if given.opset < 13 else given.numbers(1)
+    parts = _parts(given)
     if given.has(1) and parts is None:
         return None
-    first = parts[0] if parts is not None else -(-data.shape[axis] // count)
-    return data.take(range(first), axis)
+    first = parts[0].number if parts is not None else -(-data.shape[axis] // count)
+    return None if first is None else data.take(range(first), axis)
 
 
 OPERATORS = (

@@ -122,20 +122,16 @@ def _backwards(size: Size, start: Size, end: Size, step: int) -> Size | None:
 
 
 def _slice_contents(given: Given) -> Contents | None:
-    data = given.contents[0]
-    if data is None:
-        return None
-    starts, ends = given.numbers(1, "starts"), given.numbers(2, "ends")
-    if starts is None or ends is None:
-        return None
-    axes = given.numbers(3, "axes") if given.has(3) or given.opset < 10 else list(range(len(starts)))
-    steps = given.numbers(4) if given.has(4) else [1] * len(starts)
-    if axes is None or steps is None:
+    data, parts = given.contents[0], slice_axes(given)
+    if data is None or parts is None:
         return None
     index: list[slice] = [slice(None)] * data.ndim
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        # the end of a slice that runs backwards to the first element is below every index
-        index[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
+    for axis, start, end, step in parts:
+        if start.number is None or end.number is None:
+            return None
+        # The end of a slice that runs backwards to the first element is below every index.
+        beyond = step < 0 and end.number < -data.shape[axis]
+        index[axis] = slice(start.number, None if beyond else end.number, step)
     return data[tuple(index)]
 
 
