@@ -166,6 +166,11 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 4, "m")},
         {"w": _weight(4, 1, 9)},
     ),
+    "depthwise convolution of a signal with strides": (
+        [_N("Conv", ["x", "w"], ["c"], pads=[6, 16], strides=[2], dilations=[2], group=4), _N("Relu", ["c"], ["y"])],
+        {"x": ("n", 4, "m")},
+        {"w": _weight(8, 1, 12)},
+    ),
     "padding with zeros": ([_N("Pad", ["x", "p"], ["y"])], {"x": ("n", "m", "k")}, {"p": PADS}),
     "padding by edges": ([_N("Pad", ["x", "p"], ["y"], mode="edge")], {"x": ("n", "m", "k")}, {"p": PADS}),
     "padding by reflection": ([_N("Pad", ["x", "p"], ["y"], mode="reflect")], {"x": ("n", "m", "k")}, {"p": PADS}),

@@ -1,12 +1,14 @@
 """Generation of depthwise convolutions of maps of any size that read their inputs where they are, in masked vectors.
 
 A vector lies along a row of outputs, as far as the row goes. Masks keep those at the border inside the map: what they
-leave out are the zeros of the padding. So two forms of code serve all sizes, and nothing is copied.
+leave out are the zeros of the padding. So two forms of code serve all sizes, and nothing is copied. Of signals with
+many taps, each of which would have masks of its own at the border, the padded row is copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from tvm import tirx
@@ -21,7 +23,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs, vector_runs
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import is_number, smaller, typical
 
 ROWS = 4
 """Rows of outputs of a tile: sums that do not wait for each other, and few for maps of few rows."""
@@ -31,6 +33,12 @@ WIDE = 4
 
 MOST_HELD = 9
 """The limit on taps whose weights are held in registers, beside sums and inputs."""
+
+TASKS = 16
+"""The limit on shares of the planes, each of which begins once: enough for the threads of any machine."""
+
+FEW_TAPS = 4
+"""The taps of a signal up to which its row is read where it is."""
 
 MOST_TAPS = 49
 """The limit on taps, all of which are written out."""
@@ -61,19 +69,51 @@ class _Writer:
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         self.kernel, self.found, self.lanes = kernel, found, isa.lanes
+        self.copied: tirx.Buffer | None = None
+        self.pitch = 0
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
         size = index(found.rows.size * found.columns.size)
-        with emit.shared_loop(found.batch * found.groups, found.work) as number:
+        planes = found.batch * found.groups
+        shared = typical(found.work) >= emit.PARALLEL_WORK
+        tasks = smaller(planes, TASKS) if shared else 1
+        with (
+            emit.loop(tasks, "parallel" if shared else "serial") as task,
+            self._row_for_copies() as copied,
+            emit.share_loop(task, tasks, planes) as number,
+        ):
+            self.copied = copied
             image, group = emit.unpacked(number, (found.batch, found.groups))
             plane = emit.bound(number * size)
+            if copied is not None:
+                self._copy(arguments, copied, plane)
             with emit.loop(found.outputs) as output:
                 channel = emit.bound(group * index(found.outputs) + output)
                 self.factors = self._factors(arguments, channel)
                 for run in runs(found.rows.places, ROWS, short=False):
                     self._down(partial(_Tile, self, arguments, (image, channel), plane), run)
+
+    @contextmanager
+    def _row_for_copies(self) -> Iterator[tirx.Buffer | None]:
+        """Memory for a padded row, as far as vectors read it; None if rows are read where they are."""
+        rows, columns = self.found.rows, self.found.columns
+        signal = is_number(rows.places) and rows.places == rows.taps == 1
+        if not signal or columns.taps <= FEW_TAPS:
+            yield None
+            return
+        whole = -(-columns.places // self.lanes) * self.lanes * columns.stride + columns.reach
+        self.pitch = (whole // self.lanes + 1) * self.lanes
+        yield emit.scratch(self.pitch)
+
+    def _copy(self, arguments: Arguments, copied: tirx.Buffer, plane: tirx.Expr) -> None:
+        """Copy a row with its padding."""
+        flat, columns, lanes = arguments.flat(self.found.data), self.found.columns, self.lanes
+        with emit.loop(self.pitch // lanes) as vector:
+            column = emit.bound(vector * index(lanes) - index(columns.before))
+            value = masked_vector(flat, plane + column, lanes, mask(column, lanes, columns.size))
+            emit.put(copied, value, vector * index(lanes), lanes)
 
     def _factors(self, arguments: Arguments, channel: tirx.Expr) -> Callable[[int], tirx.Expr]:
         """The vector of the weight of a tap: few taps have a register each, which the tiles of a plane share."""
@@ -105,18 +145,20 @@ class _Writer:
 
     def _at(self, tile: Callable[[], _Tile], start: tirx.Expr, inside: tirx.Expr) -> None:
         """A tile, as the code for its place; `inside` is positive if its rows are inside the map."""
+        exist = start + index(tile().wide * self.lanes) <= index(self.found.columns.places)
+        whole = [exist] if self.copied is not None else [inside > index(0), *self._within(start, tile().wide), exist]
         emit.either(
-            tirx.all(inside > index(0), *self._within(start, tile().wide)),
+            tirx.all(*whole),
             lambda: tile().write(start, inside=True),
             lambda: tile().write(start, inside=False),
         )
 
     def _within(self, start: tirx.Expr, wide: int) -> list[tirx.Expr]:
-        """Whether all that vectors of a row read is in the row of the map, and all outputs exist."""
+        """Whether all that vectors of a row read is in the row of the map."""
         columns, count = self.found.columns, wide * self.lanes
         first = start * index(columns.stride) - index(columns.before)
         last = first + index(columns.reach + count * columns.stride - 1)
-        return [first >= index(0), last < index(columns.size), start + index(count) <= index(columns.places)]
+        return [first >= index(0), last < index(columns.size)]
 
 
 class _Tile:
@@ -134,6 +176,7 @@ class _Tile:
     ) -> None:
         self.kernel, self.found, self.lanes = writer.kernel, writer.found, writer.lanes
         self.arguments, self.place, self.plane, self.factors = arguments, place, plane, writer.factors
+        self.copied = writer.copied
         self.top, self.tall, self.wide = top, tall, wide
 
     def write(self, start: tirx.Expr, *, inside: bool) -> None:
@@ -157,7 +200,8 @@ class _Tile:
             number = self.top * index(rows.stride) + index(line - rows.before)
 
             def add(number: tirx.Expr = number, meets: list[tuple[int, int]] = meets) -> None:
-                inputs = [self._line(number, begin, None if inside else masks) for begin in starts]
+                read = None if inside or self.copied is not None else masks
+                inputs = [self._line(number, begin, read) for begin in starts]
                 for tap in range(taps):
                     for row, tap_row in meets:
                         factor = self.factors(tap_row * taps + tap)
@@ -165,7 +209,7 @@ class _Tile:
                             place = index(row * lanes)
                             emit.put(total, emit.vector(total, place, lanes) + factor * values[tap], place, lanes)
 
-            if inside:
+            if inside or self.copied is not None:
                 add()
                 continue
             for begin in starts:
@@ -209,6 +253,8 @@ class _Tile:
         lanes, stride = self.lanes, self.found.columns.stride
         flat, columns = self.arguments.flat(self.found.data), self.found.columns
         row = emit.bound(self.plane + number * index(columns.size))
+        if self.copied is not None:
+            flat, row = self.copied, index(columns.before)
         known: dict[int, tirx.Expr] = {}
 
         def loaded(shift: int) -> tirx.Expr:
