@@ -6,18 +6,22 @@ half of which nobody writes. A right result has the elements of all parts, and n
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import onnx
 from onnx import TensorProto, helper
 
-from heterocc.compiler.importer.draft.draft import bodies, graphs_of
+from heterocc.compiler.importer.draft.draft import bodies, graphs_of, reads
 from heterocc.compiler.importer.onnx_tools.added import NODES, Added, replace_nodes
 
 SEQUENCE = "ConcatFromSequence"
 JOINS = ("Concat", SEQUENCE)
 
-Shapes = Mapping[str, tuple[int, ...]]
+_FIRST_WITH_SEQUENCES = 11
+_MOST_NAMED = 4
+
+Shapes = Mapping[str, tuple[int | str, ...]]
+"""By value; names are those of an input's dimensions, 0 is an unknown size."""
 
 
 def with_counted_parts(model: onnx.ModelProto, checked: Container[str]) -> None:
@@ -31,57 +35,86 @@ def with_counted_parts(model: onnx.ModelProto, checked: Container[str]) -> None:
     taken = {v for g in graphs_of(model.graph) for n in g.node for v in (n.name, *n.input, *n.output)}
     taken |= {t.name for g in graphs_of(model.graph) for t in g.initializer}
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
-    _count(model.graph.node, checked, _shapes(model), taken, version)
+    _count(model.graph.node, [o.name for o in model.graph.output], checked, _shapes(model), taken, version)
 
 
 def _shapes(model: onnx.ModelProto) -> Shapes:
-    """The shapes of values, as far as ONNX infers them; 0 for dimensions that it does not know."""
+    """The shapes of values, as far as ONNX infers them from those of the inputs, which a run checks."""
+    known = onnx.ModelProto()
+    known.CopyFrom(model)
+    for graph in graphs_of(known.graph):
+        del graph.value_info[:]
+        for info in (*graph.output, *(() if graph is known.graph else graph.input)):
+            info.type.tensor_type.ClearField("shape")
     try:
-        inferred = onnx.shape_inference.infer_shapes(model)
+        inferred = onnx.shape_inference.infer_shapes(known)
     except (onnx.shape_inference.InferenceError, ValueError):
         return {}
     infos = [info for g in graphs_of(inferred.graph) for info in (*g.input, *g.value_info, *g.output)]
-    return {
-        i.name: tuple(max(d.dim_value, 0) for d in i.type.tensor_type.shape.dim)
-        for i in infos
-        if i.type.tensor_type.HasField("shape")
-    }
+    infos = [info for info in infos if info.type.tensor_type.HasField("shape")]
+    return {i.name: tuple(d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim) for i in infos}
 
 
 def _is_right(node: onnx.NodeProto, shapes: Shapes) -> bool:
-    """Whether the parts are vectors, of which one without elements has no other size, or all have elements."""
+    """Whether no part without elements has other sizes: it is a vector, or all agree but for the axis."""
     if len(shapes.get(node.output[0], ())) == 1:
         return True
-    return node.op_type != SEQUENCE and all(shapes.get(name) and all(shapes[name]) for name in node.input)
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+    parts = [list(shapes.get(name, ())) for name in node.input]
+    if node.op_type == SEQUENCE or any(len(part) != len(parts[0]) for part in parts):
+        return False
+    if not -len(parts[0]) <= axis < len(parts[0]):
+        return False
+    for part in parts:
+        del part[axis]
+    return all(part == parts[0] and all(part) for part in parts)
 
 
-def _count(nodes: NODES, checked: Container[str], shapes: Shapes, taken: set[str], version: int) -> None:
-    found: list[onnx.NodeProto] = []
+def _count(
+    nodes: NODES, outputs: Iterable[str], checked: Container[str], shapes: Shapes, taken: set[str], version: int
+) -> None:
+    """Add one check of all concatenations to some nodes, and others to those in their bodies."""
     for node in nodes:
         for body in bodies(node):
-            _count(body.node, (), shapes, taken, version)
-        wanted = node.op_type in JOINS and not node.domain and node.output[0] not in checked
-        if not wanted or _is_right(node, shapes):
-            found.append(node)
-            continue
-        added = Added(taken, node.output[0], version)
-        result, node.output[0] = node.output[0], added.name(f"{node.output[0]}_joined")
-        elements = _elements_of_sequence(node.input[0], added) if node.op_type == SEQUENCE else _elements(node, added)
-        same = added.add("Cast", added.add("Equal", elements, added.add("Size", node.output[0])), to=TensorProto.INT64)
-        label = f"parts of {node.op_type} {node.name or result} that have all of its elements"
-        added.passed(node.output[0], same, label, result)
-        found += [node, *added.nodes]
-    if len(found) > len(nodes):
-        replace_nodes(nodes, found)
+            _count(body.node, [o.name for o in body.output], (), shapes, taken, version)
+    live = _live(nodes, outputs)
+    joins = [n for n in nodes if n.op_type in JOINS and not n.domain and n.output[0] in live]
+    joins = [n for n in joins if n.output[0] not in checked and not _is_right(n, shapes)]
+    if not joins:
+        return
+    last, result = joins[-1], joins[-1].output[0]
+    added = Added(taken, result, version)
+    last.output[0] = added.name(f"{result}_joined")
+    sizes: dict[str, int] = {}
+    for node in joins:
+        if node.op_type == SEQUENCE:
+            sizes[_elements_of_sequence(node.input[0], added)] = 1
+        else:
+            sizes.update((added.add("Size", name), 1) for name in node.input)
+        sizes[added.add("Size", node.output[0])] = -1
+    total = added.add("Mul", _vector(list(sizes), added), added.number(list(sizes.values())))
+    total = added.add("ReduceSum", total, keepdims=0)
+    same = added.add("Cast", added.add("Equal", total, added.number(0)), to=TensorProto.INT64)
+    shown = ", ".join(f"{node.op_type} {node.name or node.output[0]}" for node in joins[:_MOST_NAMED])
+    added.passed(last.output[0], same, f"parts that have all elements of the result of {shown}", result)
+    place = next(index for index, node in enumerate(nodes) if node.output[:1] == last.output[:1]) + 1
+    replace_nodes(nodes, [*nodes[:place], *added.nodes, *nodes[place:]])
 
 
-def _elements(node: onnx.NodeProto, added: Added) -> str:
-    """The number of elements of all parts of a Concat."""
-    total = ""
-    for name in node.input:
-        size = added.add("Size", name)
-        total = added.add("Add", total, size) if total else size
-    return total
+def _live(nodes: NODES, outputs: Iterable[str]) -> set[str]:
+    """The values on which outputs depend: ONNX Runtime leaves the others out, with what checks them."""
+    live = set(outputs)
+    for node in reversed(nodes):
+        if not live.isdisjoint(node.output):
+            live.update(reads(node))
+    return live
+
+
+def _vector(sizes: Sequence[str], added: Added) -> str:
+    """Scalars as a vector."""
+    if added.version < _FIRST_WITH_SEQUENCES:
+        return added.add("Concat", *(added.add("Unsqueeze", size, axes=[0]) for size in sizes), axis=0)
+    return added.add(SEQUENCE, added.add("SequenceConstruct", *sizes), axis=0, new_axis=1)
 
 
 def _elements_of_sequence(sequence: str, added: Added) -> str:

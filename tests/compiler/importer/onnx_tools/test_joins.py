@@ -11,8 +11,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.driver import compile_model
+from heterocc.compiler.importer.onnx_tools.joins import with_counted_parts
 from heterocc.runtime import load
 from tests.compiler.onnx_build import model, node, save, value
+from tests.reference import reference_session
 
 X = value("x", ["n", "w"])
 TWO = np.full((2, 3), 2, np.float32)
@@ -64,7 +66,7 @@ def test_a_part_without_elements_is_an_error_where_other_parts_have_some(
     with load(tmp_path / "m.hcb") as session:
         found = session.run(feed(right))["y"]
         assert found.shape == ((3, 2, 3) if sequence else (2, 6)) and found.sum() == (24 if sequence else 18)
-        with pytest.raises(HeteroccError, match="that have all of its elements"):
+        with pytest.raises(HeteroccError, match="that have all elements of the result of Concat"):
             session.run(feed(wrong))
 
 
@@ -75,3 +77,27 @@ def test_parts_without_elements_along_the_axis_are_joined(tmp_path: Path) -> Non
     with load(tmp_path / "m.hcb") as session:
         feed = {"x": np.ones((4, 3), np.float32), "kept": np.zeros(4, bool), "c": np.array(True)}
         assert session.run(feed)["y"].tolist() == TWO.tolist()
+
+
+def test_a_body_has_one_check_of_all_its_concatenations() -> None:
+    nodes = [
+        *PARTS,
+        node("Compress", "two kept", "rest", axis=0),
+        node("Concat", "joined rest", "wide", axis=1),
+        node("Concat", "rest rest", "unused", axis=0),
+    ]
+    made = untyped(
+        [in_if(nodes, "wide")], [X, value("kept", ["k"], TensorProto.BOOL), value("c", [], TensorProto.BOOL)], two=TWO
+    )
+    with_counted_parts(made, ())
+    body = next(a.g for a in made.graph.node[0].attribute if a.name == "then_branch")
+    assert [n.op_type for n in body.node].count("Div") == 1
+    assert [n.op_type for n in body.node].count("Size") == 6
+    session = reference_session(made)
+
+    def feed(*kept: bool) -> dict[str, np.ndarray]:
+        return {"x": np.ones((2, 3), np.float32), "kept": np.array(kept), "c": np.array(True)}
+
+    assert session.run(None, feed(True, True))[0].shape == (2, 9)
+    with pytest.raises(Exception, match="parts that have all elements of the result of Concat"):
+        session.run(None, feed(False, False))
