@@ -36,6 +36,8 @@ def draw(
 
 REALS = {
     "logarithm": ([node("Reshape", "x s", "r"), node("Log", "r", "y")], {}, (0.0, 3.0)),
+    "logarithm of other blocks": ([node("DepthToSpace", "x", "d", blocksize=2), node("Log", "d", "y")], {}, (0.0, 3.0)),
+    "logarithm of choices": ([node("Where", "c x x", "w"), node("Log", "w", "y")], {}, (0.0, 3.0)),
     "root": ([node("Sqrt", "x", "y")], {}, (0.0, 3.0)),
     "negated": ([node("Neg", "x", "n"), node("Sqrt", "n", "y")], {}, (-3.0, 0.0)),
     "moved": ([node("Sub", "x k", "a"), node("Log", "a", "y")], {"k": TEN}, (10.0, 13.0)),
