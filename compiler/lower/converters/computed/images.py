@@ -19,7 +19,7 @@ from heterocc.compiler.lower.converters.computed.numbers import (
     whole,
 )
 from heterocc.compiler.lower.converters.indexing import max_unpool
-from heterocc.compiler.lower.converters.registry import Context
+from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of
 
 Buffers = Sequence[tirx.Buffer]
@@ -33,6 +33,7 @@ def _length(value: relax.Expr) -> int:
 
 
 @results("AffineGrid")
+@converter("AffineGrid")
 def _grid(ctx: Context, theta: relax.Expr, size: relax.Expr) -> relax.Expr:
     """The points of the grid, whose coordinates are between -1 and 1, transformed by each matrix [batch, n, n + 1]."""
     rank, dtype = _length(size) - 2, dtype_of(theta)
@@ -43,7 +44,8 @@ def _grid(ctx: Context, theta: relax.Expr, size: relax.Expr) -> relax.Expr:
         place, one = tirx.max(index.astype(work), tirx.const(0, work)), tirx.const(1, work)
         if aligned:
             steps = tirx.max(count - whole(1), whole(1)).astype(work)
-            return place * (tirx.const(2, work) / steps) - one
+            # Of a side of one point ONNX Runtime takes the far end.
+            return tirx.Select(count == whole(1), one, place * (tirx.const(2, work) / steps) - one)
         return (place * tirx.const(2, work) + one) / count.astype(work) - one
 
     def at(given: list[te.Tensor], shape: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
@@ -28,7 +29,23 @@ def average_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
         return op.mean(data, list(range(2, rank_of(data))), keepdims=True)
     if keeps_size(ctx) and not all(isinstance(size, int) for size in dims_of(data)[2:]):
         ctx, data = padded_by_size(ctx, data, ctx.attrs["kernel_shape"], None)
+    if ctx.attrs.get("ceil_mode") and not all(isinstance(size, int) for size in dims_of(data)[2:]):
+        rank = rank_of(data) - 2
+        more = rounded_up(ctx, rank)
+        ctx, data = _with_zeros(more, data, ctx.attrs["pads"], rank) if padding_counts else (more, data)
     return with_pads(ctx, data).original(data)
+
+
+def _with_zeros(ctx: Context, data: relax.Expr, pads: Sequence[int], rank: int) -> tuple[Context, relax.Expr]:
+    """Data with padding that counts as elements of a window, and the context with the padding that does not."""
+    ends = ctx.attrs["pads"]
+    left = [more - counted for more, counted in zip(ends[rank:], pads[rank:], strict=True)]
+    if min(left) < 0:
+        raise NotImplementedError("padding that is longer than the windows is not supported")
+    widths = [0] * 4 + [width for axis in range(rank) for width in (pads[axis], pads[axis + rank])]
+    return ctx.changed({"pads": [0] * rank + left}, without=("count_include_pad",)), ctx.bb.emit(
+        op.nn.pad(data, widths)
+    )
 
 
 @converter("MaxPool")

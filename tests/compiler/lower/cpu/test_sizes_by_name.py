@@ -255,3 +255,20 @@ def test_the_hint_names_the_length_on_which_the_rank_of_a_result_depends(tmp_pat
     with heterocc.runtime.load(tmp_path / "m.hcb") as session:
         found = session.run({"x": np.arange(12, dtype=np.float32).reshape(2, 6), "shape": np.array([3, 2, 2])})
     assert found["y"].shape == (3, 2, 2)
+
+
+@pytest.mark.parametrize("counted", [1, 0])
+def test_means_over_windows_rounded_up_take_maps_of_any_size(tmp_path: Path, counted: int) -> None:
+    windows = {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 1, 1], "count_include_pad": counted}
+    pool = node("AveragePool", "x", "y", ceil_mode=1, **windows)
+    proto = model([pool], [value("x", ["n", 2, "h", "w"])], [value("y", None)], opset=11)
+    feeds = [{"x": noise(1, 2, h, w)} for h, w in ((4, 6), (5, 7), (8, 9), (7, 4), (3, 3))]
+    _agrees(proto, tmp_path, feeds, refused={"x": noise(1, 2, 4, 0)})
+
+
+def test_grids_are_of_the_size_of_images_that_the_run_gets(tmp_path: Path) -> None:
+    nodes = [node("Shape", "x", "size"), node("AffineGrid", "t size", "y", align_corners=1)]
+    ends = [value("x", ["n", 2, "h", "w"]), value("t", ["n", 2, 3])]
+    proto = model(nodes, ends, [value("y", None)], opset=20)
+    feeds = [{"x": noise(n, 2, h, w), "t": noise(n, 2, 3)} for n, h, w in ((1, 4, 5), (2, 3, 1))]
+    _agrees(proto, tmp_path, feeds, refused={"x": noise(2, 2, 4, 5), "t": noise(1, 2, 3)})
