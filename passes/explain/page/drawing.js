@@ -74,11 +74,14 @@ class Pen {
     c.globalAlpha = 1;
   }
   get isFar() { return this.zoom < 0.35; }
+  width(text, size, weight) {
+    this.c.font = (weight || 400) + " " + size + "px " + FONT;
+    return this.c.measureText(text).width;
+  }
   /* The text, shortened to a width: at its end, or at its beginning if the end says more. */
   fit(text, width, size, weight, keepsEnd) {
     const c = this.c;
-    c.font = (weight || 400) + " " + size + "px " + FONT;
-    if (c.measureText(text).width <= width) return text;
+    if (this.width(text, size, weight) <= width) return text;
     let [least, most] = [0, text.length];
     const cut = (n) => (keepsEnd ? "…" + text.slice(text.length - n) : text.slice(0, n) + "…");
     while (least < most) {

@@ -146,8 +146,9 @@ class GraphView {
       const node = model.nodes[box.node], us = model.time(node);
       const colour = this.colouring.node(node);
       if (this.pen.isFar) return { colour };
-      const op = node.op.split("::").pop(), [wide, most] = [box.w - 24, us === null ? 0 : 60];
-      look = { colour, title: this.pen.fit(op, wide - most, 12.5, 600), name: this.pen.fit(box.name, wide, 11, 400, true), note: us === null ? "" : time(us) };
+      const op = node.op.split("::").pop(), note = us === null ? "" : time(us), wide = box.w - 24;
+      const title = this.pen.fit(op, wide - (note && this.pen.width(note, 11) + 6), 12.5, 600);
+      look = { colour, title, name: this.pen.fit(box.name, wide, 11, 400, true), note };
     } else {
       const us = box.nodes.reduce((sum, i) => sum + (model.time(model.nodes[i]) || 0), 0);
       const share = percent(us, model.total), about = plural(box.nodes.length, "node");

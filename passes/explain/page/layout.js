@@ -1,5 +1,5 @@
 /* The places of all visible boxes and edges of a tree. */
-const NODE_SIZE = [172, 44], END_SIZE = [150, 32], CLOSED_SIZE = [196, 54], HEAD = 28, PAD = 16;
+const NODE_SIZE = [184, 44], END_SIZE = [150, 32], CLOSED_SIZE = [196, 54], HEAD = 28, PAD = 16;
 
 /* Lay out the open groups that changed, from the inside out, and return what is visible, groups before their members. */
 function arrange(tree) {
