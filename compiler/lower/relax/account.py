@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from heterocc.compiler.lower.relax.importer import ImportedFunction
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, types_of
@@ -111,8 +111,15 @@ def _key(value: relax.Expr, mapping: Mapping[relax.Var, relax.Expr]) -> tuple[An
         return ("get", value.index, _key(value.tuple_value, mapping))
     if isinstance(value, relax.Call):
         op = value.op.name if isinstance(value.op, tvm.ir.Op) else _key(value.op, mapping)
-        return ("call", op, str(value.ty), *(_key(a, mapping) for a in value.args))
+        return ("call", op, *map(_form, types_of(value.ty)), *(_key(a, mapping) for a in value.args))
     return ("text", str(value))
+
+
+def _form(ty: Any) -> tuple[Any, ...]:
+    """A tensor's type without names of sizes: fusion shares a function that differs in these alone."""
+    if not isinstance(ty, relax.TensorType) or ty.shape is None:
+        return (str(ty),)
+    return (str(ty.dtype), *(str(size) if isinstance(size, tirx.IntImm) else None for size in ty.shape.values))
 
 
 def carry_over(fused: tvm.IRModule, flat: tvm.IRModule, account: Account) -> None:

@@ -103,6 +103,22 @@ def image_of_any_size() -> ImportedModel:
     return import_model(proto, keep_dims=True)
 
 
+def two_inputs_of_any_number_of_rows() -> ImportedModel:
+    """Fusion shares the functions of the two branches, which differ in the name of a size alone."""
+    node = helper.make_node
+    nodes: list[NodeProto] = []
+    for side in "ab":
+        nodes += [
+            node("Gemm", [side, "w", "c"], [f"{side}1"], name=f"{side}_product"),
+            node("LayerNormalization", [f"{side}1", "gain", "bias"], [f"{side}2"], name=f"{side}_norm"),
+            node("Relu", [f"{side}2"], [f"{side}3"], name=f"{side}_relu"),
+            node("MatMul", [f"{side}3", "v"], [f"{side}4"], name=f"{side}_second"),
+        ]
+    constants = {"w": weight(4, 8), "c": weight(8), "gain": weight(8), "bias": weight(8), "v": weight(8, 8)}
+    inputs: dict[str, tuple[str, tuple[int | str, ...]]] = {"a": ("float32", ("n", 4)), "b": ("float32", ("m", 4))}
+    return import_model(dynamic_model(nodes, inputs, ["a4", "b4"], constants), keep_dims=True)
+
+
 def squeezenet() -> ImportedModel:
     try:
         return import_model(models.light("squeezenet"))
@@ -110,7 +126,14 @@ def squeezenet() -> ImportedModel:
         pytest.skip(str(error))
 
 
-MODELS = [dynamically_quantised, transformer_block, recurrent, image_of_any_size, squeezenet]
+MODELS = [
+    dynamically_quantised,
+    transformer_block,
+    recurrent,
+    image_of_any_size,
+    two_inputs_of_any_number_of_rows,
+    squeezenet,
+]
 
 
 @pytest.mark.parametrize("make", MODELS)
