@@ -88,7 +88,7 @@ def bench(
     trace: Trace = None,
     report: Annotated[
         Path | None,
-        typer.Option("--report", help="With --profile: also write one HTML page with the measured timeline."),
+        typer.Option("--report", help="With --profile: also write one HTML page on the model, with measured times."),
     ] = None,
     percentiles: Annotated[
         str | None, typer.Option("--percentiles", metavar="P,…", help="Percentiles to show; default: 50,90,99.")

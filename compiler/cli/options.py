@@ -177,7 +177,7 @@ DotDir = Annotated[
 Report = Annotated[
     Path | None,
     typer.Option(
-        "--report", help="Also write one HTML page: the graph by device, the timeline, tables. It loads nothing."
+        "--report", help="Also write one HTML page: the model, its placement and its times. It loads nothing."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=INSIGHT)]
