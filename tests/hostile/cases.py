@@ -16,6 +16,7 @@ from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.operators.opset import lower_opset
 from heterocc.runtime.execute import ort_session
 from tests.differential.operator_cases import CASES
+from tests.differential.operator_cases.quantized import MICROSOFT
 from tests.differential.operators import _ELEM_TYPES, Case, Constant
 from tests.hostile.own_cases import OWN, SEQUENCES
 from tests.hostile.requests import Valid
@@ -110,11 +111,14 @@ def _of_case(case: Case) -> Base:
     return Base(case.text, operator, model, feed)
 
 
+_IMPORTS = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT["domain"], 1)]
+
+
 def _of_sequences() -> Iterable[Base]:
     for operator, (nodes, feed, result) in SEQUENCES.items():
         ends = [helper.make_tensor_value_info(n, _elem_type(a.dtype), a.shape) for n, a in feed.items()]
         graph = helper.make_graph(nodes, "g", ends, [helper.make_tensor_value_info("y", result, None)])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        model = helper.make_model(graph, opset_imports=_IMPORTS, ir_version=8)
         yield Base(f"a sequence of {operator}", operator, model, feed)
 
 

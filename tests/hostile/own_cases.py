@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.differential.operator_cases.quantized import MICROSOFT
 from tests.differential.operator_cases.values import sc, u8
@@ -223,5 +223,14 @@ SEQUENCES: Mapping[str, tuple[Sequence[onnx.NodeProto], Mapping[str, Array], int
         {"x": draw(6, 2)},
         TensorProto.INT64,
     ),
+    "com.microsoft::GatherBlockQuantized": (
+        [
+            _N("Constant", [], ["table"], value=numpy_helper.from_array(np.arange(80, dtype=np.uint8).reshape(5, 16))),
+            _N("Constant", [], ["scales"], value=numpy_helper.from_array(_positive(5, 2))),
+            _N("GatherBlockQuantized", ["table", "x", "scales"], ["y"], block_size=16, bits=4, **MICROSOFT),
+        ],
+        {"x": np.array([[0, 4, -5], [2, 2, -1]])},
+        TensorProto.FLOAT,
+    ),
 }
-"""By operator: nodes from tensors to the tensor y, their inputs, and the dtype of y."""
+"""By operator: nodes from tensors to the tensor y, some with sequences or constants, their inputs, and y's dtype."""

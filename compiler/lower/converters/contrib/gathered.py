@@ -78,7 +78,8 @@ def gather_block_quantized(
             inside = tirx.all(row >= 0, row < count)
             where = [*i[:axis], tirx.Select(inside, row, tirx.const(0, "int64")), *i[axis + len(places) :]]
             number = table.number(codes, factors, offsets[0] if offsets else None, where)
-            return tirx.Cast(result, tirx.Select(inside, number, tirx.const(0.0, "float32")))
+            # Not a Select: TVM knows in it that the row is inside, and reads the row that was given before it chooses.
+            return tirx.Cast(result, tirx.if_then_else(inside, number, tirx.const(0.0, "float32")))
 
         return te.compute(wanted, at, name="gather_blocks")
 

@@ -48,7 +48,7 @@ def test_rows_are_those_of_onnx_runtime(kind: str, bits: int, block: int, zeros:
     compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
     reference = reference_session(model)
     with load(tmp_path / "m.hcb") as session:
-        for places in ([[0, 3, 49], [7, 7, 1]], [[-1, -50]], [[50, 100, -51]]):
+        for places in ([[0, 3, 49], [7, 7, 1]], [[-1, -50]], [[50, 100, -51]], [[-(2**63), 2**62, 1]]):
             feed = {"i": np.array(places)}
             (wanted,) = reference.run(None, feed)
             np.testing.assert_allclose(session.run(feed)["y"], wanted, rtol=1e-6, atol=0)
