@@ -4,8 +4,8 @@
 
 Needs Debian's Chromium and Playwright (`make test-browser` installs both). Times are those of the browser: `paint` is
 the first contentful paint and `ready` the end of the script, from the start of the navigation; `work` is the
-processor time of the page's main thread until then, which other processes change little. A frame is moved by one
-event, as a whole graph, when most is drawn, and without a GPU; `draw` is the share of the script.
+processor time of the page's main thread until then, which other processes change little. Frames are those
+while the mouse drags the whole graph, when most is drawn, without a GPU; `draw` is the share of the script.
 """
 
 from __future__ import annotations
@@ -45,21 +45,30 @@ class Opened:
     draw_worst: float
 
 
-MEASURE = """async (steps) => {
-  const view = views.graph, times = [], draws = [];
-  const paint = view.paint.bind(view);
-  view.paint = () => { const t = performance.now(); paint(); draws.push(performance.now() - t); };
+WATCH = """() => {
+  const view = views.graph, paint = view.paint.bind(view);
+  window.watched = { frames: [], draws: [], on: true };
+  view.paint = () => { const t = performance.now(); paint(); watched.draws.push(performance.now() - t); };
   let last = 0;
-  for (let i = 0; i < steps; i++) {
-    view.view.x -= 7; view.view.y -= 11;
-    view.draw();
-    const now = await new Promise(requestAnimationFrame);
-    if (last) times.push(now - last);
+  const frame = (now) => {
+    if (last) watched.frames.push(now - last);
     last = now;
-  }
-  delete view.paint;
-  return [times, draws];
+    if (watched.on) requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
 }"""
+
+
+def dragged(page: Any) -> tuple[list[float], list[float]]:
+    """The times of frames, and of drawing, while the mouse drags the graph; sorted."""
+    page.evaluate(WATCH)
+    page.mouse.move(700, 400)
+    page.mouse.down()
+    for step in range(STEPS):
+        page.mouse.move(700 - 5 * step, 400 - 3 * step)
+    page.mouse.up()
+    frames, draws = page.evaluate("(watched.on = false, [watched.frames, watched.draws])")
+    return sorted(frames), sorted(draws)
 
 
 def opened(browser: Any, path: Path, nodes: int, grouping: str, megabytes: float) -> Opened:
@@ -74,7 +83,7 @@ def opened(browser: Any, path: Path, nodes: int, grouping: str, megabytes: float
     page.click("#fit")
     page.wait_for_timeout(200)
     boxes = page.evaluate("views.graph.scene.boxes.length")
-    times, draws = (sorted(found) for found in page.evaluate(MEASURE, STEPS))
+    times, draws = dragged(page)
     page.close()
     return Opened(
         nodes, grouping, boxes, megabytes, paint, ready, 1e3 * work, times[len(times) // 2], times[-2],
