@@ -140,15 +140,15 @@ def replaced_optional(kind: Container, *, optional: bool) -> str:
 
 
 OPERATORS = (
-    Operator("ConcatFromSequence", needs=nothing, holds=_join),
+    Operator("ConcatFromSequence", chosen=True, needs=nothing, holds=_join),
     Operator("Optional", needs=nothing, holds=_optional),
     Operator("OptionalGetElement", needs=nothing, holds=_get),
     Operator("OptionalHasElement", needs=nothing, holds=_has),
-    Operator("SequenceAt", needs=nothing, holds=_at),
-    Operator("SequenceConstruct", needs=nothing, holds=_construct),
+    Operator("SequenceAt", chosen=True, needs=nothing, holds=_at),
+    Operator("SequenceConstruct", chosen=True, needs=nothing, holds=_construct),
     Operator("SequenceEmpty", needs=nothing, holds=_empty),
-    Operator("SequenceErase", needs=nothing, holds=_erase),
-    Operator("SequenceInsert", needs=nothing, holds=_insert),
+    Operator("SequenceErase", chosen=True, needs=nothing, holds=_erase),
+    Operator("SequenceInsert", chosen=True, needs=nothing, holds=_insert),
     Operator("SequenceLength", needs=nothing, holds=_length),
-    Operator("SplitToSequence", needs=nothing, holds=_split),
+    Operator("SplitToSequence", chosen=True, needs=nothing, holds=_split),
 )

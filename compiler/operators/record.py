@@ -105,6 +105,8 @@ class Operator:
     # ---- elements ---------------------------------------------------------------------------------------------------
     moves: range = NO_INPUT
     """The inputs whose elements it moves: its results consist of them, and of zeros or a constant where it fills."""
+    chosen: bool = False
+    """Whether its first result consists of elements of its inputs, each at most once; others are numbers of these."""
     between: bool = False
     """Whether its results are between the smallest and the largest element of the first input."""
     magnitude: Literal["", "kept", "risen"] = ""

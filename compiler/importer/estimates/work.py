@@ -33,10 +33,6 @@ _COPIES_OF_TEXT = 16
 _BYTES_PER_LISTED = 16
 """Memory of ONNX Runtime's shape inference for each byte of an integer vector, whose elements it lists."""
 
-_SEQUENCES = frozenset(
-    "ConcatFromSequence SequenceAt SequenceConstruct SequenceErase SequenceInsert SplitToSequence".split()
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -107,11 +103,9 @@ def output_sizes(node: onnx.NodeProto, values: Mapping[str, Value], sizes: Mappi
         return None
     total = sum(size.nbytes for size in inputs)
     longest = max((size.longest for size in inputs), default=0)
-    if node.op_type in _SEQUENCES:
-        return [Size(total, longest)]
     if node.op_type == "SequenceLength":
         return [Size(8)]
-    if node.op_type in ("Compress", "Unique"):
+    if of_node(node).chosen:
         return [Size(total, longest), *[Size(8 * total)] * (len(known) - 1)]
     if node.op_type == "NonZero":
         source = values.get(node.input[0])
