@@ -19,10 +19,11 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, FETCHED_BYTES, fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
+from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, masked_vector, store_row
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
+from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
     Run,
@@ -169,10 +170,16 @@ class DirectWriter(CopiedRows):
         def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
             return self._sums(arguments, buffers[0], run, (group, first), (start, vectors))
 
+        def few(count: int) -> None:
+            """Put the sums of a line of at most `count` outputs in the buffer: its vectors lie along channels."""
+            assert buffers[1] is not None
+            (found,) = self._sums(arguments, buffers[0], run, (group, first), (index(0), 1), few=count)
+            self._put_few(buffers[1], run, found, count)
+
         if buffers[1] is None:
             self._store_rows(arguments, run, sums, place)
         else:
-            self._store_line(arguments, run, buffers[1], sums, place)
+            self._store_line(arguments, run, buffers[1], (sums, few), place)
 
     def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """The place of an output."""
@@ -218,19 +225,51 @@ class DirectWriter(CopiedRows):
                     tile = sums(line * index(self.pitch) + start, vectors.size)
                     store_tile(self.kernel, arguments, tile, run.size, lanes, at, lambda _: lanes)
 
-    def _store_line(self, arguments: Arguments, run: Run, line_: tirx.Buffer, sums: Sums, place: PlaceOf) -> None:
+    def _takes_few(self, run: Run) -> bool:
+        """Whether a tile has code for lines of few outputs, of which a vector would be mostly empty."""
+        known = is_number(self.vectors) or self.turned or not isinstance(self.packing, Panels)
+        return not known and self.isa.has_masks and run.size <= self.isa.lanes
+
+    def _put_few(self, line_: tirx.Buffer, run: Run, sums: tirx.Buffer, count: int) -> None:
+        """Put sums of a line of few outputs, with vectors along channels, in the buffer of a line."""
+        lanes = self.isa.lanes
+        held = emit.scratch(count * lanes)
+        with emit.loop(count, "unroll") as column:
+            emit.put(held, emit.vector(sums, column * index(lanes), lanes), column * index(lanes), lanes)
+        with emit.loop(run.size) as row:
+            to = emit.bound(row * index(self.vectors * lanes))
+            emit.put(line_, emit.zeros(lanes), to, lanes)
+            for column in range(count):
+                emit.put(line_, held[index(column * lanes) + row], to + index(column), 1)
+
+    def _store_line(
+        self,
+        arguments: Arguments,
+        run: Run,
+        line_: tirx.Buffer,
+        sums: tuple[Sums, Callable[[int], None]],
+        place: PlaceOf,
+    ) -> None:
         """All rows as one line to a buffer, and from there row by row."""
         lanes = self.isa.lanes
         pitch = self.vectors * lanes
-        for vectors in self.vector_runs:
-            with emit.loop(vectors.count) as number:
-                start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                self._fetch(arguments, run.size, place, (index(0), start, vectors.size))
-                tile = sums(start, vectors.size)
-                with emit.loop(run.size, "unroll") as row:
-                    for column, buffer in enumerate(tile):
-                        to = row * index(pitch) + start + index(column * lanes)
-                        emit.put(line_, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
+
+        def in_vectors() -> None:
+            for vectors in self.vector_runs:
+                with emit.loop(vectors.count) as number:
+                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                    self._fetch(arguments, run.size, place, (index(0), start, vectors.size))
+                    tile = sums[0](start, vectors.size)
+                    with emit.loop(run.size, "unroll") as row:
+                        for column, buffer in enumerate(tile):
+                            to = row * index(pitch) + start + index(column * lanes)
+                            emit.put(line_, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
+
+        if self._takes_few(run):
+            length = (self.rows - 1) * self.pitch + self.found.columns.places
+            of_columns(length, sums[1], in_vectors)
+        else:
+            in_vectors()
         if self.turned:
             with emit.loop(run.size) as row, emit.loop(self.found.columns.places) as line:
                 first = row * index(pitch) + line
@@ -274,8 +313,12 @@ class DirectWriter(CopiedRows):
         run: Run,
         channel: tuple[tirx.Expr, tirx.Expr],
         columns: tuple[tirx.Expr, int],
+        few: int = 0,
     ) -> list[tirx.Buffer]:
-        """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`."""
+        """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`.
+
+        Or those of `few` outputs, each of them in a vector along the channels.
+        """
         found, lanes = self.found, self.isa.lanes
         group, first = channel
         start, vectors = columns
@@ -317,4 +360,14 @@ class DirectWriter(CopiedRows):
             return emit.vector(copied, begin + start + index(column * lanes), lanes)
 
         terms = self.inputs * found.taps
+        if few:
+            filled = mask(index(0), lanes, run.size)
+
+            def input_at(column: tirx.Expr, term: _Term) -> tirx.Expr:
+                return copied[self.place(*term[:3], index(0)) + term[3] * index(found.columns.dilation) + column]
+
+            def weight(_: int, term: _Term) -> tirx.Expr:
+                return masked_vector(weights, number_of(term), lanes, filled)
+
+            return list(emit.product_tile(few, 1, terms, self.isa, input_at, weight, walk))
         return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk))

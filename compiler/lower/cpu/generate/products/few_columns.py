@@ -6,7 +6,7 @@ of a tile, which are about as many as a vector has lanes. The results are stored
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tvm import tirx
 
@@ -20,8 +20,21 @@ from heterocc.compiler.lower.cpu.generate.products.product_reads import ProductR
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number
 
-MOST_COLUMNS = 4
-"""The columns up to which this is faster. Each number of them has code, which reads the weight once."""
+COLUMNS = (1, 4)
+"""Numbers of columns that have code of their own; of fewer, the rest are computed and dropped. With more, vectors of
+columns are faster."""
+
+
+def of_columns(length: int, few: Callable[[int], None], many: Callable[[], None]) -> None:
+    """Write `few(count)` for a length of at most each of the numbers of columns, and `many()` for a larger one."""
+
+    def of(counts: Sequence[int]) -> None:
+        if counts:
+            emit.either(index(length) <= index(counts[0]), lambda: few(counts[0]), lambda: of(counts[1:]))
+        else:
+            many()
+
+    of(COLUMNS)
 
 
 class FewColumns(ProductReads):
@@ -44,45 +57,37 @@ class FewColumns(ProductReads):
         self,
         arguments: Arguments,
         place: Place,
-        rows: Run,
-        first: tirx.Expr,
+        rows: tuple[Run, tirx.Expr],
         row_place: Callable[[tirx.Expr], Place],
+        count: int,
     ) -> None:
-        """Write a tile of rows from `first`, whose places are `row_place(row)`, for all columns."""
+        """Write a tile of rows for all columns, at most `count`: the run and the first row, and the place of a row."""
         found, lanes = self.found, self.isa.lanes
-        filled = mask(index(0), lanes, rows.size)
-        weights = self.numbers(arguments, place, rows, first)
+        filled = mask(index(0), lanes, rows[0].size)
+        weights = self.numbers(arguments, place, *rows)
         vectors = arguments.flat(found.vectors.load.source)
 
-        def columns(count: int) -> None:
-            def number(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
-                where = at(found.vectors.form, [*place, (found.columns, column), (found.terms, term)])
-                assert where is not None
-                return vectors[where]
+        def number(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+            # Columns that do not exist are the last one again, and are not stored.
+            there = tirx.min(column, index(self.length - 1))
+            where = at(found.vectors.form, [*place, (found.columns, there), (found.terms, term)])
+            assert where is not None
+            return vectors[where]
 
-            def weight(_: int, term: tirx.Expr) -> tirx.Expr:
-                one = weights(index(0), term)
-                return masked_vector(one.source, one.indices[0], lanes, filled)
+        def weight(_: int, term: tirx.Expr) -> tirx.Expr:
+            one = weights(index(0), term)
+            return masked_vector(one.source, one.indices[0], lanes, filled)
 
-            (sums,) = emit.product_tile(count, 1, self.terms, self.isa, number, weight)
-            held = emit.scratch(count * lanes)
-            with emit.loop(count, "unroll") as column:
-                emit.put(held, emit.vector(sums, column * index(lanes), lanes), column * index(lanes), lanes)
+        (sums,) = emit.product_tile(count, 1, self.terms, self.isa, number, weight)
+        held = emit.scratch(count * lanes)
+        with emit.loop(count, "unroll") as column:
+            emit.put(held, emit.vector(sums, column * index(lanes), lanes), column * index(lanes), lanes)
 
-            def at_row(number: tirx.Expr, _column: int, _lane: tirx.Expr) -> Place:
-                row, column = tirx.floordiv(number, index(count)), tirx.floormod(number, index(count))
+        with emit.loop(self.length) as column:
+
+            def at_row(row: tirx.Expr, _column: int, _lane: tirx.Expr) -> Place:
                 return [*place, *row_place(row), (found.columns, column)]
 
-            turned = emit.registers(rows.size * count, 1)
-            with emit.loop(rows.size, "unroll") as row, emit.loop(count, "unroll") as column:
-                value = held[column * index(lanes) + row]
-                emit.put(turned, value, row * index(count) + column, 1)
-            store_tile(self.kernel, arguments, [turned], rows.size * count, 1, at_row, lambda _: 1, in_memory=True)
-
-        def of(count: int) -> None:
-            if count == MOST_COLUMNS:
-                columns(count)
-            else:
-                emit.either(index(self.length) == index(count), lambda: columns(count), lambda: of(count + 1))
-
-        of(1)
+            results = emit.registers(lanes, 1)
+            emit.put(results, emit.vector(held, column * index(lanes), lanes), index(0), lanes)
+            store_tile(self.kernel, arguments, [results], rows[0].size, 1, at_row, lambda _: 1, in_memory=True)

@@ -33,7 +33,7 @@ from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
-from heterocc.compiler.lower.cpu.generate.products.few_columns import MOST_COLUMNS, FewColumns
+from heterocc.compiler.lower.cpu.generate.products.few_columns import FewColumns, of_columns
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, axis_of, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
 from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
@@ -262,16 +262,17 @@ class ProductWriter(FewColumns):
             with emit.share_loop(*share) as tile:
                 self._rows_of_panel(arguments, place, (run, number, starts, panel), tile)
 
-        def few(rows: Run, tile: tirx.Expr) -> None:
+        def few_rows(rows: Run, tile: tirx.Expr, count: int) -> None:
             first = emit.start_of(rows, tile)
-            self.write_few_columns(arguments, place, rows, first, self._row_places(rows.size, first))
+            row_place = self._row_places(rows.size, first)
+            self.write_few_columns(arguments, place, (rows, first), row_place, count)
 
-        def of_few_columns() -> None:
+        def few(count: int) -> None:
             with emit.share_loop(*share) as tile:
-                emit.either_run(self.row_runs, tile, lambda rows: few(rows, tile))
+                emit.either_run(self.row_runs, tile, lambda rows: few_rows(rows, tile, count))
 
         if run.short and self.takes_few_columns:
-            emit.either(index(self.length) <= index(MOST_COLUMNS), of_few_columns, every_tile)
+            of_columns(self.length, few, every_tile)
         else:
             every_tile()
 
