@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import GATES, Layer
+from heterocc.compiler.lower.cpu.generate.emit import bound
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments, number
 from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group
 from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
@@ -101,7 +102,7 @@ class Cells:
         length = build.bind(tirx.max(number(0), tirx.min(length, steps)))
         runs = build.bind(step < length)
         back = tirx.Select(runs, length - number(1) - step, step)
-        return _Row(row, build.bind(back) if self.layer.reverse else step, runs)
+        return _Row(row, bound(back) if self.layer.reverse else step, runs)
 
     def _input(self, row: _Row, gate: int, place: tirx.Expr) -> tirx.Expr:
         return self.given.projected[row.time, row.number, number(gate * self.layer.hidden) + place]

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import Layer
-from heterocc.compiler.lower.cpu.generate.emit import either
+from heterocc.compiler.lower.cpu.generate.emit import bound, either
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import number
 
@@ -139,16 +139,16 @@ class Tiles:
         if phase.layer.batch is not None:
             count = max(1, -(-phase.layer.batch // phase.rows))
             return cls(phase.rows, phase.layer.batch, number(count), *map(number, divmod(phase.layer.batch, count)))
-        count = build.bind(tirx.max(tirx.floordiv(batch + number(phase.rows - 1), number(phase.rows)), number(1)))
-        least = build.bind(tirx.floordiv(batch, count))
-        return cls(phase.rows, None, count, least, build.bind(batch - least * count))
+        count = bound(tirx.max(tirx.floordiv(batch + number(phase.rows - 1), number(phase.rows)), number(1)))
+        least = bound(tirx.floordiv(batch, count))
+        return cls(phase.rows, None, count, least, bound(batch - least * count))
 
     def each(self, batches: range, body: Callable[[tirx.Expr, int], None]) -> None:
         """Write `body` for the first row and the size of every tile that one of `batches` has."""
         sizes = self._sizes(batches)
         with build.serial(number(0), self.count) as place:
-            first = build.bind(place * self.least + tirx.min(place, self.longer))
-            size = build.bind(self.least + tirx.Select(place < self.longer, number(1), number(0)))
+            first = bound(place * self.least + tirx.min(place, self.longer))
+            size = bound(self.least + tirx.Select(place < self.longer, number(1), number(0)))
             self._chosen(sizes, first, size, body)
 
     def _sizes(self, batches: range) -> list[int]:

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import Layer
-from heterocc.compiler.lower.cpu.generate.emit import either
+from heterocc.compiler.lower.cpu.generate.emit import bound, either
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments, array, flat, number
 from heterocc.compiler.lower.cpu.generate.recurrent.cells import Cells, Step
@@ -49,8 +49,8 @@ def _write(layer: Layer, isa: Isa) -> None:
     tiles = [Tiles.of(phase, batch) for phase in phases]
     count = _steps(given)
     with build.serial(number(0), count) as step:
-        now = build.bind(tirx.floormod(step, number(2)))
-        start = build.bind(now * batch * number(layer.padded))
+        now = bound(tirx.floormod(step, number(2)))
+        start = bound(now * batch * number(layer.padded))
         if levels is not None:
             levels.write(rows, start)  # zeros have levels, too
         for index, (phase, tile) in enumerate(zip(phases, tiles, strict=True)):
@@ -64,7 +64,7 @@ def _write(layer: Layer, isa: Isa) -> None:
             write = cells.reset if index + 1 < len(phases) else cells.write
             products = partial(sums.write, tile, source, weights, isa)
             phase.each_group(batch, _sums(layer, step, products, sums.clear), write)
-    end = build.bind(tirx.floormod(count, number(2)))
+    end = bound(tirx.floormod(count, number(2)))
     _copy(batch, layer.hidden, lambda r, c: state[end, r, c], given.last[0])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.generate.emit import broadcast, put, vector
+from heterocc.compiler.lower.cpu.generate.emit import bound, broadcast, put, vector
 from heterocc.compiler.lower.cpu.generate.integers.dot import dot, in_vectors_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import number
@@ -75,7 +75,7 @@ class Sums:
         for column in columns:
             place = group.first + column
             whole = tirx.floordiv(place, number(block)) * number(block * layer.terms * len(gates))
-            starts.append(build.bind(number(before) + (whole + tirx.floormod(place, number(block))) * number(together)))
+            starts.append(bound(number(before) + (whole + tirx.floormod(place, number(block))) * number(together)))
         totals = {
             (row, gate, n): build.alloc_buffer((lanes,), dtype, scope="global")
             for gate in range(len(gates))
@@ -84,7 +84,7 @@ class Sums:
         }
         for total in totals.values():
             put(total, broadcast(tirx.const(0, dtype), lanes), number(0), lanes)
-        begins = [build.bind(source.start + row * number(source.pitch)) for row in rows]
+        begins = [bound(source.start + row * number(source.pitch)) for row in rows]
         add = _bytes(lanes, isa) if layer.narrow else _numbers(lanes)
         with build.serial(number(0), number(layer.terms)) as term:
             factors = [add.factor(source.rows, begin + term * number(together)) for begin in begins]
