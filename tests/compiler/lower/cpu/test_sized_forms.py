@@ -163,6 +163,28 @@ def test_padded_frames_of_a_signal_of_any_length_are_a_product_of_padded_data(tm
             np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("taps", "stride", "pads"), [(475, 441, (17, 458)), (90, 17, (9, 8)), (100, 3, (0, 0)), (90, 16, (9, 0))]
+)
+def test_a_long_row_of_taps_by_a_stride_is_loops(taps: int, stride: int, pads: tuple[int, int], tmp_path: Path) -> None:
+    """A resampler of speech has 475 taps by a stride of 441: with code for each, LLVM did not end within minutes."""
+    random = np.random.default_rng(0)
+    weight = random.normal(0, taps**-0.5, (4, 2, taps)).astype(np.float32)
+    nodes = [_N("Conv", ["x", "w"], ["y"], strides=[stride], pads=pads)]
+    typed = {"x": ("float32", ("n", 2, "m"))}
+    model = dynamic_model(nodes, typed, ["y"], {"w": weight})
+    bundle = tmp_path / "m.hcb"
+    compile_model(model, bundle, devices="CPU", check=False)
+    with load(bundle) as session:
+        for number, length in ((1, taps), (2, 901)):
+            x = random.normal(size=(number, 2, length)).astype(np.float32)
+            (ours,) = session.run({"x": x}).values()
+            padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), pads))
+            windows = np.lib.stride_tricks.sliding_window_view(padded, taps, axis=2)[:, :, ::stride]
+            expected = np.einsum("ncpt,oct->nop", windows, weight.astype(np.float64))
+            np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_a_part_without_elements_is_not_generated() -> None:
     """Generators leave loops of one turn out, and wrote a number beyond the end of a part of size 0."""
     nodes = [_N("Relu", ["x"], ["r"]), _N("Slice", ["r", "from", "to", "axis"], ["y"])]

@@ -41,6 +41,9 @@ MOST_UNROLLED = 9
 MOST_IN_ROW = 16
 """The limit on unrolled taps of a row: the code of more would not stay in the first-level cache."""
 
+MOST_IN_STRIDES = 64
+"""The limit on unrolled taps of a row by a stride: LLVM takes minutes for hundreds."""
+
 TURNED_GAIN = 1.15
 """The gain in used lanes for which columns take the place of rows, which are copied one number at a time."""
 
@@ -92,8 +95,10 @@ def _turned(found: Convolution) -> Convolution:
     return replace(found, rows=found.columns, columns=found.rows, loops=(batch, channel, column, row))
 
 
-_Term = tuple[tirx.Expr, tirx.Expr, int, tirx.Expr]
-"""An input channel, a row of taps, a tap of it, and the number of taps before the one that is meant by it."""
+_Term = tuple[tirx.Expr, tirx.Expr, int, tuple[tirx.Expr, tirx.Expr]]
+"""An input channel, a row of taps, a tap of it, and how many taps and places in the copy the one meant is behind it."""
+
+_HERE = index(0), index(0)
 
 Writer = TypeVar("Writer", bound="DirectWriter")
 Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
@@ -327,36 +332,29 @@ class DirectWriter(CopiedRows):
 
         def number_of(term: _Term) -> tirx.Expr:
             input_, tap_row, tap, further = term
-            number = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + index(tap) + further
+            number = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + index(tap) + further[0]
             return base + number * index(run.size)
 
         def walk(_terms: int, step: Step) -> None:
             if self.packing.size > FAR_NUMBERS and not is_number(self.vectors):
                 step = fetching(step, weights, run.size, number_of)
             if found.taps == 1:
-                emit.in_turn(self.inputs, lambda input_, number: step((input_, index(0), 0, index(0)), number))
+                emit.in_turn(self.inputs, lambda input_, number: step((input_, index(0), 0, _HERE), number))
                 return
             if found.columns.taps == 1 and found.rows.taps <= MOST_UNROLLED:
                 with emit.loop(self.inputs) as input_:
                     for row in range(found.rows.taps):
-                        step((input_, index(row), 0, index(0)), row)
+                        step((input_, index(row), 0, _HERE), row)
                 return
             with emit.loop(self.inputs) as input_, emit.loop(found.rows.taps) as row:
-                taps = found.columns.taps
-                whole = taps // MOST_IN_ROW if found.columns.stride == 1 and taps > MOST_IN_ROW else 0
-                if whole:
-                    with emit.loop(whole) as part:
-                        for column in range(MOST_IN_ROW):
-                            step((input_, row, column, part * index(MOST_IN_ROW)), column)
-                for column in range(whole * MOST_IN_ROW, taps):
-                    step((input_, row, column, index(0)), column)
+                self._along_row(lambda tap, further, number: step((input_, row, tap, further), number))
 
         def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
             return weights[number_of(term) + row]
 
         def loaded(column: int, term: _Term) -> tirx.Expr:
             input_, tap_row, tap, further = term
-            begin = self.place(input_, tap_row, tap, index(0)) + further * index(found.columns.dilation)
+            begin = self.place(input_, tap_row, tap, index(0)) + further[1]
             return emit.vector(copied, begin + start + index(column * lanes), lanes)
 
         terms = self.inputs * found.taps
@@ -371,3 +369,34 @@ class DirectWriter(CopiedRows):
 
             return list(emit.product_tile(few, 1, terms, self.isa, input_at, weight, walk))
         return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk))
+
+    def _along_row(self, step: Callable[[int, tuple[tirx.Expr, tirx.Expr], int], None]) -> None:
+        """Call `step` for the taps of a row, with a tap, how far the one meant is behind it, and a number.
+
+        Long rows are loops. By a stride, taps are in the copies of its phases: `stride` taps on, one place further.
+        """
+        columns = self.copied
+        taps, stride = columns.taps, columns.stride
+
+        def loops(first: int, count: int, before: tuple[tirx.Expr, tirx.Expr], each: int, places: int) -> None:
+            """Loops over groups of `each` taps, in which the next group is `places` further."""
+            whole = count // each if count > each else 0
+            if whole:
+                with emit.loop(whole) as part:
+                    further = before[0] + part * index(each), before[1] + part * index(places)
+                    for tap in range(each):
+                        step(first + tap, further, tap)
+            for tap in range(whole * each, count):
+                step(first + tap, before, tap)
+
+        if stride == 1:
+            loops(0, taps, _HERE, MOST_IN_ROW, MOST_IN_ROW * columns.dilation)
+        elif columns.dilation > 1 or taps <= MOST_IN_STRIDES:
+            loops(0, taps, _HERE, taps, 0)
+        elif stride <= MOST_IN_ROW:
+            several = -(-MOST_IN_ROW // stride)
+            loops(0, taps, _HERE, several * stride, several)
+        else:
+            with emit.loop(taps // stride) as turn:
+                loops(0, stride, (turn * index(stride), turn), MOST_IN_ROW, MOST_IN_ROW * self.plane)
+            loops(taps - taps % stride, taps % stride, _HERE, MOST_IN_ROW, MOST_IN_ROW * self.plane)

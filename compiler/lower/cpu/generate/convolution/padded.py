@@ -37,8 +37,7 @@ def padded_row(
     window, pitch, plane = columns
 
     def take() -> None:
-        many = len(window.phases) > MANY_PHASES and not takes_vectors(window.stride, lanes)
-        if many and is_number(window.size) and is_number(pitch):
+        if len(window.phases) > MANY_PHASES and not takes_vectors(window.stride, lanes):
             _take_numbers(flat, source, copied, to, columns, cleared)
             return
         for place, phase in enumerate(window.phases):
@@ -208,16 +207,28 @@ def _take_numbers(
 ) -> None:
     """Copy all phases of a row, number by number."""
     window, pitch, plane = columns
-    for place, phases in window.phases_alike(lambda phase: _inside(window, pitch, phase)):
-        first, end = _inside(window, pitch, phases[0])
+    known = is_number(window.size) and is_number(pitch)
+
+    def ends(phase: int) -> tuple[int, int | None]:
+        first, end = _inside(window, pitch, phase)
+        return first, end if known else None
+
+    for place, phases in window.phases_alike(ends):
+        first, end = ends(phases[0])
         begin = first * window.stride + phases[0] - window.before
         with emit.loop(len(phases)) as number:
             here = to + (index(place) + number) * index(plane)
+            if end is not None:
+                stop = index(end)
+            else:
+                left = index(window.size + window.before - phases[0] + window.stride - 1)
+                last = tirx.floordiv(left - number * index(phases.step), index(window.stride))
+                stop = emit.bound(tirx.max(index(first), tirx.min(index(pitch), last)))
             if not cleared:
                 _clear(copied, here, first)
-                _clear(copied, here + index(end), pitch - end)
+                _clear(copied, here + stop, index(pitch) - stop if end is None else pitch - end)
             there = source + index(begin) + number * index(phases.step)
-            with emit.loop(end - first) as column:
+            with emit.loop(stop - index(first) if end is None else end - first) as column:
                 number_there = flat[there + column * index(window.stride)]
                 build.buffer_store(copied, number_there, [here + index(first) + column])
 
@@ -276,7 +287,7 @@ def _take_every_other(
     level(lanes)
 
 
-def _clear(copied: tirx.Buffer, to: tirx.Expr, count: int) -> None:
-    if not is_number(count) or count:
+def _clear(copied: tirx.Buffer, to: tirx.Expr, count: int | tirx.Expr) -> None:
+    if isinstance(count, tirx.Expr) or not is_number(count) or count:
         with emit.loop(count) as place:
             build.buffer_store(copied, build.float32(0.0), [to + place])
