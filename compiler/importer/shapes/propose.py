@@ -20,6 +20,7 @@ from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
+from heterocc.compiler.importer.shapes.expressions import size_of, word_for
 from heterocc.passes.graph import Value
 from heterocc.runtime.execute.narrow import to_ort
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
@@ -177,8 +178,14 @@ def _filled(
     """
     symbols = dict(named)
     found: Shapes = {}
-    # Kernels first, so that a name that an image has, too, gets the small size.
-    for info in sorted(dynamic, key=lambda info: info.name not in kernels):
+    names = {d.dim_param for i in dynamic for d in i.type.tensor_type.shape.dim}
+
+    def order(info: onnx.ValueInfoProto) -> tuple[bool, bool]:
+        """Kernels first, so that a name that an image has, too, gets the small size; expressions of names last."""
+        dims = [d.dim_param for d in info.type.tensor_type.shape.dim if d.dim_param]
+        return any(word_for(d, names - {d}) for d in dims), info.name not in kernels
+
+    for info in sorted(dynamic, key=order):
         value = value_of(info)
         if value.shape is None:
             continue
@@ -194,7 +201,7 @@ def _filled(
                 else:
                     size = steps
                 if any(c.isalnum() for c in dim.dim_param) and dim.dim_param != "None":
-                    size = symbols.setdefault(dim.dim_param, size)
+                    size = symbols.setdefault(dim.dim_param, size_of(dim.dim_param, symbols) or size)
             dims.append(size)
         found[info.name] = dims
     return found

@@ -22,6 +22,7 @@ from heterocc.compiler.importer.draft.draft import (
 from heterocc.compiler.importer.onnx_tools.checker import condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import output_types
+from heterocc.compiler.importer.shapes.expressions import size_of, word_for
 from heterocc.compiler.importer.shapes.misjudged import misjudged
 from heterocc.compiler.importer.shapes.named import (
     dims_of,
@@ -61,11 +62,15 @@ def dynamic_inputs(draft: Draft) -> list[onnx.ValueInfoProto]:
 def name_dimensions(draft: Draft) -> None:
     """Name all dynamic dimensions of the graph's inputs; equal names mean equal sizes.
 
-    A dimension without a name is called by its input and axis, `image_2`. An input of unknown rank stays so.
+    A dimension without a name is called by its input and axis, `image_2`, one whose name is an expression of others by
+    a word, as expressions are the texts of sizes that follow from names. An input of unknown rank stays so.
     """
     found = [(i, axis, dim) for i in draft.graph.input for axis, dim in enumerate(dims_of(i))]
     taken = {dim.dim_param for _, _, dim in found if is_symbol(dim)}
+    words = {name: word for name in taken if (word := word_for(name, taken - {name})) is not None and word not in taken}
     for info, axis, dim in found:
+        if is_symbol(dim) and dim.dim_param in words:
+            dim.dim_param = words[dim.dim_param]
         if is_symbol(dim) or (dim.HasField("dim_value") and dim.dim_value >= 0):
             continue
         name = f"{info.name}_{axis}"
@@ -94,10 +99,13 @@ def set_input_shapes(
     symbols = {name: (size, f"dim {name}={size}") for name, size in (dims or {}).items()}
     for name, wanted in shapes.items():
         _fix_one(draft, inputs[name], tuple(wanted), symbols, where)
+    sizes = {name: size for name, (size, _) in symbols.items()}
     for info in draft.graph.input:
         for dim in dims_of(info):
-            if is_symbol(dim) and dim.dim_param in symbols:
-                dim.dim_value = symbols[dim.dim_param][0]
+            if is_symbol(dim):
+                size = sizes.get(dim.dim_param, size_of(dim.dim_param, sizes))
+                if size is not None and size >= 0:
+                    dim.dim_value = size
         shape = value_of(info).shape
         if dims and shape is not None:
             check_dims(info.name, [d if isinstance(d, int) else 1 for d in shape], where)

@@ -1,0 +1,31 @@
+"""Results of 16 bits behind products of float32: a kernel of their own rounds them.
+
+Generated products store float32. Fused with one, the rounding would leave the product to TVM's schedule, which computes
+the rows of a batch one after the other: a product of 32 rows took four times as long.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from heterocc.compiler.lower.relax.fusion import is_inlined, not_fused
+from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call
+
+_SUMS = (3, 4)
+"""TVM's pattern numbers of kernels that reduce, and of sums of products."""
+
+_SIXTEEN_BITS = ("float16", "uint16")
+
+
+def rounded_apart(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module, annotated with TVM's patterns, with the kernels marked that round what sums give to 16 bits."""
+    behind: set[relax.Var] = set()
+    apart: set[relax.Var] = set()
+    for var, call in [(b.var, b.value) for b in bindings_of(mod["main"]) if is_kernel_call(b.value)]:
+        inlined = is_inlined(mod, call) and not behind.isdisjoint(arguments_of(call))
+        if inlined or int(mod[call.args[0]].attrs.get("op_pattern", 8)) in _SUMS:
+            behind.add(var)
+        if inlined and str(getattr(var.ty, "dtype", "")) in _SIXTEEN_BITS:
+            apart.add(var)
+    return not_fused(mod, apart)
