@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import tvm
 from tvm import relax, tirx
 
 from heterocc.artifacts.errors import HeteroccError
@@ -29,6 +30,7 @@ from heterocc.compiler.lower.cpu.measured import CloseChoices
 from heterocc.compiler.lower.cpu.narrow_weights import with_narrow_weights
 from heterocc.compiler.lower.cpu.programs.build import build_program, try_program
 from heterocc.compiler.lower.cpu.programs.split import needs_program
+from heterocc.compiler.lower.cpu.rounded_apart import rounded_apart
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
 from heterocc.compiler.lower.fault import plant_fault
@@ -143,7 +145,10 @@ def _kernels(job: PartitionJob, target: Target, *, in_place: bool = False) -> Ke
     """The unscheduled kernels; `in_place` says that results may be written into a concatenation."""
     isa = _isa(job, target)
     before = [relax.backend.DispatchSortScan()]
-    apart = joined_apart if in_place else None
+
+    def apart(mod: tvm.IRModule) -> tvm.IRModule:
+        return rounded_apart(joined_apart(mod) if in_place else mod)
+
     if job.model.symbols is not None:
         return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(f, isa), apart=apart)
     return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa), apart=apart)
