@@ -28,7 +28,9 @@ def test_no_product_writes_16_bits(dims: dict[str, int], tmp_path: Path) -> None
     options = {"cpu_variant": False, "check": False, "measure": False, "dump_dir": tmp_path}
     compile_model(model, tmp_path / "m.hcb", devices="CPU", dims=dims, **options)
     (kernels,) = tmp_path.glob("*.kernels.py")
-    products = [text for text in re.split(r"@[TR]\.(?:prim_func|function)", kernels.read_text()) if "with T.init()" in text]
+    products = [
+        text for text in re.split(r"@[TR]\.(?:prim_func|function)", kernels.read_text()) if "with T.init()" in text
+    ]
     assert products and not any("float16" in text for text in products)
     feed = {"x": np.random.default_rng(1).standard_normal((9, 96)).astype(np.float16)}
     with load(tmp_path / "m.hcb") as session:
