@@ -116,6 +116,7 @@ def _rows() -> Iterator[DynamicCase]:
         ("ArgMax last", (16, 4, "n"), [("ArgMax", {"axis": -1})], LENGTHS),
         ("ArgMax of 500 classes", (1, "n", 500), [("ArgMax", {"axis": -1})], LENGTHS),
         ("CumSum last", (16, 4, "n"), [("CumSum", np.array(2))], LENGTHS),
+        ("CumSum middle", (4, "n", 64), [("CumSum", np.array(1))], LENGTHS),
     ):
         yield DynamicCase("rows", name, _one(shape, *kinds), sizes)  # type: ignore[arg-type]
     yield DynamicCase("rows", "LayerNormalization", _one(
@@ -175,6 +176,7 @@ def _elements() -> Iterator[DynamicCase]:
     yield DynamicCase("elements", "scale, shift, SiLU", scaled, IMAGES)
     yield DynamicCase("elements", "outer", outer, SQUARES)
     yield DynamicCase("elements", "gated by a mask", gated, LENGTHS)
+    yield DynamicCase("elements", "Tile", _one((4, "n", 64), ("Tile", np.array([1, 1, 3]))), LENGTHS)
     yield DynamicCase("elements", "Transpose", _one((1, 64, "n"), ("Transpose", {"perm": [0, 2, 1]})), LENGTHS)
     yield DynamicCase("elements", "NCHW to NHWC", _one(
         (1, 32, "h", "w"), ("Transpose", {"perm": [0, 2, 3, 1]})), IMAGES)  # fmt: skip
@@ -208,6 +210,9 @@ def _convolutions() -> Iterator[DynamicCase]:
     ):
         sizes = LENGTHS if extra.get("pads") != [0, 0] else LENGTHS[1:]
         yield DynamicCase("Conv 1d", name, _conv((1, channels, "n"), out, (kernel,), **extra), sizes)  # type: ignore[arg-type]
+    for name, taps in (("a few steps k1 256->256", 1), ("a few steps k3 256->256", 3)):
+        few = tuple({"n": n} for n in (1, 2, 4))
+        yield DynamicCase("Conv 1d", name, _conv((1, 256, "n"), 256, (taps,)), few)
     for name, kind, extra in (
         ("max 3x3 s2 ceil", "MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
         ("max 2x2 s1 SAME", "MaxPool", {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}),
