@@ -272,3 +272,18 @@ def test_grids_are_of_the_size_of_images_that_the_run_gets(tmp_path: Path) -> No
     proto = model(nodes, ends, [value("y", None)], opset=20)
     feeds = [{"x": noise(n, 2, h, w), "t": noise(n, 2, 3)} for n, h, w in ((1, 4, 5), (2, 3, 1))]
     _agrees(proto, tmp_path, feeds, refused={"x": noise(2, 2, 4, 5), "t": noise(1, 2, 3)})
+
+
+def test_rows_of_several_times_a_size_are_written_for_each_of_its_values(tmp_path: Path) -> None:
+    nodes = [node("Transpose", "x", "turned", perm=[0, 3, 1, 2, 4]), node("Reshape", "turned shape", "y")]
+    proto = model(nodes, [value("x", ["n", 2, 2, "s", "e"])], [value("y", None)], {"shape": np.array([0, 0, -1])})
+    _agrees(proto, tmp_path, [{"x": noise(n, 2, 2, s, e)} for n, s, e in ((1, 3, 1), (2, 1, 3), (1, 2, 9))])
+
+
+@pytest.mark.slow
+def test_widths_of_linear_attention_are_those_of_the_run(tmp_path: Path) -> None:
+    attention = node("LinearAttention", "q k v", "y state", q_num_heads=2, kv_num_heads=2, update_rule="linear")
+    ends = [value(name, ["b", "t", "e"]) for name in "qkv"]
+    proto = model([attention], ends, [value("y", None), value("state", None)], opset=27, ir_version=11)
+    feeds = [{name: noise(*shape, seed=n) for n, name in enumerate("qkv")} for shape in ((2, 3, 8), (1, 1, 4))]
+    _agrees(proto, tmp_path, feeds)
