@@ -151,14 +151,15 @@ class Support:
                 continue
             if device.static_shapes_only and not value.is_static and not self._takes_sizes(value, device):
                 return Refusal("shape", self._shape_reason(role, value))
-        for role, value in touched:
+        for role, value in touched if device.max_buffer is not None else ():
             nbytes = self._most_bytes(value)
             if device.max_buffer is not None and nbytes > device.max_buffer:
                 what = f"{role} '{value.name}' has {'' if value.is_static else 'up to '}{nbytes} bytes"
                 return Refusal("limit", f"{what}, more than the {device.max_buffer} of one buffer of {device.name}")
-        total = sum(self._most_bytes(value) for _, value in touched)
-        if device.memory is not None and total > device.memory:
-            return Refusal("limit", f"its tensors have {total} bytes, more than {device.name}'s {device.memory}")
+        if device.memory is not None:
+            total = sum(self._most_bytes(value) for _, value in touched)
+            if total > device.memory:
+                return Refusal("limit", f"its tensors have {total} bytes, more than {device.name}'s {device.memory}")
         return None
 
     def _shape_reason(self, role: str, value: Value) -> str:
