@@ -12,7 +12,8 @@ from tvm import s_tir, tirx
 from heterocc.compiler.lower.cpu.blocks import leaf_blocks
 from heterocc.compiler.lower.cpu.bound_sizes import with_bound_sizes
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
+from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
+from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -25,7 +26,7 @@ from heterocc.compiler.lower.variables import can_be_empty
 _REDUCTION = 2
 
 
-def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> tuple[tirx.PrimFunc, Packings]:
+def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> Done:
     """A kernel whose sizes are expressions of variables: the kernel, and the packings of its weights.
 
     Sizes that do not meet the assumptions of the generated code, such as rows shorter than a vector, run in plain
@@ -60,7 +61,7 @@ def _narrower_code(
     function: tirx.PrimFunc,
     weights: Collection[int],
     isa: Isa,
-    packings: Packings,
+    packings: tuple[Packing, ...],
     kernel: tirx.PrimFunc | None = None,
 ) -> tirx.PrimFunc | None:
     """The kernel in the widest vectors below those of `isa` that its sizes fill, None if some sizes have no code.
@@ -71,7 +72,7 @@ def _narrower_code(
     tall = max((run.size for p in packings if isinstance(p, Panels) for run in p.runs), default=None)
     for lanes in (*(() if kernel is not None else (1,)), *(n for n in (4, 8) if n < isa.lanes)):
         with assuming(dims_of(function)) as found:
-            done = generate(function, weights, replace(isa, lanes=lanes, tall=tall))
+            done = generate(function, weights, replace(isa, lanes=lanes, tall=tall), [p.key for p in packings])
         fitting = done if done is not None and [p.key for p in done[1]] == [p.key for p in packings] else None
         if kernel is None and (fitting is None or found.conditions):
             return None

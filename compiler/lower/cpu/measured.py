@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 WORTH = 1 << 20
 """The least work in one run, as counted by `work_of`, of a kernel that is timed: a few microseconds."""
 
-LIKELY = {"rows": 0.2, "tile of a plane": 0.2, "blocks": 0.13, "the schedule or vectors along channels": 0.5}
+LIKELY = {"rows": 0.2, "tile of a plane": 0.2, "blocks": 0.13, "form": 0.2}
 RARELY = 0.05
 """The share of close choices, by name, in which another option was faster, in 12 networks on Zen 5; of all others.
-Beside the schedule it was faster for four layers of four, by 5 to 35 %, on an Intel CPU."""
+Forms were faster than modelled, relative to each other, on an Intel CPU for four layers of four, by 5 to 35 %."""
 
 NEXT = 0.5
 """The likelihood of each further option, relative to that of the one before."""

@@ -14,8 +14,9 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import TensorLoad
 
+from heterocc.compiler.lower.cpu.generate.candidates import Done
 from heterocc.compiler.lower.cpu.generate.epilogue import FLOATS_AND_BYTES, can_store
-from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
+from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.matrix_product import LEAST_ROWS
 from heterocc.compiler.lower.cpu.generate.integers.product import find_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -31,9 +32,7 @@ ROWS_AN_ITEM = 64
 """Rows of an item from which on its product takes as long as that of all items: weights serve many rows each."""
 
 
-def rows_of_items(
-    function: tirx.PrimFunc, pattern: Pattern, weights: Collection[int], isa: Isa
-) -> tuple[tirx.PrimFunc, Packings] | None:
+def rows_of_items(function: tirx.PrimFunc, pattern: Pattern, weights: Collection[int], isa: Isa) -> Done | None:
     """The kernel for all items of an unscheduled kernel for one that is a product of few rows, and its packings.
 
     None for any other kernel. `pattern` has for each argument and result whether it holds items. The kernel takes the

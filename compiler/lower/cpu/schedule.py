@@ -32,13 +32,10 @@ from heterocc.compiler.lower.cpu.common_code import families, with_common_code
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.concatenations.read_in_place import read_in_place
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
+from heterocc.compiler.lower.cpu.generate import candidates
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
-from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa, Unaligned, isa_of
-from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
-from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
@@ -72,7 +69,7 @@ if TYPE_CHECKING:
 
 _MOST_KEPT = 256
 
-Packed = Packing | Panels | FilteredPanels | IntegerPanels | LimitedPanels | PairPanels
+Packed = Packing | candidates.Packing
 
 
 def _depends_on_weights(packings: tuple[Packed, ...]) -> bool:

@@ -188,6 +188,25 @@ def attempt(step: Callable[[], _Found | None]) -> _Found | None:
     return found
 
 
+def noted(step: Callable[[], _Found | None]) -> tuple[_Found | None, tuple[tirx.Expr, ...]]:
+    """As `attempt`, with the conditions that the step assumes, which are not in force unless they are `record`ed."""
+    current = _CURRENT.get()
+    if current is None:
+        return step(), ()
+    before = len(current.conditions)
+    found = attempt(step)
+    conditions = tuple(current.conditions[before:])
+    del current.conditions[before:]
+    return found, conditions
+
+
+def record(conditions: Iterable[tirx.Expr]) -> None:
+    """Put conditions in force that a step assumes."""
+    current = _CURRENT.get()
+    known = [] if current is None else current.conditions
+    known += [c for c in conditions if not any(tvm_ffi.structural_equal(c, other) for other in known)]
+
+
 def size_of(expr: tirx.Expr) -> int | None:
     """The size that an expression is: an int, inside `assuming` also a Size; None for any other expression."""
     if isinstance(expr, tirx.IntImm):

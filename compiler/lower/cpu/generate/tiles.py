@@ -9,12 +9,10 @@ from functools import cache
 from tvm import tirx
 
 from heterocc.compiler.lower.choices import close
-from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, typical, zero_unless
 
 MOST_ROWS = 14
-LEAST_ROWS = 5
 SAME_SET = 8
 """Rows of a tile that may share a set of the first-level cache."""
 
@@ -255,20 +253,3 @@ less than four unrolled terms. Products of 46 terms took up to 2.4 times as long
 def edged_rows(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> int:
     """Rows of a tile that covers all vectors of a row, the last of them narrower."""
     return max(1, min(typical(rows), most, (isa.registers - EDGE_SPARE - vectors - 1) // vectors))
-
-
-LANES_USED = 0.93
-"""The share of lanes filled by pixels below which vectors along channels are faster."""
-
-
-LANES_USED_IN_PLACE = 0.8
-"""The same share for products, whose vectors are read where they are."""
-
-
-def better_along_channels(used: float, channels: int, width: int, isa: Isa, least: float = LANES_USED) -> bool:
-    """Whether a convolution is left to the schedule, whose vectors lie along `channels` and tiles along `width`.
-
-    `used` is the share of the lanes that outputs fill with vectors along pixels: narrow maps waste some. The schedule
-    needs whole vectors, and tiles that divide the width. Below `least` it is preferred.
-    """
-    return used < least and channels % isa.lanes == 0 and divisor_up_to(width, MOST_ROWS) >= LEAST_ROWS

@@ -16,12 +16,13 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.cpu.generate.candidates import written_best
 from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.places import substituted
-from heterocc.compiler.lower.cpu.generate.products.product import generate_product
+from heterocc.compiler.lower.cpu.generate.products.product import propose_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, dims_of
 from heterocc.compiler.lower.cpu.target import cpu_target
@@ -141,7 +142,7 @@ def test_frames_of_a_signal_of_any_length_behind_a_slice_of_all_are_one_product(
     assert len(module.kernels) == 1 and _has_one_form(module, 0)
     function, isa = module.mod[module.kernels[0].symbol], isa_of(cpu_target(CPU))
     with assuming(dims_of(function)):
-        found, product = generate(function, {1}, isa), generate_product(read_kernel(function, {1}), isa)
+        found, product = generate(function, {1}, isa), written_best(read_kernel(function, {1}), (propose_product,), isa)
     assert found is not None and product is not None
     assert tvm_ffi.structural_equal(found[0], product[0])
 

@@ -26,8 +26,9 @@ from heterocc.compiler.lower.cpu import sizes as sized
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
+from heterocc.compiler.lower.cpu.generate.candidates import Packing
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
-from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
+from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
@@ -386,7 +387,9 @@ def test_products_of_images_of_any_size_have_one_form(mcpu: str) -> None:
     one_form_of([_N("Conv", ["x", "w"], ["y"])], {"w": _weight(64, 32, 1, 1)}, isa_of(target_of(mcpu)))
 
 
-def one_form_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], isa: Isa | None = None) -> Packings:
+def one_form_of(
+    nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], isa: Isa | None = None
+) -> tuple[Packing, ...]:
     """The packings of a kernel of an image of any size whose code assumes nothing about sizes."""
     function = _kernel_of(nodes, weights)
     with assuming(dims_of(function)) as found:

@@ -5,11 +5,14 @@ Two channels at a time are copied, as float32, and then combined to a plane of p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter, best_writer
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_convolution
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
@@ -26,22 +29,16 @@ MOST_PHASES = 9
 """The limit on the planes of a channel, by strides of rows and columns: the code that copies has a part for each."""
 
 
-def generate_paired_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[PairPanels, ...]] | None:
-    """The kernel written as a direct convolution.
-
-    None if it is not one, has sizes that are known only at run time, has one input channel in each group, or large
-    strides.
-    """
+def propose_paired_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a direct convolution of fixed sizes, small strides and two input channels or more in each group."""
     if not all(map(is_number, kernel.extents)):
-        return None
+        return
     found = find_convolution(kernel)
     if found is None or found.inputs < 2 or not can_store(kernel):
-        return None
-    if len(found.rows.phases) * len(found.columns.phases) > MOST_PHASES:
-        return None
-    writer = best_writer(_Writer, kernel, found, isa)
-    assert isinstance(writer.packing, PairPanels)
-    return emit.written(kernel, {found.weight: writer.packing.size}, writer.write, "int32"), (writer.packing,)
+        return
+    if len(found.rows.phases) * len(found.columns.phases) <= MOST_PHASES:
+        writer = partial(best_writer, _Writer, kernel, found)
+        yield Candidate("direct", writer(isa).cycles, writer, "of pairs", "int32")
 
 
 class _Writer(DirectWriter):

@@ -5,12 +5,13 @@ Weights are packed in pairs. Numbers of other factors are rounded tile by tile o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -33,16 +34,18 @@ STRIP_BYTES = 512 << 10
 """Panels for which rows are rounded once, and the limit on their bytes, which are to stay in a second-level cache."""
 
 
-def generate_paired_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[PairPanels, ...]] | None:
-    """The kernel written as a matrix product, None if it is not one or has sizes that are known only at run time."""
+def propose_paired_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a matrix product of fixed sizes."""
     found = find_product(kernel)
     if found is None or not can_store(kernel) or not all(map(is_number, kernel.extents)):
-        return None
+        return
     if found.terms.length < FEWEST_TERMS:
-        return None
-    writer = _Writer(kernel, found, isa.narrowed(found.columns.length))
-    packings = tuple(p for p in writer.packings if isinstance(p, PairPanels))
-    return emit.written(kernel, {p.argument: p.size for p in packings}, writer.write, "int32"), packings
+        return
+
+    def writer(isa: Isa) -> _Writer:
+        return _Writer(kernel, found, isa.narrowed(found.columns.length))
+
+    yield Candidate("product", writer(isa).cycles, writer, "of pairs", "int32")
 
 
 class _Writer(ProductWriter):

@@ -1,16 +1,17 @@
 """Convolutions and pooling in plain NCHW.
 
-`form.py` analyses a convolution, and reads one of three dimensions as one of two for each plane of outputs. The forms:
+`form.py` reads a convolution, and one of three dimensions as one of two for each plane of outputs. The forms, each a
+candidate with a time of its own (see `generate/__init__.py`):
 
-- `filtering/`: 3×3 by minimal filtering, where its model finds it faster;
-- `planes.py`: depthwise, read in place (`shifted.py`: vectors with zeros outside a row); `depthwise.py`: those that it
-  leaves, with large strides or few channels;
-- `along_channels.py`: narrow rows, large strides or dilated taps (`row_tiles.py`: in place, or from copied rows);
-- `pointwise.py`: 1×1 of narrow maps (`pixel_tiles.py`: tiles of pixels times vectors of channels), and the same in
-  blocks of input channels (`input_blocks.py`), where `blocks_pay.py` finds that faster (decision 54);
-- `direct.py`: the others. `copied_rows.py` says for which rows, `padded.py` copies those with zeros beside them.
+- `direct.py`: vectors along pixels. `copied_rows.py` says for which rows, `padded.py` copies those with zeros beside
+  them, `masked_rows.py` those of any length;
+- vectors along channels, in tiles of pixels (`pixel_tiles.py`): `row_tiles.py` reads rows in place or copies them
+  (`dense_rows.py`), `input_blocks.py` keeps the sums between blocks of input channels, and has the pixels of 1x1 side
+  by side (decision 54). `taps_inside.py` has the taps that are not in the padding;
+- `filtering/`: 3x3 by minimal filtering;
+- depthwise ones: `planes.py` reads in place (`shifted.py`: vectors with zeros outside a row), `sized_planes.py` does so
+  in masked vectors of any size, `depthwise.py` copies rows: large strides and kernels. `row_lanes.py` chooses lanes.
 
-`taps_inside.py` has the taps that are not in the padding, `dense_rows.py` copies of their rows, `masked_rows.py` and
-`sized_planes.py` the forms for sizes of the run. `pooling.py` combines windows (`divisors.py`: the divisors of means at
-a border; `pooling_last.py`: maps with the channels last).
+`pooling.py` combines windows (`divisors.py`: the divisors of means at a border; `pooling_last.py`: maps with the
+channels last).
 """

@@ -30,6 +30,9 @@ from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, larger, 
 COPY_BYTES = 256 << 10
 """The limit in bytes on copied rows, which are to stay in a second-level cache with the weights."""
 
+MOST_UNROLLED = 9
+"""The limit on unrolled taps of one column."""
+
 CHANNELS_A_PART = 32
 """The smallest number of output channels for which rows are copied."""
 

@@ -6,17 +6,19 @@ rows of the tile and of the kernel that use it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
+from heterocc.compiler.lower.cpu.generate.convolution.row_lanes import covering_lanes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -29,6 +31,9 @@ from heterocc.compiler.lower.cpu.sizes import assume, exceeds, is_number, typica
 COPY_BYTES = 24 << 10
 """The limit in bytes on copied rows, which are to stay in a first-level cache."""
 
+COPY_ROW_CYCLES = 8.0
+"""The time of copying a row, beside that of its vectors."""
+
 TASKS = 64
 """Tasks at most that planes are dealt out to; a task clears what is around its planes once."""
 
@@ -39,20 +44,14 @@ MOST_UNROLLED = 3000
 """The limit on the multiply-adds of vectors that are written out for a tile."""
 
 
-VECTOR_CYCLES = 0.75
-HALF_CYCLES = 0.1
-"""The time of a vector beside that of its lanes, relative to the lanes of a longest one: it is loaded across cache
-lines, and multiplied in a cycle of any length; also of CPUs that take a cycle for each half (fitted on a Zen 4)."""
-
-
-def generate_depthwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
-    """The kernel written as a depthwise convolution, None if it is not one."""
+def propose_copied_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a depthwise convolution of copied rows."""
     found = find_convolution(kernel)
     if found is None or found.inputs != 1 or found.groups == 1 or not can_store(kernel):
-        return None
-    if _unrolled(found, (1, 1)) > MOST_UNROLLED:
-        return None
-    return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
+        return
+    if _unrolled(found, (1, 1)) <= MOST_UNROLLED:
+        writer = partial(_Writer, kernel, found)
+        yield Candidate("copied planes", writer(isa).cycles, writer)
 
 
 def _segments(found: Convolution, tall: int) -> tuple[tuple[int, int, int], ...]:
@@ -90,26 +89,14 @@ def _equal(places: int, most: int, tall: int) -> int:
     return min(places, -(-places // (chunks * tall)) * tall)
 
 
-def narrowed(isa: Isa, places: int) -> Isa:
-    """The registers with the lanes that cover a row with the least modelled time: of a vector, and of each lane."""
-    if not is_number(places):
-        return isa
-    sizes = [isa.lanes >> shift for shift in range(3) if isa.lanes >> shift >= min(4, isa.lanes)]
-
-    def cycles(lanes: int) -> float:
-        if isa.halves:
-            return -(-places // lanes) * (max(lanes / isa.lanes, 0.5) + HALF_CYCLES)
-        return -(-places // lanes) * (lanes / isa.lanes + VECTOR_CYCLES)
-
-    return replace(isa, lanes=min(sizes, key=lambda lanes: (cycles(lanes), -lanes)))
-
-
 class _Writer:
     """A generator of a depthwise convolution: planes, chunks of their rows, tiles."""
 
+    packings: tuple[Panels, ...] = ()
+
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         self.kernel, self.found = kernel, found
-        self.isa = narrowed(isa, found.columns.places)
+        self.isa = covering_lanes(isa, found.columns.places)
         self.pitch = found.columns.extent
         self.phases = found.columns.phases
         count = -(-found.columns.places // self.isa.lanes)
@@ -134,24 +121,33 @@ class _Writer:
         """
         found = self.found
         most = 12 if self.isa.registers > 16 else 6
-        taps, wide_taps, places = found.taps, found.columns.taps, typical(found.rows.places)
-        count = typical(count)
-
-        def cycles(size: tuple[int, int]) -> float:
-            total = 0.0
-            for row in runs(places, size[0]):
-                lines = (row.size - 1) * found.rows.stride + found.rows.taps
-                for run in runs(count, size[1]):
-                    loads = 1.75 * lines * wide_taps * run.size + row.size * taps
-                    one = max(row.size * run.size * taps / 2, loads / 2, LATENCY * taps) + row.size * run.size
-                    total += row.count * run.count * one
-            return total
+        places, count = typical(found.rows.places), typical(count)
 
         sizes = [(t, n) for t in range(1, min(8, places) + 1) for n in range(1, count + 1) if t * n <= most]
         sizes = [size for size in sizes if _unrolled(found, size) <= MOST_UNROLLED]
-        costs = sorted((cycles(size), -size[1], size) for size in sizes)
+        costs = sorted((self._plane_cycles(size), -size[1], size) for size in sizes)
         fixed = is_number(found.rows.places) and is_number(found.columns.places)
         return self.isa.choose("tile", close((cost, size) for cost, _, size in costs)) if fixed else costs[0][2]
+
+    def _plane_cycles(self, size: tuple[int, int]) -> float:
+        """Modelled time of the sums of a plane in tiles of a size."""
+        found = self.found
+        total, taps = 0.0, found.taps
+        for row in runs(typical(found.rows.places), size[0]):
+            lines = (row.size - 1) * found.rows.stride + found.rows.taps
+            for run in runs(-(-typical(found.columns.places) // self.isa.lanes), size[1]):
+                loads = 1.75 * lines * found.columns.taps * run.size + row.size * taps
+                one = max(row.size * run.size * taps / 2, loads / 2, LATENCY * taps) + row.size * run.size
+                total += row.count * run.count * one
+        return total
+
+    @property
+    def cycles(self) -> float:
+        """Modelled time of the convolution: copies, and sums."""
+        found, size = self.found, (self.row_runs[0].size, self.vector_runs[0].size)
+        copied = typical(self.chunks) * typical(self.lines) * len(self.phases)
+        row = COPY_ROW_CYCLES + 2 * typical(self.pitch) / self.isa.lanes
+        return typical(found.batch) * found.groups * (copied * row + found.outputs * self._plane_cycles(size))
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""

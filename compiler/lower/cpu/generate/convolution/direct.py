@@ -6,14 +6,16 @@ rows are dropped when sums are stored from a buffer to the output, with the epil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows, is_one_chunk
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
+from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED, CopiedRows, is_one_chunk
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
@@ -27,16 +29,13 @@ from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
     Run,
-    better_along_channels,
     pick_tile,
     runs,
+    tile_cycles,
     tile_of_any_number,
     vector_runs,
 )
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
-
-MOST_UNROLLED = 9
-"""The limit on unrolled taps of one column."""
 
 MOST_IN_ROW = 16
 """The limit on unrolled taps of a row: the code of more would not stay in the first-level cache."""
@@ -54,22 +53,12 @@ SPARE = 3
 """The number of 32 registers that a tile leaves free, because LLVM loads the inputs of several taps at once."""
 
 
-def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels | PairPanels, ...]] | None:
-    """The kernel written as a direct convolution, None if it is not one."""
+def propose_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a direct convolution, of its rows or of its columns."""
     found = find_planes(kernel)
-    if found is None or not can_store(kernel):
-        return None
-    writer = best_writer(DirectWriter, kernel, found, isa)
-    if is_left_to_schedule(writer, isa):
-        return None
-    return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
-
-
-def is_left_to_schedule(writer: DirectWriter, isa: Isa) -> bool:
-    """Whether the schedule for contractions is preferred to code with vectors along pixels."""
-    found = writer.found
-    fixed = found.groups == 1 and not found.is_flattened and all(map(is_number, writer.kernel.extents))
-    return fixed and better_along_channels(writer.used, found.outputs, found.columns.places, isa)
+    if found is not None and can_store(kernel):
+        writer = partial(best_writer, DirectWriter, kernel, found)
+        yield Candidate("direct", writer(isa).cycles, writer)
 
 
 def best_writer(kind: type[Writer], kernel: Kernel, found: Convolution, isa: Isa) -> Writer:
@@ -132,6 +121,16 @@ class DirectWriter(CopiedRows):
             1,
             self.channel_runs,
         )
+
+    @property
+    def cycles(self) -> float:
+        """Modelled time of the convolution, with what its tiles take more than one multiply-add after the other."""
+        return super().cycles * 2 * tile_cycles(self.found.outputs, typical(self.vectors), self.isa.decided)
+
+    @property
+    def packings(self) -> tuple[Panels | PairPanels, ...]:
+        """The layout of the weights."""
+        return (self.packing,)
 
     @property
     def vector_runs(self) -> tuple[Run, ...]:

@@ -145,17 +145,6 @@ class Convolution:
         return self.batch * self.groups * self.outputs * self.inputs * self.taps * places
 
 
-def is_strided_of_any_size(kernel: Kernel) -> bool:
-    """Whether the kernel is a convolution with strides whose map has sizes that are known only at run time.
-
-    Not one of a single channel, such as the frames of a signal: few rows are copied, and all outputs read them.
-    """
-    found = find_convolution(kernel)
-    if found is None or found.columns.stride == 1 or found.groups * found.inputs == 1:
-        return False
-    return not (is_number(found.rows.places) and is_number(found.columns.places))
-
-
 def find_convolution(kernel: Kernel, ranks: tuple[int, ...] = (3, 4)) -> Convolution | None:
     """Read a kernel as a convolution with a constant kernel, None if it is not one, or none of these ranks."""
     for data, weight in ((kernel.left, kernel.right), (kernel.right, kernel.left)):

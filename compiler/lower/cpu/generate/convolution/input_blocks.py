@@ -11,23 +11,35 @@ convolutions with strides read, side by side, and otherwise rows with padding.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
-from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import STORE_CYCLES, Factor, PixelTiles, Term, Walk
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
+from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import (
+    STORE_CYCLES,
+    Factor,
+    PixelTiles,
+    Term,
+    Walk,
+    suits_tiles,
+)
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Part, loop_inside, range_inside, share_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store
+from heterocc.compiler.lower.cpu.generate.fetch import FETCHED_BYTES, LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, Run, registers_of, step_cycles
+from heterocc.compiler.lower.cpu.generate.tiles import Run, step_cycles
+from heterocc.compiler.lower.cpu.sizes import is_number
 
 NEAR_BYTES = 34 << 10
 """The limit on what all tiles read of a block of a small map: a first-level cache of 32 KiB holds most of it."""
@@ -55,6 +67,12 @@ have larger ones."""
 PIXELS = 224
 """The limit on pixels of a chunk of rows, if there are several rows."""
 
+FEWEST_OF_A_ROW = 48
+"""The smallest number of pixels of a row that a map is divided into: few would be left over in each."""
+
+USUAL_VECTORS = 2
+"""The vectors of most tiles."""
+
 FEWEST_TERMS = 48
 """The smallest number of terms of a block: the sums of fewer would mostly be loaded and stored."""
 
@@ -71,11 +89,39 @@ FEWEST_PIXELS = 8
 """The smallest number of pixels of a row that has tiles of its own, with 32 registers: pixels of several rows in a tile
 are at places that are looked up, one by one, and with more of them than a CPU has registers for addresses."""
 
+LOOKED_UP = 0.8
+"""The share of pixels of several rows whose places are loaded for each term."""
+
 INSIDE = 0.9
 """The share of taps inside the input up to which those outside are left out, for tiles of a row."""
 
 MOST_REGISTERS = 16
-"""The registers of instruction sets for which models were fitted that compare this form with others, on a Zen 3."""
+"""The registers of instruction sets whose caches are those of a Zen 3."""
+
+
+def propose_blocks(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a convolution of fixed sizes in blocks of input channels, or of 1x1 in one block of all."""
+    found = find_planes(kernel) if all(map(is_number, kernel.extents)) else None
+    if found is not None and can_store(kernel) and suits_tiles(found, isa):
+        writer = partial(InputBlocks, kernel, found)
+        judged = writer(isa)
+        yield Candidate("pixels" if judged.pointwise else "blocks of inputs", judged.cycles, writer)
+
+
+def _in_rows(found: Convolution, isa: Isa) -> Convolution | None:
+    """The 1x1 convolution of a map whose pixels are in other rows, each a chunk: as many as give threads enough tasks.
+
+    None with 16 registers, or if no number of rows divides the pixels so.
+    """
+    pixels = found.rows.places * found.columns.places
+    tiles = found.batch * found.groups * -(-found.outputs // (USUAL_VECTORS * isa.lanes))
+    counts = [n for n in range(-(-pixels // PIXELS), pixels // FEWEST_OF_A_ROW + 1) if pixels % n == 0]
+    if isa.registers <= MOST_REGISTERS or not counts or found.rows.places < found.rows.size:
+        return None
+    wanted = emit.TASKS if found.work >= emit.PARALLEL_WORK else 1
+    rows = next((n for n in counts if n * tiles >= wanted), counts[-1])
+    places = pixels // rows
+    return replace(found, rows=Window(rows, 0, 1, 1, 1, rows), columns=Window(places, 0, 1, 1, 1, places))
 
 
 class InputBlocks(PixelTiles):
@@ -85,12 +131,14 @@ class InputBlocks(PixelTiles):
     `by_row`, else one line of all pixels.
     """
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, pixels: int | None = None) -> None:
-        """A chunk has at most so many `pixels`, by default PIXELS, or is a row."""
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         rows, columns = found.rows, found.columns
         self.pointwise = found.taps == 1 and rows.is_inside and columns.is_inside and not found.is_flattened
         self.in_place = self.pointwise and rows.stride == columns.stride == 1 and columns.places == columns.size
-        tall = max(1, min(rows.places, (pixels or PIXELS) // columns.places))
+        rearranged = _in_rows(found, isa) if self.in_place else None
+        if rearranged is not None:
+            found, rows, columns = rearranged, rearranged.rows, rearranged.columns
+        tall = 1 if rearranged is not None else max(1, min(rows.places, PIXELS // columns.places))
         self.chunks = -(-rows.places // tall)
         self.rows = -(-rows.places // self.chunks)
         wide = isa.registers > MOST_REGISTERS and columns.places >= FEWEST_PIXELS
@@ -117,12 +165,14 @@ class InputBlocks(PixelTiles):
         self.leaves_out = self._inside <= INSIDE
         self.parts = self._parts()
 
-    def __str__(self) -> str:
-        return f"in {self.blocks} blocks of inputs"
-
     def _inputs_of_block(self) -> int:
-        """The largest number of input channels of a block with which tiles read from the first-level cache."""
+        """The largest number of input channels of a block with which tiles read from the first-level cache.
+
+        Of 1x1 convolutions all, with 32 registers: a Zen 4 takes 1.01 to 1.04 times as long in blocks of them.
+        """
         found = self.found
+        if self.pointwise and self.isa.registers > MOST_REGISTERS:
+            return found.inputs
         wide = max(r.size for r in self.vector_runs)
         weights = found.taps * wide * self.isa.lanes * 4
         most = (WEIGHT_BYTES if self.isa.registers <= MOST_REGISTERS else WEIGHT_BYTES_WIDE) // weights
@@ -136,19 +186,12 @@ class InputBlocks(PixelTiles):
         unrolled = min((n for n in divisors if n % emit.UNROLL == 0 and n > block), default=block)
         return unrolled if unrolled * weights <= UNROLLED_BYTES else block
 
-    def _choose(self) -> tuple[int, int]:
-        """Pixels and vectors of a tile with the least modelled time."""
-        sizes = [
-            (tall, wide)
-            for wide in range(1, self._vectors + 1)
-            for tall in range(1, min(MOST_ROWS, self._pixels) + 1)
-            if registers_of(tall, wide, self.isa) <= self.isa.registers
-        ]
-        costs = sorted((self._row_cycles(*size), -size[0], size) for size in sizes)
-        return self.isa.choose("tile", close((cost, size) for cost, _, size in costs))
+    def _tasks(self, tiles: int) -> int:
+        return self.found.batch * self.found.groups * self.chunks * tiles
 
     def _step_cycles(self, tall: int, wide: int) -> float:
-        return step_cycles(tall, wide)
+        looked_up = 0.0 if self.by_row or self.pointwise else LOOKED_UP * tall
+        return max(step_cycles(tall, wide), (tall + looked_up + wide) / 2)
 
     @property
     def _tallest(self) -> int:
@@ -174,7 +217,7 @@ class InputBlocks(PixelTiles):
     def _sum_cycles(self) -> float:
         """Modelled time of the sums of a chunk."""
         found = self.found
-        kept = self.blocks * self._chunk * self._vectors * KEPT_CYCLES
+        kept = (self.blocks - 1) * self._chunk * self._vectors * KEPT_CYCLES
         # The time of a row is that of all taps side by side, for one channel and one row of taps.
         computed = self._inside if self.leaves_out else 1.0
         return computed * found.inputs * found.rows.taps * self.lines * self.row_cycles + kept
@@ -327,7 +370,22 @@ class InputBlocks(PixelTiles):
             flat = arguments.flat(found.data)
             channel = (image * index(found.groups) + group) * index(found.inputs) + block * index(self.together)
             begin = channel * index(rows.size * columns.size) + top * index(columns.size) + start
-            return walk, lambda pixel, term: flat[begin + term[0] * index(rows.size * columns.size) + pixel]
+
+            def place(pixel: tirx.Expr, term: Term) -> tirx.Expr:
+                return begin + term[0] * index(rows.size * columns.size) + pixel
+
+            def fetching_next_pixels(step: Step) -> None:
+                # The rows of a map are so far apart that hardware takes none of the next pixels for the next of a
+                # stream, and another thread may have written them.
+                def ahead(term: Term, number: int) -> None:
+                    for line in range(self._tallest, 2 * self._tallest, LINE):
+                        emit.prefetch(flat, place(index(min(line + LINE, 2 * self._tallest) - 1), term))
+                    step(term, number)
+
+                walk(ahead)
+
+            far = self.blocks == 1 and 4 * found.inputs * rows.size * columns.size >= FETCHED_BYTES
+            return fetching_next_pixels if far else walk, lambda pixel, term: flat[place(pixel, term)]
         if self.copied is None:
             return walk, lambda pixel, term: copied[term[0] * index(self._chunk) + start + pixel]
         return walk, self._factor_of_rows(copied, line, start)

@@ -53,6 +53,19 @@ def inputs_together(inputs: int) -> int:
     return block if block >= FEWEST_TOGETHER else inputs
 
 
+FEWEST_LANES = 8
+"""Vectors of fewer lanes are nearly filled by pixels."""
+
+FEWEST_PIXELS = 2
+"""The smallest number of pixels: a single one is a product with a vector."""
+
+
+def suits_tiles(found: Convolution, isa: Isa) -> bool:
+    """Whether channels fill a vector, and there are several pixels, to each of which a weight that is read serves."""
+    pixels = found.rows.places * found.columns.places
+    return isa.lanes >= FEWEST_LANES and found.outputs >= isa.lanes and pixels >= FEWEST_PIXELS
+
+
 class PixelTiles:
     """A generator of a convolution of fixed sizes whose outputs in a group fill a vector, or more.
 
@@ -93,6 +106,11 @@ class PixelTiles:
             isa.lanes,
             self.vector_runs,
         )
+
+    @property
+    def packings(self) -> tuple[Panels, ...]:
+        """The layout of the weights."""
+        return (self.packing,)
 
     def _choose(self) -> tuple[int, int]:
         """Pixels and vectors of a tile with the least modelled time."""

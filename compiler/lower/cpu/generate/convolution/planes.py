@@ -19,8 +19,9 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.depthwise import narrowed
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.row_lanes import covering_lanes
 from heterocc.compiler.lower.cpu.generate.convolution.shifted import Plane
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
@@ -37,32 +38,31 @@ MOST_UNROLLED = 3000
 MUCH_UNROLLED = 2000
 """The number of these up to which tiles are preferred: more code is slower to fetch."""
 
-SLOWER = 1.25
-"""The accepted slowdown of tiles within that limit; beyond it copied planes, whose tiles are all alike, are faster."""
-
 Start: TypeAlias = "tirx.Expr | int"
 """A first row or a first vector: an int if code is written for this one only."""
 
 
-def generate_planes(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
-    """The kernel written as a depthwise convolution that copies nothing; None if it is another or not suitable."""
+def propose_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a depthwise convolution that copies nothing."""
     found = find_convolution(kernel, (3, 4, 5))
     if found is None or found.inputs != 1 or found.groups == 1 or not can_store(kernel):
-        return None
-    if not (is_number(found.depth.size) and is_number(found.depth.places)):
-        return None
-    isa = narrowed(isa, found.columns.places)
+        return
     rows, columns = found.rows, found.columns
-    reads = isa.lanes * columns.stride
-    fits = columns.stride <= 2 and reads <= min(2, rows.size) * columns.size and isa.lanes <= 2 * columns.places
     planes = typical(found.batch * found.groups * found.depth.places)
     few = typical(found.work) >= emit.PARALLEL_WORK and planes < emit.TASKS
-    if not fits or few:
-        return None
-    writer = _Writer(kernel, found, isa)
-    if writer.unrolled > MOST_UNROLLED or writer.is_cramped:
-        return None
-    return emit.written(kernel, {}, writer.write), ()
+    if few or columns.stride > 2 or not (is_number(found.depth.size) and is_number(found.depth.places)):
+        return
+
+    def fits(lanes: int) -> bool:
+        """Whether all that a vector reads is in two rows of the map, and what it stores in two of outputs."""
+        return lanes * columns.stride <= min(2, rows.size) * columns.size and lanes <= 2 * columns.places
+
+    def writer(isa: Isa) -> _Writer:
+        return _Writer(kernel, found, covering_lanes(isa, columns.places, fits))
+
+    judged = writer(isa)
+    if fits(judged.isa.lanes) and judged.unrolled <= MOST_UNROLLED:
+        yield Candidate("planes", planes * found.outputs * judged.cycles, writer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,8 @@ class _Tile:
 class _Writer:
     """A generator of a depthwise convolution: planes, tiles of rows, tiles of vectors."""
 
+    packings: tuple[Panels, ...] = ()
+
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         self.kernel, self.found, self.isa = kernel, found, isa
         self.count = -(-found.columns.places // isa.lanes)
@@ -186,10 +188,9 @@ class _Writer:
         return named[self.isa.choose("tile of a plane", close((self._cycles(*p), name) for name, p in named.items()))]
 
     @property
-    def is_cramped(self) -> bool:
-        """Whether the limit on the code leaves only tiles that are much slower than others."""
-        least = min(self._cycles(*parts) for parts in self._options())
-        return self._cycles(self.row_parts, self.column_parts) > SLOWER * least
+    def cycles(self) -> float:
+        """Modelled time of a plane."""
+        return self._cycles(self.row_parts, self.column_parts)
 
     def _unrolled(self, rows: tuple[_Part, ...], columns: tuple[_Part, ...]) -> int:
         """Multiply-adds of vectors that are written out."""

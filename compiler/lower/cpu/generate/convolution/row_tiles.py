@@ -8,21 +8,23 @@ rows are copied with padding, as for vectors along pixels, which rows of few pix
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import far_time
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
+from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED, far_time
 from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
-from heterocc.compiler.lower.cpu.generate.convolution.direct import MOST_UNROLLED
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pixel_tiles import (
     STORE_CYCLES,
     Factor,
     PixelTiles,
     Term,
     Walk,
+    suits_tiles,
 )
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import (
     Part,
@@ -32,11 +34,13 @@ from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import (
     taps_of,
 )
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.fetch import FETCHED_BYTES, LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, runs
+from heterocc.compiler.lower.cpu.sizes import is_number
 
 LOOP_CYCLES = 1.5
 """The time in cycles that the loops over taps inside the input add to a step."""
@@ -44,20 +48,38 @@ LOOP_CYCLES = 1.5
 COPIED_LOOP_CYCLES = 0.3
 """The time in cycles that loops over one tap after the other of copied rows add to a step."""
 
+LINES_BYTES = 85
+"""The bytes of the cache lines with the pixels of a tile, in the mean of their places."""
+
+TILE_BYTES = 48 << 10
+FAR_POINTS = 1.3
+"""What a tile of 1x1 reads with 16 registers, if it does not stay in a first-level cache until the next one, and the
+time of such tiles over the modelled one: no other tap reads the lines of an input channel again."""
+
 HELD = 2
 """The number of 32 registers that such loops need besides sums and weights: no step has an input of another."""
 
 
-def writers(kernel: Kernel, found: Convolution, isa: Isa) -> Iterator[InPlaceWriter | CopiedWriter]:
+def propose_rows(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a convolution of fixed sizes with vectors along the channels of pixels of rows."""
+    found = find_planes(kernel) if all(map(is_number, kernel.extents)) else None
+    if found is not None and can_store(kernel) and suits_tiles(found, isa):
+        yield from candidates(kernel, found, isa)
+
+
+def candidates(kernel: Kernel, found: Convolution, isa: Isa) -> Iterator[Candidate]:
     """All forms: in place, and with copied rows in tiles of one row or of several, of maps with narrow rows."""
     if not found.is_flattened:
-        yield InPlaceWriter(kernel, found, isa)
+        in_place = partial(InPlaceWriter, kernel, found)
+        yield Candidate("rows in place", in_place(isa).cycles, in_place)
     deepest = max(1, min(MOST_ROWS, isa.registers // 2 - 2) // found.columns.places)
     for deep in range(1, deepest + 1):
         for together, unrolled in product((False, True), (True, False)[found.columns.taps > MOST_UNROLLED :]):
             rows = DenseRows(kernel, found, isa, together)
             if rows.fits and deep <= rows.rows:
-                yield CopiedWriter(kernel, found, isa, rows, deep, unrolled)
+                copied = partial(CopiedWriter, kernel, found, rows=rows, deep=deep, unrolled=unrolled)
+                writer = copied(isa)
+                yield Candidate("copied rows", writer.cycles, copied, str(writer))
 
 
 class _RowTiles(PixelTiles):
@@ -65,6 +87,9 @@ class _RowTiles(PixelTiles):
 
     def _far(self, row_bytes: int) -> float:
         """The factor of the time of sums if a row of outputs reads so many bytes of inputs."""
+        if self.found.taps == 1 and self.isa.registers <= 16:
+            read = self.found.inputs * (LINES_BYTES + 4 * self._widest)
+            return FAR_POINTS if read > TILE_BYTES else 1.0
         return far_time(row_bytes, 4 * self._widest * self.packing.terms, self.isa)
 
 
@@ -72,9 +97,6 @@ class InPlaceWriter(_RowTiles):
     """A generator that reads the input in place, and only taps inside it."""
 
     together = False
-
-    def __str__(self) -> str:
-        return "in place"
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         super().__init__(kernel, found, isa, parts_of(found.columns), LOOP_CYCLES)
@@ -169,7 +191,7 @@ class CopiedWriter(_RowTiles):
 
     def __str__(self) -> str:
         taps = "unrolled" if self.taps_inside else "loops over taps"
-        return f"copied {self.deep} rows{' together' if self.together else ''}, {taps}"
+        return f"{self.deep}{' together' if self.together else ''}, {taps}"
 
     @property
     def together(self) -> bool:

@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -44,15 +45,15 @@ MOST_TAPS = 49
 """The limit on taps, all of which are written out."""
 
 
-def generate_sized_planes(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
-    """The kernel written as a depthwise convolution of maps of any size; None if it is another or not suitable."""
+def propose_sized_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a depthwise convolution of maps of any size."""
     found = find_convolution(kernel)
     if found is None or found.inputs != 1 or found.groups == 1 or not isa.masks:
-        return None
+        return
     sized = not (is_number(found.rows.places) and is_number(found.columns.places))
-    if not sized or found.columns.stride > 2 or found.taps > MOST_TAPS or not can_mask(kernel, _along(kernel, found)):
-        return None
-    return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
+    if sized and found.columns.stride <= 2 and found.taps <= MOST_TAPS and can_mask(kernel, _along(kernel, found)):
+        writer = partial(_Writer, kernel, found)
+        yield Candidate("masked planes", writer(isa).cycles, writer)
 
 
 def _along(kernel: Kernel, found: Convolution) -> Axis:
@@ -67,10 +68,18 @@ Masks = dict[tuple[tirx.Expr, int], tirx.Buffer]
 class _Writer:
     """A generator of a depthwise convolution: planes, vectors along their rows, tiles of rows."""
 
+    packings: tuple[Panels, ...] = ()
+
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         self.kernel, self.found, self.lanes = kernel, found, isa.lanes
         self.copied: tirx.Buffer | None = None
         self.pitch = 0
+
+    @property
+    def cycles(self) -> float:
+        """Modelled time of the convolution: a load for each vector and tap, nothing copied."""
+        vectors = typical(self.found.rows.places) * -(-typical(self.found.columns.places) // self.lanes)
+        return typical(self.found.batch) * self.found.groups * self.found.outputs * self.found.taps * vectors
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""

@@ -11,13 +11,15 @@ from tvm import ir, s_tir, tirx
 
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.products.product import is_narrow
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
-from heterocc.compiler.lower.cpu.generate.tiles import most_lines
+from heterocc.compiler.lower.cpu.generate.tiles import edge_lanes, most_lines
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, is_number
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_pairs
+
+LANES_USED = 0.8
+"""The share of lanes that columns fill below which vectors along rows are faster."""
 
 MOST_TERMS = 1024
 """The most terms of numbers that are read down a column: each has a cache line of its own for a tile of rows."""
@@ -50,12 +52,21 @@ def _is_read_well(function: tirx.PrimFunc, isa: Isa) -> bool:
     def reads() -> bool:
         kernel = read_kernel(function, ())
         found = None if kernel is None else find_product(kernel)
-        if kernel is None or found is None or not can_store(kernel) or is_narrow(found, isa):
+        if kernel is None or found is None or not can_store(kernel) or _is_narrow(found, isa):
             return False
         return found.vectors.value is not None or (_reads_numbers(found) and _reads_vectors(found, isa))
 
     with assuming(dims_of(function)):
         return bool(attempt(reads))
+
+
+def _is_narrow(found: Product, isa: Isa) -> bool:
+    """Whether columns are so few that vectors along whole ones of rows are better filled, which compute nothing."""
+    length, rows = found.columns.length, found.rows.length
+    if not found.columns.extents or not is_number(length) or rows % isa.lanes:
+        return False
+    computed = -(-length // isa.lanes) * isa.lanes - isa.lanes + edge_lanes(rows, length, isa)
+    return length < LANES_USED * computed
 
 
 def _reads_numbers(found: Product) -> bool:

@@ -11,7 +11,7 @@ multiplication" (2008).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from tvm import tirx
@@ -25,6 +25,7 @@ from heterocc.compiler.lower.cpu.generate.any_rows import (
     write_sized_tile,
     write_tile,
 )
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import written_forms
@@ -39,12 +40,9 @@ from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
 from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
-    LANES_USED,
-    LANES_USED_IN_PLACE,
     MOST_ROWS,
     ROW_PLACES,
     Run,
-    better_along_channels,
     column_runs,
     edge_lanes,
     edged_rows,
@@ -58,48 +56,37 @@ from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smalle
 ROWS_A_TASK = 64
 """The smallest number of rows for which a panel is copied."""
 
+NUMBER_CYCLES = 1.2
+"""The time of a number that is copied on its own."""
+
 STRIP_BYTES = 24 << 10
 """The limit in bytes on the vectors of a strip of columns, which are to stay in a first-level cache."""
 
 
-def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels | PairPanels, ...]] | None:
-    """The kernel written as a matrix product, None if it is not one."""
+def propose_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a matrix product."""
     found = find_product(kernel)
-    if found is None or not can_store(kernel) or _along_channels(found, isa):
-        return None
-    writer = ProductWriter(kernel, found, isa.narrowed(found.columns.length))
-    packed = {p.argument: p.size for p in writer.packings}
-    return emit.written(kernel, packed, writer.write), writer.packings
+    if found is None or not can_store(kernel) or _copies_apart(found):
+        return
+
+    def writer(isa: Isa) -> ProductWriter:
+        return ProductWriter(kernel, found, isa.narrowed(found.columns.length))
+
+    yield Candidate("product", writer(isa).cycles, writer)
 
 
-def modelled_cycles(kernel: Kernel, isa: Isa) -> float | None:
-    """Modelled time of the kernel as a product of fixed sizes, infinite if it is left to the schedule.
+def _copies_apart(found: Product) -> bool:
+    """Whether columns of any number, or terms, are read one by one from places that are far apart.
 
-    None if it is no product.
+    Such are the inputs of a map with strides, of which other forms copy many rows at a time. Frames of a signal, whose
+    terms are in a row, are copied as they are.
     """
-    found = find_product(kernel)
-    if found is None or not can_store(kernel):
-        return None
-    if _along_channels(found, isa):
-        return math.inf
-    return ProductWriter(kernel, found, isa.decided.narrowed(found.columns.length)).cycles
+    return not is_number(found.columns.length) and _has_no_rows(found)
 
 
-def _along_channels(found: Product, isa: Isa) -> bool:
-    """Whether a convolution of a narrow map is left to the schedule."""
-    fixed = all(is_number(a.length) for a in (*found.outer, found.rows, found.columns))
-    return fixed and found.vectors.weight is None and found.numbers.weight is not None and is_narrow(found, isa)
-
-
-def is_narrow(found: Product, isa: Isa) -> bool:
-    """Whether a product's columns are a map so narrow that the schedule's vectors along rows are faster."""
-    if not found.columns.extents or not is_number(found.columns.length):
-        return False
-    length, rows = found.columns.length, found.rows.length
-    computed = -(-length // isa.lanes) * isa.lanes - isa.lanes + edge_lanes(rows, length, isa)
-    # Rows that are read with a stride are better copied many at a time, which is left to others, too.
-    least = LANES_USED_IN_PLACE if found.columns.step(found.vectors.form) == 1 else LANES_USED
-    return better_along_channels(length / computed, rows, found.columns.extents[-1], isa, least)
+def _has_no_rows(found: Product) -> bool:
+    """Whether neither columns nor terms of the vectors lie in a row in memory: numbers are copied one by one."""
+    return 1 not in [axis.step(found.vectors.form) for axis in (found.columns, found.terms)]
 
 
 class ProductWriter(FewColumns):
@@ -144,12 +131,17 @@ class ProductWriter(FewColumns):
 
     @property
     def cycles(self) -> float:
-        """Modelled time of a product of fixed sizes, without that of copies."""
+        """Modelled time, without that of copying whole vectors."""
         unused = 1 - self.edge / self.isa.lanes if self.edge else 0.0
         tiles = [
-            r.count * v.count * step_cycles(r.size, v.size - unused) for r in self.row_runs for v in self.column_runs
+            typical(r.count) * typical(v.count) * step_cycles(r.size, v.size - unused)
+            for r in self.row_runs
+            for v in self.column_runs
         ]
-        return math.prod(a.length for a in self.found.outer) * self.terms * sum(tiles)
+        found = self.found
+        copies = NUMBER_CYCLES * typical(self.length) if self.copies and _has_no_rows(found) else 0.0
+        outer = math.prod(typical(a.length) for a in found.outer)
+        return outer * (typical(self.terms) * sum(tiles) + typical(found.terms.length) * copies)
 
     def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | PairPanels | None:
         """The layout of a side that is a weight, None for another."""

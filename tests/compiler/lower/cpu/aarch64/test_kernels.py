@@ -13,14 +13,14 @@ from onnx import helper
 from tvm import s_tir, te, tirx
 
 from heterocc.compiler.lower.cpu.attention import fuse_attention
-from heterocc.compiler.lower.cpu.generate.convolution.filtering import winograd
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import propose_winograd
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.rules import FUNCTIONS
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.aarch64 import emulated
 from tests.compiler.lower.cpu.generate import test_reductions
 from tests.compiler.lower.cpu.generate.convolution import test_convolution, test_pooling, test_winograd
-from tests.compiler.lower.cpu.generate.generated import ARM, NEON, assert_near
+from tests.compiler.lower.cpu.generate.generated import ARM, FORMS, NEON, assert_near
 from tests.compiler.lower.cpu.generate.maps import test_maps
 from tests.compiler.lower.cpu.generate.products import test_product
 from tests.compiler.lower.cpu.generate.rows import test_rows
@@ -59,7 +59,7 @@ def test_depthwise_convolutions_agree(case: test_convolution.Case) -> None:
 
 @pytest.mark.parametrize("size", [(23, 29), (7, 7)])
 def test_filtered_convolutions_agree(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "filtering_pays", lambda *_: True)
+    monkeypatch.setattr(FORMS, (propose_winograd,))
     test_winograd.check(NEON, test_convolution.Case(1, 1, 9, 17, size, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
 
 

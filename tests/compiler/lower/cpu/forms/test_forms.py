@@ -14,6 +14,7 @@ import dataclasses
 
 import pytest
 
+from heterocc.compiler.lower.cpu.generate import corrections
 from tests.compiler.lower.cpu.forms.files import BLESS, FOLDER, changes, complaint, groups, path_of, read
 from tests.compiler.lower.cpu.forms.shapes import Shape, conv, every_shape, matmul, some_shapes
 from tests.compiler.lower.cpu.forms.table import Core, core_of, table
@@ -76,7 +77,7 @@ def test_a_core_with_other_registers_takes_other_forms() -> None:
 def test_a_changed_factor_shows_as_changed_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = conv((1, 64, 28, 28), 64, (3, 3), stride=2)
     known = _known("znver4", shape)
-    monkeypatch.setattr("heterocc.compiler.lower.cpu.generate.convolution.along_channels.PAYS", 0.1)
+    monkeypatch.setitem(corrections.WIDE, "direct", 0.1)
     assert changes("znver4", known, table([shape], core_of("znver4")))
 
 

@@ -22,6 +22,9 @@ from tests.compiler.lower.cpu.generate.scratch_memory import unwritten_blocks, w
 from tests.compiler.lower.lowered import job, model
 
 AVX512, AVX2, NEON = "x86-64-v4", "x86-64-v3", "cortex-a76"
+FORMS = "heterocc.compiler.lower.cpu.generate.generate.FORMS"
+"""The list of forms of products and convolutions, which tests replace by those that they are about."""
+
 ARM = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": NEON})
 
 

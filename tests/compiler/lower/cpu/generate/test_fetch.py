@@ -11,16 +11,16 @@ from onnx import helper
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution import direct, pixel_tiles, row_tiles
-from heterocc.compiler.lower.cpu.generate.convolution import pointwise as narrow_maps
+from heterocc.compiler.lower.cpu.generate.convolution import direct, input_blocks, pixel_tiles, row_tiles
+from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import propose_blocks
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.products import product_reads, tile_fetch
-from tests.compiler.lower.cpu.generate.convolution.test_along_channels import only
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
-from tests.compiler.lower.cpu.generate.convolution.test_pointwise import KINDS, always, pointwise
-from tests.compiler.lower.cpu.generate.generated import AVX512, Generated, assert_near, runnable, target_of
+from tests.compiler.lower.cpu.generate.convolution.test_input_blocks import pointwise
+from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import only
+from tests.compiler.lower.cpu.generate.generated import AVX512, FORMS, Generated, assert_near, runnable, target_of
 
 
 @pytest.mark.parametrize(("count", "terms", "width"), [(1, 8, 48), (16, 768, 48), (7, 37, 16), (3, 5, 64), (40, 9, 8)])
@@ -72,8 +72,8 @@ def test_products_that_prefetch_weights_agree(cpu: str, vectors: bool) -> None:
 
 @pytest.mark.usefixtures("everything_far")
 @pytest.mark.parametrize("cpu", runnable())
-def test_narrow_maps_that_prefetch_weights_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KINDS, (always,))
+def test_input_blocks_that_prefetch_weights_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FORMS, (propose_blocks,))
     assert check(cpu, pointwise(5, 7, inputs=21, outputs=48, groups=2))
 
 
@@ -90,6 +90,7 @@ def test_convolutions_prefetch_large_outputs_and_agree(
     monkeypatch.setattr(
         emit, "prefetch", lambda *given, **how: written.append("to_write" in how) or prefetch(*given, **how)
     )
+    monkeypatch.setattr(FORMS, (direct.propose_direct,))
     monkeypatch.setattr(direct, "FETCHED_BYTES", 1 << 30)
     assert check(cpu, case) and not any(written)
     monkeypatch.setattr(direct, "FETCHED_BYTES", 0)
@@ -129,14 +130,14 @@ def test_maps_read_in_strips_or_copied_fetch_the_next_ones_and_agree(
 
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize("size", [(14, 14), (23,)], ids=["rows of pixels", "one row"])
-def test_narrow_maps_fetch_the_next_pixels_and_agree(
+def test_input_blocks_fetch_the_next_pixels_and_agree(
     cpu: str, size: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With enough work the pixels of a map are divided into rows, for threads."""
-    monkeypatch.setattr(KINDS, (always,))
+    monkeypatch.setattr(FORMS, (propose_blocks,))
     monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
     for bytes_, fetches in ((1 << 30, 0), (0, 1)):
-        monkeypatch.setattr(narrow_maps, "FETCHED_BYTES", bytes_)
+        monkeypatch.setattr(input_blocks, "FETCHED_BYTES", bytes_)
         fetched = fetched_in(lambda: check(cpu, pointwise(*size, inputs=21, outputs=48)), monkeypatch)
         assert bool(fetched) == bool(fetches)
 
@@ -144,7 +145,7 @@ def test_narrow_maps_fetch_the_next_pixels_and_agree(
 @pytest.mark.parametrize("cpu", runnable())
 def test_strided_convolutions_fetch_the_next_row_and_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(1, 1, 21, 48, (13, 15), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0))
-    monkeypatch.setattr(KINDS, (only(0),))  # in place
+    monkeypatch.setattr(FORMS, (only(0),))  # in place
     for bytes_, fetches in ((1 << 30, 0), (0, 1)):
         monkeypatch.setattr(row_tiles, "FETCHED_BYTES", bytes_)
         fetched = fetched_in(lambda: check(cpu, case), monkeypatch)

@@ -1,4 +1,4 @@
-"""The blocks of tiles of a convolution by minimal filtering, and whether it pays, by a model of cycles."""
+"""The blocks of tiles of a convolution by minimal filtering, and their time, by a model of cycles."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, SMALL, Filter
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.phases import Phases
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import parts_of
 from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, step_cycles, vector_runs
-from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
+from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 
 SPARE = 3
 """The number of 32 registers that a tile leaves free for LLVM."""
@@ -96,9 +95,6 @@ FEW_TASKS = 4
 _WHOLE = Phases(1, 1, 1)
 """The image of a convolution without dilation."""
 
-GAIN = 1.05
-"""The smallest modelled speed-up for which filtering is used; transformed weights need 16/9 of the memory."""
-
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
@@ -129,28 +125,11 @@ class Blocks:
         return f"{self.count}x{self.tall}{apart} in {self.parts}{shared}"
 
 
-def best_filter(found: Convolution, isa: Isa) -> Filter:
-    """The faster filter according to the model, of those whose errors the instruction set's user accepts."""
-    if not (isa.fast_math and is_fixed(found)):
-        return SMALL
-    return min((SMALL, LARGE), key=lambda filter_: choose_blocks(found, isa.decided, filter_).cycles)
-
-
-def filtering_pays(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> bool:
-    """Whether minimal filtering is faster than direct convolution according to the model."""
-    found = replace(found, batch=found.batch if is_number(found.batch) else 1)
-    if not is_fixed(found):
-        return sum(filtering_pays(at_side(found, side), isa.decided) for side in SIDES) >= len(SIDES) - 1
-    places = found.rows.places * found.columns.places
-    dilated = max(found.rows.dilation, found.columns.dilation) > 1
-    inside = _inside(found.rows) if dilated else 1.0
-    tile = choose_tile(found.outputs, max(1, places // isa.lanes), _spared(isa))
-    step = step_cycles(*tile) / (tile[0] * tile[1])
-    sums = places / isa.lanes * found.outputs * found.inputs * found.taps * step * inside
-    copies = 2 * found.inputs * found.rows.places * (found.columns.places / isa.lanes + 4)
-    size = f"{filter_.outputs}x{filter_.outputs}"
-    costs = [(found.batch * (sums + copies), "none"), (choose_blocks(found, isa.decided, filter_).alone * GAIN, size)]
-    return isa.choose("filtering", close(costs)) == size
+def filtering_cycles(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> float:
+    """Modelled time of one thread; of a map of any size, that of a typical one."""
+    batch, sides = typical(found.batch), (found.rows, found.columns)
+    rows, columns = (replace(w, size=typical(w.size), places=typical(w.places)) for w in sides)
+    return choose_blocks(replace(found, batch=batch, rows=rows, columns=columns), isa.decided, filter_).alone
 
 
 def choose_blocks(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> Blocks:
@@ -178,15 +157,6 @@ def _phases_of(found: Convolution) -> list[Phases]:
     """The images without dilation that a block may have: those that a convolution computes, or those of some rows."""
     down, across = found.rows.dilation, found.columns.dilation
     return [Phases(down, across, down), *([Phases(1, across, down)] if down > 1 else [])]
-
-
-def _inside(window: Window) -> float:
-    """The share of taps that are not in the padding: other forms of a dilated convolution leave out rows of the others.
-
-    They leave out those beside the map, too, but compute smaller tiles for that.
-    """
-    taps = sum((p.end - p.start) * (p.last - p.first) for p in parts_of(window))
-    return taps / (window.places * window.taps)
 
 
 def is_fixed(found: Convolution) -> bool:

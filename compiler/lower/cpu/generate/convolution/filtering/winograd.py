@@ -12,17 +12,17 @@ The tiles of a dilated convolution are those of each of its phases (see phases.p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.block_inputs import BlockInputs
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import (
-    best_filter,
-    filtering_pays,
-    is_fixed,
-)
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, SMALL, Filter, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import filtering_cycles, is_fixed
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_products
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
@@ -35,22 +35,26 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number
 
+FEWEST_OUTPUTS = 6
+"""The smallest number of output channels that share the transformed inputs: of 3 a Zen 4 took 1.3 times as long."""
 
-def generate_winograd(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[FilteredPanels, ...]] | None:
-    """The kernel written with minimal filtering; None if it is not a 3×3 convolution that is faster with it."""
+
+def propose_winograd(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a 3x3 convolution by minimal filtering, also in the large tiles that fast arithmetic allows."""
     found = find_planes(kernel)
     if found is None or not is_number(kernel.extents[found.loops[1]]) or not can_store(kernel) or not can_filter(found):
-        return None
-    filter_ = best_filter(found, isa)
-    if not filtering_pays(found, isa, filter_):
-        return None
-    writer = _Writer(kernel, found, isa, filter_)
-    return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+        return
+    if found.outputs < FEWEST_OUTPUTS:
+        return
+    for filter_ in filters(found, isa):
+        writer = partial(_Writer, kernel, found, filter_=filter_)
+        cycles = filtering_cycles(found, isa, filter_)
+        yield Candidate("filtering", cycles, writer, f"of {filter_.outputs}x{filter_.outputs}")
 
 
-def is_filtered(found: Convolution, isa: Isa) -> bool:
-    """Whether minimal filtering is faster than direct convolution, if it is one of 3×3 taps."""
-    return can_filter(found) and filtering_pays(found, isa.decided)
+def filters(found: Convolution, isa: Isa) -> tuple[Filter, ...]:
+    """Those whose errors the instruction set's user accepts."""
+    return (SMALL, LARGE) if isa.fast_math and is_fixed(found) else (SMALL,)
 
 
 def can_filter(found: Convolution) -> bool:
@@ -66,6 +70,11 @@ def can_filter(found: Convolution) -> bool:
 
 class _Writer(BlockInputs):
     """A generator of a convolution: blocks of tiles are transformed, multiplied and transformed back."""
+
+    @property
+    def packings(self) -> tuple[FilteredPanels, ...]:
+        """The layout of the weights."""
+        return (self.packing,)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body: threads share blocks and parts of their channels, or work on each block together."""

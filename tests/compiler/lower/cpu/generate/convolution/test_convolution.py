@@ -77,7 +77,7 @@ def reference(case: Case, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def check(cpu: str, case: Case) -> bool:
-    """Compare a convolution with its reference; whether it was generated."""
+    """Compare a convolution with its reference; False if the forms, all or those of a test, have none for it."""
 
     def floats(*shape: int) -> np.ndarray:
         return RNG.standard_normal(shape).astype(np.float32)
@@ -102,7 +102,6 @@ def check(cpu: str, case: Case) -> bool:
     ]
     kernel = Generated(nodes, {"x": x, "z": z}, {"w": w, "b": b}, target_of(cpu))
     if kernel.done is None:
-        assert case.groups == 1 and case.outputs % 4 == 0
         return False
     right = np.maximum(right + b.reshape(-1, *(1 for _ in case.size)), 0) + z
     assert_near(kernel.run(), right, case.inputs * int(np.prod(case.kernel)))
@@ -112,13 +111,13 @@ def check(cpu: str, case: Case) -> bool:
 @given(CPUS, cases())
 @few(15, deadline=None)
 def test_a_convolution_with_any_attributes_agrees(cpu: str, case: Case) -> None:
-    check(cpu, case)
+    assert check(cpu, case) or case.inputs == 1
 
 
 @given(CPUS, cases(depthwise=True))
 @few(10, deadline=None)
 def test_a_depthwise_convolution_with_any_attributes_agrees(cpu: str, case: Case) -> None:
-    check(cpu, case)
+    assert check(cpu, case) or case.inputs == 1
 
 
 @pytest.mark.parametrize("cpu", runnable())

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm import tirx
 
-from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution import blocks_pay, input_blocks
-from heterocc.compiler.lower.cpu.generate.convolution.blocks_pay import generate_input_blocks
-from heterocc.compiler.lower.cpu.generate.convolution.form import Window, find_planes
-from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate, Form
+from heterocc.compiler.lower.cpu.generate.convolution import input_blocks, pixel_tiles
+from heterocc.compiler.lower.cpu.generate.convolution.form import Window
+from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks, propose_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import share_inside
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import runs
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
-from tests.compiler.lower.cpu.generate.generated import runnable
+from tests.compiler.lower.cpu.generate.generated import AVX2, FORMS, runnable
 from tests.few_examples import few
 
 CPUS = st.sampled_from(runnable())
-KINDS = "heterocc.compiler.lower.cpu.generate.generate.KINDS"
 
 
-def always(found: list[InputBlocks]) -> Callable[[Kernel, Isa], tuple[tirx.PrimFunc, tuple[Panels, ...]]]:
-    """A generator that writes every convolution in blocks, and adds the writer to `found`."""
+def noting(found: list[InputBlocks]) -> Form:
+    """The form, whose writers are added to `found`."""
 
-    def generate(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]]:
-        read = find_planes(kernel)
-        assert read is not None and read.outputs >= isa.lanes
-        found.append(writer := InputBlocks(kernel, read, isa))
-        return emit.written(kernel, {read.weight: writer.packing.size}, writer.write), (writer.packing,)
+    def propose(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+        for candidate in propose_blocks(kernel, isa):
+            found.append(InputBlocks(candidate.writer.args[0], candidate.writer.args[1], isa))  # type: ignore[attr-defined]
+            yield candidate
 
-    return generate
+    return propose
+
+
+def pointwise(*size: int, inputs: int, outputs: int, groups: int = 1, batch: int = 1) -> Case:
+    ones, zeros = (1,) * len(size), (0,) * len(size)
+    return Case(batch, groups, inputs, outputs, size, ones, ones, ones, zeros, zeros)
 
 
 @st.composite
@@ -62,7 +62,8 @@ def cases(draw: st.DrawFn) -> Case:
 @given(cpu=CPUS, case=cases(), terms=st.integers(1, 12), pixels=st.sampled_from([1, 20, 224]), held=st.integers(1, 200))
 def test_blocks_agree_for_any_attributes(cpu: str, case: Case, terms: int, pixels: int, held: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KINDS, (always([]),))
+        patch.setattr(FORMS, (propose_blocks,))
+        patch.setattr(pixel_tiles, "FEWEST_PIXELS", 1)
         patch.setattr(input_blocks, "FEWEST_TERMS", terms)
         patch.setattr(input_blocks, "PIXELS", pixels)
         for limit in ("SUM_BYTES", "SUM_BYTES_WIDE"):
@@ -85,9 +86,10 @@ def test_blocks_agree_for_any_attributes(cpu: str, case: Case, terms: int, pixel
 )
 def test_sums_are_continued_from_block_to_block(cpu: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[InputBlocks] = []
-    monkeypatch.setattr(KINDS, (always(found),))
+    monkeypatch.setattr(FORMS, (noting(found),))
     assert check(cpu, case)
-    assert all(writer.blocks > 1 for writer in found) and found
+    in_blocks = [writer.blocks > 1 for writer in found]
+    assert all(in_blocks) if cpu == AVX2 or not found[0].pointwise else not any(in_blocks)
 
 
 @few(12)
@@ -107,7 +109,8 @@ def test_taps_outside_the_input_are_left_out(
     size = max(size, (kernel - 1) * dilation + 1 - before - after)
     case = Case(1, 2, inputs, 25, (size,), (kernel,), (stride,), (dilation,), (before,), (after,))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KINDS, (always(found := []),))
+        patch.setattr(FORMS, (noting(found := []),))
+        patch.setattr(pixel_tiles, "FEWEST_PIXELS", 1)
         patch.setattr(input_blocks, "INSIDE", 1.0)
         assert check(cpu, case)
     assert all(writer.by_row and writer.leaves_out for writer in found)
@@ -115,7 +118,7 @@ def test_taps_outside_the_input_are_left_out(
 
 @pytest.mark.parametrize("cpu", runnable())
 def test_taps_are_left_out_where_many_are_outside(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KINDS, (always(found := []),))
+    monkeypatch.setattr(FORMS, (noting(found := []),))
     wide = Case(1, 2, 6, 48, (100,), (64,), (1,), (1,), (32,), (31,))
     assert check(cpu, wide)
     assert all(writer.leaves_out for writer in found)
@@ -140,38 +143,30 @@ def test_the_share_of_taps_inside_is_of_those_not_outside_for_a_whole_tile(windo
     assert share_inside(window, tall) == pytest.approx(taps / (window.places * window.taps))
 
 
-@pytest.mark.skipif("x86-64-v3" not in runnable(), reason="this CPU lacks AVX2")
-def test_a_deep_convolution_of_a_narrow_map_is_written_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KINDS, (generate_input_blocks,))
-    for case in (
-        Case(1, 1, 1024, 256, (7, 7), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
-        Case(1, 1, 512, 512, (14, 14), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0)),
-        Case(1, 1, 128, 128, (28, 28), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
-    ):
-        assert check("x86-64-v3", case)
+@few(8)
+@given(
+    cpu=CPUS,
+    size=st.one_of(st.tuples(st.integers(2, 70)), st.tuples(st.integers(2, 14), st.integers(2, 14))),
+    outputs=st.sampled_from([16, 25, 48, 84, 112]),
+    inputs=st.integers(2, 21),
+    groups=st.integers(1, 2),
+    batch=st.integers(1, 2),
+)
+def test_every_map_and_number_of_channels_of_1x1(
+    cpu: str, size: tuple[int, ...], outputs: int, inputs: int, groups: int, batch: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FORMS, (propose_blocks,))
+        assert check(cpu, pointwise(*size, inputs=inputs, outputs=outputs, groups=groups, batch=batch))
 
 
 @pytest.mark.skipif("x86-64-v4" not in runnable(), reason="this CPU lacks AVX-512")
-def test_with_wide_vectors_blocks_are_beside_products_that_copy_pixels_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`check` says whether a kernel was generated; outputs by whole vectors are left to the schedule."""
-    monkeypatch.setattr(KINDS, (generate_input_blocks,))
-    strided = Case(1, 1, 175, 195, (18, 18), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0))
-    assert check("x86-64-v4", strided)
-    for other in (replace(strided, stride=(1, 1), outputs=196), replace(strided, outputs=192)):
-        assert not check("x86-64-v4", other)
-
-
-@pytest.mark.skipif("x86-64-v4" not in runnable(), reason="this CPU lacks AVX-512")
-def test_chunks_of_many_output_channels_have_fewer_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 224 pixels and 896 channels the sums would be in four parts, each of which copies the inputs again."""
-    found: list[InputBlocks] = []
-
-    class Kept(InputBlocks):
-        def write(self, arguments: emit.Arguments) -> None:
-            found.append(self)
-            super().write(arguments)
-
-    monkeypatch.setattr(blocks_pay, "InputBlocks", Kept)
-    monkeypatch.setattr(KINDS, (generate_input_blocks,))
-    assert check("x86-64-v4", Case(1, 1, 64, 900, (64, 64), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0)))
-    assert found and all(writer.rows * 32 <= 128 for writer in found)
+@pytest.mark.parametrize(("size", "rows"), [((14, 14), 4), ((7, 7), 1), ((30, 30), 9)])
+def test_pixels_that_are_read_in_place_are_in_as_many_rows_as_threads_need(
+    size: tuple[int, int], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FORMS, (noting(found := []),))
+    assert check("x86-64-v4", pointwise(*size, inputs=300, outputs=48))
+    assert found and all(
+        (writer.found.rows.places, writer.chunks, writer.blocks) == (rows, rows, 1) for writer in found
+    )

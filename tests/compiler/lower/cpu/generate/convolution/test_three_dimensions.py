@@ -5,17 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm import tirx
 
-from heterocc.compiler.lower.cpu.generate import generate as kinds
-from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
-from heterocc.compiler.lower.cpu.generate.convolution.filtering import winograd
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import generate_winograd
-from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.convolution.direct import propose_direct
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import propose_winograd
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
-from tests.compiler.lower.cpu.generate.convolution.test_pointwise import KINDS
-from tests.compiler.lower.cpu.generate.generated import runnable
+from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import choosing
+from tests.compiler.lower.cpu.generate.generated import FORMS, runnable
 from tests.few_examples import few
 
 CPUS = st.sampled_from(runnable())
@@ -44,7 +39,7 @@ def test_any_attributes_agree(cpu: str, case: Case) -> None:
 @few(4, deadline=None)
 def test_vectors_along_pixels_agree(cpu: str, case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KINDS, (generate_direct,))
+        patch.setattr(FORMS, (propose_direct,))
         assert check(cpu, case)
 
 
@@ -55,23 +50,16 @@ def test_vectors_along_pixels_agree(cpu: str, case: Case) -> None:
 def test_filtered_planes_agree(
     cpu: str, depth: int, stride: int, before: int, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "filtering_pays", lambda *_: True)
-    monkeypatch.setattr(KINDS, (generate_winograd,))
+    monkeypatch.setattr(FORMS, (propose_winograd,))
     ones, pads = (1, 1, 1), ((before, 1, 1), (after, 1, 1))
     assert check(cpu, Case(2, 1, 6, 20, (5, 8, 11), (depth, 3, 3), (stride, 1, 1), ones, *pads))
 
 
 def test_filtering_is_chosen_by_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for images: 3x3 taps of a plane, with stride 1."""
-    chosen = []
-
-    def record(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, object] | None:
-        chosen.append(generate_winograd(kernel, isa))
-        return chosen[-1]
-
-    monkeypatch.setattr(kinds, "KINDS", tuple(record if k is generate_winograd else k for k in kinds.KINDS))
+    names: list[str] = []
+    monkeypatch.setattr(FORMS, tuple(map(choosing(names), (propose_winograd, propose_direct))))
     threes, ones = (3, 3, 3), (1, 1, 1)
     assert check(runnable()[0], Case(1, 1, 16, 32, (3, 14, 14), threes, ones, ones, ones, ones))
     assert check(runnable()[0], Case(1, 1, 16, 32, (3, 14, 14), threes, (1, 2, 2), ones, ones, ones))
-    # With strides another kind may be written before this one is asked.
-    assert [done is not None for done in chosen] in ([True], [True, False])
+    assert names == ["filtering", "direct"]

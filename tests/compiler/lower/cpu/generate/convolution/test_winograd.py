@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from heterocc.compiler.driver import compile_model
+from heterocc.compiler.lower.cpu.generate import generate
 from heterocc.compiler.lower.cpu.generate.convolution.filtering import model as filtering_model
 from heterocc.compiler.lower.cpu.generate.convolution.filtering import winograd
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, SMALL, FilteredPanels
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import (
-    best_filter,
-    choose_blocks,
-    filtering_pays,
-)
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import choose_blocks
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import filters, propose_winograd
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.runtime import load
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, reference
-from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of
+from tests.compiler.lower.cpu.generate.convolution.test_convolution import check as checked
+from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import choosing
+from tests.compiler.lower.cpu.generate.generated import ARM, FORMS, Generated, assert_near, runnable, target_of
 from tests.compiler.lower.lowered import model, run_ort
 from tests.compiler.small import save
 from tests.few_examples import few
@@ -32,20 +32,22 @@ node = helper.make_node
 RNG = np.random.default_rng(13)
 CPUS = st.sampled_from(runnable())
 SIZES = st.one_of(st.integers(1, 20), st.sampled_from([27, 28, 33, 56, 65, 70]))
+EVERY_FORM = generate.FORMS
 FAR, NEAR = Isa(16, 32), Isa(16, 32, near_cache=True)
 """Instruction sets of CPUs whose third-level cache is far and near."""
 
 
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Filter every possible convolution, even if it is slower according to the model."""
-    monkeypatch.setattr(winograd, "filtering_pays", lambda *_: True)
+    """Filter every possible convolution, even if it is slower according to the model or has few outputs."""
+    monkeypatch.setattr(winograd, "FEWEST_OUTPUTS", 1)
+    monkeypatch.setattr(FORMS, (propose_winograd,))
 
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Filter by tiles of 4 x 4 outputs."""
-    monkeypatch.setattr(winograd, "best_filter", lambda *_: LARGE)
+    monkeypatch.setattr(winograd, "filters", lambda *_: (LARGE,))
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -89,7 +91,7 @@ def test_a_filtered_convolution_of_any_shape_agrees(cpu: str, case: Case) -> Non
 @few(6, deadline=None)
 def test_a_convolution_of_any_shape_filtered_by_large_tiles_agrees(cpu: str, case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "best_filter", lambda *_: LARGE)
+        patch.setattr(winograd, "filters", lambda *_: (LARGE,))
         check(cpu, case)
 
 
@@ -121,7 +123,7 @@ def test_blocks_of_rows_apart_agree(
     phases = filtering_model._phases_of
     monkeypatch.setattr(filtering_model, "_phases_of", lambda found: [p for p in phases(found) if p.apart])
     if large_tiles:
-        monkeypatch.setattr(winograd, "best_filter", lambda *_: LARGE)
+        monkeypatch.setattr(winograd, "filters", lambda *_: (LARGE,))
     for outputs in (5, 40):
         check(cpu, Case(2, 1, 24, outputs, (23, 30), (3, 3), (1, 1), apart, apart, apart))
 
@@ -129,12 +131,12 @@ def test_blocks_of_rows_apart_agree(
 def test_blocks_of_large_dilated_maps_have_rows_apart() -> None:
     """Rows of tiles of all phases of 512 channels would not stay in a second-level cache.
 
-    With a far third-level one filtering is not used at all: an Intel CPU took 1.1 times as long with it.
+    With a far third-level one filtering takes longer: an Intel CPU took 1.1 times as long as without.
     """
     side = Window(113, 4, 3, 1, 4, 113)
     found = Convolution(None, 1, 1, 1, 512, 256, side, side, (0, 1, 2, 3))  # type: ignore[arg-type]
-    assert choose_blocks(found, NEAR).phases.apart and filtering_pays(found, NEAR)
-    assert not filtering_pays(found, FAR)
+    assert choose_blocks(found, NEAR).phases.apart
+    assert choose_blocks(found, FAR).alone > 1.1 * choose_blocks(found, NEAR).alone
 
 
 @pytest.mark.parametrize(("size", "channels"), [(14, 512), (28, 256), (28, 512), (56, 256)])
@@ -191,8 +193,10 @@ def test_large_tiles_are_at_most_six_times_as_far_from_float64_as_onnx_runtime(c
 def test_large_tiles_are_for_fast_math_only() -> None:
     side = Window(56, 1, 3, 1, 1, 56)
     found = Convolution(None, 1, 1, 1, 256, 256, side, side, (0, 1, 2, 3))  # type: ignore[arg-type]
-    assert best_filter(found, Isa(16, 32)) is SMALL
-    assert best_filter(found, Isa(16, 32, fast_math=True)) is LARGE
+    assert filters(found, Isa(16, 32)) == (SMALL,)
+    assert filters(found, Isa(16, 32, fast_math=True)) == (SMALL, LARGE)
+    small, large = (choose_blocks(found, Isa(16, 32), filter_).alone for filter_ in (SMALL, LARGE))
+    assert large < small
 
 
 def test_a_map_of_magnified_numbers_agrees() -> None:
@@ -221,14 +225,18 @@ def test_weights_fetched_ahead_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         check(runnable()[0], Case(1, 1, 9, outputs, (14, 15), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
 
 
-def test_filtering_pays_for_many_channels_and_not_for_few() -> None:
-    def pays(inputs: int, outputs: int, size: int) -> bool:
-        side = Window(size, 1, 3, 1, 1, size)
-        found = Convolution(None, 1, 1, 1, inputs, outputs, side, side, (0, 1, 2, 3))  # type: ignore[arg-type]
-        return filtering_pays(found, Isa(16, 32))
-
-    assert pays(64, 64, 56) and pays(512, 512, 7) and pays(40, 40, 40)
-    assert not pays(3, 32, 64) and not pays(1, 16, 28) and not pays(128, 128, 5)
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "size", "filtered"),
+    [(64, 64, 56, True), (40, 40, 40, True), (3, 32, 64, False), (1, 16, 28, False), (128, 128, 5, False)],
+)
+def test_filtering_is_chosen_for_many_channels_and_not_for_few(
+    inputs: int, outputs: int, size: int, filtered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(FORMS, tuple(map(choosing(names), EVERY_FORM)))
+    every = Case(1, 1, inputs, outputs, (size, size), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    assert checked(runnable()[0], every)
+    assert (names == ["filtering"]) == filtered
 
 
 @pytest.mark.parametrize("size", [13, 27, 55])

@@ -15,9 +15,10 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.products.panel_copies import PanelCopies
+from heterocc.compiler.lower.cpu.generate.products.product import propose_product
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.pipeline import kernel_module
-from tests.compiler.lower.cpu.generate.generated import ARM, AVX512, Generated, assert_near, runnable, target_of
+from tests.compiler.lower.cpu.generate.generated import ARM, AVX512, FORMS, Generated, assert_near, runnable, target_of
 from tests.compiler.lower.lowered import assert_same, job, model, run_cpu, run_ort
 from tests.few_examples import few
 
@@ -217,6 +218,7 @@ def test_rows_at_uneven_places_are_copied_for_many_rows(
     copies: list[bool] = []
     copy = PanelCopies.copy
     monkeypatch.setattr(PanelCopies, "copy", lambda *given: copies.append(True) or copy(*given))
+    monkeypatch.setattr(FORMS, (propose_product,))
     kernel = Generated([node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target_of(cpu))
     assert_near(kernel.run(), right, 20)
     assert bool(copies) == copied

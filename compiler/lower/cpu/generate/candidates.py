@@ -1,0 +1,107 @@
+"""The choice of a kernel's form: every form states its time, and the one with the least is written.
+
+A form is a file with a function that proposes candidates, and a line of FORMS in `generate.py`. None knows another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+from tvm import tirx
+
+from heterocc.compiler.lower.choices import close, ranked
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.corrections import correction
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.sizes import attempt, noted, record
+
+Packing: TypeAlias = Any
+"""The layout of a weight, of a class that `layouts.py` knows: with `argument`, `key`, `size` and `apply`."""
+
+Done = tuple[tirx.PrimFunc, tuple[Packing, ...]]
+"""A kernel's code, and the packings of the weights among its arguments."""
+
+
+class Writer(Protocol):
+    """A generator of one form of a kernel, with its tiles."""
+
+    @property
+    def packings(self) -> Sequence[Packing]:
+        """The layouts in which it reads the weights."""
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A form in which a kernel can be written.
+
+    `form` is its name in the table of corrections, `cycles` the time by its model, `detail` what tells it from others
+    of the form. `writer` chooses its tiles; it is called for the candidate that is written. `dtype` is the type of
+    packed weights, if it is not float32.
+    """
+
+    form: str
+    cycles: float
+    writer: Callable[[Isa], Writer]
+    detail: str = ""
+    dtype: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.form} {self.detail}".rstrip()
+
+
+Form = Callable[[Kernel, Isa], Iterable[Candidate]]
+"""Proposes the candidates of a form, none for a kernel of another kind."""
+
+
+def written_best(
+    kernel: Kernel, forms: Iterable[Form], isa: Isa, layouts: Collection[str] | None = None
+) -> Done | None:
+    """The kernel in the form with the least time, or in the next one if that needs numbers in place of sizes.
+
+    `layouts` are the keys of the layouts in which the weights are already, if other code packs them. None if no form
+    proposes a candidate.
+    """
+    every = sorted(_judged(kernel, forms, isa), key=lambda one: one[0])
+    if not every:
+        return None
+    conditions = {candidate: assumed for _, candidate, assumed in every}
+    first = isa.choose("form", close((cost, candidate) for cost, candidate, _ in every))
+    for candidate in ranked(first, conditions):
+        done = attempt(partial(_written, kernel, candidate, conditions[candidate], isa, layouts))
+        if done is not None:
+            return done
+    return None
+
+
+def _judged(
+    kernel: Kernel, forms: Iterable[Form], isa: Isa
+) -> Iterator[tuple[float, Candidate, tuple[tirx.Expr, ...]]]:
+    """All candidates with their corrected times and what their models assume of sizes."""
+    for form in forms:
+        proposed, conditions = noted(partial(_proposed, form, kernel, isa))
+        for candidate in proposed or ():
+            yield candidate.cycles * correction(candidate.form, isa), candidate, conditions
+
+
+def _proposed(form: Form, kernel: Kernel, isa: Isa) -> list[Candidate]:
+    return list(form(kernel, isa.decided))
+
+
+def _written(
+    kernel: Kernel, candidate: Candidate, conditions: Iterable[tirx.Expr], isa: Isa, layouts: Collection[str] | None
+) -> Done | None:
+    record(conditions)
+    writer = candidate.writer(isa)
+    packings = tuple(writer.packings)
+    if layouts is not None and [p.key for p in packings] != list(layouts):
+        return None
+    packed = {p.argument: p.size for p in packings}
+    return emit.written(kernel, packed, writer.write, candidate.dtype), packings
