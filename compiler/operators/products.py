@@ -158,6 +158,7 @@ OPERATORS = (
     ),
     Operator("TransposeMatMul", MICROSOFT, factors=FIRST_TWO),
     Operator("MatMulInteger16", MICROSOFT, shapes=product_shapes, needs=product),
+    Operator("MatMulBnb4", MICROSOFT, shapes=_blocks_shapes, needs=blocks_product, unread="training_mode"),
     Operator(
         "MatMulNBits",
         MICROSOFT,

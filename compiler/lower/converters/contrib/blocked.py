@@ -1,4 +1,4 @@
-"""MatMulNBits: a product with a weight of 2, 4 or 8 bits in blocks."""
+"""Products with weights of 2, 4 or 8 bits in blocks: MatMulNBits and MatMulBnb4."""
 
 from __future__ import annotations
 
@@ -13,6 +13,50 @@ op = relax.op
 
 _UNROUNDED = frozenset({(2, 16), (2, 256)})
 """Bits and block sizes for which ONNX Runtime never rounds the other factor."""
+
+
+_FP4 = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], np.float32)
+"""The numbers of the codes of bitsandbytes' FP4 without their highest bit, which is the sign."""
+
+_NF4 = np.array(
+    [
+        -1.0,
+        -0.6961928009986877,
+        -0.5250730514526367,
+        -0.39491748809814453,
+        -0.28444138169288635,
+        -0.18477343022823334,
+        -0.09105003625154495,
+        0.0,
+        0.07958029955625534,
+        0.16093020141124725,
+        0.24611230194568634,
+        0.33791524171829224,
+        0.44070982933044434,
+        0.5626170039176941,
+        0.7229568362236023,
+        1.0,
+    ],
+    np.float32,
+)
+"""The numbers of the codes of NF4: Dettmers et al., QLoRA (2023), appendix E."""
+
+
+@converter("MatMulBnb4", domain=MICROSOFT)
+def matmul_bnb4(ctx: Context, a: relax.Expr, b: relax.Expr, largest: relax.Expr) -> relax.Expr:
+    """Product with a weight of bitsandbytes' codes of 4 bits, in blocks along all of its numbers, row by row."""
+    columns, terms, block = ctx.attrs["N"], ctx.attrs["K"], ctx.attrs["block_size"]
+    packed, scales = ctx.array(b), ctx.array(largest)
+    if packed is None or scales is None:
+        raise NotImplementedError("the weights and their scales must be constant")
+    if not ctx.attrs.get("transB", 1) or terms % block:
+        raise NotImplementedError("the weight must be transposed, and a block within a row")
+    flat = packed.reshape(-1)
+    codes = np.stack([flat >> 4, flat & 15], axis=-1).reshape(-1)[: columns * terms]
+    table = _NF4 if ctx.attrs["quant_type"] else np.concatenate([_FP4, -_FP4])
+    split = codes.reshape(columns, terms // block, block)
+    weight = BlockedWeight(4, terms, split, scales.reshape(columns, -1), 0, table)
+    return blocked_product(ctx, a, weight, rounded=False)
 
 
 @converter("MatMulNBits", domain=MICROSOFT)

@@ -26,7 +26,8 @@ class BlockedWeight:
     """A weight of `columns` × `terms`: (code - zero point) · scale.
 
     `codes` are uint8 [columns, blocks, block]; those beyond `terms` are not used. `scales` are float [columns, blocks],
-    `zeros` are the codes that stand for 0: uint8 or float [columns, blocks], or one for all.
+    `zeros` are the codes that stand for 0: uint8 or float [columns, blocks], or one for all. With `table` a code is the
+    place of a number in it, [16] of float32, and there are no other zeros than 0.
     """
 
     bits: int
@@ -34,6 +35,7 @@ class BlockedWeight:
     codes: np.ndarray
     scales: np.ndarray
     zeros: np.ndarray | int
+    table: np.ndarray | None = None
 
     @property
     def columns(self) -> int:
@@ -48,7 +50,8 @@ class BlockedWeight:
     def unpacked(self, dtype: str) -> np.ndarray:
         """The weight [terms, columns] as numbers."""
         middle = self.zeros if isinstance(self.zeros, int) else self.zeros[..., None].astype(np.float32)
-        values = (self.codes.astype(np.float32) - middle) * self.scales[..., None].astype(np.float32)
+        numbers = self.codes.astype(np.float32) if self.table is None else self.table[self.codes]
+        values = (numbers - middle) * self.scales[..., None].astype(np.float32)
         return np.ascontiguousarray(values.reshape(self.columns, -1)[:, : self.terms].T).astype(dtype)
 
     def words(self) -> np.ndarray:
@@ -93,14 +96,16 @@ def _of_codes(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bo
     kinds = codes if rounded else [(blocks, "float32")]
     found = requested(ctx, "block_codes", [data], kinds, block=weight.block)
     factor = [ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(3)] if rounded else [data, found]
-    options = {"bits": weight.bits, "block": weight.block}
-    zeros: list[relax.Expr] = []
+    options = {"bits": weight.bits, "block": weight.block, "table": int(weight.table is not None)}
+    more: list[relax.Expr] = []
     if isinstance(weight.zeros, int):
         options["zero"] = weight.zeros
     else:
-        zeros.append(constant(weight.in_tiles(weight.zeros)))
+        more.append(constant(weight.in_tiles(weight.zeros)))
+    if weight.table is not None:
+        more.append(constant(weight.table))
     scales = constant(weight.in_tiles(weight.scales))
-    given = [*factor, constant(weight.words()), scales, *zeros]
+    given = [*factor, constant(weight.words()), scales, *more]
     result = [((*rows, weight.columns), "float32")]
     return as_dtype(requested(ctx, "blocked_product", given, result, **options), dtype)
 

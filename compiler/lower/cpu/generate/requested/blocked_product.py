@@ -35,14 +35,15 @@ MANY = 16
 
 
 def write_blocked_product(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
-    """Write `(rows, their sums, words, scales, [zeros], result)`; rows of int8 have scales before their sums.
+    """Write `(rows, their sums, words, scales, [zeros], [table], result)`; rows of int8 have scales before their sums.
 
     Shapes: rows [..., blocks · block], sums and scales of rows [..., blocks], words, scales and zeros as those of
     BlockedWeight, the result [..., columns].
     """
     *given, result = arguments
     bits, count = request.number("bits"), 3 if request.dtypes[0] == "int8" else 2
-    words, scales, *zeros = given[count:]
+    words, scales, *more = given[count:]
+    table = more.pop() if request.number("table") else None
     product = BlockedArguments(
         isa=replace(request.isa, lanes=min(request.isa.lanes, TILE)),
         bits=bits,
@@ -52,7 +53,8 @@ def write_blocked_product(request: Request, arguments: Sequence[tirx.Buffer]) ->
         rows=given[:count],
         words=words,
         scales=scales,
-        zeros=zeros[0] if zeros else request.number("zero"),
+        zeros=more[0] if more else request.number("zero"),
+        table=table,
         result=result,
     )
     rows = math.prod(request.shapes[-1][:-1])

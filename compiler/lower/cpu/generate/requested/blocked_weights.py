@@ -22,7 +22,8 @@ class BlockedArguments:
     """The arguments of a kernel, as flat buffers.
 
     `rows` are the rows, their scales if they are int8, and their sums by block. `zeros` are the codes that stand for 0,
-    one of each block and column, or one for all. The others are as BlockedWeight has them.
+    one of each block and column, or one for all. `table` has the numbers that codes are places of. The others are as
+    BlockedWeight has them.
     """
 
     isa: Isa
@@ -34,6 +35,7 @@ class BlockedArguments:
     words: tirx.Buffer
     scales: tirx.Buffer
     zeros: tirx.Buffer | int
+    table: tirx.Buffer | None
     result: tirx.Buffer
 
     @property
@@ -93,14 +95,17 @@ class BlockedArguments:
         return found if term is None and self.bits == 8 else tirx.bitwise_and(found, tirx.const(mask, ty))
 
     def numbers(self, word: tirx.Buffer, step: int, term: int) -> tirx.Expr:
-        """The codes of one term as float32."""
-        lanes = self.isa.lanes
+        """The numbers that the codes of one term stand for, or the codes themselves, as float32."""
+        lanes, ty = self.isa.lanes, f"int32x{self.isa.lanes}"
         if lanes < _TABLE or self.bits > _TABLE_BITS:
-            return tirx.Cast(f"float32x{lanes}", self.codes(word, step, term))
+            codes = self.codes(word, step, term)
+            return tirx.Cast(f"float32x{lanes}", codes) if self.table is None else self.table[codes]
         # One instruction looks up the lowest four bits of each lane in a table.
-        ty = f"int32x{lanes}"
-        every = build.ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
-        table = tirx.Cast(f"float32x{lanes}", tirx.bitwise_and(every, tirx.const((1 << self.bits) - 1, ty)))
+        if self.table is None:
+            every = build.ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+            table = tirx.Cast(f"float32x{lanes}", tirx.bitwise_and(every, tirx.const((1 << self.bits) - 1, ty)))
+        else:
+            table = emit.vector(self.table, index(0), lanes)
         places = emit.vector(word, index(0), lanes)
         if shift := self.bits * step + 8 * term:
             places = tirx.shift_right(places, tirx.const(shift, ty))

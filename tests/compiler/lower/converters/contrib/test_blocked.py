@@ -135,3 +135,37 @@ def test_a_product_of_a_block_of_zeros_is_zero(tmp_path: Path) -> None:
     compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
     with load(tmp_path / "m.hcb") as session:
         assert not session.run({"x": np.zeros((2, 100), np.float32)})["y"].any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "core"),
+    [
+        (0, "native"),
+        (1, "native"),
+        pytest.param(1, "x86-64-v3", marks=pytest.mark.slow),
+        pytest.param(0, "x86-64", marks=pytest.mark.slow),
+    ],
+)
+def test_codes_of_bitsandbytes_are_those_of_onnx_runtime(kind: int, core: str, tmp_path: Path) -> None:
+    numbers, columns, terms, block = np.random.default_rng(0), 37, 96, 32
+    codes = numbers.integers(0, 256, columns * terms // 2).astype(np.uint8)
+    scales = numbers.uniform(0.1, 1, columns * terms // block).astype(np.float32)
+    attributes = {"K": terms, "N": columns, "block_size": block, "quant_type": kind}
+    graph = helper.make_graph(
+        [helper.make_node("MatMulBnb4", ["x", "w", "s"], ["y"], domain="com.microsoft", **attributes)],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", terms])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", columns])],
+        [numpy_helper.from_array(codes, "w"), numpy_helper.from_array(scales, "s")],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    properties = [] if core == "native" else [f"CPU.mcpu={core}"]
+    compile_model(
+        model, tmp_path / "m.hcb", devices="CPU", properties=properties, cpu_variant=False, check=False, measure=False
+    )
+    with load(tmp_path / "m.hcb") as session:
+        for rows in (1, 5, 19):
+            feed = {"x": numbers.standard_normal((rows, terms)).astype(np.float32)}
+            (wanted,) = reference_session(model).run(None, feed)
+            np.testing.assert_allclose(session.run(feed)["y"], wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
