@@ -97,15 +97,15 @@ def _of_codes(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bo
     found = requested(ctx, "block_codes", [data], kinds, block=weight.block)
     factor = [ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(3)] if rounded else [data, found]
     options = {"bits": weight.bits, "block": weight.block, "table": int(weight.table is not None)}
-    more: list[relax.Expr] = []
+    tables: list[relax.Expr] = []
     if isinstance(weight.zeros, int):
         options["zero"] = weight.zeros
     else:
-        more.append(constant(weight.in_tiles(weight.zeros)))
+        tables.append(constant(weight.in_tiles(weight.zeros)))
     if weight.table is not None:
-        more.append(constant(weight.table))
+        tables.append(constant(weight.table))
     scales = constant(weight.in_tiles(weight.scales))
-    given = [*factor, constant(weight.words()), scales, *more]
+    given = [*factor, constant(weight.words()), scales, *tables]
     result = [((*rows, weight.columns), "float32")]
     return as_dtype(requested(ctx, "blocked_product", given, result, **options), dtype)
 
