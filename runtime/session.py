@@ -81,9 +81,9 @@ def load(
     another layout. The first run waits for them; `verify="load"` waits for the hashes here.
 
     The file stays mapped, so a bundle must be replaced by renaming a new file over it. If it is overwritten or
-    truncated in place, the next run raises BundleChangedError; a run in progress, or one less than a millisecond after one,
-    may return wrong results or crash the process. `copy=True` first reads the whole file into private memory of this
-    process (as many bytes as the file has), and later changes of the file have no effect.
+    truncated in place, the next run raises BundleChangedError; a run in progress, or one less than a millisecond
+    after one, may return wrong results or crash the process. `copy=True` first reads the whole file into private memory
+    of this process (as many bytes as the file has), and later changes of the file have no effect.
 
     Raises FileMissingError, UsageError, KeyFileError, MissingPackageError, BundleError and its kinds
     (IncompatibleBundleError, NativeCodeError, UntrustedBundleError, SignatureError), UnknownDeviceError, DeviceError.
