@@ -62,7 +62,7 @@ def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any]) -> Any:
         options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
     if weights:
         options.add_external_initializers(list(weights), list(weights.values()))
-    return open_session(with_exact_products(safe_model(proto)).SerializeToString(), options)
+    return open_session(safe_model(with_exact_products(proto)).SerializeToString(), options)
 
 
 def _rounds_if_packed(node: onnx.NodeProto) -> bool:

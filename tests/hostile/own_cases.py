@@ -232,5 +232,14 @@ SEQUENCES: Mapping[str, tuple[Sequence[onnx.NodeProto], Mapping[str, Array], int
         {"x": np.array([[0, 4, -5], [2, 2, -1]])},
         TensorProto.FLOAT,
     ),
+    "com.microsoft::MatMulBnb4": (
+        [
+            _N("Constant", [], ["codes"], value=numpy_helper.from_array(np.arange(80, dtype=np.uint8))),
+            _N("Constant", [], ["scales"], value=numpy_helper.from_array(_positive(10))),
+            _N("MatMulBnb4", ["x", "codes", "scales"], ["y"], K=32, N=5, block_size=16, quant_type=1, **MICROSOFT),
+        ],
+        {"x": draw(3, 32)},
+        TensorProto.FLOAT,
+    ),
 }
 """By operator: nodes from tensors to the tensor y, some with sequences or constants, their inputs, and y's dtype."""

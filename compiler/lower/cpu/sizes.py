@@ -181,8 +181,11 @@ def attempt(step: Callable[[], _Found | None]) -> _Found | None:
     before = len(current.conditions)
     try:
         found = step()
-    except TypeError:
-        found = None  # SizeUnknownError, or an operation on numbers that sizes do not have
+    except TypeError as error:
+        # An operation on numbers that sizes do not have names their class; any other mistake is one of the generator.
+        if not isinstance(error, SizeUnknownError) and _Size.__name__ not in str(error):
+            raise
+        found = None
     if found is None:
         del current.conditions[before:]
     return found

@@ -361,7 +361,8 @@ class DirectWriter(CopiedRows):
             filled = mask(index(0), lanes, run.size)
 
             def input_at(column: tirx.Expr, term: _Term) -> tirx.Expr:
-                return copied[self.place(*term[:3], index(0)) + term[3] * index(found.columns.dilation) + column]
+                input_, tap_row, tap, further = term
+                return copied[self.place(input_, tap_row, tap, index(0)) + further[1] + column]
 
             def weight(_: int, term: _Term) -> tirx.Expr:
                 return masked_vector(weights, number_of(term), lanes, filled)

@@ -9,17 +9,21 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
-from heterocc.compiler.lower.cpu.generate.tiles import edge_lanes, most_lines
+from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, edge_lanes, most_lines
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, is_number
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_pairs
 
 LANES_USED = 0.8
 """The share of lanes that columns fill below which vectors along rows are faster."""
+
+LEAST_COLUMNS = 5
+"""Columns of a tile of vectors along rows, of equal tiles that cover a line of columns, below which they are not."""
 
 MOST_TERMS = 1024
 """The most terms of numbers that are read down a column: each has a cache line of its own for a tile of rows."""
@@ -64,6 +68,8 @@ def _is_narrow(found: Product, isa: Isa) -> bool:
     """Whether columns are so few that vectors along whole ones of rows are better filled, which compute nothing."""
     length, rows = found.columns.length, found.rows.length
     if not found.columns.extents or not is_number(length) or rows % isa.lanes:
+        return False
+    if divisor_up_to(found.columns.extents[-1], MOST_ROWS) < LEAST_COLUMNS:
         return False
     computed = -(-length // isa.lanes) * isa.lanes - isa.lanes + edge_lanes(rows, length, isa)
     return length < LANES_USED * computed

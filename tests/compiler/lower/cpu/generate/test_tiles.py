@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from heterocc.compiler.lower.cpu.generate.convolution.depthwise import narrowed
+from heterocc.compiler.lower.cpu.generate.convolution.row_lanes import covering_lanes
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import (
@@ -66,8 +66,8 @@ def test_a_cpu_that_computes_halves_of_vectors_gets_vectors_that_fill_rows() -> 
     named = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": AVX512, "model": "znver4"})
     whole, halves = isa_of(target_of(AVX512)), isa_of(named)
     assert halves == replace(whole, halves=True, near_cache=True)
-    assert [narrowed(whole, places).lanes for places in (7, 14, 20, 28, 40, 56)] == [8, 16, 16, 16, 16, 16]
-    assert [narrowed(halves, places).lanes for places in (7, 14, 20, 28, 40, 56)] == [8, 16, 8, 16, 8, 8]
+    assert [covering_lanes(whole, places).lanes for places in (7, 14, 20, 28, 40, 56)] == [8, 16, 16, 16, 16, 16]
+    assert [covering_lanes(halves, places).lanes for places in (7, 14, 20, 28, 40, 56)] == [8, 16, 8, 16, 8, 8]
 
 
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 70), st.sampled_from([1, 4, 8]), st.integers(1, 5))
