@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parent
 SCRIPT = TESTS.parent / "scripts" / "search.py"
 
@@ -63,6 +65,7 @@ def test_that_dies(number):
     assert "No module named 'heterocc.nothing'" in output
 
 
+@pytest.mark.slow
 def test_a_test_that_is_cut_off_is_no_failure_and_what_failed_before_is_one(tmp_path: Path) -> None:
     file = tmp_path / "test_drawn.py"
     file.write_text("""
