@@ -372,7 +372,7 @@ def _record(choice: Choice) -> dict[str, object]:
 def _timed(record: Mapping[str, object] | None) -> tuple[tuple[TimedPlan, ...], str, Bounds]:
     """The plans of a choice in the cache, at which sizes they were timed, and for which the first one that was kept is.
 
-    There are no plans in a record that is damaged.
+    A damaged record has no plans.
     """
     found = []
     bounds: dict[str, tuple[int, int | None]] = {}

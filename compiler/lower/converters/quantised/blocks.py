@@ -26,8 +26,8 @@ class BlockedWeight:
     """A weight of `columns` × `terms`: (code - zero point) · scale.
 
     `codes` are uint8 [columns, blocks, block]; those beyond `terms` are not used. `scales` are float [columns, blocks],
-    `zeros` are the codes that stand for 0: uint8 or float [columns, blocks], or one for all. With `table` a code is the
-    place of a number in it, [16] of float32, and there are no other zeros than 0.
+    `zeros` are the codes that stand for 0: uint8 or float [columns, blocks], or one for all. With `table`, [16] of
+    float32, a code is the place of a number in it, and `zeros` is 0.
     """
 
     bits: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -118,36 +118,26 @@ class BlockedArguments:
         (first, count), lanes = rows, self.isa.lanes
         start = build.bind(vector * index(lanes))
 
-        def store(width: int) -> None:
-            with emit.loop(count, "unroll") as row:
-                place = (first + row) * index(self.columns) + start
-                if width == lanes:
-                    emit.put(self.result, emit.vector(sums, row * index(lanes), lanes), place, lanes)
-                    return
-                with build.serial(index(0), index(width)) as lane:
-                    build.buffer_store(self.result, sums[row * index(lanes) + lane], [place + lane])
+        def write(width: int, *, adds: bool) -> None:
+            step = lanes if width == lanes else 1  # what is left of a vector is stored number by number
+            with emit.loop(count, "unroll") as row, emit.loop(width // step) as lane:
+                place = (first + row) * index(self.columns) + start + lane
+                total = emit.vector(sums, row * index(lanes) + lane, step)
+                if adds:
+                    total = total + emit.vector(self.result, place, step)
+                emit.put(self.result, total, place, step)
 
-        def add(width: int) -> None:
-            with emit.loop(count, "unroll") as row:
-                place = (first + row) * index(self.columns) + start
-                if width == lanes:
-                    total = emit.vector(sums, row * index(lanes), lanes) + emit.vector(self.result, place, lanes)
-                    emit.put(self.result, total, place, lanes)
-                    return
-                with build.serial(index(0), index(width)) as lane:
-                    more = sums[row * index(lanes) + lane] + self.result[place + lane]
-                    build.buffer_store(self.result, more, [place + lane])
-
-        def by_width(write: Callable[[int], None]) -> None:
+        def by_width(*, adds: bool) -> None:
             rest = self.columns % lanes
             if not rest:
-                write(lanes)
+                write(lanes, adds=adds)
             elif self.columns < lanes:
-                write(rest)
+                write(rest, adds=adds)
             else:
-                emit.either(start + index(lanes) <= index(self.columns), lambda: write(lanes), lambda: write(rest))
+                whole = start + index(lanes) <= index(self.columns)
+                emit.either(whole, lambda: write(lanes, adds=adds), lambda: write(rest, adds=adds))
 
         if chunk is None:
-            by_width(store)
+            by_width(adds=False)
         else:
-            emit.either(chunk.equal(index(0)), lambda: by_width(store), lambda: by_width(add))
+            emit.either(chunk.equal(index(0)), lambda: by_width(adds=False), lambda: by_width(adds=True))

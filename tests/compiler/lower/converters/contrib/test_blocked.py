@@ -97,7 +97,7 @@ def _compare(product: Product, path: Path, properties: list[str], *, check: bool
 
 QUICK = [
     Product(level=4),
-    Product(zeros="uint8"),
+    Product(terms=1024, zeros="uint8"),  # many rows in two chunks of terms
     Product(bits=8, block=16, zeros="uint8", level=4),
 ]
 EVERY = [
