@@ -22,6 +22,7 @@ from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
 from heterocc.compiler.checking.ahead import VectorsAhead
 from heterocc.compiler.collection import collecting_rarely
+from heterocc.compiler.compressing import with_weights
 from heterocc.compiler.importer.as_written import graph_as_written
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.job import Job, graphs
@@ -82,6 +83,7 @@ def compile_model(
         Draft(target) as draft,
     ):
         show = reporter or Reporter()
+        source, compression = with_weights(source, options, show)
         measures = options.stop_after in (None, "lower", "pack")
         ahead = vectors if measures else None
         place = target if packs else None
@@ -112,10 +114,12 @@ def compile_model(
                 job.model.graph, build_machine(job.model, job.specs[0].devices, job.variants.query.reasons())
             )
             nodes = f"{len(job.model.graph.nodes)} nodes imported"
-            return replace(_report(jobs, [VariantReport(MAIN, plan)]), plans=(), summary=nodes)
+            report = replace(_report(jobs, [VariantReport(MAIN, plan)]), plans=(), summary=nodes)
+            return replace(report, weights=compression)
         if packs and target.parent.is_dir():
             jobs[0].draft = draft
-        return _compile(jobs, draft, lambda job: prepared(request_for_rest(job.request)))
+        report = _compile(jobs, draft, lambda job: prepared(request_for_rest(job.request)))
+        return replace(report, weights=compression)
 
 
 @named_options
@@ -133,11 +137,12 @@ def partition_model(
     options = with_overrides(partition_model, options, overrides)
     source, place = as_source(model, base_dir), None if write_affinity is None else Path(write_affinity)
     with reading(files_of(source, options)):
+        source, compression = with_weights(source, options, reporter or Reporter())
         job, main = place_main(source, options, reporter or Reporter(), place)
         job.write_report(main.plan)
         if place is not None:
             write_affinity_file(main.plan, place)
-        return _report([job], [main])
+        return replace(_report([job], [main]), weights=compression)
 
 
 def place_main(

@@ -34,6 +34,8 @@ class CompileOptions:
     ignores entries for devices that only other variants list. `passes` overrides `policy`.
     An `objective` other than latency needs the policy `optimal`.
     `config` is a TOML or JSON file with a table of properties for each device, which `properties` override.
+    `weights`, `int4` or `int8` with options such as `int4:block=32`, compresses the weights of large products of a
+    float model; `weights_keep` are patterns of the names of nodes or weights that stay as they are.
     `fast_math` sets the property of that name, which allows larger rounding errors, for all devices that have it.
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `sign` is the private key, or its file, that signs the bundle.
@@ -52,6 +54,8 @@ class CompileOptions:
     properties: Sequence[str] = ()
     config: Path | None = None
     fast_math: bool = False
+    weights: str | None = None
+    weights_keep: Sequence[str] = ()
     cpu_targets: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int | tuple[int, int]] = field(default_factory=dict)
@@ -79,6 +83,9 @@ class CompileOptions:
         self._set("devices", _names("devices", self.devices))
         self._set("variants", tuple(_names("variants", v) for v in _listed("variants", self.variants)))
         self._set("properties", _names("properties", self.properties))
+        self._set("weights_keep", _names("weights_keep", self.weights_keep))
+        if self.weights is not None:
+            _require("weights", self.weights, str, "a form of weights such as 'int4:block=32'")
         targets = _names("cpu_targets", self.cpu_targets)
         self._set("cpu_targets", tuple(name for text in targets for name in text.split(",")))
         described = _listed(
@@ -123,6 +130,8 @@ class Options(TypedDict, total=False):
     properties: str | Sequence[str]
     config: str | Path | None
     fast_math: bool
+    weights: str | None
+    weights_keep: str | Sequence[str]
     cpu_targets: str | Sequence[str]
     shapes: Mapping[str, Sequence[int]]
     dims: Mapping[str, int | tuple[int, int]]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from heterocc.compiler.build.tuning import TunedPartition
 from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_sentences
+from heterocc.compiler.compressing import Compression
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import count, human_bytes, human_seconds, summary
 
@@ -127,7 +128,7 @@ class CompileReport:
     `output` is the bundle's path and `size` its bytes; `output` is None if the compile stopped before packing. `plan`
     and `summary` belong to the main variant. `plans` has all variants in the bundle's order, `variants` the names of
     those that were packed. `unseen` are the outputs that the check compares in no variant, with reasons. `seconds` is
-    wall time by stage, `pass_seconds` by pass.
+    wall time by stage, `pass_seconds` by pass. `weights` is what the compression of weights saves and costs.
     """
 
     plan: Plan
@@ -141,6 +142,7 @@ class CompileReport:
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     pass_seconds: tuple[tuple[str, float], ...] = ()
+    weights: Compression | None = None
 
     def __repr__(self) -> str:
         """One short line; the fields themselves hold the whole plan."""
@@ -214,6 +216,7 @@ class CompileReport:
             "precision": [{"variant": variant, **cost.to_json()} for variant, cost in self.costs],
             "tuned": [part.to_json(variant) for variant, part in self.tuned],
             "measured": [plan.to_json(variant) for variant, plan in self.timed],
+            "weights": None if self.weights is None else self.weights.to_json(),
             "notes": list(self.notes),
             "warnings": list(self.warnings),
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},

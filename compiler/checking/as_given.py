@@ -48,7 +48,7 @@ def require_same_meaning(
     names = [o for o in model.graph.outputs if o not in random]
     try:
         found = _run(model, given, names, feed, stop)
-    except _CannotRunError as error:
+    except CannotRunError as error:
         return str(error)
     differences = _differences(model, names, found, outputs, feed)
     wrong = next((d for d in differences if not d.ok), None)
@@ -63,7 +63,7 @@ def require_same_meaning(
     )
 
 
-class _CannotRunError(Exception):
+class CannotRunError(Exception):
     """ONNX Runtime cannot run the model as it was given."""
 
 
@@ -73,12 +73,22 @@ def _run(
     """Values of the given model, by their names in the imported graph."""
     if not names:
         return {}
+    wanted = [given.names[name] for name in names]
+    by_name = run_given(given, wanted, {given.names[name]: value for name, value in feed.items()}, stop)
+    return {name: by_name[given.names[name]] for name in names}
+
+
+def run_given(
+    given: GivenModel, wanted: Sequence[str], inputs: Mapping[str, Any], stop: Stop | None = None
+) -> dict[str, Any]:
+    """Values of the given model, by the model's own names, as are `inputs`.
+
+    Raises CannotRunError if ONNX Runtime cannot run it.
+    """
     proto, large = given.with_constants()
     known = {o.name: o for o in proto.graph.output}
-    wanted = [given.names[name] for name in names]
     del proto.graph.output[:]
     proto.graph.output.extend(known.get(name) or onnx.ValueInfoProto(name=name) for name in dict.fromkeys(wanted))
-    inputs = {given.names[name]: value for name, value in feed.items()}
     # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
     weights = {name: ort_value(contiguous(array)) for name, array in large.items()}
     try:
@@ -93,12 +103,11 @@ def _run(
         }
         values = run_session(session, list(dict.fromkeys(wanted)), arrays, stop)
     except InputError as error:
-        raise _CannotRunError(error.message) from error
+        raise CannotRunError(error.message) from error
     except Exception as error:  # the classes of ONNX Runtime's errors have no common base
         pass_foreign(error)
-        raise _CannotRunError(f"ONNX Runtime does not run it: {complaint(error).sentence()}") from error
-    by_name = dict(zip(dict.fromkeys(wanted), values, strict=True))
-    return {name: by_name[given.names[name]] for name in names}
+        raise CannotRunError(f"ONNX Runtime does not run it: {complaint(error).sentence()}") from error
+    return dict(zip(dict.fromkeys(wanted), values, strict=True))
 
 
 def _typed(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -164,7 +173,7 @@ def _first(model: ImportedModel, given: GivenModel, wrong: str, feed: Mapping[st
     try:
         found = _run(model, given, names, feed)
         expected = Reference(model, names).run(feed)
-    except (_CannotRunError, InputError):
+    except (CannotRunError, InputError):
         return None
     random = random_values(model)
     for value, node in writers.items():

@@ -249,7 +249,8 @@ def _expected(
         raise VerifyError(
             "the bundle was compiled from another model",
             where=str(path),
-            hint="give the file that the bundle was compiled from",
+            hint="give the file that the bundle was compiled from; one with compressed weights (--weights) is verified "
+            "without it",
         )
     with reporter.stage("running ONNX Runtime"):
         if given is None:

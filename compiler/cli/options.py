@@ -114,6 +114,24 @@ CpuTargets = Annotated[
         rich_help_panel=DEVICES,
     ),
 ]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        help="Compress the weights of a float model's large products: int4 or int8, with options as in "
+        "int4:block=32,accuracy_level=4 (the level at which the other factor is rounded to int8). What each output "
+        "loses is reported; products that would lose too much stay as they are.",
+        metavar="FORM",
+    ),
+]
+WeightsKeep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weights-keep",
+        help="Pattern of nodes or weights that --weights leaves as they are: 'lm_head*'. Repeatable.",
+        metavar="GLOB",
+    ),
+]
 Affinity = Annotated[
     Path | None,
     typer.Option(

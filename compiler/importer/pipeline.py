@@ -13,6 +13,7 @@ import onnx
 
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import DynamicShapeError, HeteroccError, InputError, InvalidGraphError
+from heterocc.compiler.importer.compressed import compress_weights
 from heterocc.compiler.importer.draft.draft import (
     INLINE_BYTES,
     Draft,
@@ -111,6 +112,8 @@ def _import(
 ) -> ImportedModel:
     path = source.path
     draft, digest = read_model(source)
+    if source.weights is not None:
+        digest = compress_weights(draft, source.weights, digest)
     given = GivenModel.of(draft)
     classes = name_classes(draft) if only_numbers else {}
     if classes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from heterocc.artifacts.errors import NotOnnxError, UsageError
 from heterocc.artifacts.foreign import pass_foreign
+from heterocc.compiler.importer.weight_form import WeightForm
 
 if TYPE_CHECKING:  # the command line starts without onnx
     import onnx
@@ -23,12 +24,14 @@ class ModelSource:
     """A model that is not read yet.
 
     `path` is its file. If `data` has its bytes, `path` is only its name and the folder of its external data; without a
-    folder (`placed` is false) external data is not allowed.
+    folder (`placed` is false) external data is not allowed. `weights` is the form of its weights, if
+    they are compressed.
     """
 
     path: Path
     data: bytes | None = None
     placed: bool = True
+    weights: WeightForm | None = None
 
     def default_output(self) -> Path:
         """The bundle's default path: the model's name, in the current directory. Raises UsageError if it has none."""
