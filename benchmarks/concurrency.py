@@ -41,7 +41,7 @@ sys.path.insert(0, str(ROOT))
 from cpu import locate  # noqa: E402
 
 from heterocc.artifacts.reader import open_bundle  # noqa: E402
-from heterocc.compiler.driver import compile_model  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
 from heterocc.runtime.cli.bench import onnxruntime_runner  # noqa: E402
 

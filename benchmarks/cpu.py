@@ -40,7 +40,7 @@ sys.path.insert(0, str(ROOT))
 
 from heterocc.artifacts.errors import HeteroccError  # noqa: E402
 from heterocc.artifacts.reader import open_bundle  # noqa: E402
-from heterocc.compiler.driver import compile_model  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
 from heterocc.compiler.importer.estimates.flops import node_flops  # noqa: E402
 from heterocc.compiler.importer.pipeline import import_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402

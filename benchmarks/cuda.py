@@ -27,8 +27,8 @@ def pack(folder: Path, arch: str, names: list[str], nodes: bool) -> int:
     """Compile bundles into a folder; what cannot be compiled is said and left out."""
     sys.path.insert(0, str(ROOT))
     from heterocc.artifacts.errors import HeteroccError
+    from heterocc.compiler import compile_model
     from heterocc.compiler.devices.device import TargetDevice
-    from heterocc.compiler.driver import compile_model
     from tests import models
     from tests.differential import test_node_tests
 

@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from operators.dynamic import Dims, DynamicCase, dynamic_cases  # noqa: E402
 
-from heterocc.compiler.driver import compile_model  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
 from heterocc.runtime.cli.bench import onnxruntime_runner  # noqa: E402
 

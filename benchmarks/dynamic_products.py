@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 from operators.dynamic_products import SizedCase, sized_products  # noqa: E402
 from operators.models import Builder  # noqa: E402
 
-from heterocc.compiler.driver import compile_model  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
 from heterocc.runtime.cli.bench import interleave, onnxruntime_runner  # noqa: E402
 

@@ -32,7 +32,7 @@ import onnxruntime
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from heterocc.compiler.driver import compile_model  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
 from heterocc.runtime import Session, load  # noqa: E402
 from heterocc.runtime.cli.bench import wait_until_idle  # noqa: E402
 from heterocc.runtime.execute.ort_session import open_session, session_options  # noqa: E402

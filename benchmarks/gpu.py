@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 
 from heterocc.artifacts.errors import HeteroccError  # noqa: E402
 from heterocc.artifacts.reader import open_bundle  # noqa: E402
-from heterocc.compiler.driver import compile_model  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
 from heterocc.runtime import Session, load  # noqa: E402
 from heterocc.runtime.cli.bench import interleave, onnxruntime_runner  # noqa: E402
 from heterocc.runtime.native.opencl_api import opencl_devices  # noqa: E402

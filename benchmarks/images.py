@@ -21,7 +21,7 @@ import onnx
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from heterocc.compiler.driver import compile_model  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
 from heterocc.runtime.cli.bench import interleave, onnxruntime_runner  # noqa: E402
 from tests import models  # noqa: E402

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from peers.openvino import openvino_runner  # noqa: E402
 
 from heterocc.artifacts.reader import open_bundle  # noqa: E402
-from heterocc.compiler.driver import compile_model  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
 from heterocc.runtime.cli.bench import interleave, onnxruntime_runner  # noqa: E402
 

@@ -143,7 +143,7 @@ def table(found: Loading) -> str:
 def resnet50(folder: Path) -> tuple[Path, Path]:
     """A bundle of ResNet50 with seeded weights, and the model."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from heterocc.compiler.driver import compile_model
+    from heterocc.compiler import compile_model
     from tests import models
 
     model = models.light("resnet50")

@@ -28,9 +28,9 @@ from benchmarks.multi import golden  # noqa: E402
 from cpu import locate  # noqa: E402
 
 from heterocc.artifacts.errors import HeteroccError  # noqa: E402
-from heterocc.compiler.driver import compile_model  # noqa: E402
-from heterocc.compiler.explaining import explain_bundle  # noqa: E402
-from heterocc.compiler.turns import runs_in_turns  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
+from heterocc.compiler.commands.explaining import explain_bundle  # noqa: E402
+from heterocc.compiler.pipeline.timing.turns import runs_in_turns  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
 
 LISTS = ("OPENCL,CPU", "VULKAN,CPU", "VULKAN,OPENCL,CPU")

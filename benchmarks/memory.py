@@ -84,7 +84,7 @@ def measure(name: str, bundle: Path | None, threads: int, runs: int) -> dict[str
     from cpu import locate
 
     from heterocc.artifacts.reader import open_bundle
-    from heterocc.compiler.driver import compile_model
+    from heterocc.compiler import compile_model
 
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)

@@ -28,7 +28,7 @@ from cpu import ROOT, locate, onnxruntime_runner
 from peers.openvino import openvino_runner
 
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import load
 from heterocc.runtime.cli.bench import interleave
 from heterocc.runtime.execute.ort_session import open_session, session_options

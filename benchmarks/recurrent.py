@@ -33,7 +33,7 @@ from onnx import TensorProto, helper, numpy_helper
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from heterocc.compiler.driver import compile_model  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
 
 GATES = {"LSTM": 4, "GRU": 3, "GRU-linear": 3, "RNN": 1, "LSTM-int8": 4, "LSTM-uint8": 4}

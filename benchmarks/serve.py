@@ -39,7 +39,7 @@ from cpu import locate  # noqa: E402
 from geventhttpclient.response import HTTPConnectionClosed  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
-from heterocc.compiler.driver import compile_model  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
 from heterocc.runtime import Session, load  # noqa: E402
 from heterocc.runtime.native import opencl_unavailable_reason  # noqa: E402
 from heterocc.runtime.serve.tensors import datatype_of  # noqa: E402

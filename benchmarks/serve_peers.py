@@ -35,7 +35,7 @@ from cpu import locate  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from serve import rate  # noqa: E402
 
-from heterocc.compiler.driver import compile_model  # noqa: E402
+from heterocc.compiler import compile_model  # noqa: E402
 from heterocc.runtime.serve.tensors import datatype_of  # noqa: E402
 from tests.runtime.serve.process import ServiceProcess  # noqa: E402
 

@@ -71,18 +71,18 @@ if TYPE_CHECKING:
     from heterocc.artifacts.sign import SignReport, sign_bundle
     from heterocc.artifacts.signing.keys import SigningKey, create_key_pair, read_signing_key
     from heterocc.artifacts.version import __version__
-    from heterocc.compiler.calibrating import calibrate_model
     from heterocc.compiler.checking.verify import VerifyReport, verify_bundle
-    from heterocc.compiler.driver import compile_model, partition_model
-    from heterocc.compiler.explaining import explain_bundle, explain_model
+    from heterocc.compiler.commands.calibrating import calibrate_model
+    from heterocc.compiler.commands.explaining import explain_bundle, explain_model
     from heterocc.compiler.importer.model import ImportedModel
     from heterocc.compiler.importer.pipeline import import_model
     from heterocc.compiler.options import CompileOptions
+    from heterocc.compiler.pipeline.compile import compile_model, partition_model
+    from heterocc.compiler.pipeline.report import CompileReport
     from heterocc.compiler.progress import Reporter
     from heterocc.compiler.regression.bundle_diff import diff_bundles
     from heterocc.compiler.regression.differences import BundleDiff
     from heterocc.compiler.regression.reduction.reduce import ReduceReport, reduce_model
-    from heterocc.compiler.report import CompileReport
     from heterocc.compiler.support.query import QueryResult, query_model
     from heterocc.passes.explain.explanation import Explanation
 
@@ -94,7 +94,7 @@ _HOMES = {
     "BundleDiff": "heterocc.compiler.regression.differences",
     "BundleError": _ERRORS,
     "CompileOptions": "heterocc.compiler.options",
-    "CompileReport": "heterocc.compiler.report",
+    "CompileReport": "heterocc.compiler.pipeline.report",
     "DeviceError": _ERRORS,
     "Explanation": "heterocc.passes.explain.explanation",
     "HeteroccError": _ERRORS,
@@ -110,14 +110,14 @@ _HOMES = {
     "UsageError": _ERRORS,
     "VerifyReport": "heterocc.compiler.checking.verify",
     "__version__": "heterocc.artifacts.version",
-    "calibrate_model": "heterocc.compiler.calibrating",
-    "compile_model": "heterocc.compiler.driver",
+    "calibrate_model": "heterocc.compiler.commands.calibrating",
+    "compile_model": "heterocc.compiler.pipeline.compile",
     "create_key_pair": _KEYS,
     "diff_bundles": "heterocc.compiler.regression.bundle_diff",
-    "explain_bundle": "heterocc.compiler.explaining",
-    "explain_model": "heterocc.compiler.explaining",
+    "explain_bundle": "heterocc.compiler.commands.explaining",
+    "explain_model": "heterocc.compiler.commands.explaining",
     "import_model": "heterocc.compiler.importer.pipeline",
-    "partition_model": "heterocc.compiler.driver",
+    "partition_model": "heterocc.compiler.pipeline.compile",
     "query_model": "heterocc.compiler.support.query",
     "read_signing_key": _KEYS,
     "reduce_model": "heterocc.compiler.regression.reduction.reduce",

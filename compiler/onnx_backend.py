@@ -22,7 +22,7 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from heterocc.artifacts.errors import FeedError, HeteroccError
 from heterocc.compiler.devices.names import resolve_devices
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler.pipeline.compile import compile_model
 from heterocc.runtime import load
 from heterocc.runtime.session import Session
 

@@ -28,9 +28,9 @@ def main() -> int:
     import onnxruntime as ort
 
     from heterocc.artifacts.errors import HeteroccError
+    from heterocc.compiler import compile_model
     from heterocc.compiler.checking.compare import compare
     from heterocc.compiler.cli.console import ConsoleReporter
-    from heterocc.compiler.driver import compile_model
     from tests import models
 
     work = ROOT / "demo"

@@ -171,7 +171,7 @@ def check(wheel: Path) -> None:
 
 def bundle(output: Path, program: Path) -> Path:
     """A small model compiled for aarch64 on this machine, and linked by the cross-compiler."""
-    from heterocc.compiler.driver import compile_model
+    from heterocc.compiler import compile_model
     from tests.compiler.small import conv_net
 
     device = output / "arm.toml"

@@ -125,7 +125,7 @@ def check_runtime(python: Path, bundles: Sequence[Path], onnx: Path) -> None:
 def sample(folder: Path) -> tuple[Path, Path, Path]:
     """A small model, its bundle for the CPU, and its bundle for ONNX Runtime."""
     sys.path.insert(0, str(ROOT))
-    from heterocc.compiler.driver import compile_model
+    from heterocc.compiler import compile_model
     from tests.compiler.small import conv_net
 
     model = conv_net(folder / "sample.onnx")

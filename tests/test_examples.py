@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from tests import decoder_networks, models
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

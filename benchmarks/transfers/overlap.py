@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import Session, load
 from heterocc.runtime.execute import chain
 from heterocc.runtime.plan import schedule as scheduling

@@ -138,7 +138,7 @@ def bench(
         actions.require_profile("--report", report, profile=profile)
         actions.require_profile("--trace", trace, profile=profile)
         if model is not None:
-            from heterocc.compiler.cached_bundle import cached_bundle
+            from heterocc.compiler.commands.cached_bundle import cached_bundle
 
             listed = None if devices is None else (devices,)
             progress = ConsoleReporter(quiet=json or csv)
@@ -151,7 +151,7 @@ def bench(
         )  # fmt: skip
         if done.profile is not None and report is not None:
             from heterocc.compiler.cli.pages import write_page
-            from heterocc.compiler.explaining import explain_bundle, measured_run
+            from heterocc.compiler.commands.explaining import explain_bundle, measured_run
 
             write_page(bundle, report, explain_bundle(bundle, done.variant), measured_run(done.profile))
         if json:

@@ -84,7 +84,7 @@ def explain(
 
         reporter = ConsoleReporter(quiet=quiet or json)
         if is_model(path):
-            from heterocc.compiler.explaining import explain_model
+            from heterocc.compiler.commands.explaining import explain_model
 
             found = explain_model(
                 path,
@@ -105,7 +105,7 @@ def explain(
             )
         else:
             _refuse_given(context, path)
-            from heterocc.compiler.explaining import explain_bundle
+            from heterocc.compiler.commands.explaining import explain_bundle
 
             found = explain_bundle(path, devices)
             if report is not None:
@@ -132,7 +132,7 @@ def calibrate(
 ) -> None:
     """Time a model's nodes on each device, and the copies between devices: later placements use the times."""
     with errors(json):
-        from heterocc.compiler.calibrating import calibrate_model
+        from heterocc.compiler.commands.calibrating import calibrate_model
 
         options = compile_options(devices, device_file, property_, shape, dim)
         found = calibrate_model(model, options, ConsoleReporter(quiet=quiet or json), again=again)

@@ -178,7 +178,7 @@ def compile(
     with errors(json):
         # Before any work, because its passphrase may be asked for.
         key = None if sign is None else signing.private_key(sign)
-        from heterocc.compiler.driver import compile_model
+        from heterocc.compiler.pipeline.compile import compile_model
         from heterocc.compiler.placement.run_passes import parse_stage
 
         done = compile_model(
@@ -274,7 +274,7 @@ def partition(
         if cost_table is not None:
             print_placement(context, model, cost_table, shape, dim, policy, objective, passes, as_json=json)
             return
-        from heterocc.compiler.driver import partition_model
+        from heterocc.compiler.pipeline.compile import partition_model
 
         report = partition_model(
             model,
@@ -324,7 +324,7 @@ def query(
 ) -> None:
     """Show which device supports which node, with a reason for each refusal."""
     with errors(json):
-        from heterocc.compiler.driver import query_devices
+        from heterocc.compiler.pipeline.compile import query_devices
 
         result = query_devices(
             model,

@@ -15,7 +15,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.text.names import file_name
 from heterocc.artifacts.text.one_line import one_line
 from heterocc.compiler.checking.compare import FLOAT32, Tolerance, compare
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler.pipeline.compile import compile_model
 from heterocc.runtime import load
 from heterocc.runtime.files.inputs import read_inputs, read_npz
 from heterocc.runtime.files.outputs import write_outputs

@@ -20,8 +20,8 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.keywords import checked_keywords
-from heterocc.compiler.planned_sizes import with_planned_sizes
-from heterocc.compiler.shape_requests import only_numbers, takes_dynamic
+from heterocc.compiler.sizes.planned import with_planned_sizes
+from heterocc.compiler.sizes.requests import only_numbers, takes_dynamic
 from heterocc.compiler.support.cache import Answers, open_cache
 from heterocc.compiler.support.remedy import asked_again, refused_by_all
 from heterocc.compiler.support.report import as_json, as_text

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from heterocc.artifacts.version import __version__
-    from heterocc.compiler.driver import compile_model as compile
+    from heterocc.compiler.pipeline.compile import compile_model as compile
     from heterocc.runtime import Session, devices, load
 
 __all__ = ["Session", "__version__", "compile", "devices", "load"]

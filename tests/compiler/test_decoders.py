@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import load
 from tests import decoder_networks
 

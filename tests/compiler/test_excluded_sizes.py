@@ -14,8 +14,8 @@ from heterocc.artifacts.errors import InputValueError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model, explain_bundle
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.measuring import Measurer
-from heterocc.compiler.shape_requests import ShapeRequest, excludes_sizes, request_for_rest
+from heterocc.compiler.pipeline.timing.measuring import Measurer
+from heterocc.compiler.sizes.requests import ShapeRequest, excludes_sizes, request_for_rest
 from heterocc.runtime import load
 from heterocc.runtime.runs import Runs
 from tests.compiler.importer.shapes.test_assumed import pyramid

@@ -9,8 +9,8 @@ import pytest
 from heterocc.artifacts.errors import UsageError
 from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_devices
-from heterocc.compiler.driver import compile_model, partition_model, query_devices
 from heterocc.compiler.options import CompileOptions
+from heterocc.compiler.pipeline.compile import compile_model, partition_model, query_devices
 from heterocc.compiler.support.query import query_model
 from heterocc.runtime import load
 from tests.compiler.onnx_build import model, node, save, value

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
 from heterocc.compiler.cli.main import app
-from heterocc.compiler.driver import compile_model
 from heterocc.runtime import load
 from heterocc.runtime.fault_variables import WRONG_KERNEL
 from tests.compiler.small import chain, conv_net
@@ -68,7 +68,7 @@ def test_inspect_and_check_show_it(bundles: tuple[Path, Path, Path]) -> None:
 COMPILE = """
 import sys
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 compile_model({model!r}, {bundle!r}, devices="{device}", check=False)
 print(open_bundle({bundle!r}).manifest.faults)
 """
@@ -81,7 +81,7 @@ def test_a_bundle_compiled_for_a_device_with_simulated_failures_names_its_variab
 
 
 TWICE = """
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 for name in ("one", "two"):
     compile_model({model!r}, {folder!r} + "/" + name + ".hcb", devices="CPU", check=False)
 """

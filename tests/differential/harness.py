@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
 from heterocc.compiler.checking.compare import FLOAT32, Difference, Tolerance, compare
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.report import CompileReport
+from heterocc.compiler.pipeline.report import CompileReport
 from heterocc.compiler.support.query import query_model
 from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from tests import models

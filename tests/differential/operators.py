@@ -13,8 +13,8 @@ import onnxruntime as ort
 from onnx import helper, numpy_helper
 
 import heterocc.runtime
+from heterocc.compiler import compile_model
 from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, Tolerance, compare
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.support.query import query_model
 from tests.reference import reference_session
 

@@ -12,7 +12,7 @@ from onnx import helper
 
 import heterocc.runtime
 from heterocc.artifacts.errors import InputValueError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.support.query import query_model
 from tests.differential.operator_cases import CASES
 from tests.differential.operators import case, constant, draw, failures, save_model

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import load
 from tests import models
 from tests.wide_network import compute, without_softmax

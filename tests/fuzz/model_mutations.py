@@ -232,7 +232,7 @@ class Failure:
 
 def attempt(number: int, path: Path) -> None:
     """Import a mutant, place and compile some; raises their errors."""
-    from heterocc.compiler.driver import compile_model, partition_model
+    from heterocc.compiler import compile_model, partition_model
     from heterocc.compiler.importer.pipeline import import_model
 
     if number % COMPILED == 0:
@@ -305,7 +305,7 @@ def _try(numbers: range, folder: Path) -> list[tuple[bool, str]]:
 
 def try_all(first: int, count: int, kept: Path) -> tuple[int, int, list[Failure]]:
     """Numbers of results and of refusals, and the failures, whose models are written into `kept`."""
-    import heterocc.compiler.driver  # noqa: F401  # loaded once, before the processes divide
+    import heterocc.compiler.pipeline.compile  # noqa: F401  # loaded once, before the processes divide
     from heterocc.compiler.lower import lowering_for  # noqa: F401
 
     results, failures = 0, []

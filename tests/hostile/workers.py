@@ -133,7 +133,7 @@ def serve_heterocc(connection: Connection, folder: Path) -> None:
     import onnx
 
     from heterocc.artifacts.errors import HeteroccError
-    from heterocc.compiler.driver import compile_model
+    from heterocc.compiler import compile_model
     from heterocc.runtime import load
 
     path = folder / "model.hcb"

@@ -20,7 +20,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import Session
 from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from tests.fresh_process import STRICT

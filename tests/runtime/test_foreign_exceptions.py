@@ -11,7 +11,7 @@ from onnx import helper
 
 from heterocc.artifacts.errors import DeviceError
 from heterocc.artifacts.foreign import is_foreign
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime.execute.faults import device_fault
 from tests.compiler.small import save
 from tests.fresh_process import fresh

@@ -10,10 +10,10 @@ import pytest
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
 from heterocc.compiler.build import build
 from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.devices.present import accelerators
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Timer
 from tests.compiler.small import conv_net
 

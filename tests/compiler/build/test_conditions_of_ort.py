@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from heterocc.artifacts.errors import FeedError, InputValueError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import load
 from tests.compiler.onnx_build import model, node, save, value
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from heterocc.artifacts.errors import InternalError
+from heterocc.compiler import compile_model
 from heterocc.compiler.build import kept
-from heterocc.compiler.driver import compile_model
 from tests.compiler.onnx_build import model, node, save, value
 
 

@@ -13,7 +13,7 @@ from heterocc.artifacts.errors import PropertyError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
 from heterocc.compiler.build import build
-from heterocc.compiler.report import CompileReport
+from heterocc.compiler.pipeline.report import CompileReport
 from heterocc.runtime import load
 from tests.compiler.product_model import WEIGHT, save_product
 

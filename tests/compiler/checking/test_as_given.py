@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 from heterocc.artifacts.errors import MeaningError
+from heterocc.compiler import compile_model
 from heterocc.compiler.checking import ahead
 from heterocc.compiler.checking.as_given import require_same_meaning
 from heterocc.compiler.checking.vectors import find_vectors
 from heterocc.compiler.checking.verify import verify_bundle
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.operators import opset
 from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.onnx_build import conv_chain, model, node, noise, save, value

@@ -10,9 +10,9 @@ import pytest
 
 from heterocc.artifacts.errors import LoweringError, WrongResultError
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
 from heterocc.compiler.checking import check as checking
 from heterocc.compiler.checking.verify import verify_bundle
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.runtime import load
 from tests.compiler.small import chain, conv_net
@@ -101,7 +101,7 @@ def test_a_device_that_is_not_here_is_compiled_but_not_checked_and_said_so(tmp_p
 def test_the_same_input_gives_the_same_bytes_whatever_the_hash_seed_and_the_folder(tmp_path: Path) -> None:
     digests = set()
     script = (
-        "import sys, hashlib; from heterocc.compiler.driver import compile_model;"
+        "import sys, hashlib; from heterocc.compiler import compile_model;"
         "compile_model(sys.argv[1], 'out.hcb', devices='CPU,ORT');"
         "print(hashlib.sha256(open('out.hcb','rb').read()).hexdigest())"
     )

@@ -12,12 +12,12 @@ import onnx
 import pytest
 
 from heterocc.artifacts.errors import WrongResultError
+from heterocc.compiler import compile_model
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.compare import compare
 from heterocc.compiler.checking.judge import Judge
 from heterocc.compiler.checking.locally import wrong_on_its_own_inputs
 from heterocc.compiler.checking.reference import Reference
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.checking.test_check import PLANT
 from tests.compiler.onnx_build import model, node, save, value

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from heterocc.compiler import compile_model
 from heterocc.compiler.checking import check, vectors
 from heterocc.compiler.checking.memory import Memory, open_memory
 from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.checking.vectors import find_vectors
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.report import CompileReport
+from heterocc.compiler.pipeline.report import CompileReport
 from heterocc.runtime.fault_variables import WRONG_KERNEL
 from tests.compiler.small import conv_net
 

@@ -12,9 +12,9 @@ from onnx import TensorProto
 from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import FeedError, OutputFileError
+from heterocc.compiler import compile_model
 from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.cli.main import app
-from heterocc.compiler.driver import compile_model
 from heterocc.runtime import load
 from heterocc.runtime.execute.narrow import from_ort, to_ort
 from heterocc.runtime.files.inputs import read_inputs

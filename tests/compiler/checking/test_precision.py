@@ -11,13 +11,13 @@ from onnx import helper
 from typer.testing import CliRunner
 
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
 from heterocc.compiler.build.build import BuiltPlan
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.verdict import CheckResult
 from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.devices.names import resolve_devices
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.support.trial import Support
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason

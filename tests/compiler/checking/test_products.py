@@ -10,13 +10,13 @@ from onnx import helper
 
 from heterocc.artifacts.errors import PropertyError
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
 from heterocc.compiler.checking.judge import Judge
 from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.devices.cpu_targets import with_cpu_targets, with_possible_products
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.names import resolve_devices
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.small import save
 

@@ -7,9 +7,9 @@ import onnx
 import pytest
 
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
 from heterocc.compiler.checking.compare import Difference
 from heterocc.compiler.checking.verify import verify_bundle
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.random_nodes import random_values
 from tests.compiler.onnx_build import branch, model, node, save, value

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from heterocc.artifacts.errors import DynamicShapeError, Hint, InputValueError, InvalidGraphError, ModelRunError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob

@@ -54,7 +54,7 @@ def test_without_a_cache_a_model_is_timed_too(model: Path, monkeypatch: pytest.M
 
 
 def test_few_bundles_are_kept(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heterocc.compiler.cached_bundle.MOST_KEPT", 1)
+    monkeypatch.setattr("heterocc.compiler.commands.cached_bundle.MOST_KEPT", 1)
     bench(model)
     bench(model, "-d", "CPU")
     assert len(list((model.parent / "cache" / "bundles-v1").glob("*.hcb"))) == 1

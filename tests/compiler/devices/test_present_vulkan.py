@@ -10,8 +10,8 @@ from typing import Any
 import onnx
 import pytest
 
+from heterocc.compiler import compile_model
 from heterocc.compiler.devices.present import accelerators, target_device
-from heterocc.compiler.driver import compile_model
 from heterocc.runtime import load
 from heterocc.runtime.native import vulkan_unavailable_reason
 from heterocc.runtime.select.found import found_vulkan

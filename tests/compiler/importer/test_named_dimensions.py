@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from heterocc.artifacts.errors import DynamicShapeError, Hint, ShapeOptionError
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.shape_requests import ShapeRequest, require_bounds
+from heterocc.compiler.sizes.requests import ShapeRequest, require_bounds
 from heterocc.runtime.files.shape_options import parse_dims
 from tests.compiler.onnx_build import model, node, save, value
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.magnitudes import may_exceed
 from heterocc.runtime import load

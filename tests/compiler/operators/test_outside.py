@@ -11,7 +11,7 @@ import pytest
 
 import heterocc.runtime
 from heterocc.artifacts.errors import HeteroccError, UnsupportedOpError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.files.records import _INCLUDED, toolchain_digest
 from heterocc.compiler.operators import table
 from tests.compiler.onnx_build import model, node, noise, value

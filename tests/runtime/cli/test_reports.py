@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime.cli.reports import check_bundle, print_bundle, print_check
 from tests.compiler.small import conv_net
 

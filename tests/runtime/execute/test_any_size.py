@@ -14,7 +14,7 @@ import onnx.parser
 import pytest
 
 from heterocc.artifacts.errors import FeedError, HeteroccError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import Session, load
 from heterocc.runtime.native import cpu_api, cpu_sizes
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import load
 
 SHAPE = (70, 131)

@@ -13,7 +13,7 @@ import onnx.parser
 import pytest
 import tvm_ffi
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import Session, load
 from heterocc.runtime.native import cpu_api
 

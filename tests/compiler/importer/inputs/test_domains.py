@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.passes.graph import Value

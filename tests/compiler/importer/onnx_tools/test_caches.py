@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto
 
 from heterocc.artifacts.errors import InputValueError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import load
 from tests.compiler.onnx_build import model, node, noise, save, value
 from tests.reference import reference_session

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.importer.onnx_tools.exact_products import with_exact_products
 from heterocc.runtime import load
 from heterocc.runtime.execute.ort_session import open_session, session_options

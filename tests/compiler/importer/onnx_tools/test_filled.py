@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.artifacts.errors import HeteroccError, InputValueError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.importer.onnx_tools.filled import with_filled_sizes
 from heterocc.runtime import load
 from tests.compiler.onnx_build import model, node, save, value

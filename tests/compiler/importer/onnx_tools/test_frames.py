@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import load
 from tests.reference import reference_session
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import heterocc.runtime
+from heterocc.compiler import compile_model
 from heterocc.compiler.checking.reference import Reference
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.onnx_build import imported_like, model, node, noise, run_imported, run_original, save, value
 

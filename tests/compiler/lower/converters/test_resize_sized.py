@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.artifacts.errors import FeedError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import load
 
 COORDINATES = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")

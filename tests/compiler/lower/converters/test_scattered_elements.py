@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.runtime import load
 from tests.symbolic_models import dynamic_model
 

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.lower.converters import fourier
 from heterocc.runtime import load
 

@@ -12,7 +12,7 @@ from onnx import AttributeProto, TensorProto, helper
 from tvm import relax
 
 from heterocc.artifacts.errors import UnsupportedOpError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.lower.converters.attributes import Attributes, Inputs
 from heterocc.compiler.lower.converters.registry import (
     _CONVERTERS,

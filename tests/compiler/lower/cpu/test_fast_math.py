@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE
 from heterocc.runtime import load
 from tests.compiler.small import save

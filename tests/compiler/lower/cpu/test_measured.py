@@ -20,7 +20,7 @@ from heterocc.compiler.lower.cpu.generate import tiles
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.measured import fastest
 from heterocc.compiler.lower.tuning.timing import brief
-from heterocc.compiler.report import CompileReport
+from heterocc.compiler.pipeline.report import CompileReport
 from tests.compiler.lower.lowered import CPU, assert_same, execute, job, model, run_ort
 from tests.compiler.small import save
 

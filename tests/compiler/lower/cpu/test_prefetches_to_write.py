@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from tests.compiler.small import save
 
 

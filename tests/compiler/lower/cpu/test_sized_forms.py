@@ -13,7 +13,7 @@ from onnx import helper
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.generate.candidates import written_best

@@ -11,7 +11,7 @@ from onnx import helper
 
 import heterocc.runtime
 from heterocc.artifacts.errors import HeteroccError, Hint, UnsupportedOpError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from tests.compiler.onnx_build import assert_close, model, node, noise, value
 from tests.ml_models import random_trees
 from tests.reference import reference_session

@@ -13,7 +13,7 @@ from onnx import helper
 from tvm import relax
 
 from heterocc.artifacts.errors import FeedError, LoweringError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob

@@ -21,9 +21,9 @@ from onnx import helper, numpy_helper
 
 from heterocc.artifacts.errors import CudaCompilerMissingError, DeviceError, LoweringError
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.file import read_device_file
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.cuda import lowering as under_test
 from heterocc.compiler.lower.cuda.codegen import CREATE, captured_sources

@@ -15,8 +15,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from heterocc.compiler import compile_model
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.lower.cuda import lowering
 from tests.compiler.lower import cuda_emulated
 

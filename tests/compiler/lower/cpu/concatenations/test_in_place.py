@@ -14,8 +14,8 @@ from onnx import NodeProto, helper
 from pytest import MonkeyPatch
 from tvm.tirx import PrimFunc, Shuffle
 
+from heterocc.compiler import compile_model
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_arguments

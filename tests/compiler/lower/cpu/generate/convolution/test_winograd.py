@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.lower.cpu.generate import generate
 from heterocc.compiler.lower.cpu.generate.convolution.filtering import model as filtering_model
 from heterocc.compiler.lower.cpu.generate.convolution.filtering import winograd

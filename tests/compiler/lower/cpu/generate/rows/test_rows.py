@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.pipeline import kernel_module
 from heterocc.runtime import load

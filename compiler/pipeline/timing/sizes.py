@@ -13,8 +13,8 @@ from heterocc.artifacts.errors import InputError
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.importer.estimates.runs import Work, work_of
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.planned_sizes import first_and_seen_sizes
-from heterocc.compiler.shape_requests import with_samples_in_bounds
+from heterocc.compiler.sizes.planned import first_and_seen_sizes
+from heterocc.compiler.sizes.requests import with_samples_in_bounds
 
 MOST_WORK = Work(1e9, 1 << 25)
 """The most work of a run at larger sizes, some 20 ms: whoever needs more shows at the drawn sizes what matters."""

@@ -26,7 +26,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import CompileOptions, compile_model
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.devices.device import TargetDevice
-from heterocc.compiler.variants import all_devices, variant_specs
+from heterocc.compiler.pipeline.variants import all_devices, variant_specs
 from heterocc.passes.affinity import Affinity
 from heterocc.runtime import load
 from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason

@@ -16,7 +16,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import CompileOptions, compile_model, partition_model, verify_bundle
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.cli.options import parse_hints, parse_shape_sets
-from heterocc.compiler.shape_requests import shape_requests, takes_dynamic
+from heterocc.compiler.sizes.requests import shape_requests, takes_dynamic
 from heterocc.runtime import load
 from tests.compiler.small import save
 

@@ -14,7 +14,7 @@ from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.importer.estimates.runs import Work
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.timed_sizes import MOST_WORK, TIMES, feeds_between, larger_feeds, smaller_feeds
+from heterocc.compiler.pipeline.timing.sizes import MOST_WORK, TIMES, feeds_between, larger_feeds, smaller_feeds
 from tests.symbolic_models import dynamic_model
 
 NODE = helper.make_node
@@ -68,7 +68,7 @@ def test_there_are_sizes_between_the_drawn_and_far_larger_ones() -> None:
 
 def test_smaller_inputs_are_not_too_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A weight that a run widens may be more memory than larger inputs are allowed to take."""
-    monkeypatch.setattr("heterocc.compiler.timed_sizes.MOST_WORK", Work(1.0, 1))
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.sizes.MOST_WORK", Work(1.0, 1))
     model = imported([NODE("Relu", ["x"], ["y"])], ("batch", "n"))
     assert small(model) and not shapes(model)
 
@@ -105,7 +105,7 @@ def test_plans_are_timed_at_the_largest_sizes_that_the_model_takes(
 ) -> None:
     monkeypatch.delenv("HETEROCC_CALIBRATION")
     monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("heterocc.compiler.measuring.LIMIT", 0.1)
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.measuring.LIMIT", 0.1)
     nodes = [
         NODE("Shape", ["x"], ["s"], start=1),
         NODE("Squeeze", ["s", "zero"], ["n"]),

@@ -13,11 +13,11 @@ from pathlib import Path
 import onnx
 
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.compiler.driver import compile_model
 from heterocc.compiler.files.private import objection_to
 from heterocc.compiler.files.records import cache_dir, toolchain_digest
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.options import CompileOptions
+from heterocc.compiler.pipeline.compile import compile_model
 from heterocc.compiler.progress import Reporter
 
 MOST_KEPT = 8
@@ -26,14 +26,9 @@ MOST_KEPT = 8
 SOURCES = (
     "compiler/build",
     "compiler/checking",
+    "compiler/pipeline",
     "compiler/placement",
-    "compiler/driver.py",
-    "compiler/job.py",
-    "compiler/timed_sizes.py",
-    "compiler/measuring.py",
-    "compiler/turns.py",
-    "compiler/variants.py",
-    "compiler/variant_build.py",
+    "compiler/sizes",
 )
 """What a bundle depends on beside the sources of the toolchain."""
 

@@ -16,13 +16,15 @@ from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.importer.denormals import without_denormals
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.reading.source import ModelSource
-from heterocc.compiler.job import Job
 from heterocc.compiler.options import CompileOptions
+from heterocc.compiler.pipeline.job import Job
+from heterocc.compiler.pipeline.variant_build import VariantBuilder
+from heterocc.compiler.pipeline.variants import all_devices, last_resort_of, variant_specs
 from heterocc.compiler.placement.affinity_file import affinity_from
 from heterocc.compiler.placement.run_passes import Trace, pipeline_of
-from heterocc.compiler.planned_sizes import with_planned_sizes
 from heterocc.compiler.progress import Reporter, timed
-from heterocc.compiler.shape_requests import (
+from heterocc.compiler.sizes.planned import with_planned_sizes
+from heterocc.compiler.sizes.requests import (
     ShapeRequest,
     excludes_sizes,
     only_numbers,
@@ -34,8 +36,6 @@ from heterocc.compiler.shape_requests import (
 from heterocc.compiler.support.calibration import Measured, measured_times
 from heterocc.compiler.support.query import QueryResult, query_model
 from heterocc.compiler.support.traits import traits_of
-from heterocc.compiler.variant_build import VariantBuilder
-from heterocc.compiler.variants import all_devices, last_resort_of, variant_specs
 
 
 def files_of(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLike[str], str]:

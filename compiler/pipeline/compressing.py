@@ -18,7 +18,7 @@ from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.importer.weight_form import WeightForm
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.progress import Reporter
-from heterocc.compiler.shape_requests import excludes_sizes, only_numbers, shape_requests, with_samples_in_bounds
+from heterocc.compiler.sizes.requests import excludes_sizes, only_numbers, shape_requests, with_samples_in_bounds
 from heterocc.passes.show.printer import count, human_bytes
 
 _SHOWN = 4

@@ -11,9 +11,9 @@ from onnx import helper
 from heterocc.artifacts.errors import UnsupportedOpError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model, explain_bundle
-from heterocc.compiler.job import Job
-from heterocc.compiler.measuring import Measurer
-from heterocc.compiler.sizes_of_plans import Kept, best, bounds_of
+from heterocc.compiler.pipeline.job import Job
+from heterocc.compiler.pipeline.timing.choice import Kept, best, bounds_of
+from heterocc.compiler.pipeline.timing.measuring import Measurer
 from heterocc.runtime import load
 from tests.symbolic_models import dynamic_model
 
@@ -59,7 +59,7 @@ def given(monkeypatch: pytest.MonkeyPatch, folder: Path, ours: tuple[float, ...]
     """Have the timing find these times."""
     monkeypatch.delenv("HETEROCC_CALIBRATION")
     monkeypatch.setenv("HETEROCC_CACHE", str(folder))
-    monkeypatch.setattr("heterocc.compiler.measuring.LIMIT", 0.01)
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.measuring.LIMIT", 0.01)
     times = Measurer._times
 
     def stated(self: Measurer, variants: object, names: object) -> dict[str, tuple[float, ...]]:

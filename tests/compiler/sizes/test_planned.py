@@ -11,7 +11,7 @@ from heterocc.artifacts.errors import ShapeOptionError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.planned_sizes import FIRST, require_within, with_planned_sizes
+from heterocc.compiler.sizes.planned import FIRST, require_within, with_planned_sizes
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.sizes import Size, larger, named, number, smaller
 from tests.symbolic_models import transformer

@@ -22,19 +22,21 @@ from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
 from heterocc.compiler.checking.ahead import VectorsAhead
 from heterocc.compiler.collection import collecting_rarely
-from heterocc.compiler.compressing import with_weights
 from heterocc.compiler.importer.as_written import graph_as_written
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
-from heterocc.compiler.job import Job, graphs
 from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
+from heterocc.compiler.pipeline.compressing import with_weights
+from heterocc.compiler.pipeline.job import Job, graphs
+from heterocc.compiler.pipeline.preparation import files_of, prepare
+from heterocc.compiler.pipeline.report import CompileReport, VariantReport
+from heterocc.compiler.pipeline.variant_build import BuiltVariant
+from heterocc.compiler.pipeline.variants import MAIN, VariantSpec, one_for_each_code
 from heterocc.compiler.placement.affinity_file import write_affinity_file
 from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import require_no_objective, require_placed
-from heterocc.compiler.preparation import files_of, prepare
 from heterocc.compiler.progress import Reporter, timed
-from heterocc.compiler.report import CompileReport, VariantReport
-from heterocc.compiler.shape_requests import (
+from heterocc.compiler.sizes.requests import (
     ShapeRequest,
     apart,
     request_for_rest,
@@ -42,8 +44,6 @@ from heterocc.compiler.shape_requests import (
     shape_requests,
 )
 from heterocc.compiler.support.query import QueryResult
-from heterocc.compiler.variant_build import BuiltVariant
-from heterocc.compiler.variants import MAIN, VariantSpec, one_for_each_code
 from heterocc.passes.base import MEASURED, parse_pipeline, policy_pipeline
 from heterocc.passes.explain.record import write_record
 from heterocc.passes.plan import Plan

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.driver import compile_model, partition_model
+from heterocc.compiler import compile_model, partition_model
 from heterocc.compiler.importer.compressed import compress, compressed, large_products
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.weight_form import WeightForm

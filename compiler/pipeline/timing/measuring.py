@@ -23,14 +23,14 @@ from heterocc.compiler.files.records import DiskRecords, open_records, toolchain
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.identity import model_digest
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.pipeline.report import TimedPlan
+from heterocc.compiler.pipeline.timing.choice import Bounds, Times, best, bounds_of, fastest, mean
+from heterocc.compiler.pipeline.timing.sizes import at_sizes, sizes_of
+from heterocc.compiler.pipeline.timing.turns import BUDGET, runs_in_turns, undisturbed
+from heterocc.compiler.pipeline.variant_build import BuiltVariant, VariantBuilder
+from heterocc.compiler.pipeline.variants import VariantSpec
 from heterocc.compiler.placement.side_by_side import COMPARED
-from heterocc.compiler.report import TimedPlan
-from heterocc.compiler.sizes_of_plans import Bounds, Times, best, bounds_of, fastest, mean
 from heterocc.compiler.support.calibration import open_calibration
-from heterocc.compiler.timed_sizes import at_sizes, sizes_of
-from heterocc.compiler.turns import BUDGET, runs_in_turns, undisturbed
-from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
-from heterocc.compiler.variants import VariantSpec
 from heterocc.passes.alone import alone
 from heterocc.passes.base import Pass, policy_pipeline
 from heterocc.passes.plan import Plan
@@ -51,10 +51,7 @@ WARM = 2
 SOURCES = (
     "compiler/build",
     "compiler/checking",
-    "compiler/measuring.py",
-    "compiler/sizes_of_plans.py",
-    "compiler/timed_sizes.py",
-    "compiler/turns.py",
+    "compiler/pipeline/timing",
 )
 """What a choice depends on beside the sources of the toolchain."""
 

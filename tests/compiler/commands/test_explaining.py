@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import BundleError, InputError, UnknownDeviceError
-from heterocc.compiler import compile_model, explain_bundle, explain_model, explaining, partition_model, query_model
+from heterocc.compiler import compile_model, explain_bundle, explain_model, partition_model, query_model
 from heterocc.compiler.cli.main import app
-from heterocc.compiler.explaining import measured_run
+from heterocc.compiler.commands import explaining
+from heterocc.compiler.commands.explaining import measured_run
 from heterocc.runtime.profile.profile import Clock, Profile, ProfileEvent, ProfileRecord
 from tests.compiler.small import conv_net
 from tests.passes.explain.test_report import data_of
@@ -93,7 +94,7 @@ def test_a_bundle_without_a_record_is_an_error_that_says_so(tmp_path: Path) -> N
 
 def test_a_malformed_record_is_a_bundle_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = tmp_path / "m.hcb"
-    monkeypatch.setattr("heterocc.compiler.driver.write_record", lambda found: '{"format": 1, "plan": []}')
+    monkeypatch.setattr("heterocc.compiler.pipeline.compile.write_record", lambda found: '{"format": 1, "plan": []}')
     compile_model(conv_net(tmp_path / "m.onnx"), bundle, devices="CPU", check=False)
     with pytest.raises(BundleError, match="record of the placement is malformed"):
         explain_bundle(bundle)

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
-import heterocc.compiler.calibrating as calibrating
+import heterocc.compiler.commands.calibrating as calibrating
 from heterocc.artifacts.errors import UsageError
 from heterocc.compiler import calibrate_model, partition_model
 from heterocc.compiler.cli.main import app

@@ -28,16 +28,16 @@ from heterocc.compiler.importer.details import details_of
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
-from heterocc.compiler.measuring import Measurer, chosen_by_time
 from heterocc.compiler.options import CompileOptions
+from heterocc.compiler.pipeline.report import TimedPlan, VariantReport
+from heterocc.compiler.pipeline.timing.measuring import Measurer, chosen_by_time
+from heterocc.compiler.pipeline.timing.sizes import feeds_between, larger_feeds, smaller_feeds
+from heterocc.compiler.pipeline.variant_build import BuiltVariant, VariantBuilder
+from heterocc.compiler.pipeline.variants import MAIN, VariantSpec, all_devices, cpu_specs
 from heterocc.compiler.placement.side_by_side import plans_beside
-from heterocc.compiler.planned_sizes import require_within
 from heterocc.compiler.progress import Reporter, timed
-from heterocc.compiler.report import TimedPlan, VariantReport
-from heterocc.compiler.shape_requests import ShapeRequest
-from heterocc.compiler.timed_sizes import feeds_between, larger_feeds, smaller_feeds
-from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
-from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs
+from heterocc.compiler.sizes.planned import require_within
+from heterocc.compiler.sizes.requests import ShapeRequest
 from heterocc.passes.base import MEASURED, Pass, policy_pipeline
 from heterocc.passes.explain.details import Details
 from heterocc.passes.explain.explanation import Explanation

@@ -15,13 +15,13 @@ from heterocc.artifacts.files.writing import atomic_write, require_writable
 from heterocc.artifacts.manifest import Manifest, Variant
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.collection import collecting_rarely
-from heterocc.compiler.driver import place_main
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
+from heterocc.compiler.pipeline.compile import place_main
+from heterocc.compiler.pipeline.preparation import files_of
 from heterocc.compiler.placement.annotate import write_annotated
 from heterocc.compiler.placement.run_passes import pipeline_of
 from heterocc.compiler.placement.side_by_side import plans_beside
-from heterocc.compiler.preparation import files_of
 from heterocc.compiler.progress import Reporter
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.measured import Kind, Measured, Moment, Timed

@@ -25,14 +25,14 @@ from heterocc.compiler.checking.vectors import find_vectors
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
-from heterocc.compiler.job import Job
 from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
-from heterocc.compiler.preparation import prepare
+from heterocc.compiler.pipeline.job import Job
+from heterocc.compiler.pipeline.preparation import prepare
+from heterocc.compiler.pipeline.timing.turns import undisturbed
+from heterocc.compiler.pipeline.variant_build import BuiltVariant
+from heterocc.compiler.pipeline.variants import MAIN, VariantSpec, all_devices
 from heterocc.compiler.progress import Reporter
 from heterocc.compiler.support.calibration import NodeTimes, open_calibration, read_link, write_link
-from heterocc.compiler.turns import undisturbed
-from heterocc.compiler.variant_build import BuiltVariant
-from heterocc.compiler.variants import MAIN, VariantSpec, all_devices
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.base import parse_pipeline
 from heterocc.passes.cost import Link

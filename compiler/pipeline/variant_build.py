@@ -13,16 +13,16 @@ from heterocc.compiler.build.pack import Piece, VariantParts
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.verdict import CheckResult, Fault
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.pipeline.report import Moved, TimedPlan, VariantReport
+from heterocc.compiler.pipeline.variants import VariantSpec
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, run_pipeline
 from heterocc.compiler.progress import Reporter, timed
-from heterocc.compiler.report import Moved, TimedPlan, VariantReport
 from heterocc.compiler.support.cache import open_cache
 from heterocc.compiler.support.calibration import Measured
 from heterocc.compiler.support.query import QueryResult
 from heterocc.compiler.support.remedy import asked_again, refused_by_all, remedy
 from heterocc.compiler.support.trial import Support
-from heterocc.compiler.variants import VariantSpec
 from heterocc.passes.base import Pass
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import print_plan
