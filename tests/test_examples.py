@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import subprocess
 import sys
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,6 +16,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from heterocc.compiler import compile_model
 from tests import decoder_networks, models
@@ -26,6 +32,16 @@ def run(name: str, *arguments: object) -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def example(name: str) -> Any:
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
 
 
 def in_onnx_runtime(path: Path, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -127,16 +143,72 @@ def test_kinds_of_text_are_those_of_onnx_runtime(tmp_path: Path) -> None:
     assert len({line.split()[2] for line in lines}) == 3
 
 
-@pytest.mark.slow  # compiles a transformer for all lengths
-def test_generated_tokens_are_those_of_onnx_runtime(tmp_path: Path) -> None:
-    model, bundle = tmp_path / "decoder.onnx", tmp_path / "decoder.hcb"
-    sizes = decoder_networks.Sizes(layers=1, key_heads=4)
-    onnx.save(decoder_networks.gpt2(sizes), model)
-    compile_model(model, bundle, devices="CPU", dims={"batch": 1})
-    tokens = prompt = [5, 17, 3, 42, 8]
-    for _ in range(12):
+def words(path: Path, count: int) -> list[str]:
+    """A tokenizer of `count` words; returns them."""
+    names = [f"w{number}" for number in range(count)]
+    made = Tokenizer(WordLevel({name: number for number, name in enumerate(names)}, unk_token="w0"))
+    made.pre_tokenizer = WhitespaceSplit()
+    made.save(str(path))
+    return names
+
+
+def greedy(model: Path, prompt: list[int], count: int) -> list[int]:
+    """The most probable tokens in ONNX Runtime, each from the whole text before it."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    inputs = {i.name: i.shape for i in session.get_inputs()}
+    tokens = list(prompt)
+    for _ in range(count):
         feed = {"input_ids": np.array([tokens]), "position_ids": np.arange(len(tokens))[None]}
-        feed |= {f"past_key_values.0.{kind}": np.zeros((1, 4, 0, 16), np.float32) for kind in ("key", "value")}
-        tokens = [*tokens, int(in_onnx_runtime(model, feed)[0][0, -1].argmax())]
-    lines = run("generate.py", bundle, *prompt, "--tokens", 12)
-    assert lines[0].split() == [str(token) for token in tokens[5:]]
+        feed["attention_mask"] = np.ones((1, len(tokens)), np.int64)
+        feed = {name: array for name, array in feed.items() if name in inputs}
+        feed |= {n: np.zeros((1, s[1], 0, s[3]), np.float32) for n, s in inputs.items() if n.startswith("past")}
+        tokens.append(int(session.run(["logits"], feed)[0][0, -1].argmax()))
+    return tokens[len(prompt) :]
+
+
+@pytest.mark.slow  # compiles a transformer for all lengths
+@pytest.mark.parametrize("form", ["optimum", "genai"])
+def test_a_folder_continues_a_text_with_the_tokens_of_onnx_runtime(tmp_path: Path, form: str) -> None:
+    sizes = decoder_networks.Sizes(layers=1, key_heads=4)
+    name, build, file = {
+        "optimum": ("model.onnx", decoder_networks.gpt2, "generation_config.json"),
+        "genai": ("decoder.onnx", decoder_networks.llama_grouped, "genai_config.json"),
+    }[form]
+
+    def set_end(end: int | list[int]) -> None:
+        own = {"eos_token_id": end}
+        genai = {"model": {"decoder": {"filename": name}, **own}}
+        (tmp_path / file).write_text(json.dumps(genai if form == "genai" else own))
+
+    model, proto = tmp_path / name, build(sizes)
+    set_end([1000])
+    onnx.save(proto, model)
+    names = words(tmp_path / "tokenizer.json", sizes.words)
+    prompt = [5, 17, 3, 42, 8]
+    expected = greedy(model, prompt, 64)
+    lines = run("generate.py", tmp_path, *(names[token] for token in prompt), "--tokens", 64)
+    assert (tmp_path / "heterocc.hcb").exists() and len(set(expected)) > 5
+    assert lines[0].split() == [names[token] for token in expected]
+    end = next(token for token in expected if token != expected[0])
+    set_end(end)
+    lines = run("generate.py", tmp_path, *(names[token] for token in prompt), "--tokens", 64)
+    assert lines[0].split() == [names[token] for token in expected[: expected.index(end)]]
+    bundle = tmp_path / "heterocc.hcb"
+    lines = run("generate.py", bundle, *prompt, "--tokens", 12, "--temperature", 1, "--top-k", 1)
+    assert lines[0].split() == [str(token) for token in expected[:12]]
+
+
+def test_tokens_are_drawn_from_the_most_probable_ones() -> None:
+    choose = example("generate").drawn(temperature=1.0, top_k=3, top_p=1.0, seed=1)
+    logits = np.log(np.array([0.05, 0.2, 0.5, 0.15, 0.1], np.float32))
+    counts = np.bincount([choose(logits) for _ in range(2000)], minlength=5) / 2000
+    np.testing.assert_allclose(counts, [0, 0.2 / 0.85, 0.5 / 0.85, 0.15 / 0.85, 0], atol=0.05)
+    few = example("generate").drawn(temperature=1.0, top_k=5, top_p=0.6, seed=1)
+    assert {few(logits) for _ in range(200)} == {1, 2}
+
+
+def test_a_folder_without_a_model_ends_with_a_message(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"has no model\.onnx"):
+        example("generate").Folder.read(tmp_path)
