@@ -199,7 +199,7 @@ def step_of(model: ImportedModel, name: str) -> float:
         if of_type(node.op_type).moves == FIRST:
             name = node.inputs[0]
             continue
-        scale = model.weights.get(node.inputs[1]) if node.op_type == "DequantizeLinear" else None
+        scale = model.weights.get(node.inputs[1]) if of_type(node.op_type).dequantises else None
         return float(abs(scale.reshape(()))) if scale is not None and scale.size == 1 else 0.0
     return 0.0
 

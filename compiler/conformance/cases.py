@@ -12,6 +12,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from heterocc.compiler.importer.draft.constants import is_constant
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -69,7 +71,7 @@ def as_case(test: Any, operator: str) -> Case:
 
 def _operator(model: onnx.ModelProto) -> str:
     """The first operator of a model that is not a constant."""
-    nodes = [n for n in model.graph.node if n.op_type != "Constant"] or list(model.graph.node)
+    nodes = [n for n in model.graph.node if not is_constant(n)] or list(model.graph.node)
     return f"{nodes[0].domain}::{nodes[0].op_type}" if nodes[0].domain else str(nodes[0].op_type)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 import onnx
 
 from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.constants import is_constant
 from heterocc.compiler.importer.draft.draft import Draft, reads, value_of
 from heterocc.compiler.importer.draft.order import sort_nodes
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
@@ -38,7 +39,7 @@ def graph_as_written(
     constants = {t.name for t in proto.graph.initializer} | {t.values.name for t in proto.graph.sparse_initializer}
     nodes = []
     for node in proto.graph.node:
-        if node.op_type == "Constant" and node.name not in timed:
+        if is_constant(node) and node.name not in timed:
             constants.update(node.output)
             continue
         op_type = f"{node.domain}::{node.op_type}" if node.domain else node.op_type

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx
 
 from heterocc.artifacts.manifest import MAX_TOKENS
-from heterocc.compiler.importer.onnx_tools.filled import Group, filled_groups
+from heterocc.compiler.importer.onnx_tools.filled import filled_groups
 from heterocc.compiler.importer.onnx_tools.joins import JOINS, SEQUENCE
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.operators.record import Group
 from heterocc.compiler.symbolic.given import Shape
 from heterocc.compiler.symbolic.postfix import postfix
 from heterocc.compiler.symbolic.requirement import Requirement

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
+from heterocc.compiler.importer.draft.constants import constants_within
 from heterocc.compiler.importer.draft.draft import bodies
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.operators.table import of_node
@@ -27,7 +27,7 @@ def random_operator(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any
     if operator.random or (operator.training is not None and _trains(node, operator.training, constants)):
         return operator.name
     for body in bodies(node):
-        seen = {**constants, **_constants_of(body)}
+        seen = {**constants, **constants_within(body)}
         for inner in body.node:
             found = random_operator(inner, seen)
             if found is not None:
@@ -44,15 +44,6 @@ def _trains(node: onnx.NodeProto, place: int, constants: Mapping[str, np.ndarray
         return False
     ratio = constants.get(node.input[place - 1]) if node.input[place - 1] else None
     return ratio is None or bool(np.any(ratio))
-
-
-def _constants_of(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
-    found = {t.name: numpy_helper.to_array(t) for t in graph.initializer if not t.external_data}
-    for node in graph.node:
-        for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.name == "value":
-                found[node.output[0]] = numpy_helper.to_array(attribute.t)
-    return found
 
 
 def random_values(model: ImportedModel, nodes: Iterable[str] | None = None) -> dict[str, str]:

@@ -14,7 +14,7 @@ def may_exceed(graph: Graph) -> frozenset[str]:
     found: set[str] = set()
     for node in graph.nodes:
         operator = of_type(node.op_type)
-        square = operator.name == "Mul" and len(set(node.inputs)) == 1
+        square = operator.symbol == "*" and len(set(node.inputs)) == 1
         kept = operator.magnitude == "kept" or operator.moves or operator.between
         if square or operator.magnitude == "risen" or (kept and not found.isdisjoint(node.inputs)):
             found.update(node.outputs)

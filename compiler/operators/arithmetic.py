@@ -141,10 +141,17 @@ def _sum(left: Size, right: Size) -> Size:
 
 OPERATORS = (
     _combining(
-        "Add", length="largest", listed=True, contents=by_element(_sum), fractions=fractions.SUM, magnitude="kept"
+        "Add",
+        symbol="+",
+        length="largest",
+        listed=True,
+        contents=by_element(_sum),
+        fractions=fractions.SUM,
+        magnitude="kept",
     ),
     _combining(
         "Sub",
+        symbol="-",
         length="largest",
         listed=True,
         contents=by_element(lambda a, b: a - b),
@@ -153,6 +160,7 @@ OPERATORS = (
     ),
     _combining(
         "Mul",
+        symbol="*",
         length="largest",
         listed=True,
         contents=by_element(lambda a, b: a * b),
@@ -161,6 +169,7 @@ OPERATORS = (
     ),
     _combining(
         "Div",
+        symbol="/",
         length="largest",
         contents=division_contents,
         fractions=fractions.QUOTIENT,
@@ -172,15 +181,16 @@ OPERATORS = (
     ),
     _combining("Pow", magnitude="risen", float32_results=RANGE, flops=10),
     _combining("Where", length="largest", contents=_where_contents, moves=range(1, 3)),
-    _combining("Min", length="largest", contents=least_contents, magnitude="kept", flops=_for_each_input),
-    _combining("Max", length="largest", contents=fold(larger), magnitude="kept", flops=_for_each_input),
-    _combining("Sum", contents=fold(_sum), magnitude="kept", flops=_for_each_input),
-    _combining("Mean", magnitude="kept", flops=_for_each_input),
-    _combining("Equal", length="largest", contents=comparison(equal), choice=0),
-    _combining("Greater", contents=comparison(partial(above, equal=False)), choice=0),
-    _combining("GreaterOrEqual", contents=comparison(partial(above, equal=True)), choice=0),
-    _combining("Less", contents=comparison(lambda a, b: above(b, a, equal=False)), choice=0),
-    _combining("LessOrEqual", contents=comparison(lambda a, b: above(b, a, equal=True)), choice=0),
-    *map(_combining, ("And", "Or", "Xor", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor")),
+    _combining("Min", alone=True, length="largest", contents=least_contents, magnitude="kept", flops=_for_each_input),
+    _combining("Max", alone=True, length="largest", contents=fold(larger), magnitude="kept", flops=_for_each_input),
+    _combining("Sum", alone=True, contents=fold(_sum), magnitude="kept", flops=_for_each_input),
+    _combining("Mean", alone=True, magnitude="kept", flops=_for_each_input),
+    _combining("Equal", symbol="==", length="largest", contents=comparison(equal), choice=0),
+    _combining("Greater", symbol=">", contents=comparison(partial(above, equal=False)), choice=0),
+    _combining("GreaterOrEqual", symbol=">=", contents=comparison(partial(above, equal=True)), choice=0),
+    _combining("Less", symbol="<", contents=comparison(lambda a, b: above(b, a, equal=False)), choice=0),
+    _combining("LessOrEqual", symbol="<=", contents=comparison(lambda a, b: above(b, a, equal=True)), choice=0),
+    _combining("And", symbol="&"),
+    *map(_combining, ("Or", "Xor", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor")),
     Operator("PRelu", needs=slope),
 )

@@ -7,7 +7,7 @@ from math import prod
 
 import onnx
 
-from heterocc.compiler.operators.record import EVERY, MICROSOFT, Dims, Operator, same_shape
+from heterocc.compiler.operators.record import EVERY, LAST, MICROSOFT, Dims, Operator, Part, same_shape
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -270,6 +270,8 @@ def _flops(_node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) -> floa
 _NORMS = "q_norm_epsilon k_norm_epsilon qk_norm_epsilon"
 _SCORES = "mask_filter_value qk_matmul_output_mode softmax_precision"
 
+_TURNED = ((Part(0, LAST),),)
+
 OPERATORS = (
     Operator("Attention", shapes=standard_shapes, needs=standard, factors=EVERY, flops=_flops, unread=_SCORES),
     Operator("Attention", MICROSOFT, shapes=packed_shapes, needs=packed, factors=EVERY, flops=_flops, unread=_SCORES),
@@ -278,6 +280,7 @@ OPERATORS = (
         MICROSOFT,
         shapes=_multi_head_shapes,
         needs=multi_head,
+        filled=((Part(2, LAST),),),
         factors=EVERY,
         flops=_flops,
         unread="mask_filter_value",
@@ -290,6 +293,7 @@ OPERATORS = (
         factors=EVERY,
         unread=f"rotary_interleaved {_NORMS}",
     ),
-    Operator("RotaryEmbedding", MICROSOFT, shapes=same_shape, needs=rotary),
-    *(Operator(name, expanded=True) for name in ("LinearAttention", "RotaryEmbedding")),
+    Operator("LinearAttention", expanded=True),
+    Operator("RotaryEmbedding", expanded=True, filled=_TURNED),
+    Operator("RotaryEmbedding", MICROSOFT, shapes=same_shape, needs=rotary, filled=_TURNED),
 )

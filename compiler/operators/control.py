@@ -9,8 +9,7 @@ from heterocc.compiler.symbolic.requirement import Needs
 def loop(needs: Needs) -> None:
     """Loop and If: a number of trips and a condition."""
     needs.single(0)
-    if needs.given.node.op_type == "Loop":
-        needs.single(1)
+    needs.single(1)  # an If has no second input
 
 
 def scan(needs: Needs) -> None:
@@ -23,8 +22,8 @@ def scan(needs: Needs) -> None:
 
 
 OPERATORS = (
-    Operator("If", needs=loop),
-    Operator("Loop", needs=loop, float32_results=STATE),
-    Operator("Scan", needs=scan, float32_results=STATE),
+    Operator("If", control="branches", needs=loop),
+    Operator("Loop", control="loop", needs=loop, float32_results=STATE),
+    Operator("Scan", control="scan", needs=scan, float32_results=STATE),
     Operator("SequenceMap", expanded=True),
 )

@@ -183,6 +183,7 @@ OPERATORS = (
     ),
     Operator(
         "Concat",
+        alone=True,
         length="sum",
         listed=True,
         contents=_concat_contents,

@@ -90,6 +90,7 @@ OPERATORS = (
     Operator("Dropout", needs=limited, training=2, between=True, settings=True, flops=0, unread="ratio seed"),
     _unary(
         "Cast",
+        casts=True,
         length="first",
         listed=True,
         contents=_cast_contents,
@@ -99,10 +100,16 @@ OPERATORS = (
         flops=0,
         unread="to saturate",
     ),
-    _unary("CastLike", choice=0, flops=0, unread="saturate"),
+    _unary("CastLike", casts=True, choice=0, flops=0, unread="saturate"),
     _unary("BitCast", unread="to"),
     _unary(
-        "Identity", holds=same_container, length="first", contents=same_contents, fractions=same_fractions, moves=FIRST
+        "Identity",
+        copies=True,
+        holds=same_container,
+        length="first",
+        contents=same_contents,
+        fractions=same_fractions,
+        moves=FIRST,
     ),
     *(_unary(name, domain=MICROSOFT, shapes=same_shape, flops=_OF_ACTIVATION) for name in ("Gelu", "QuickGelu")),
     *(

@@ -77,8 +77,8 @@ def _range_contents(given: Given) -> Contents | None:
 
 
 OPERATORS = (
-    Operator("Shape", contents=_shape_contents, needs=nothing, flops=0),
-    Operator("Size", contents=_size_contents, needs=nothing, flops=0),
+    Operator("Shape", length="rank", contents=_shape_contents, needs=nothing, flops=0),
+    Operator("Size", length="one", contents=_size_contents, needs=nothing, flops=0),
     Operator("Constant", needs=nothing, flops=0),
     Operator(
         "ConstantOfShape",

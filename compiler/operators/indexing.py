@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from heterocc.compiler.operators.record import FIRST, Operator, nothing
+from heterocc.compiler.operators.record import FIRST, FIRST_FILLED, Operator, nothing
 from heterocc.compiler.operators.reductions import running
 from heterocc.compiler.symbolic.contents import array_of
 from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
@@ -128,10 +128,10 @@ OPERATORS = (
     Operator("ReverseSequence", needs=reverse_sequence, moves=FIRST, lengths=1),
     Operator("OneHot", shapes=_one_hot_shapes, sized=True, needs=one_hot, choice=0, indices=0, settings=True, flops=0),
     Operator("Trilu", needs=running, settings=True, flops=0),
-    Operator("Compress", chosen=True, needs=nothing, choice=0, flops=0),
-    Operator("NonZero", needs=nothing, choice=0),
-    Operator("Unique", chosen=True, needs=nothing, choice=0),
-    Operator("NonMaxSuppression", needs=suppression, choice=0, intervals={1: (0.0, 1.0)}, steep=True),
+    Operator("Compress", selects=True, chosen=True, needs=nothing, choice=0, flops=0),
+    Operator("NonZero", selects=True, needs=nothing, choice=0),
+    Operator("Unique", selects=True, chosen=True, needs=nothing, choice=0, filled=FIRST_FILLED),
+    Operator("NonMaxSuppression", selects=True, needs=suppression, choice=0, intervals={1: (0.0, 1.0)}, steep=True),
     Operator("AllClassNMS", needs=nothing),
     Operator("TfIdfVectorizer", needs=nothing),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from heterocc.compiler.operators.record import ML, Operator, nothing, same_shape
+from heterocc.compiler.operators.record import ML, Operator, Part, nothing, same_shape
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number
@@ -137,6 +137,7 @@ OPERATORS = (
         ML,
         shapes=_columns(lambda given: sum(given.attribute("inputdimensions") or ())),
         needs=_joined,
+        filled=((Part(0, slice(1)),),),
     ),
     *(Operator(name, ML, shapes=same_shape, needs=_each) for name in ("Scaler", "Imputer")),
     Operator("LabelEncoder", ML, shapes=same_shape, needs=nothing, unread=_DEFAULTS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heterocc.compiler.operators.arithmetic import DENOMINATOR
-from heterocc.compiler.operators.record import MICROSOFT, Operator, nothing, same_shape
+from heterocc.compiler.operators.record import MICROSOFT, SPATIAL, Operator, Part, nothing, same_shape
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 
@@ -69,7 +69,7 @@ def embedding_shapes(given: Given) -> list[Shape] | None:
 
 OPERATORS = (
     Operator("BatchNormalization", needs=channels, sums=True, intervals={4: DENOMINATOR}, flops=2, unread="momentum"),
-    Operator("InstanceNormalization", needs=channels, sums=True, flops=8),
+    Operator("InstanceNormalization", needs=channels, sums=True, flops=8, filled=((Part(0, SPATIAL),),)),
     Operator("GroupNormalization", shapes=same_shape, needs=groups, sums=True, flops=8, unread="stash_type"),
     *(
         Operator(name, needs=last, sums=True, flops=8, unread="stash_type")
@@ -79,7 +79,7 @@ OPERATORS = (
     Operator("LpNormalization", needs=nothing, sums=True, flops=8),
     Operator("MeanVarianceNormalization", shapes=same_shape, needs=nothing, sums=True, flops=8),
     Operator("LRN", needs=nothing, flops=12, steep=True),
-    Operator("SkipLayerNormalization", MICROSOFT, shapes=skip_shapes, needs=skip, flops=8),
-    Operator("SkipSimplifiedLayerNormalization", MICROSOFT, shapes=skip_shapes, needs=skip),
+    Operator("SkipLayerNormalization", MICROSOFT, shapes=skip_shapes, needs=skip, flops=8, filled=((Part(1),),)),
+    Operator("SkipSimplifiedLayerNormalization", MICROSOFT, shapes=skip_shapes, needs=skip, filled=((Part(1),),)),
     Operator("EmbedLayerNormalization", MICROSOFT, shapes=embedding_shapes, needs=embedding),
 )

@@ -8,7 +8,17 @@ from math import prod
 import onnx
 
 from heterocc.compiler.operators.arithmetic import stacked, widened
-from heterocc.compiler.operators.record import EVERY, FIRST_TWO, MICROSOFT, RANGE, Dims, Operator, attribute
+from heterocc.compiler.operators.record import (
+    EVERY,
+    FIRST_TWO,
+    INNER,
+    MICROSOFT,
+    RANGE,
+    Dims,
+    Operator,
+    Part,
+    attribute,
+)
 from heterocc.compiler.symbolic.comparisons import broadcast_size
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
@@ -138,8 +148,23 @@ def _einsum_flops(node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) ->
 
 
 OPERATORS = (
-    Operator("MatMul", needs=product, factors=FIRST_TWO, broadcasts=EVERY, matrices=True, flops=matmul_flops),
-    Operator("Gemm", needs=gemm, factors=FIRST_TWO, flops=_gemm_flops, unread="beta"),
+    Operator(
+        "MatMul",
+        needs=product,
+        factors=FIRST_TWO,
+        broadcasts=EVERY,
+        matrices=True,
+        flops=matmul_flops,
+        filled_bytes=(INNER,),
+    ),
+    Operator(
+        "Gemm",
+        needs=gemm,
+        factors=FIRST_TWO,
+        flops=_gemm_flops,
+        unread="beta",
+        filled_bytes=((Part(0), Part(1)),),
+    ),
     Operator("Einsum", needs=einsum, factors=EVERY, flops=_einsum_flops),
     Operator("Det", needs=square, float32_results=RANGE, steep=True),
     Operator("Inverse", MICROSOFT, steep=True),

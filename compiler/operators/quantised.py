@@ -9,7 +9,20 @@ import numpy as np
 from heterocc.compiler.operators.arithmetic import broadcast_shapes, stacked
 from heterocc.compiler.operators.cutting import concatenated
 from heterocc.compiler.operators.products import gemm, matmul_flops, product, product_shapes
-from heterocc.compiler.operators.record import MICROSOFT, SCALES, Operator, nothing, same_shape
+from heterocc.compiler.operators.record import (
+    AFTER_FIRST,
+    FIRST_FILLED,
+    INNER,
+    LAST,
+    LAST_BUT_ONE,
+    MICROSOFT,
+    SCALES,
+    ByteProduct,
+    Operator,
+    Part,
+    nothing,
+    same_shape,
+)
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -151,6 +164,7 @@ OPERATORS = (
             needs=linear,
             settings=True,
             quantised="computes",
+            dequantises=True,
             float32_inputs=SCALES,
             intervals={1: _STEP},
             unread=_LINEAR,
@@ -167,23 +181,41 @@ OPERATORS = (
         float32_inputs=SCALES,
     ),
     Operator("DynamicQuantizeLinear", needs=nothing, choice=0, quantised="rounds"),
-    Operator("MatMulInteger", needs=multiplied_integers, quantised="computes", flops=matmul_flops),
+    Operator(
+        "MatMulInteger",
+        needs=multiplied_integers,
+        filled=(INNER,),
+        quantised="computes",
+        byte_product=ByteProduct({0: 2, 1: 3}),
+        flops=matmul_flops,
+    ),
     Operator(
         "QLinearMatMul",
         needs=multiplied,
+        filled=((Part(0, LAST), Part(3, LAST_BUT_ONE)),),
+        byte_product=ByteProduct({0: 2, 3: 5}, result=7),
         settings=True,
         quantised="rounds",
         float32_inputs=SCALES,
         flops=matmul_flops,
     ),
     Operator(
-        "DynamicQuantizeMatMul", MICROSOFT, shapes=product_shapes, needs=ranged_product, choice=0, quantised="rounds"
+        "DynamicQuantizeMatMul",
+        MICROSOFT,
+        shapes=product_shapes,
+        needs=ranged_product,
+        filled=(INNER,),
+        choice=0,
+        quantised="rounds",
+        byte_product=ByteProduct({1: 3}, data=None),
     ),
     Operator(
         "MatMulIntegerToFloat",
         MICROSOFT,
         shapes=product_shapes,
         needs=scaled_product,
+        filled=(INNER,),
+        byte_product=ByteProduct({0: 4, 1: 5}),
         quantised="rounds",
         float32_inputs=SCALES,
     ),
@@ -192,10 +224,18 @@ OPERATORS = (
         MICROSOFT,
         shapes=partial(product_shapes, second=3),
         needs=quantised_gemm,
+        filled=FIRST_FILLED,
+        byte_product=ByteProduct({0: 2, 3: 5}, result=8),
         quantised="rounds",
         float32_inputs=SCALES,
     ),
-    Operator("QAttention", MICROSOFT, quantised="rounds", float32_inputs=SCALES),
+    Operator(
+        "QAttention",
+        MICROSOFT,
+        quantised="rounds",
+        byte_product=ByteProduct({0: 6, 1: 7}),
+        float32_inputs=SCALES,
+    ),
     *(
         Operator(
             name,
@@ -224,7 +264,13 @@ OPERATORS = (
         quantised="rounds",
         float32_inputs=SCALES,
     ),
-    *(Operator(name, MICROSOFT, quantised="rounds") for name in ("QLinearConv", "QLinearReduceMean")),
+    Operator(
+        "QLinearConv",
+        MICROSOFT,
+        filled=((Part(3, AFTER_FIRST),), (Part(4),), (Part(5),)),
+        quantised="rounds",
+    ),
+    Operator("QLinearReduceMean", MICROSOFT, quantised="rounds"),
     *(
         Operator(name, MICROSOFT, shapes=same_shape, needs=quantised_unary, quantised="rounds")
         for name in ("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import onnx
 from onnx import helper
@@ -51,12 +51,44 @@ LENGTHS: Mapping[str, Callable[[Sequence[int]], int]] = {
     "last": lambda given: given[-1],
     "largest": max,
     "sum": sum,
+    "rank": lambda _: 64,  # the largest rank of a numpy array
+    "one": lambda _: 1,
 }
 """The numbers of elements that `Operator.length` says."""
 
 
 def nothing(_needs: Needs) -> None:
     """The requirements of an operator that needs nothing of sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteProduct:
+    """A product of 8-bit integers: `zeros` has the place of the zero point of each factor by the place of that.
+
+    `data` is the factor that the weights multiply, if the operator is given it in 8 bits. `result` is the place of the
+    zero point of the output, if that has 8 bits and must have the dtype of `data`.
+    """
+
+    zeros: Mapping[int, int]
+    data: int | None = 0
+    result: int | None = None
+
+
+class Part(NamedTuple):
+    """Some axes of an operator's input."""
+
+    place: int
+    axes: slice = slice(None)
+
+
+Group = tuple[Part, ...]
+"""Parts of which one is enough, because ONNX Runtime requires that they agree; the first is the one to check."""
+
+LAST, LAST_BUT_ONE, SPATIAL, AFTER_FIRST = slice(-1, None), slice(-2, -1), slice(2, None), slice(1, None)
+"""Axes."""
+INNER: Group = (Part(0, LAST), Part(1, LAST_BUT_ONE))
+"""The axis of two matrices along which their product is summed."""
+FIRST_FILLED: tuple[Group, ...] = ((Part(0),),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +129,34 @@ class Operator:
     rank_from: Sequence[int] = NO_INPUT
     """The inputs whose number of elements is the rank of the result."""
 
-    length: Literal["", "first", "last", "largest", "sum"] = ""
-    """The number of elements of its result, from those of its inputs, where these are vectors."""
+    length: Literal["", "first", "last", "largest", "sum", "rank", "one"] = ""
+    """The number of elements of its result, from those of its inputs, where these are vectors; or at most the rank of
+    an input or one, for results that follow from its shape."""
     listed: bool = False
     """Whether ONNX's shape inference lists the elements of its result, if these are integers."""
 
+    filled: tuple[Group, ...] = ()
+    """The parts whose sizes are to be 1 or more for ONNX Runtime: with one of 0 it ends the process, never ends, or
+    returns memory that it has not written."""
+    filled_bytes: tuple[Group, ...] | None = None
+    """The same in models that dequantise values, where it computes the operator with bytes; None if it is the same."""
+
+    control: Literal["", "branches", "loop", "scan"] = ""
+    """Which bodies it has, and how often they run."""
+
     # ---- elements ---------------------------------------------------------------------------------------------------
+    symbol: str = ""
+    """The sign of the arithmetic or of the comparison that it does: `+`, `<`, `&`."""
+    copies: bool = False
+    """Whether its result is its input."""
+    alone: bool = False
+    """Whether its result is its input if it has only one, which may be empty: exporters write such for past keys."""
     moves: range = NO_INPUT
     """The inputs whose elements it moves: its results consist of them, and of zeros or a constant where it fills."""
+    casts: bool = False
+    """Whether it changes the type of its input alone."""
+    selects: bool = False
+    """Whether sizes of its results are numbers of elements that it finds in its input."""
     chosen: bool = False
     """Whether its first result consists of elements of its inputs, each at most once; others are numbers of these."""
     between: bool = False
@@ -117,6 +169,9 @@ class Operator:
     """The first output that is discrete: rounding inputs can change a place, a choice or a step as a whole."""
     quantised: Literal["", "computes", "rounds"] = ""
     """Whether it works on 8-bit data, or also rounds its results to such steps."""
+    byte_product: ByteProduct | None = None
+    dequantises: bool = False
+    """Whether it multiplies integers by a scale, which ONNX Runtime may leave to the operators that read its result."""
     float32_inputs: str = ""
     """Why its inputs stay float32 in half precision. Those of an operator with a choice do, too."""
     float32_results: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from heterocc.compiler.operators.record import MICROSOFT, STATE, Dims, Operator
+from heterocc.compiler.operators.record import FIRST_FILLED, MICROSOFT, STATE, ByteProduct, Dims, Operator
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number
@@ -83,7 +83,14 @@ def _flops(node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) -> float
 OPERATORS = (
     *(
         Operator(
-            name, needs=layer, factors=range(3), lengths=4, float32_results=STATE, flops=_flops, unread="hidden_size"
+            name,
+            needs=layer,
+            filled=FIRST_FILLED,
+            factors=range(3),
+            lengths=4,
+            float32_results=STATE,
+            flops=_flops,
+            unread="hidden_size",
         )
         for name in ("LSTM", "GRU", "RNN")
     ),
@@ -92,6 +99,8 @@ OPERATORS = (
         MICROSOFT,
         shapes=quantised_shapes,
         needs=quantised_layer,
+        filled=FIRST_FILLED,
+        byte_product=ByteProduct({1: 9, 2: 11}, data=None),
         quantised="rounds",
         float32_results=STATE,
         unread="hidden_size",

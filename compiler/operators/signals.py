@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.operators.record import RANGE, Operator
+from heterocc.compiler.operators.record import RANGE, Operator, Part
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -61,7 +61,15 @@ def dft_shapes(given: Given) -> list[Shape] | None:
 
 OPERATORS = (
     Operator("DFT", shapes=dft_shapes, needs=fourier, float32_results=RANGE, steep=True),
-    Operator("STFT", shapes=_stft_shapes, needs=stft, intervals={0: (-1.0, 1.0)}, float32_results=RANGE, steep=True),
+    Operator(
+        "STFT",
+        shapes=_stft_shapes,
+        needs=stft,
+        filled=((Part(2),),),
+        intervals={0: (-1.0, 1.0)},
+        float32_results=RANGE,
+        steep=True,
+    ),
     Operator("MelWeightMatrix", float32_results=RANGE),
     *(Operator(name, expanded=True) for name in ("BlackmanWindow", "HammingWindow", "HannWindow")),
 )

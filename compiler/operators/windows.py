@@ -9,7 +9,19 @@ from math import prod
 import onnx
 
 from heterocc.compiler.operators.quantised import along
-from heterocc.compiler.operators.record import COORDINATES, FIRST_TWO, MICROSOFT, SCALES, Dims, Flops, Operator
+from heterocc.compiler.operators.record import (
+    AFTER_FIRST,
+    COORDINATES,
+    FIRST_TWO,
+    MICROSOFT,
+    SCALES,
+    SPATIAL,
+    ByteProduct,
+    Dims,
+    Flops,
+    Operator,
+    Part,
+)
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -215,9 +227,19 @@ def _transposed_flops(_node: onnx.NodeProto, inputs: Sequence[Dims], output: Dim
 
 FROM_SHAPES = "kernel_shape storage_order"
 
+_WINDOW = ((Part(1, SPATIAL),),)
+_TAPS = ((Part(1, AFTER_FIRST),),)
+
 OPERATORS = (
     Operator(
-        "Conv", shapes=window_shapes, needs=convolution, factors=FIRST_TWO, flops=_conv_flops(1, 2), unread=FROM_SHAPES
+        "Conv",
+        shapes=window_shapes,
+        needs=convolution,
+        filled=_WINDOW,
+        filled_bytes=_TAPS,
+        factors=FIRST_TWO,
+        flops=_conv_flops(1, 2),
+        unread=FROM_SHAPES,
     ),
     Operator(
         "ConvTranspose",
@@ -234,6 +256,7 @@ OPERATORS = (
         MICROSOFT,
         shapes=window_shapes,
         needs=added_convolution,
+        filled=_WINDOW,
         factors=FIRST_TWO,
         flops=_conv_flops(1, 2),
         unread=FROM_SHAPES,
@@ -242,6 +265,8 @@ OPERATORS = (
         "ConvInteger",
         shapes=window_shapes,
         needs=convolved_integers,
+        filled=_TAPS,
+        byte_product=ByteProduct({0: 2, 1: 3}),
         quantised="computes",
         flops=_conv_flops(1, None),
         unread=FROM_SHAPES,
@@ -250,6 +275,8 @@ OPERATORS = (
         "QLinearConv",
         shapes=partial(window_shapes, weights=3),
         needs=convolved,
+        filled=((Part(3, AFTER_FIRST),), (Part(4),), (Part(5),)),
+        byte_product=ByteProduct({0: 2, 3: 5}, result=7),
         settings=True,
         quantised="rounds",
         float32_inputs=SCALES,

@@ -103,8 +103,6 @@ def output_sizes(node: onnx.NodeProto, values: Mapping[str, Value], sizes: Mappi
         return None
     total = sum(size.nbytes for size in inputs)
     longest = max((size.longest for size in inputs), default=0)
-    if node.op_type == "SequenceLength":
-        return [Size(8)]
     if of_node(node).chosen:
         return [Size(total, longest), *[Size(8 * total)] * (len(known) - 1)]
     if node.op_type == "NonZero":

@@ -6,7 +6,6 @@ affinities of nodes, orders its result by hash tables, and requires the weights 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -16,6 +15,7 @@ from onnx import helper
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
+from heterocc.compiler.importer.draft.constants import constant_of
 from heterocc.compiler.importer.draft.draft import (
     INLINE_BYTES,
     Draft,
@@ -26,7 +26,6 @@ from heterocc.compiler.importer.draft.draft import (
     opsets,
     reads,
     tensor_type,
-    to_array,
     to_tensor,
 )
 from heterocc.compiler.importer.estimates.work import Cost, Size, node_cost, output_sizes, size_of_array
@@ -36,10 +35,10 @@ from heterocc.compiler.importer.onnx_tools.onnx_runtime import open_session
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.importer.random_nodes import random_operator
 from heterocc.compiler.importer.symbols.requirements import open_requirements
+from heterocc.compiler.operators.table import of_node
+from heterocc.compiler.symbolic.given import Given
+from heterocc.compiler.symbolic.sizes import number
 from heterocc.passes.graph import Value
-
-_KEPT = frozenset({"DequantizeLinear"})
-"""Operators that are not folded: quantised weights need a quarter of the space in the bundle."""
 
 
 def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
@@ -102,21 +101,17 @@ def _last_read(draft: Draft, node: onnx.NodeProto, readers: Counter[str]) -> lis
 
 
 def _shortcut(node: onnx.NodeProto, values: Mapping[str, Value]) -> np.ndarray | None:
-    """The result of a Constant, or of Shape or Size of a value of known shape; None for other nodes."""
-    if node.domain not in ("", "ai.onnx"):
-        return None
-    if node.op_type == "Constant":
-        return constant_of(node)
-    if node.op_type not in ("Shape", "Size"):
-        return None
+    """The result of a constant, or of a node that reads the shape of a value, if it is known; None for other nodes."""
+    array = constant_of(node)
+    operator = of_node(node)
+    if array is not None or operator.length not in ("rank", "one"):
+        return array
     value = values.get(node.input[0])
     if value is None or value.shape is None or not value.is_static:
         return None
-    dims = [d for d in value.shape if d is not None]
-    if node.op_type == "Size":
-        return np.array(math.prod(dims), np.int64)
-    attributes = {a.name: a.i for a in node.attribute}
-    return np.array(dims[slice(attributes.get("start", 0), attributes.get("end"))], np.int64)
+    rule, sizes = operator.contents, tuple(number(d) for d in value.numbers or ())
+    found = rule(Given(node, 0, [sizes], [])) if rule is not None else None
+    return None if found is None else np.array([size.number for size in found.flat], np.int64).reshape(found.shape)
 
 
 def _empty(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, np.ndarray]:
@@ -147,26 +142,6 @@ def _needs_sizes(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value]
         return False
 
 
-def constant_of(node: onnx.NodeProto) -> np.ndarray | None:
-    """The array of a Constant node, or None for a form without a dense array."""
-    attribute = node.attribute[0]
-    if attribute.ref_attr_name:
-        return None
-    if attribute.name == "value":
-        return to_array(attribute.t)
-    if attribute.name in ("value_float", "value_floats"):
-        value = attribute.f if attribute.name == "value_float" else list(attribute.floats)
-        return np.array(value, np.float32)
-    if attribute.name in ("value_int", "value_ints"):
-        value = attribute.i if attribute.name == "value_int" else list(attribute.ints)
-        return np.array(value, np.int64)
-    if attribute.name == "value_string":
-        return np.array(attribute.s.decode(), object)
-    if attribute.name == "value_strings":
-        return np.array([s.decode() for s in attribute.strings], object)
-    return None
-
-
 class _Sizes(dict[str, Size]):
     """The sizes of constants; those of the model's constants are computed on first use."""
 
@@ -192,8 +167,8 @@ def _afford(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value], siz
     written = [name for name in node.output if name]
     cost: Cost | None
     if any(True for _ in bodies(node)):
-        if node.op_type not in ("Loop", "Scan") or node.domain:
-            return None  # an If is taken as soon as its condition is known
+        if of_node(node).control not in ("loop", "scan"):
+            return None  # a branch is taken as soon as its condition is known
         cost = loop_cost(node, draft.weights, opsets(draft.model))
         outputs = [] if cost is None else [Size(cost.growth)] * len(written)
     else:
@@ -210,8 +185,10 @@ def _afford(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value], siz
 
 
 def _is_kept(node: onnx.NodeProto) -> bool:
-    """Whether the node, or one in its bodies, is to be computed at run time."""
-    return node.op_type in _KEPT or any(_is_kept(inner) for body in bodies(node) for inner in body.node)
+    """Whether the node, or one in its bodies, is to be computed at run time: quantised weights need a quarter of the
+    space in the bundle.
+    """
+    return of_node(node).dequantises or any(_is_kept(inner) for body in bodies(node) for inner in body.node)
 
 
 def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str], values: Mapping[str, Value]) -> bool:

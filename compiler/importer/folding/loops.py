@@ -22,7 +22,8 @@ from heterocc.compiler.importer.draft.draft import (
 )
 from heterocc.compiler.importer.estimates.work import FLOPS_PER_BYTE, Cost, flops
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
-from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control, repeat_of
+from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, first_state, repeat_of
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 
 _MAX_STEPS = 1 << 18
@@ -49,7 +50,7 @@ def require_few_trips(
     loops that a computed condition may end: exporters write 2**63 - 1 trips for `while`.
     """
     for node in graph.node:
-        if not is_control(node) or node.op_type == "If":
+        if of_node(node).control not in ("loop", "scan"):
             continue
         trips = outer * _certain_trips(node, weights, values)
         if trips > MOST_TRIPS:
@@ -93,7 +94,7 @@ def loop_cost(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], opsets: M
     arrays = {name: weights[name] for name in (*node.input, *captured_by(body)) if name in weights}
     if any(True for n in body.node for _ in bodies(n)) or any(a.dtype == object for a in arrays.values()):
         return None
-    plan = _loop(node, arrays) if node.op_type == "Loop" else _scan(node, arrays)
+    plan = _loop(node, arrays) if of_node(node).control == "loop" else _scan(node, arrays)
     if plan is None or len(plan[1]) != len(body.input):
         return None
     trips, shapes = plan
@@ -103,7 +104,7 @@ def loop_cost(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], opsets: M
     table = _inferred(body, shapes, arrays, opsets)
     if table is None:
         return None
-    first = 2 if node.op_type == "Loop" else 0  # the trip and the condition come before the states
+    first = first_state(node)
     states = _states(node, body)
     for given, returned in zip(body.input[first : first + states], body.output[first // 2 :], strict=False):
         before, after = table[given.name], table.get(returned.name)
@@ -120,7 +121,7 @@ def loop_cost(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], opsets: M
 
 
 def _states(node: onnx.NodeProto, body: onnx.GraphProto) -> int:
-    return len(body.input) - (2 if node.op_type == "Loop" else _scanned(node))
+    return len(body.input) - first_state(node) - _scanned(node)
 
 
 def _scanned(node: onnx.NodeProto) -> int:

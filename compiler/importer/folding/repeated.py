@@ -11,8 +11,7 @@ import onnx_graphsurgeon as gs
 
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.draft.surgery import replace
-
-_SELECTING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+from heterocc.compiler.operators.table import of_node
 
 
 def has_repeated(draft: Draft) -> bool:
@@ -47,7 +46,7 @@ def merge_repeated(graph: gs.Graph, draft: Draft) -> bool:
 
 
 def _selects(node: onnx.NodeProto) -> bool:
-    return node.op_type in _SELECTING and not node.domain
+    return of_node(node).selects
 
 
 def _key(node: onnx.NodeProto, inputs: list[str] | None = None) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import onnx
 import onnx_graphsurgeon as gs
 
+from heterocc.compiler.importer.draft.constants import constant_of
 from heterocc.compiler.importer.draft.draft import (
     INLINE_BYTES,
     Draft,
@@ -20,17 +21,15 @@ from heterocc.compiler.importer.draft.draft import (
     to_tensor,
 )
 from heterocc.compiler.importer.draft.surgery import Node, open_branch, put_together, replace, take_apart
-from heterocc.compiler.importer.folding.fold import constant_of, fold
+from heterocc.compiler.importer.folding.fold import fold
 from heterocc.compiler.importer.folding.repeated import has_repeated, merge_repeated
 from heterocc.compiler.importer.folding.settle import settle_shapes
 from heterocc.compiler.importer.folding.whole_slices import bypass_whole_slices
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection
 from heterocc.compiler.importer.operators.functions import types_of
 from heterocc.compiler.importer.shapes.shapes import forget_inferred, infer
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
-
-_VARIADIC = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
-"""Operators that return a single input as it is. Exporters write a Concat of past keys alone, which may be empty."""
 
 _MAX_ROUNDS = 64
 """The limit on rounds; known models need fewer than ten. `_extent` shows that rounds end without this limit too."""
@@ -89,9 +88,10 @@ def _operate(draft: Draft) -> bool:
 
 
 def _is_removable(node: onnx.NodeProto, draft: Draft) -> bool:
-    if node.op_type == "If":
+    operator = of_node(node)
+    if operator.control == "branches":
         return any(name in draft.weights for name in node.input)  # its condition is its only input
-    return node.op_type in ("Identity", "Dropout") or (node.op_type in _VARIADIC and len(node.input) == 1)
+    return operator.copies or operator.training is not None or (operator.alone and len(node.input) == 1)
 
 
 def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
@@ -99,7 +99,7 @@ def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
     nodes: list[Node] = []
     taken = False
     for node in graph.nodes:
-        if node.op != "If" or node.domain or not _is_single(node.inputs[0]):
+        if of_node(node.proto).control != "branches" or not _is_single(node.inputs[0]):
             nodes.append(node)
             continue
         taken = True
@@ -159,15 +159,15 @@ def _bypass(graph: gs.Graph, draft: Draft) -> bool:
 
 
 def _does_nothing(node: Node, outputs: set[str], opset: int) -> bool:
-    if node.domain:
-        return False
-    if node.op == "Identity" or (node.op in _VARIADIC and len(node.inputs) == 1):
+    operator = of_node(node.proto)
+    if operator.copies or (operator.alone and len(node.inputs) == 1):
         return True
-    if node.op != "Dropout" or opset < 7:
+    if node.domain or operator.training is None or opset < 7:
         return False
     if any(mask.outputs or mask.name in outputs for mask in node.outputs[1:]):
         return False
-    training = node.inputs[2] if len(node.inputs) > 2 else gs.Variable.empty()
+    place = operator.training
+    training = node.inputs[place] if len(node.inputs) > place else gs.Variable.empty()
     return training.is_empty() or (_is_single(training) and not _truth(training))
 
 
@@ -210,7 +210,7 @@ def _extent(body: onnx.GraphProto) -> tuple[int, int, int, int]:
     """
     inner = [_extent(b) for n in body.node for b in bodies(n)]
     own = (
-        sum(n.op_type == "If" for n in body.node),
+        sum(of_node(n).control == "branches" for n in body.node),
         sum(n.op_type == "CastLike" for n in body.node),
         len(body.node),
         sum(len(t.raw_data) > INLINE_BYTES for t in body.initializer),
@@ -268,7 +268,7 @@ def _name_constants(body: onnx.GraphProto) -> None:
     for graph in graphs_of(body):
         returned = {o.name for o in graph.output}
         for node in list(graph.node):
-            array = constant_of(node) if node.op_type == "Constant" and not node.domain else None
+            array = constant_of(node)
             if array is not None and node.output[0] not in returned:
                 graph.initializer.append(to_tensor(node.output[0], array))
                 graph.node.remove(node)

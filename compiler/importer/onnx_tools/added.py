@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+
+from heterocc.compiler.importer.draft.constants import constant_node
+from heterocc.compiler.importer.draft.written import written
 
 NODES = Any
 """The nodes of a graph or of a function: protobuf's repeated field."""
@@ -31,27 +34,38 @@ class Added:
         self._taken.add(text)
         return text
 
-    def add(self, op_type: str, *inputs: str, result: str = "", label: str = "", **attributes: Any) -> str:
-        """Add a node. Returns the name of its result, which is `result` if given; `label` is the node's own name."""
-        name = self.name(f"{self._stem}_{op_type.lower()}")
-        node_name = self.name(label) if label else name
-        self.nodes.append(helper.make_node(op_type, inputs, [result or name], name=node_name, **attributes))
-        return result or name
+    def write(self, text: str, label: str = "", **given: str | int | Sequence[int] | np.ndarray) -> str:
+        """Add the nodes of a text, and return the name of the last one's result.
 
-    def number(self, value: int | Sequence[int]) -> str:
-        """Add a constant of int64: a scalar, or a vector."""
-        numbers = [value] if isinstance(value, int) else value
-        shape = [] if isinstance(value, int) else [len(value)]
-        return self.add("Constant", value=helper.make_tensor("", TensorProto.INT64, shape, numbers))
+        `given` are values of the text: the name of one of the model, or numbers, which are constants of int64 but for
+        arrays. `label` names the first node.
+        """
+        names = {value: found for value, found in given.items() if isinstance(found, str)}
+        constants = {value: np.asarray(found) for value, found in given.items() if not isinstance(found, str)}
+        made: list[onnx.NodeProto] = []
+        for value, array in constants.items():
+            names[value] = self.name(f"{self._stem}_{value}")
+            made.append(constant_node(names[value], array))
+        found = written(text, names, lambda value: self.name(f"{self._stem}_{value}"))
+        if label:
+            found[0].name = self.name(label)
+        self.nodes += made + found
+        return str(found[-1].output[0])
 
     def passed(self, value: str, number: str, label: str, result: str = "") -> str:
         """A value as it is; a run in which the number is 0 fails with an error that names the label.
 
         The shape is multiplied by the number divided by itself: ONNX Runtime fails to divide by 0, and copies no data.
         """
-        one = self.add("Div", number, number, label=label)
-        old: dict[str, Any] = {"broadcast": 1} if self.version < 7 else {}
-        return self.add("Reshape", value, self.add("Mul", self.add("Shape", value), one, **old), result=result)
+        old = "<broadcast = 1>" if self.version < 7 else ""
+        text = f"""
+            one = Div (number, number)
+            shape = Shape (value)
+            same = Mul {old} (shape, one)
+            passed = Reshape (value, same)
+        """
+        ends = {"passed": result} if result else {}
+        return self.write(text, label, value=value, number=number, **ends)
 
 
 def replace_nodes(nodes: NODES, made: Sequence[onnx.NodeProto]) -> None:

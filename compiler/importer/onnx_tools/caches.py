@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from heterocc.compiler.importer.draft.draft import graphs_of
 from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
@@ -53,23 +54,50 @@ def _cleared(node: onnx.NodeProto, taken: set[str]) -> Iterator[onnx.NodeProto]:
         yield node
         return
     added = Added(taken, node.output[1], 17)
-    add, number = added.add, added.number
-    one = number(1)
-    tokens = add("Add", add("Cast", node.input[_LENGTHS], to=TensorProto.INT64), one)
-    tokens = add("Reshape", tokens, number([-1, 1, 1, 1]))
-    rows = add("Gather", add("Shape", node.input[_CACHES[0] + 2]), number(2))
-    dropped = add("Max", add("Add", add("Sub", rows, number(window)), one), one)
-    over = add("Max", add("Sub", tokens, rows), number(0))
-    times = add("Div", add("Sub", add("Add", over, dropped), one), dropped)
-    kept = add("Sub", tokens, add("Mul", times, dropped))
-    row = add("Reshape", add("Range", number(0), rows, one), number([1, 1, -1, 1]))
-    has_key = add("Less", row, kept)
-    zero = add("Constant", value=helper.make_tensor("", TensorProto.FLOAT, [], [0.0]))
+    lengths, cache = node.input[_LENGTHS], node.input[_CACHES[0] + 2]
+    has_key = added.write(
+        _HAS_KEY,
+        lengths=lengths,
+        cache=cache,
+        window=window,
+        none=0,
+        one=1,
+        axis=2,
+        each=[-1, 1, 1, 1],
+        along=[1, 1, -1, 1],
+    )
     for place in _CACHES:
         result = node.output[place]
         node.output[place] = added.name(f"{result}_of_rows")
-        # Each dtype of a cache has its numbers in float32, for which ONNX Runtime has a Where.
-        numbers = add("Cast", node.output[place], to=TensorProto.FLOAT)
-        add("CastLike", add("Where", has_key, numbers, zero), node.output[place], result=result)
+        added.write(_CLEAR, cache=node.output[place], has_key=has_key, zero=np.zeros((), np.float32), result=result)
     yield node
     yield from added.nodes
+
+
+_HAS_KEY = f"""
+    last = Cast <to = {TensorProto.INT64}> (lengths)
+    all = Add (last, one)
+    tokens = Reshape (all, each)
+    shape = Shape (cache)
+    rows = Gather (shape, axis)
+    beside = Sub (rows, window)
+    more = Add (beside, one)
+    dropped = Max (more, one)
+    beyond = Sub (tokens, rows)
+    over = Max (beyond, none)
+    sum = Add (over, dropped)
+    less = Sub (sum, one)
+    times = Div (less, dropped)
+    gone = Mul (times, dropped)
+    kept = Sub (tokens, gone)
+    numbers = Range (none, rows, one)
+    row = Reshape (numbers, along)
+    has_key = Less (row, kept)
+"""
+
+_CLEAR = f"""
+    numbers = Cast <to = {TensorProto.FLOAT}> (cache)
+    kept = Where (has_key, numbers, zero)
+    result = CastLike (kept, cache)
+"""
+"""Each dtype of a cache has its numbers in float32, for which ONNX Runtime has a Where."""

@@ -9,7 +9,9 @@ import onnx
 from onnx import helper
 
 from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.constants import is_constant
 from heterocc.compiler.importer.draft.draft import Draft, bodies, graphs_of
+from heterocc.compiler.operators.table import of_node
 
 UNREGISTERED = frozenset({"SimplifiedLayerNormalization"})
 """Operators that ONNX Runtime defines in ONNX's own domain, and that its exporters write."""
@@ -61,9 +63,9 @@ def _check_node(node: onnx.NodeProto, where: str) -> None:
             raise InvalidGraphError(
                 f"attribute '{attribute.name}' refers to an attribute of a function, and has no value", where=place
             )
-    if not node.domain and node.op_type in ("If", "Loop", "Scan"):
+    if of_node(node).control:
         _check_bodies(node, place)
-    if node.op_type != "Constant" or node.domain:
+    if not is_constant(node):
         return
     if len(node.attribute) != 1:
         raise InvalidGraphError(f"a Constant has {len(node.attribute)} attributes, not one", where=place)
@@ -77,14 +79,15 @@ def _check_node(node: onnx.NodeProto, where: str) -> None:
 def _check_bodies(node: onnx.NodeProto, place: str) -> None:
     """Whether branches and bodies take and give as many values as their node."""
     lists = {a.name: len(a.ints) for a in node.attribute if a.type == onnx.AttributeProto.INTS}
+    control = of_node(node).control
     rows = next((a.i for a in node.attribute if a.name == "num_scan_inputs"), 0)
     for body in bodies(node):
         found = f"{len(body.input)} inputs and {len(body.output)} outputs"
-        if node.op_type == "If":
+        if control == "branches":
             if body.input or len(body.output) != len(node.output):
                 raise InvalidGraphError(f"a branch has {found}, not 0 and {len(node.output)}", where=place)
             continue
-        if node.op_type == "Loop":
+        if control == "loop":
             states = max(0, len(node.input) - 2)
             taken, given, results = {states + 2}, states + 1, len(body.output) - 1
         else:  # before operator set 9 its first input is the lengths of sequences
@@ -93,7 +96,7 @@ def _check_bodies(node: onnx.NodeProto, place: str) -> None:
         if len(body.input) not in taken or len(body.output) < given or results < len(node.output):
             ends = f"its node {len(node.input)} and {len(node.output)}"
             raise InvalidGraphError(f"the body of a {node.op_type} has {found}, {ends}, which do not fit", where=place)
-        if node.op_type == "Scan":
+        if control == "scan":
             if not 0 <= rows <= len(body.input):
                 raise InvalidGraphError(f"num_scan_inputs is {rows} of {len(body.input)} inputs", where=place)
             for side, count in (("input", rows), ("output", len(body.output) - states)):

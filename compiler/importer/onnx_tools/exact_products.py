@@ -11,38 +11,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
+
+from heterocc.compiler.importer.draft.written import written
+from heterocc.compiler.operators.record import ByteProduct
+from heterocc.compiler.operators.table import of_node
 
 OFFSET = 128
 """The difference between the codes of a number as uint8 and as int8."""
 
 _OFFSET, _ZERO = "exact/offset", "exact/zero"
 
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """The inputs of an operator that are factors, each with the place of its zero point.
-
-    `data` is the factor that the weights multiply, if the operator is given it in 8 bits. `result` is the place of the
-    zero point of the output, if that has 8 bits and must have the dtype of `data`.
-    """
-
-    factors: Mapping[int, int]
-    data: int | None = 0
-    result: int | None = None
-
-
-_OPERATORS = {
-    ("", "MatMulInteger"): _Places({0: 2, 1: 3}),
-    ("", "ConvInteger"): _Places({0: 2, 1: 3}),
-    ("", "QLinearMatMul"): _Places({0: 2, 3: 5}, result=7),
-    ("", "QLinearConv"): _Places({0: 2, 3: 5}, result=7),
-    ("com.microsoft", "MatMulIntegerToFloat"): _Places({0: 4, 1: 5}),
-    ("com.microsoft", "QGemm"): _Places({0: 2, 3: 5}, result=8),
-    ("com.microsoft", "QAttention"): _Places({0: 6, 1: 7}),
-    ("com.microsoft", "DynamicQuantizeMatMul"): _Places({1: 3}, data=None),
-    ("com.microsoft", "DynamicQuantizeLSTM"): _Places({1: 9, 2: 11}, data=None),
-}
+_UNSIGNED = f"""
+    wide = Cast <to = {TensorProto.INT32}> (value)
+    moved = Add (wide, offset)
+    result = Cast <to = {TensorProto.UINT8}> (moved)
+"""
+_SIGNED = f"""
+    wide = Cast <to = {TensorProto.INT32}> (value)
+    moved = Sub (wide, offset)
+    result = Cast <to = {TensorProto.INT8}> (moved)
+"""
 
 
 def with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -62,7 +51,7 @@ def with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def has_products(model: onnx.ModelProto) -> bool:
     """Return whether the model has products of 8-bit integers."""
-    return any(_places(node) for node in nodes_within(model.graph))
+    return any(of_node(node).byte_product for node in nodes_within(model.graph))
 
 
 def nodes_within(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -76,11 +65,6 @@ def nodes_within(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return [g for a in node.attribute for g in ([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs)]
-
-
-def _places(node: onnx.NodeProto) -> _Places | None:
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    return _OPERATORS.get((domain, node.op_type))
 
 
 @dataclass
@@ -100,19 +84,17 @@ class _Changes:
         """The name of an int8 value as uint8."""
         if name not in self.made:
             self.made[name] = f"{name}/uint8{self.suffix}"
-            self._shift(name, self.made[name], "Add", TensorProto.UINT8)
+            self._write(_UNSIGNED, name, self.made[name])
         return self.made[name]
 
     def signed(self, name: str, result: str) -> None:
         """Write a uint8 value as int8 to `result`."""
-        self._shift(name, result, "Sub", TensorProto.INT8)
+        self._write(_SIGNED, name, result)
 
-    def _shift(self, name: str, result: str, operator: str, to: int) -> None:
+    def _write(self, text: str, name: str, result: str) -> None:
         self.constants[_OFFSET] = np.array(OFFSET, np.int32)
-        wide, moved = f"{result}/wide", f"{result}/moved"
-        self.nodes.append(helper.make_node("Cast", [name], [wide], to=TensorProto.INT32))
-        self.nodes.append(helper.make_node(operator, [wide, _OFFSET], [moved]))
-        self.nodes.append(helper.make_node("Cast", [moved], [result], to=to))
+        given = {"value": name, "offset": _OFFSET, "result": result}
+        self.nodes += written(text, given, lambda part: f"{result}/{part}", lambda _: "")
 
     def zero(self) -> str:
         """The name of a zero point of 0 as uint8."""
@@ -127,7 +109,7 @@ def _change(graph: onnx.GraphProto, suffix: str, outside: Mapping[str, int], con
     for number, node in enumerate(graph.node):
         for branch, body in enumerate(_bodies(node)):
             _change(body, f"{suffix}/{number}.{branch}", changes.dtypes, constants)
-        places = _places(node)
+        places = of_node(node).byte_product
         changed = False if places is None else _change_node(node, places, changes)
         if not changed:
             changes.nodes.append(node)
@@ -135,9 +117,9 @@ def _change(graph: onnx.GraphProto, suffix: str, outside: Mapping[str, int], con
     graph.node.extend(changes.nodes)
 
 
-def _change_node(node: onnx.NodeProto, places: _Places, changes: _Changes) -> bool:
+def _change_node(node: onnx.NodeProto, places: ByteProduct, changes: _Changes) -> bool:
     """Add the node with factors of uint8, or return False if it has such ones."""
-    dtypes = {place: changes.dtypes.get(node.input[place]) for place in places.factors}
+    dtypes = {place: changes.dtypes.get(node.input[place]) for place in places.zeros}
     signed = [place for place, dtype in dtypes.items() if dtype == TensorProto.INT8]
     unsigned_weights = any(dtype == TensorProto.UINT8 for place, dtype in dtypes.items() if place != places.data)
     if not signed or unsigned_weights:
@@ -145,7 +127,7 @@ def _change_node(node: onnx.NodeProto, places: _Places, changes: _Changes) -> bo
     new = onnx.NodeProto()
     new.CopyFrom(node)
     for place in signed:
-        zero = places.factors[place]
+        zero = places.zeros[place]
         new.input.extend([""] * (zero + 1 - len(new.input)))
         new.input[place] = changes.unsigned(node.input[place])
         new.input[zero] = changes.unsigned(new.input[zero]) if new.input[zero] else changes.zero()

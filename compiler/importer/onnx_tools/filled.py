@@ -1,87 +1,42 @@
 """Sizes of 0 with which ONNX Runtime ends the process, never ends, or returns memory that it has not written.
 
-They were found by giving each dimension of the hostile models (tests/hostile), and of what ONNX Runtime fuses, this
-size. Where a size is not checked before a run, because only the run knows it, or because its node is in the body of a
-Loop, a Scan or an If, the model gets a check of its own.
+They stand in the records of operators (`Operator.filled`), and were found by giving each dimension of the hostile
+models (tests/hostile), and of what ONNX Runtime fuses, this size. Where a size is not checked before a run, because
+only the run knows it, or because its node is in the body of a Loop, a Scan or an If, the model gets a check of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import onnx
 from onnx import helper
+from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from heterocc.compiler.importer.draft.draft import bodies
 from heterocc.compiler.importer.onnx_tools.added import NODES, Added, replace_nodes
-
-
-class Part(NamedTuple):
-    """Some axes of an operator's input."""
-
-    place: int
-    axes: slice
-
-
-Group = tuple[Part, ...]
-"""Parts of which one is enough, because ONNX Runtime requires that they agree; the first is the one to check."""
-
-_EVERY = slice(None)
-_LAST, _LAST_BUT_ONE = slice(-1, None), slice(-2, -1)
-_TERMS: Group = (Part(0, _LAST), Part(1, _LAST_BUT_ONE))
-_WINDOW: Group = (Part(1, slice(2, None)),)
-_AFTER_FIRST = slice(1, None)
-_TAPS: Group = (Part(1, _AFTER_FIRST),)
-
-_FILLED: Mapping[str, tuple[Group, ...]] = {
-    **dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), ((Part(0, _EVERY),),)),
-    **dict.fromkeys(("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), (_TERMS,)),
-    **dict.fromkeys(("Conv", "FusedConv"), (_WINDOW,)),
-    "ConvInteger": (_TAPS,),
-    "QLinearMatMul": ((Part(0, _LAST), Part(3, _LAST_BUT_ONE)),),
-    "FeatureVectorizer": ((Part(0, slice(1)),),),
-    "InstanceNormalization": ((Part(0, slice(2, None)),),),
-    "MultiHeadAttention": ((Part(2, _LAST),),),
-    "QGemm": ((Part(0, _EVERY),),),
-    "QLinearConv": ((Part(3, _AFTER_FIRST),), (Part(4, _EVERY),), (Part(5, _EVERY),)),
-    "RotaryEmbedding": ((Part(0, _LAST),),),
-    "SkipLayerNormalization": ((Part(1, _EVERY),),),
-    "SkipSimplifiedLayerNormalization": ((Part(1, _EVERY),),),
-    "STFT": ((Part(2, _EVERY),),),
-    "Unique": ((Part(0, _EVERY),),),
-}
-"""By operator: what must have elements."""
-
-_OF_BYTES: Mapping[str, tuple[Group, ...]] = {
-    "MatMul": (_TERMS,),
-    "Gemm": ((Part(0, _EVERY), Part(1, _EVERY)),),
-    "Conv": (_TAPS,),
-}
-"""The same in models that dequantise values: ONNX Runtime computes these operators with bytes there."""
+from heterocc.compiler.operators.record import Group, Part
+from heterocc.compiler.operators.table import of_node
 
 _VERSION = 17
 """The operator set that a model gets that has none."""
 
 _MAX = 2**63 - 1
 
-_SAME_SHAPE = frozenset({"Cast", "DequantizeLinear", "Identity", "Neg", "QuantizeLinear"})
-"""Operators whose result has the shape of their first input."""
-
-
-Shapes = Mapping[str, tuple[int, ...]]
-"""The shapes of constants, by name."""
+Types = Mapping[str, onnx.TypeProto]
+"""The types and shapes of constants, by name."""
 
 
 def is_quantised(model: onnx.ModelProto) -> bool:
     """Whether a model dequantises values."""
-    return any(node.op_type == "DequantizeLinear" for nodes in _lists(model) for node in nodes)
+    return any(of_node(node).dequantises for nodes in _lists(model) for node in nodes)
 
 
 def filled_groups(node: onnx.NodeProto, *, quantised: bool) -> tuple[Group, ...]:
     """What must have elements for ONNX Runtime to compute a node, of the inputs that it has."""
-    groups = (_OF_BYTES.get(node.op_type) if quantised else None) or _FILLED.get(node.op_type, ())
+    operator = of_node(node)
+    groups = operator.filled_bytes if quantised and operator.filled_bytes is not None else operator.filled
     return tuple(g for g in groups if g[0].place < len(node.input) and node.input[g[0].place])
 
 
@@ -122,8 +77,8 @@ def _nested(nodes: NODES) -> Iterator[NODES]:
             yield from _nested(body.node)
 
 
-def _constants(graph: onnx.GraphProto) -> Shapes:
-    return {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+def _constants(graph: onnx.GraphProto) -> Types:
+    return {t.name: helper.make_tensor_type_proto(t.data_type, t.dims) for t in graph.initializer}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,24 +89,24 @@ class _Checks:
     version: int
     taken: set[str]
 
-    def add(self, nodes: NODES, shapes: Shapes, checked: Container[tuple[str, str]]) -> None:
-        """Add checks to some nodes, and those in their bodies. `shapes` are those of constants in their reach."""
-        shapes = dict(shapes)
+    def add(self, nodes: NODES, types: Types, checked: Container[tuple[str, str]]) -> None:
+        """Add checks to some nodes, and those in their bodies. `types` are those of constants in their reach."""
+        types = dict(types)
         found: list[onnx.NodeProto] = []
         for node in nodes:
             for body in bodies(node):
                 hidden = {i.name for i in body.input}
-                outside = {name: shape for name, shape in shapes.items() if name not in hidden}
+                outside = {name: type_ for name, type_ in types.items() if name not in hidden}
                 self.add(body.node, {**outside, **_constants(body)}, ())
             for group in filled_groups(node, quantised=self.quantised):
                 part = group[0]
                 known = (node.op_type, node.input[part.place]) in checked
-                if not known and not any(_is_filled(p, node, shapes) for p in group):
+                if not known and not any(_is_filled(p, node, types) for p in group):
                     found += self._check(node, part)
             found.append(node)
             for name in node.output:
-                shapes.pop(name, None)
-            shapes.update(_followed(node, shapes))
+                types.pop(name, None)
+            types.update(_followed(node, types, self.version))
         if len(found) > len(nodes):
             replace_nodes(nodes, found)
 
@@ -159,36 +114,56 @@ class _Checks:
         """NODES that pass an input on, and fail if one of the axes has no elements; `node` reads their result."""
         first, value = next(name for name in node.output if name), node.input[part.place]
         added = Added(self.taken, f"{first}_{part.place}", self.version)
-        if part.axes == _EVERY:
-            sizes = added.add("Size", value)
+        start, stop = part.axes.start or 0, _MAX if part.axes.stop is None else part.axes.stop
+        if part == Part(part.place):
+            sizes = added.write("count = Size (value)", value=value)
+        elif self.version < 10:
+            cut = f"cut = Slice <starts = [{start}], ends = [{stop}]> (shape)"
+            sizes = added.write(_COUNT.format(cut), value=value)
         else:
-            sizes = added.add("ReduceProd", self._cut(added, added.add("Shape", value), part.axes), keepdims=0)
+            sizes = added.write(
+                _COUNT.format("cut = Slice (shape, start, stop)"), value=value, start=[start], stop=[stop]
+            )
         label = f"sizes of 1 or more, input {part.place} of {node.op_type} {node.name or first}"
         node.input[part.place] = added.passed(value, sizes, label)
         return added.nodes
 
-    def _cut(self, added: Added, shape: str, axes: slice) -> str:
-        starts, ends = [axes.start or 0], [_MAX if axes.stop is None else axes.stop]
-        if self.version < 10:
-            return added.add("Slice", shape, starts=starts, ends=ends)
-        return added.add("Slice", shape, added.number(starts), added.number(ends))
+
+_COUNT = """
+    shape = Shape (value)
+    {}
+    count = ReduceProd <keepdims = 0> (cut)
+"""
 
 
-def _followed(node: onnx.NodeProto, shapes: Shapes) -> Shapes:
-    """The shape of a node's result, if constants alone determine it."""
-    shape = shapes.get(node.input[0]) if node.input else None
-    if node.op_type == "Constant":
-        shape = next((tuple(a.t.dims) for a in node.attribute if a.name == "value"), None)
-        return {} if shape is None else {node.output[0]: shape}
-    if shape is not None and node.op_type in _SAME_SHAPE:
-        return {node.output[0]: shape}
-    if shape is not None and node.op_type == "Transpose":
-        order = next((a.ints for a in node.attribute if a.name == "perm"), range(len(shape))[::-1])
-        if sorted(order) == list(range(len(shape))):
-            return {node.output[0]: tuple(shape[axis] for axis in order)}
-    return {}
+def _followed(node: onnx.NodeProto, types: Types, version: int) -> Types:
+    """The types of a node's results that have shapes, if constants alone determine them."""
+    read = [name for name in node.input if name]
+    if (
+        node.domain
+        or of_node(node).misjudged
+        or any(name not in types for name in read)
+        or any(True for _ in bodies(node))
+    ):
+        return {}
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version)
+        found = infer_node_outputs(
+            schema, node, {name: types[name] for name in read}, opset_imports=[helper.make_opsetid("", version)]
+        )
+    except (onnx.defs.SchemaError, InferenceError):
+        return {}
+    return {name: made for name, made in found.items() if _dims(made) is not None}
 
 
-def _is_filled(part: Part, node: onnx.NodeProto, shapes: Shapes) -> bool:
-    shape = shapes.get(node.input[part.place]) if part.place < len(node.input) else None
-    return shape is not None and bool(shape[part.axes]) and all(shape[part.axes])
+def _dims(type_: onnx.TypeProto) -> tuple[int, ...] | None:
+    """The shape of a tensor, if all sizes are known."""
+    dims = type_.tensor_type.shape.dim
+    is_known = type_.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims)
+    return tuple(d.dim_value for d in dims) if is_known else None
+
+
+def _is_filled(part: Part, node: onnx.NodeProto, types: Types) -> bool:
+    found = types.get(node.input[part.place]) if part.place < len(node.input) else None
+    shape = () if found is None else _dims(found) or ()
+    return bool(shape[part.axes]) and all(shape[part.axes])

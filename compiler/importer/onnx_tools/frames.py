@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import onnx
-from onnx import TensorProto, helper
 from onnx.numpy_helper import to_array
 
 from heterocc.compiler.importer.draft.draft import graphs_of
+from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
 
 _LENGTH = 3
 """The number of STFT's input that is the length of a frame."""
@@ -35,32 +35,21 @@ def with_checked_frames(model: onnx.ModelProto) -> None:
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
             if _is_given(node) and not _is_positive(constants.get(node.input[_LENGTH])):
-                nodes += _checked(graph, node, taken)
+                added = Added(taken, node.output[0], 17)
+                node.input[_LENGTH] = added.write(_CHECKED, length=node.input[_LENGTH], one=1, far=_TOO_LONG)
+                nodes += added.nodes
             nodes.append(node)
         if len(nodes) > len(graph.node):
-            del graph.node[:]
-            graph.node.extend(nodes)
+            replace_nodes(graph.node, nodes)
+
+
+_CHECKED = """
+    least = CastLike (one, length)
+    most = CastLike (far, length)
+    short = Less (length, least)
+    checked = Where (short, most, length)
+"""
 
 
 def _is_positive(length: onnx.TensorProto | None) -> bool:
     return length is not None and not length.external_data and bool((to_array(length) > 0).all())
-
-
-def _checked(graph: onnx.GraphProto, node: onnx.NodeProto, taken: set[str]) -> list[onnx.NodeProto]:
-    """The nodes that compute the length; `node` reads it then."""
-    length = node.input[_LENGTH]
-    names = {}
-    for part in ("one", "far", "least", "most", "short", "length"):
-        names[part] = f"{node.output[0]}_{part}"
-        while names[part] in taken:
-            names[part] += "_"
-        taken.add(names[part])
-    for part, number in (("one", 1), ("far", _TOO_LONG)):
-        graph.initializer.append(helper.make_tensor(names[part], TensorProto.INT64, [], [number]))
-    node.input[_LENGTH] = names["length"]
-    return [
-        helper.make_node("CastLike", [names["one"], length], [names["least"]], name=names["least"]),
-        helper.make_node("CastLike", [names["far"], length], [names["most"]], name=names["most"]),
-        helper.make_node("Less", [length, names["least"]], [names["short"]], name=names["short"]),
-        helper.make_node("Where", [names["short"], names["most"], length], [names["length"]], name=names["length"]),
-    ]

@@ -14,6 +14,7 @@ import onnx
 from onnx import shape_inference
 
 from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.constants import is_constant
 from heterocc.compiler.importer.draft.draft import bodies, graphs_of, keep, value_of
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed, require_few
 from heterocc.compiler.operators.record import LENGTHS
@@ -108,11 +109,7 @@ def _cut(graph: onnx.GraphProto, lengths: dict[str, int], cuts: list[_Cut], wher
 
 
 def _length(node: onnx.NodeProto, given: list[int]) -> int | None:
-    if node.op_type == "Shape":
-        return 64
-    if node.op_type == "Size":
-        return 1
-    if node.op_type == "Constant":
+    if is_constant(node):
         for a in node.attribute:
             return _elements(a.t.dims) if a.name == "value" else max(1, len(a.ints), len(a.floats), len(a.strings))
     operator = of_node(node)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from heterocc.compiler.importer.draft.draft import bodies, graphs_of, reads
 from heterocc.compiler.importer.onnx_tools.added import NODES, Added, replace_nodes
@@ -88,13 +88,11 @@ def _count(
     sizes: dict[str, int] = {}
     for node in joins:
         if node.op_type == SEQUENCE:
-            sizes[_elements_of_sequence(node.input[0], added)] = 1
+            sizes[added.write(_ELEMENTS, sequence=node.input[0], none=0)] = 1
         else:
-            sizes.update((added.add("Size", name), 1) for name in node.input)
-        sizes[added.add("Size", node.output[0])] = -1
-    total = added.add("Mul", _vector(list(sizes), added), added.number(list(sizes.values())))
-    total = added.add("ReduceSum", total, keepdims=0)
-    same = added.add("Cast", added.add("Equal", total, added.number(0)), to=TensorProto.INT64)
+            sizes.update((added.write("size = Size (part)", part=name), 1) for name in node.input)
+        sizes[added.write("size = Size (whole)", whole=node.output[0])] = -1
+    same = added.write(_SAME, sizes=_vector(list(sizes), added), signs=list(sizes.values()), none=0)
     shown = ", ".join(f"{node.op_type} {node.name or node.output[0]}" for node in joins[:_MOST_NAMED])
     added.passed(last.output[0], same, f"parts that have all elements of the result of {shown}", result)
     place = next(index for index, node in enumerate(nodes) if node.output[:1] == last.output[:1]) + 1
@@ -110,27 +108,40 @@ def _live(nodes: NODES, outputs: Iterable[str]) -> set[str]:
     return live
 
 
+_ELEMENTS = """
+    parts = SequenceLength (sequence)
+    elements = Loop (parts, , none) <body = count (int64 number, bool before, int64 sum) => (bool after, int64 total) {
+        part = SequenceAt (sequence, number)
+        size = Size (part)
+        total = Add (sum, size)
+        after = Identity (before)
+    }>
+"""
+"""The number of elements of all tensors of a sequence."""
+
+_SAME = f"""
+    signed = Mul (sizes, signs)
+    rest = ReduceSum <keepdims = 0> (signed)
+    is_none = Equal (rest, none)
+    same = Cast <to = {TensorProto.INT64}> (is_none)
+"""
+
+
 def _vector(sizes: Sequence[str], added: Added) -> str:
     """Scalars as a vector."""
     if added.version < _FIRST_WITH_SEQUENCES:
-        return added.add("Concat", *(added.add("Unsqueeze", size, axes=[0]) for size in sizes), axis=0)
-    return added.add(SEQUENCE, added.add("SequenceConstruct", *sizes), axis=0, new_axis=1)
+        vectors = [added.write("vector = Unsqueeze <axes = [0]> (size)", size=size) for size in sizes]
+        return added.write(f"vector = Concat <axis = 0> ({_listed(vectors)})", **_places(vectors))
+    text = f"""
+        sequence = SequenceConstruct ({_listed(sizes)})
+        vector = {SEQUENCE} <axis = 0, new_axis = 1> (sequence)
+    """
+    return added.write(text, **_places(sizes))
 
 
-def _elements_of_sequence(sequence: str, added: Added) -> str:
-    """The number of elements of all tensors of a sequence."""
-    names = [added.name(f"{sequence}_{part}") for part in ("number", "before", "sum", "after", "part", "size", "total")]
-    number, before, sum_, after, part, size, total = names
-    info = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [
-            helper.make_node("SequenceAt", [sequence, number], [part], name=part),
-            helper.make_node("Size", [part], [size], name=size),
-            helper.make_node("Add", [sum_, size], [total], name=total),
-            helper.make_node("Identity", [before], [after], name=after),
-        ],
-        total,
-        [info(number, TensorProto.INT64, []), info(before, TensorProto.BOOL, []), info(sum_, TensorProto.INT64, [])],
-        [info(after, TensorProto.BOOL, []), info(total, TensorProto.INT64, [])],
-    )
-    return added.add("Loop", added.add("SequenceLength", sequence), "", added.number(0), body=body)
+def _places(names: Sequence[str]) -> dict[str, str]:
+    return {f"part{place}": name for place, name in enumerate(names)}
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(_places(names))

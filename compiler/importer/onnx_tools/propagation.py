@@ -11,7 +11,8 @@ import math
 import onnx
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.importer.draft.draft import MAX_RANK, bodies
+from heterocc.compiler.importer.draft.constants import is_constant
+from heterocc.compiler.importer.draft.draft import bodies
 from heterocc.compiler.operators.record import LENGTHS
 from heterocc.compiler.operators.table import of_node
 
@@ -62,13 +63,11 @@ def _listed(graph: onnx.GraphProto, known: dict[str, int], *, own: bool = True) 
 
 def _length(node: onnx.NodeProto, given: list[int | None]) -> int | None:
     """The number of elements of the first output if it is propagated, else None."""
-    if node.op_type == "Constant":
+    if is_constant(node):
         return next((_elements(a) for a in node.attribute), None)
-    if node.op_type == "Shape":
-        return MAX_RANK
-    if node.op_type == "Size":
-        return 1
     operator = of_node(node)
+    if operator.length in ("rank", "one"):
+        return LENGTHS[operator.length](())
     read = given[:1] if operator.length == "first" else given
     lengths = [length for length in read if length is not None]
     if not operator.listed or not lengths or len(lengths) < len(read):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from onnx.numpy_helper import to_array
 
 from heterocc.compiler.importer.draft.draft import graphs_of
+from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 
 _DTYPES = {"int32": TensorProto.INT32, "int64": TensorProto.INT64}
@@ -42,7 +44,7 @@ def with_safe_quotients(
 
 
 def _divides(node: onnx.NodeProto) -> bool:
-    return node.op_type == "Div" and not node.domain
+    return of_node(node).symbol == "/"
 
 
 def _inferred(model: onnx.ModelProto) -> dict[str, str]:
@@ -70,31 +72,31 @@ def _change(
         if dtype not in _DTYPES or (divisors is not None and not (divisors == -1).any()):
             nodes.append(node)
         else:
-            nodes += _safe(graph, node, dtype, taken)
+            nodes += _safe(node, dtype, taken)
     if len(nodes) > len(graph.node):
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph.node, nodes)
 
 
-def _safe(graph: onnx.GraphProto, node: onnx.NodeProto, dtype: str, taken: set[str]) -> list[onnx.NodeProto]:
+_DIVISOR = """
+    is_minus = Equal (divisor, minus)
+    by = Where (is_minus, one, divisor)
+"""
+_CHOICE = """
+    negated = Neg (dividend)
+    result = Where (is_minus, negated, quotient)
+"""
+
+
+def _safe(node: onnx.NodeProto, dtype: str, taken: set[str]) -> list[onnx.NodeProto]:
     """The division by 1 in place of -1, and the choice between its result and the negated dividend."""
-    left, right = node.input
-    names = {part: _unused(f"{node.output[0]}_{part}", taken) for part in ("one", "minus", "is", "by", "no", "whole")}
-    for name, number in (("one", 1), ("minus", -1)):
-        graph.initializer.append(helper.make_tensor(names[name], _DTYPES[dtype], [], [number]))
+    added = Added(taken, node.output[0], 17)
+    (dividend, divisor), result = node.input, node.output[0]
+    is_minus, quotient = added.name(f"{result}_is"), added.name(f"{result}_whole")
+    one, minus = np.array(1, dtype), np.array(-1, dtype)
+    by = added.write(_DIVISOR, divisor=divisor, one=one, minus=minus, is_minus=is_minus)
     division = onnx.NodeProto()
     division.CopyFrom(node)
-    division.input[1], division.output[0] = names["by"], names["whole"]
-    return [
-        helper.make_node("Equal", [right, names["minus"]], [names["is"]], name=names["is"]),
-        helper.make_node("Where", [names["is"], names["one"], right], [names["by"]], name=names["by"]),
-        division,
-        helper.make_node("Neg", [left], [names["no"]], name=names["no"]),
-        helper.make_node("Where", [names["is"], names["no"], names["whole"]], [node.output[0]], name=names["whole"]),
-    ]
-
-
-def _unused(name: str, taken: Collection[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
+    division.input[1], division.output[0] = by, quotient
+    added.nodes.append(division)
+    added.write(_CHOICE, dividend=dividend, is_minus=is_minus, quotient=quotient, result=result)
+    return added.nodes

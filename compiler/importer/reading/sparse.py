@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.constants import is_constant
 from heterocc.compiler.importer.draft.draft import to_array, to_tensor
 from heterocc.compiler.importer.estimates.work import MAX_GROWTH_BYTES
 from heterocc.compiler.importer.reading.tensors import MAX_INSIDE, check_dims, inside
@@ -94,7 +95,7 @@ def settle_sparse(model: onnx.ModelProto, where: str, room: Room) -> None:
         graph.initializer.extend(made(s) for s in graph.sparse_initializer)
         graph.ClearField("sparse_initializer")
     for node in inside(model, onnx.NodeProto):
-        for attribute in node.attribute if node.op_type == "Constant" and node.domain in ("", "ai.onnx") else ():
+        for attribute in node.attribute if is_constant(node) else ():
             if attribute.name == "sparse_value" and attribute.HasField("sparse_tensor"):
                 tensor = made(attribute.sparse_tensor)
                 attribute.ClearField("sparse_tensor")

@@ -7,14 +7,22 @@ from collections.abc import Mapping
 import onnx
 
 from heterocc.compiler.importer.draft.draft import nodes_of, reads, set_nodes
+from heterocc.compiler.importer.symbols.repeats import first_state
+from heterocc.compiler.operators.table import of_node
 
 
-def source_of(body: onnx.GraphProto, name: str, through: frozenset[str] = frozenset({"Identity"})) -> str:
-    """The value that a value of the body is, or an outer one, before nodes of these operators."""
-    makers = {n.output[0]: n for n in body.node if not n.domain and n.op_type in through}
+def source_of(body: onnx.GraphProto, name: str, *, casts: bool = False) -> str:
+    """The value of which a value of the body is a copy, or a cast if these count, too."""
+    makers = {n.output[0]: n for n in body.node if keeps_number(n, casts=casts)}
     while name in makers:
         name = makers[name].input[0]
     return name
+
+
+def keeps_number(node: onnx.NodeProto, *, casts: bool = True) -> bool:
+    """Whether a node copies its input, or casts it."""
+    operator = of_node(node)
+    return operator.copies or (casts and operator.casts)
 
 
 def maker_of(body: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
@@ -45,12 +53,12 @@ def rename(body: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 def drop_state(node: onnx.NodeProto, body: onnx.GraphProto, place: int) -> None:
     """Remove a state, by its number, from a Loop or Scan and its body."""
-    is_loop = node.op_type == "Loop"
-    del node.input[place + 2 * is_loop]
+    first = first_state(node)
+    del node.input[place + first]
     if place < len(node.output):
         del node.output[place]
-    del body.input[place + 2 * is_loop]
-    del body.output[place + is_loop]
+    del body.input[place + first]
+    del body.output[place + bool(first)]
 
 
 def prune(body: onnx.GraphProto) -> None:

@@ -16,16 +16,14 @@ from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import Draft, np_type, reads, set_nodes
 from heterocc.compiler.importer.draft.names import Namer
-from heterocc.compiler.importer.repeating.body import drop_state, is_read, maker_of, prune, source_of
+from heterocc.compiler.importer.repeating.body import drop_state, is_read, keeps_number, maker_of, prune, source_of
 from heterocc.compiler.importer.symbols.repeats import Repeat, State, repeat_of
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.sizes import Size, number
 from heterocc.passes.graph import Value
 
 _OLDEST = 9
 """The operator set of the present form of Scan."""
-
-_SAME = frozenset({"Identity", "Cast"})
-"""Operators that keep a number. A count is exact in all types that exporters use for it, as far as loops run."""
 
 _NEVER = 2**31 - 1
 """A number of turns from which on a loop is meant to end otherwise."""
@@ -35,7 +33,7 @@ def write_scans(draft: Draft, values: Mapping[str, Value], namer: Namer) -> bool
     """Write a Scan in place of each such Loop of the graph; return whether there was any."""
     changed = False
     for node in draft.graph.node:
-        if node.op_type == "Loop" and not node.domain and draft.opset >= _OLDEST:
+        if of_node(node).control == "loop" and draft.opset >= _OLDEST:
             repeat = repeat_of(node, draft.weights)
             found = None if repeat is None else _Counted(draft, values, node, repeat).rows()
             if repeat is not None and found is not None:
@@ -82,7 +80,7 @@ class _Counted:
             return None
         if not self._begins(repeat.first, size) or is_read(body, repeat.going):
             return None
-        if any(n.op_type in ("If", "Loop", "Scan") for n in body.node):
+        if any(of_node(n).control for n in body.node):
             return None
         taken = {n.output[0] for n in gathers}
         dropped = [p for p in self.counters if repeat.states[p].result not in self.read]
@@ -110,13 +108,13 @@ class _Counted:
 
     def _count(self, name: str) -> int | None:
         """How much larger than the number of the turn a value is; None for other values."""
-        name = source_of(self.body, name, _SAME)
+        name = source_of(self.body, name, casts=True)
         if name == self.repeat.index:
             return 0
         for state in self.repeat.states:
             if name == state.given:
                 first = self.draft.weights.get(state.initial)
-                after = self._sum(source_of(self.body, state.returned, _SAME))
+                after = self._sum(source_of(self.body, state.returned, casts=True))
                 counts = first is not None and first.size == 1 and not first.any() and after == (state.given, 1)
                 return 0 if counts else None
         total = self._sum(name)
@@ -126,12 +124,12 @@ class _Counted:
     def _sum(self, name: str) -> tuple[str, int] | None:
         """A value that is another one and a constant integer."""
         made = maker_of(self.body, name)
-        if made is None or made.op_type != "Add" or made.domain:
+        if made is None or of_node(made).symbol != "+":
             return None
         for given, more in (made.input, reversed(made.input)):
             step = self._constant(more)
             if step is not None and step == int(step):
-                return source_of(self.body, given, _SAME), int(step)
+                return source_of(self.body, given, casts=True), int(step)
         return None
 
     def _constant(self, name: str) -> float | None:
@@ -150,7 +148,7 @@ class _Counted:
         return self._count(node.input[1]) == 0 and self._is_scalar(node.input[1])
 
     def _is_scalar(self, name: str) -> bool:
-        name = source_of(self.body, name, _SAME)
+        name = source_of(self.body, name, casts=True)
         given = next((s.initial for s in self.repeat.states if s.given == name), None)
         if given is not None:
             value = self.values.get(given)
@@ -168,8 +166,8 @@ class _Counted:
 
     def _number(self, name: str) -> Size | None:
         """An outer number, as a size."""
-        name = source_of(self.body, name, _SAME)
-        while (made := self.makers.get(name)) is not None and made.op_type in _SAME and not made.domain:
+        name = source_of(self.body, name, casts=True)
+        while (made := self.makers.get(name)) is not None and keeps_number(made):
             name = made.input[0]
         constant = self._constant(name)
         if constant is not None:
@@ -184,10 +182,10 @@ class _Counted:
         Each is that the sum is less than the number of rows. None if there is another one.
         """
         made = maker_of(self.body, source_of(self.body, name))
-        if made is not None and made.op_type == "And" and not made.domain:
+        if made is not None and of_node(made).symbol == "&":
             parts = [self._comparisons(part, size) for part in made.input]
             return None if None in parts else set().union(*(p for p in parts if p is not None))
-        if made is None or made.op_type != "Less" or made.domain or self._number(made.input[1]) != size:
+        if made is None or of_node(made).symbol != "<" or self._number(made.input[1]) != size:
             return None
         count = self._count(made.input[0])
         return {count} if count in (0, 1) else None
@@ -200,11 +198,12 @@ class _Counted:
         if known is not None:
             return bool(known.any())
         made = self.makers.get(name)
-        if made is None or made.domain:
+        if made is None:
             return False
-        if made.op_type in ("And", "Identity"):
+        operator = of_node(made)
+        if operator.copies or operator.symbol == "&":
             return all(self._begins(part, size) for part in made.input)
-        return made.op_type == "Less" and self._constant(made.input[0]) == 0 and self._number(made.input[1]) == size
+        return operator.symbol == "<" and self._constant(made.input[0]) == 0 and self._number(made.input[1]) == size
 
     def _keeps_shape(self, state: State) -> bool:
         """Whether a state has one shape in all turns, as those of a Scan have."""

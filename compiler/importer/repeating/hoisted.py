@@ -16,6 +16,7 @@ from heterocc.compiler.importer.draft.draft import Draft, np_type, set_nodes
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.repeating.body import is_read
 from heterocc.compiler.importer.symbols.repeats import Rows, repeat_of
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 
 
@@ -46,7 +47,7 @@ def hoist_products(draft: Draft, values: Mapping[str, Value], namer: Namer) -> b
 
 
 def _products(draft: Draft, values: Mapping[str, Value], node: onnx.NodeProto) -> Iterator[tuple[Rows, onnx.NodeProto]]:
-    if node.op_type != "Scan" or node.domain:
+    if of_node(node).control != "scan":
         return
     repeat = repeat_of(node, draft.weights)
     if repeat is None:

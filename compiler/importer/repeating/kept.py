@@ -13,7 +13,8 @@ from onnx import helper
 from heterocc.compiler.importer.draft.draft import Draft, set_nodes
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.repeating.body import drop_state, prune, rename, source_of
-from heterocc.compiler.importer.symbols.repeats import repeat_of
+from heterocc.compiler.importer.symbols.repeats import first_state, repeat_of
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 
 
@@ -23,13 +24,13 @@ def take_out_kept(draft: Draft, values: Mapping[str, Value], namer: Namer) -> bo
     changed = False
     for node in draft.graph.node:
         nodes.append(node)
-        repeat = repeat_of(node, draft.weights) if node.op_type in ("Loop", "Scan") and not node.domain else None
+        repeat = repeat_of(node, draft.weights) if of_node(node).control in ("loop", "scan") else None
         for place in reversed(range(0 if repeat is None else len(repeat.states))):
             assert repeat is not None
             state, body = repeat.states[place], repeat.body
             value = values.get(state.initial)
             returned = [o.name for o in body.output]
-            del returned[place + (node.op_type == "Loop")]
+            del returned[place + bool(first_state(node))]
             if (
                 source_of(body, state.returned) != state.given
                 or value is None

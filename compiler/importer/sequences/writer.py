@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from heterocc.compiler.importer.draft.constants import constant_node, constants_within
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of
 from heterocc.compiler.importer.draft.names import Namer
-from heterocc.compiler.importer.folding.fold import constant_of
 from heterocc.compiler.importer.operators.functions import types_of
 from heterocc.compiler.importer.sequences.held import Held
 from heterocc.compiler.importer.symbols.derivation import values_of_all_levels
@@ -45,11 +45,8 @@ class Writer:
 
     def note_constants(self, graph: onnx.GraphProto) -> None:
         """Make the constants of a body known."""
-        self._constants.update((t.name, numpy_helper.to_array(t)) for t in graph.initializer if not t.external_data)
+        self._constants.update(constants_within(graph))
         for node in graph.node:
-            array = constant_of(node) if node.op_type == "Constant" and not node.domain else None
-            if array is not None:
-                self._constants[node.output[0]] = array
             if node.op_type == "ConstantOfShape" and not node.domain:
                 fill = next((numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), np.zeros(1))
                 if fill.dtype.kind in "iu":
@@ -131,7 +128,8 @@ class Writer:
         """Write a constant; returns its name."""
         name = output or self.fresh("constant")
         self._constants[name] = array
-        return self.add("Constant", [], name, value=numpy_helper.from_array(array))
+        self.put(constant_node(name, array))
+        return name
 
     def integers(self, *numbers: int) -> str:
         """Write a constant vector of integers."""

@@ -33,6 +33,7 @@ from heterocc.compiler.importer.shapes.named import (
     split_by_names,
 )
 from heterocc.compiler.importer.symbols.derivation import derive
+from heterocc.compiler.importer.symbols.repeats import first_state
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.operators.record import ML
 from heterocc.compiler.operators.table import of_node
@@ -253,8 +254,8 @@ def _forget(draft: Draft) -> None:
     for info in (*draft.graph.value_info, *draft.graph.output):
         _forget_shape(info)
     for node in nodes_of(draft.graph.node):
-        for body in bodies(node) if node.op_type in ("Loop", "Scan") else ():
-            for state in body.input[2 if node.op_type == "Loop" else 0 :]:
+        for body in bodies(node):
+            for state in body.input[first_state(node) :]:
                 _forget_shape(state)
 
 

@@ -30,7 +30,7 @@ def inputs_of(
     shape_of: Callable[[Value], Shape],
 ) -> list[Held | None] | None:
     """The inputs of a node on sequences or optional values; None for other nodes."""
-    if not touches_containers(node) or (node.op_type == "Identity" and node.input[0] not in elements):
+    if not touches_containers(node) or (of_node(node).copies and node.input[0] not in elements):
         return None
     found = [values.get(name) if name else None for name in node.input]
     return [None if v is None else Held(v.dtype, shape_of(v), elements.get(v.name)) for v in found]

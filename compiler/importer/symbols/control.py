@@ -10,6 +10,7 @@ import onnx
 
 from heterocc.compiler.importer.symbols.branches import SIDES, Branches
 from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, State, body_of, constants_of, repeat_of
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.containers import Elements, merged, without
 from heterocc.compiler.symbolic.contents import as_contents
 from heterocc.compiler.symbolic.given import Contents, Shape
@@ -50,7 +51,7 @@ class Inside:
         known = set(self._fresh)
         for name in node.output:
             self._elements.pop(name, None)
-        if node.op_type == "If":
+        if of_node(node).control == "branches":
             found = self._branches(node, table, constants)
         else:
             repeat = repeat_of(node, constants)
@@ -157,7 +158,7 @@ class Inside:
                 for axis, size in enumerate(after):
                     name = f"{state.given}.{axis}"
                     first = before[axis]
-                    if node.op_type == "Scan" and size is not None and first is not None and size != first:
+                    if of_node(node).control == "scan" and size is not None and first is not None and size != first:
                         self._equal.append((first, size, f"Scan '{node.name}'"))
                     if size != before[axis] and before[axis] != named(name):
                         self._fresh[name] = node.name

@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from heterocc.compiler.operators.table import of_node
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -58,7 +60,12 @@ class Repeat:
 
 def is_control(node: onnx.NodeProto) -> bool:
     """Whether the node has branches or a body."""
-    return not node.domain and node.op_type in ("If", "Loop", "Scan")
+    return bool(of_node(node).control)
+
+
+def first_state(node: onnx.NodeProto) -> int:
+    """The place of the first state among the inputs of a body: a Loop has the trip and the condition before it."""
+    return 2 if of_node(node).control == "loop" else 0
 
 
 def body_of(node: onnx.NodeProto, name: str = "body") -> onnx.GraphProto:
@@ -74,7 +81,7 @@ def constants_of(body: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
 def repeat_of(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> Repeat | None:
     """A Loop or Scan node in this form; None for Scan of opset 8, whose first input is not a state."""
     body = body_of(node)
-    return _loop(node, body, constants) if node.op_type == "Loop" else _scan(node, body)
+    return _loop(node, body, constants) if first_state(node) else _scan(node, body)
 
 
 def _loop(node: onnx.NodeProto, body: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> Repeat:
@@ -97,7 +104,7 @@ def _loop(node: onnx.NodeProto, body: onnx.GraphProto, constants: Mapping[str, n
 
 def _source(body: onnx.GraphProto, name: str) -> str:
     """The value of which a value of the body is a copy."""
-    copies = {n.output[0]: n.input[0] for n in body.node if n.op_type == "Identity" and not n.domain}
+    copies = {n.output[0]: n.input[0] for n in body.node if of_node(n).copies}
     while name in copies:
         name = copies[name]
     return name

@@ -9,6 +9,7 @@ import onnx
 
 from heterocc.compiler.importer.draft.draft import graphs_of, value_of
 from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 from heterocc.runtime.execute.onnx_wire import unexpected_external
 
@@ -40,7 +41,7 @@ def whole_as_given(job: PartitionJob) -> Given | None:
     if unexpected_external(proto.SerializeToString(), large) is not None:
         return None
     values = _typed(proto)
-    divided = [n.output[0] for g in graphs_of(proto.graph) for n in g.node if n.op_type == "Div"]
+    divided = [n.output[0] for g in graphs_of(proto.graph) for n in g.node if of_node(n).symbol == "/"]
     return (proto, large, values, names) if all(name in values for name in divided) else None
 
 

@@ -12,6 +12,8 @@ from collections.abc import Collection
 import onnx
 from onnx import TensorProto
 
+from heterocc.compiler.operators.table import of_node
+
 
 def with_own_integers(proto: onnx.ModelProto) -> dict[str, str]:
     """Give each reader of dequantised int8 weights a DequantizeLinear of its own, and each use of int8 a constant.
@@ -38,7 +40,7 @@ def with_own_integers(proto: onnx.ModelProto) -> dict[str, str]:
 
 def _repeat_readers(graph: onnx.GraphProto, signed: Collection[str], taken: set[str]) -> None:
     """Add a DequantizeLinear of a weight for each reader of its output after the first, before that reader."""
-    found = {n.output[0]: n for n in graph.node if n.op_type == "DequantizeLinear" and n.input[0] in signed}
+    found = {n.output[0]: n for n in graph.node if of_node(n).dequantises and n.input[0] in signed}
     seen = {output.name for output in graph.output}
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:

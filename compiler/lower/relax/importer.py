@@ -105,7 +105,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         In the code of kernels they would make each layer's differ from all others.
         """
         weights, values = self.job.model.weights, self.job.model.graph.values
-        if node.op_type == "Mul" and len(node.input) == 2:
+        if of_node(node).symbol == "*" and len(node.input) == 2:
             for name, other in (node.input, reversed(node.input)):
                 is_number = name in weights and weights[name].dtype == np.float32 and weights[name].shape == ()
                 if is_number and other in values and other not in weights and values[other].shape == ():

@@ -25,12 +25,11 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.converters.elementwise.narrow import from_bfloat16, to_bfloat16
 from heterocc.compiler.lower.converters.values import as_dtype
 from heterocc.compiler.lower.magnitudes import may_exceed
-from heterocc.compiler.operators.table import of_type
+from heterocc.compiler.operators.table import of_node, of_type
 from heterocc.passes.graph import Value
 
 STORED = frozenset(["float16", "bfloat16"])
 
-_CASTS = frozenset(["Cast", "CastLike"])
 _ROWS = frozenset(["Gather", "GatherElements", "GatherND"])
 _CODES = frozenset([TensorProto.FLOAT16, TensorProto.BFLOAT16])
 _TYPES = ("to", "dtype", "output_dtype")
@@ -96,12 +95,12 @@ class Widened:
         if node.op_type in _ROWS:
             return node.input[0] in self._model.weights
         return node.op_type == "BitCast" or not (
-            node.op_type in _CASTS or any(self.dtype(name) is not None for name in node.input)
+            of_node(node).casts or any(self.dtype(name) is not None for name in node.input)
         )
 
     def rounds(self, node: onnx.NodeProto) -> bool:
         """Whether the model asks for the rounding of the node's result."""
-        return node.op_type in _CASTS and self.stored(node.input[0]) != self.stored(node.output[0])
+        return of_node(node).casts and self.stored(node.input[0]) != self.stored(node.output[0])
 
 
 def without_types(attrs: Mapping[str, object]) -> dict[str, object]:
