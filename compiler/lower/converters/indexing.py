@@ -43,6 +43,8 @@ def gather_elements(ctx: Context, data: relax.Expr, indices: relax.Expr) -> rela
     shape = dims_of(data)
     axis = ctx.attrs.get("axis", 0) % len(shape)
     _require_elements(shape[axis], indices)
+    if axis == 0 and (rows := _rows_of(ctx, indices)) is not None and same(shape[1:], dims_of(indices)[1:]):
+        return _taken(ctx, data, checked_places(ctx, rows, [shape[0]]), 0)
     indices = checked_places(ctx, indices, [shape[axis]])
 
     def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
@@ -89,12 +91,32 @@ def scatter_elements(ctx: Context, data: relax.Expr, indices: relax.Expr, update
     """ScatterElements: a scatter of single elements."""
     axis = ctx.attrs.get("axis", 0) % rank_of(data)
     shape, places = dims_of(data), dims_of(indices)
-    safe = safe_indices(ctx, indices, shape[axis])
     others = [n for n in range(len(shape)) if n != axis]
-    if same([shape[n] for n in others], [places[n] for n in others]):
+    alike = same([shape[n] for n in others], [places[n] for n in others])
+    rows = _rows_of(ctx, indices) if alike and axis == 0 and ctx.backend == "cpu" else None
+    if rows is not None and same(dims_of(updates), places):
+        safe = ctx.bb.emit(safe_indices(ctx, rows, shape[0]))
+        return op.scatter_nd(data, op.expand_dims(safe, 1), updates, _reduction(ctx))
+    safe = safe_indices(ctx, indices, shape[axis])
+    if alike:
         return op.scatter_elements(data, safe, updates, axis=axis, reduction=_reduction(ctx))
     # TVM takes the rows of the indices for those of the data, which may have more of them.
     return op.scatter_nd(data, _coordinates(ctx, safe, axis), updates, _reduction(ctx))
+
+
+def _rows_of(ctx: Context, indices: relax.Expr) -> relax.Expr | None:
+    """The index of each row, if one holds for all of it; None otherwise.
+
+    Exporters of graph networks expand a vector of indices to the shape of the elements.
+    """
+    wide = ctx.bb.lookup_binding(indices) if isinstance(indices, relax.Var) else None
+    if not isinstance(wide, relax.Call) or wide.op.name != "relax.broadcast_to":
+        return None
+    first, *others = dims_of(wide.args[0])
+    count = dims_of(indices)
+    if len(count) < 2 or len(others) != len(count) - 1 or any(d != 1 for d in others) or not same([first], count[:1]):
+        return None
+    return ctx.bb.emit(op.reshape(wide.args[0], (first,)))
 
 
 def _coordinates(ctx: Context, indices: relax.Expr, axis: int) -> relax.Expr:
