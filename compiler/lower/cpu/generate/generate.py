@@ -21,7 +21,6 @@ from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_po
 from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
 from heterocc.compiler.lower.cpu.generate.convolution.row_tiles import propose_rows
 from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import propose_sized_planes
-from heterocc.compiler.lower.cpu.generate.convolution.sized_pooling import generate_sized_pooling
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.limited_product import generate_limited_product
 from heterocc.compiler.lower.cpu.generate.integers.matrix_product import generate_matrix_product
@@ -60,7 +59,7 @@ PAIRED: tuple[Form, ...] = (
 INTEGERS = (generate_matrix_product, generate_limited_product, generate_integer_product, generate_integer_depthwise)
 """Those for products of integers."""
 
-FOLDS = (generate_sized_pooling, generate_pooling, generate_pooling_last, generate_reduction)
+FOLDS = (generate_pooling, generate_pooling_last, generate_reduction)
 """Those for values that are combined."""
 
 

@@ -15,6 +15,8 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, is_heavy, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
+from heterocc.compiler.lower.cpu.generate.spans import in_vectors
+from heterocc.compiler.lower.cpu.sizes import is_number
 
 
 def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) -> tirx.Expr:
@@ -33,6 +35,28 @@ def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.
     # TVM's own operator leaves the others undefined, of which LLVM makes use.
     where, others = tirx.address_of(buffer[start]), emit.broadcast(build.float32(other), lanes)
     return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", where, kept, others)
+
+
+def in_masked(
+    count: int,
+    lanes: int,
+    move: Callable[[tirx.Expr, int, tirx.Expr | None], None],
+    *,
+    masks: bool,
+    few: bool = False,
+) -> None:
+    """Call `move` with the start, the lanes and the mask of vectors that cover `count` numbers, None if all are kept.
+
+    As `in_vectors` of a number, or without `masks`; else only the last vector has a mask.
+    """
+    if not masks or is_number(count):
+        in_vectors(count, lanes, lambda start, width: move(start, width, None), few=few)
+        return
+    with emit.loop(count // lanes) as number:
+        move(emit.bound(number * index(lanes)), lanes, None)
+    start = emit.bound(index(count - count % lanes))
+    with build.If(start < index(count)), build.Then():
+        move(start, lanes, mask(start, lanes, count, may_precede=False))
 
 
 def can_mask(kernel: Kernel | Fold, row: Axis) -> bool:

@@ -1,13 +1,16 @@
 """Generation of pooling in NCHW: rows of a window are combined first, then columns, in vectors along a row of outputs.
 
-The combined row is in the first-level cache, with its padding; windows of few taps without padding are read in place.
-With stride 2 its columns are separated by two shuffles of two vectors. The order of additions differs from the
-sequential one.
+The combined rows are in the first-level cache, with their padding. Windows of few taps are read where they are instead,
+if none reads padding or masks leave it out. Columns by a stride are separated by shuffles of as many vectors. Of maps
+of any size, the last vector of a row is masked if the instruction set has masks. The order of additions differs from
+the sequential one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -17,18 +20,22 @@ from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.divisors import with_tables
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window, padding, read_window
+from heterocc.compiler.lower.cpu.generate.convolution.padded import every
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import FLOATS_AND_BYTES, Element, can_store, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.masked import can_mask, in_masked, mask, masked_vector, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Fold
 from heterocc.compiler.lower.cpu.generate.reductions import find_reduction
-from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 
 MOST_TAPS = 16
 """The limit on unrolled taps of a row or column; longer windows are scheduled."""
+
+MOST_STRIDE = 8
+"""The limit on strides along a row of which vectors of inputs are shuffled; numbers of others are gathered."""
 
 FEW_TAPS = 4
 """The taps of a window up to which rows are combined in registers, again for each column that reads them."""
@@ -40,19 +47,29 @@ LINES = 8
 """The number of rows whose windows' rows are combined before their columns, so that stored values leave the CPU's store
 buffer before they are read: a load across two stores in it would wait."""
 
+TASKS = 16
+"""The limit on shares of the work, each of which clears its memory once: enough for the threads of any machine."""
+
+PLANES = 16
+"""The planes from which on each is computed by one thread."""
+
 WORK = 4
 """The cost of combining one value, in multiply-adds, for the division of work between threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """out[outer…, row, column]: `data` is the argument's buffer, `loops` are those over the output's dimensions."""
+    """out[outer…, row, column, after…]: `data` is the argument's buffer.
+
+    `loops` are those over rows, of two dimensions, and columns.
+    """
 
     data: tirx.Buffer
     outer: Axis
     rows: Window
     columns: Window
     loops: tuple[int, ...]
+    after: Axis
 
     @property
     def is_reduction(self) -> bool:
@@ -66,184 +83,257 @@ class Pooling:
 def generate_pooling(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as pooling, None if it is not a sum, maximum or minimum over windows."""
     found = find_pooling(kernel)
-    if found is None or not can_store(kernel, FLOATS_AND_BYTES):
+    if found is None or not can_store(kernel, FLOATS_AND_BYTES) or max(found.rows.taps, found.columns.taps) > MOST_TAPS:
         return None
     if found.is_reduction and find_reduction(kernel, isa.lanes) is not None:
         return None
-    return emit.written(kernel, {}, _Writer(kernel, found, isa.narrowed(found.columns.places)).write), ()
+    return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
 
 
-def find_pooling(kernel: Fold) -> Pooling | None:
-    """Read a kernel as pooling of one or two dimensions, the last ones."""
+def find_pooling(kernel: Fold, after: int = 0) -> Pooling | None:
+    """Read a kernel as pooling of one or two dimensions, which `after` others follow."""
     data, places, terms = kernel.value, kernel.places, kernel.terms
-    if not isinstance(data, TensorLoad) or len(terms) not in (1, 2) or len(places) <= len(terms):
+    outer = len(places) - len(terms) - after
+    if not isinstance(data, TensorLoad) or len(terms) not in (1, 2) or outer < 0 or len(data.indices) != len(places):
         return None
     padded = padding(kernel, data, kernel.start)
-    if padded is None:
+    shape = None if padded is None else shape_of(padded[0])
+    if padded is None or shape is None:
         return None
     source, before = padded
-    shape = shape_of(source)
-    outer = len(places) - len(terms)
-    if shape is None or len(data.indices) != len(places) or any(before[:outer]):
-        return None
-    if any(not data.indices[d].same_as(kernel.loops[places[d]]) for d in range(outer)):
+    others = [*range(outer), *range(outer + len(terms), len(places))]
+    if any(before[d] or not data.indices[d].same_as(kernel.loops[places[d]]) for d in others):
         return None
     windows = [Window(1, 0, 1, 1, 1, 1)] if len(terms) == 1 else []
     for d, term in enumerate(terms, outer):
         window = read_window(kernel, data.indices[d], (places[d], term), (shape[d], before[d]))
-        if window is None or window.taps > MOST_TAPS or window.before > window.reach:
+        if window is None or window.before > window.reach:
             return None
         windows.append(window)
-    axis = Axis(tuple(places[:outer]), tuple(kernel.extents[n] for n in places[:outer]))
-    return Pooling(source, axis, windows[0], windows[1], tuple(places[outer:]))
+    inner = places[outer : outer + len(terms)]
+    return Pooling(source, kernel.axis(places[:outer]), *windows, inner, kernel.axis(places[outer + len(terms) :]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A row of outputs: the place of its plane, and the first of the rows that it reads, with where that begins."""
+
+    plane: Place
+    number: tirx.Expr
+    top: tirx.Expr
+    begin: tirx.Expr
+
+
+Read = Callable[[tirx.Expr, int, int], tirx.Expr]
+"""A vector of the combined rows: from which column of the padded map on, of how many lanes, every how many columns."""
 
 
 class _Writer:
-    """A generator of pooling: planes are divided among threads, row by row."""
+    """A generator of pooling: planes or parts of them are divided among threads, row by row of outputs."""
 
     def __init__(self, kernel: Fold, found: Pooling, isa: Isa) -> None:
-        self.kernel, self.found, self.lanes = kernel, found, isa.lanes
-        columns = found.columns
-        reads = (columns.places - 1) * columns.stride + columns.reach + 1
-        self.padded = columns.before > 0 or not is_number(columns.size) or reads > columns.size
-        # Space at the end for the second of two vectors that are separated.
-        self.length = larger(reads, columns.before + columns.size) + 2 * self.lanes
-        few = found.rows.taps == 1 or (found.rows.taps * columns.taps <= FEW_TAPS and columns.stride <= 2)
-        self.in_place = few and not self.padded and self._reads_inside()
-        self.work = WORK * found.outer.length * found.rows.places * columns.places * (found.rows.taps + columns.taps)
+        self.kernel, self.found = kernel, found
+        rows, columns = found.rows, found.columns
+        sized = not (is_number(rows.places) and is_number(columns.places))
+        self.masks = sized and isa.has_masks
+        self.lanes = isa.lanes if self.masks else isa.narrowed(columns.places).lanes
+        self.along = Axis(found.loops[-1:], (kernel.extents[found.loops[-1]],))
+        self.stores_masked = self.masks and can_mask(kernel, self.along)
+        few = rows.taps == 1 or (rows.taps * columns.taps <= FEW_TAPS and columns.stride <= 2)
+        self.in_registers = few and ((self.masks and columns.stride <= 2) or self._reads_inside())
+        # The last vector of outputs reads as many vectors as the stride.
+        spare = min(columns.stride, MOST_STRIDE) * (self.lanes + 1)
+        self.length = larger((columns.places - 1) * columns.stride + columns.reach + 1, columns.before + columns.size)
+        self.length += spare
 
     def _reads_inside(self) -> bool:
         """Whether all windows' rows are inside the image, and all numbers that vectors load inside its rows."""
         rows, columns = self.found.rows, self.found.columns
-        if not (is_number(rows.size) and is_number(rows.places) and is_number(columns.places)):
+        if not all(map(is_number, (rows.size, rows.places, columns.size, columns.places))) or columns.before:
             return False
-        read = columns.places * 2 + columns.reach - columns.reach % 2 if columns.stride == 2 else 0
-        return rows.is_inside and read <= columns.size
+        read = (columns.places - 1) * columns.stride + columns.reach + 1
+        if columns.stride == 2:
+            read = columns.places * 2 + columns.reach - columns.reach % 2
+        return rows.is_inside and read <= columns.size and columns.stride <= 2
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        found = self.found
-        outer = typical(found.outer.length)
-        chunks = 1 if outer >= 16 else smaller(found.rows.places, -(-16 // outer))
+        found, rows, columns = self.found, self.found.rows, self.found.columns
+        planes = found.outer.length
+        parts = 1 if typical(planes) >= PLANES else smaller(rows.places, -(-PLANES // typical(planes)))
+        shared = typical(WORK * planes * rows.places * columns.places * (rows.taps + columns.taps))
+        tasks = smaller(planes * parts, TASKS) if shared >= emit.PARALLEL_WORK else 1
         # Adjacent windows are read at the places of the stores.
-        overlap = found.columns.before > 0 or found.columns.reach >= found.columns.stride
-        lines = min(LINES, typical(-(-found.rows.places // chunks))) if overlap else 1
-        with emit.shared_loop(found.outer.length * chunks, self.work) as task:
-            plane = tirx.floordiv(task, index(chunks)) if chunks > 1 else task
-            chunk = tirx.floormod(task, index(chunks)) if chunks > 1 else index(0)
-            row = arguments.flat(found.data) if self.in_place else emit.scratch(self.length * lines)
-            if self.padded:
-                with emit.loop(self.length * lines) as place:
-                    build.buffer_store(row, self._start(), [place])
-            first = tirx.floordiv(chunk * index(found.rows.places), index(chunks))
-            end = tirx.floordiv((chunk + index(1)) * index(found.rows.places), index(chunks))
-            kernel = with_tables(self.kernel, found.columns.places, found.rows.taps * found.columns.taps)
-            if self.in_place:
-                with build.serial(first, end) as line:
-                    source = plane * index(found.rows.size) + line * index(found.rows.stride)
-                    self._combine_columns(kernel, arguments, row, source * index(found.columns.size), (plane, line))
-                return
-            with build.serial(index(0), tirx.floordiv(end - first + index(lines - 1), index(lines))) as block:
-                top = first + block * index(lines)
-                count = tirx.min(end - top, index(lines))
-                with build.serial(index(0), count) as number:
-                    self._combine_rows(arguments, row, number * index(self.length), plane, top + number)
-                with build.serial(index(0), count) as number:
-                    line = number * index(self.length)
-                    self._combine_columns(kernel, arguments, row, line, (plane, top + number))
+        overlap = columns.before > 0 or columns.reach >= columns.stride
+        lines = min(LINES, typical(-(-rows.places // parts))) if overlap else 1
+        with emit.shared_loop(tasks, shared) as task:
+            whole = -(-columns.places // self.lanes) * self.lanes if self.masks else columns.places
+            self.kernel = with_tables(self.kernel, whole, rows.taps * columns.taps)
+            combined = None if self.in_registers else self._cleared(lines)
+            with emit.share_loop(task, tasks, planes * parts) as number:
+                plane, part = emit.unpacked(number, (planes, parts))
+                first, end = (emit.bound(place) for place in emit.share(part, parts, rows.places))
+                outer = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in emit.split(found.outer, plane)]
+                if combined is None:
+                    with build.serial(first, end) as line:
+                        self._in_place(arguments, self._line(outer, plane, line))
+                    return
+                with build.serial(index(0), tirx.floordiv(end - first + index(lines - 1), index(lines))) as block:
+                    top = emit.bound(first + block * index(lines))
+                    count = emit.bound(tirx.min(end - top, index(lines)))
+                    with build.serial(index(0), count) as line:
+                        self._combine_rows(arguments, combined, line, self._line(outer, plane, top + line))
+                    with build.serial(index(0), count) as line:
+                        base = emit.bound(line * index(self.length))
+                        self._row(arguments, self._line(outer, plane, top + line), partial(_stepping, combined, base))
 
-    def _start(self, lanes: int = 1) -> tirx.Expr:
-        number = tirx.const(self.kernel.start, "float32")
-        return build.broadcast(number, lanes) if lanes > 1 else number
+    def _cleared(self, lines: int) -> tirx.Buffer:
+        """A buffer for combined rows; what surrounds these is padding, and is never written."""
+        combined = emit.scratch(self.length * lines)
+        with emit.loop(self.length * lines) as place:
+            build.buffer_store(combined, build.float32(self.kernel.start), [place])
+        return combined
 
-    def _combine_rows(
-        self, arguments: Arguments, row: tirx.Buffer, base: tirx.Expr, plane: tirx.Expr, line: tirx.Expr
-    ) -> None:
-        """Combine the input rows that output row `line` reads, at `base`; those outside the image are left out."""
+    def _line(self, outer: Place, plane: tirx.Expr, number: tirx.Expr) -> _Line:
         rows, columns = self.found.rows, self.found.columns
-        flat = arguments.flat(self.found.data)
-        top = line * index(rows.stride) - index(rows.before)
-        last = (rows.places - 1) * rows.stride + rows.reach - rows.before
-        lanes = _filled(self.lanes, columns.size)
+        top = emit.bound(number * index(rows.stride) - index(rows.before))
+        begin = emit.bound((plane * index(rows.size) + top) * index(columns.size))
+        return _Line(outer, number, top, begin)
 
-        def place_of(tap: tirx.Expr) -> tirx.Expr:
-            return (plane * index(rows.size) + top + tap * index(rows.dilation)) * index(columns.size)
-
-        def every(start: tirx.Expr, lanes: int) -> None:
-            total = emit.vector(flat, place_of(index(0)) + start, lanes)
-            for tap in range(1, rows.taps):
-                total = self.kernel.combine(total, emit.vector(flat, place_of(index(tap)) + start, lanes))
-            emit.put(row, total, base + index(columns.before) + start, lanes)
-
-        def some(start: tirx.Expr, lanes: int) -> None:
-            total = emit.registers(1, lanes)
-            emit.put(total, self._start(lanes), index(0), lanes)
-            with emit.loop(rows.taps) as tap:
-                at = top + tap * index(rows.dilation)
-                with build.If(tirx.all(at >= index(0), at < index(rows.size))), build.Then():
-                    value = emit.vector(flat, place_of(tap) + start, lanes)
-                    emit.put(total, self.kernel.combine(emit.vector(total, index(0), lanes), value), index(0), lanes)
-            emit.put(row, emit.vector(total, index(0), lanes), base + index(columns.before) + start, lanes)
-
-        if rows.before == 0 and is_number(rows.size) and last < rows.size:
-            in_vectors(columns.size, lanes, every)
+    def _if_inside(self, line: _Line, write: Callable[[bool], None]) -> None:
+        """Call `write` with whether all rows that a row of outputs reads are inside the image, for both if needed."""
+        rows = self.found.rows
+        if is_number(rows.size) and is_number(rows.places) and rows.is_inside:
+            write(True)
         else:
-            inside = tirx.all(top >= index(0), top + index(rows.reach) < index(rows.size))
-            emit.either(
-                inside,
-                lambda: in_vectors(columns.size, lanes, every),
-                lambda: in_vectors(columns.size, lanes, some, few=True),
-            )
+            inside = tirx.all(line.top >= index(0), line.top + index(rows.reach) < index(rows.size))
+            emit.either(inside, lambda: write(True), lambda: write(False))
 
-    def _combine_columns(
+    def _combined(
         self,
-        kernel: Fold,
         arguments: Arguments,
-        row: tirx.Buffer,
-        base: tirx.Expr,
-        place: tuple[tirx.Expr, tirx.Expr],
-    ) -> None:
-        plane, line = place
+        line: _Line,
+        column: tirx.Expr,
+        lanes: int,
+        kept: tirx.Expr | None,
+        *,
+        inside: bool,
+    ) -> tirx.Expr:
+        """A vector of the combined rows, from a column of the map on, of the lanes `kept`.
+
+        Rows outside the image are left out, unless all are `inside`.
+        """
+        rows, flat, combine = self.found.rows, arguments.flat(self.found.data), self.kernel.combine
+
+        def value(tap: tirx.Expr) -> tirx.Expr:
+            place = line.begin + tap * index(rows.dilation) * index(self.found.columns.size) + column
+            if kept is None:
+                return emit.vector(flat, place, lanes)
+            return masked_vector(flat, place, lanes, kept, self.kernel.start)
+
+        if inside:
+            total = value(index(0))
+            for tap in range(1, rows.taps):
+                total = combine(total, value(index(tap)))
+            return build.bind(total)
+        held = emit.registers(1, lanes)
+        emit.put(held, emit.broadcast(build.float32(self.kernel.start), lanes), index(0), lanes)
+        with emit.loop(rows.taps) as tap:
+            at = line.top + tap * index(rows.dilation)
+            with build.If(tirx.all(at >= index(0), at < index(rows.size))), build.Then():
+                emit.put(held, combine(emit.vector(held, index(0), lanes), value(tap)), index(0), lanes)
+        return build.bind(emit.vector(held, index(0), lanes))
+
+    def _combine_rows(self, arguments: Arguments, combined: tirx.Buffer, number: tirx.Expr, line: _Line) -> None:
+        """Combine the rows that a row of outputs reads."""
+        columns = self.found.columns
+        base = emit.bound(number * index(self.length) + index(columns.before))
+
+        def write(inside: bool) -> None:
+            def move(start: tirx.Expr, lanes: int, kept: tirx.Expr | None) -> None:
+                value = self._combined(arguments, line, start, lanes, kept, inside=inside)
+                emit.put(combined, value, base + start, lanes)
+
+            lanes = _filled(self.lanes, columns.size)
+            in_masked(columns.size, lanes, move, masks=self.masks, few=not inside)
+
+        self._if_inside(line, write)
+
+    def _in_place(self, arguments: Arguments, line: _Line) -> None:
+        """A row of outputs, whose windows' rows are combined in registers."""
+        columns, before = self.found.columns, index(self.found.columns.before)
+
+        def write(inside: bool) -> None:
+            def read(at: tirx.Expr, lanes: int, _step: int) -> tirx.Expr:
+                return self._combined(arguments, line, at - before, lanes, None, inside=inside)
+
+            def masked(at: tirx.Expr, lanes: int, _step: int) -> tirx.Expr:
+                kept = mask(at - before, lanes, columns.size)
+                return self._combined(arguments, line, at - before, lanes, kept, inside=inside)
+
+            self._row(arguments, line, read, masked if self.masks else None)
+
+        self._if_inside(line, write)
+
+    def _row(self, arguments: Arguments, line: _Line, read: Read, masked: Read | None = None) -> None:
+        """A row of outputs; those of which not all that they read is in the map read it `masked`, if that is given."""
         columns = self.found.columns
 
-        def vector(start: tirx.Expr, lanes: int) -> None:
-            kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(kernel)}
-            total = emit.registers(1, lanes)
-            values = [self._columns(row, base, start, tap * columns.dilation, lanes) for tap in range(columns.taps)]
-            combined = values[0]
-            for value in values[1:]:
-                combined = kernel.combine(combined, value)
-            emit.put(total, combined, index(0), lanes)
-            outer = [(Axis((n,), (kernel.extents[n],)), value) for n, value in emit.split(self.found.outer, plane)]
-            inner = self.found.loops
-            with emit.loop(lanes, "vectorized") as lane:
-                values_ = (line, start + lane) if len(inner) == 2 else (start + lane,)
-                every = [
-                    *outer,
-                    *((Axis((n,), (kernel.extents[n],)), v) for n, v in zip(inner, values_, strict=True)),
-                ]
-                Element(kernel, arguments, total[lane], kept, every, lane).store()
+        def vector(start: tirx.Expr, lanes: int, kept: tirx.Expr | None) -> None:
+            if masked is None:
+                self._outputs(arguments, line, (start, lanes, kept), read)
+                return
+            first = start * index(columns.stride) - index(columns.before)
+            last = first + index(columns.reach + lanes * columns.stride - 1)
+            emit.either(
+                tirx.all(first >= index(0), last < index(columns.size)),
+                lambda: self._outputs(arguments, line, (start, lanes, kept), read),
+                lambda: self._outputs(arguments, line, (start, lanes, kept), masked),
+            )
 
-        in_vectors(columns.places, _filled(self.lanes, columns.places), vector)
+        lanes = _filled(self.lanes, columns.places)
+        in_masked(columns.places, lanes, vector, masks=self.stores_masked)
 
-    def _columns(self, row: tirx.Buffer, line: tirx.Expr, start: tirx.Expr, shift: int, lanes: int) -> tirx.Expr:
-        """Every `stride`th number of the combined row from that of output `start`, `shift` further."""
-        stride = self.found.columns.stride
-        if stride == 1 or lanes == 1:
-            return self._combined(row, line + start * index(stride) + index(shift), lanes)
-        if stride > 2:
-            return row[build.ramp(line + start * index(stride) + index(shift), index(stride), lanes)]
-        base = line + start * index(2) + index(shift - shift % 2)
-        pair = [self._combined(row, base, lanes), self._combined(row, base + index(lanes), lanes)]
-        return tirx.Shuffle(pair, list(range(shift % 2, 2 * lanes, 2)))
+    def _outputs(
+        self, arguments: Arguments, line: _Line, place: tuple[tirx.Expr, int, tirx.Expr | None], read: Read
+    ) -> None:
+        """A vector of outputs: its first column, its lanes, and which of these are stored."""
+        kernel, (start, lanes, kept), stride = self.kernel, place, self.found.columns.stride
+        known: dict[int, tirx.Expr] = {}
 
-    def _combined(self, row: tirx.Buffer, place: tirx.Expr, lanes: int) -> tirx.Expr:
-        """A vector of the combined row, which is combined here if windows are read in place."""
-        rows, total = self.found.rows, emit.vector(row, place, lanes)
-        for tap in range(1, rows.taps if self.in_place else 1):
-            below = place + index(tap * rows.dilation * self.found.columns.size)
-            total = self.kernel.combine(total, emit.vector(row, below, lanes))
-        return total
+        def at(shift: int, step: int = 1) -> tirx.Expr:
+            if shift not in known:
+                known[shift] = read(start * index(stride) + index(shift), lanes, step)
+            return known[shift]
+
+        def tap(across: int) -> tirx.Expr:
+            if lanes == 1 or not 1 < stride <= MOST_STRIDE:
+                return at(across, stride)
+            first = across - across % stride
+            return every([at(first + number * lanes) for number in range(stride)], stride, across % stride, lanes)
+
+        combined = tap(0)
+        for number in range(1, self.found.columns.taps):
+            combined = kernel.combine(combined, tap(number * self.found.columns.dilation))
+        total = emit.registers(1, lanes)
+        emit.put(total, combined, index(0), lanes)
+        axes = [Axis((n,), (kernel.extents[n],)) for n in self.found.loops]
+
+        def place_of(_row: tirx.Expr, lane: tirx.Expr) -> Place:
+            return [*line.plane, *zip(axes, [line.number, start + lane][-len(axes) :], strict=True)]
+
+        if self.stores_masked and lanes == self.lanes:
+            store_masked(kernel, arguments, total, (1, lanes), self.along, place_of, kept)
+            return
+        registers = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(kernel)}
+        with emit.loop(lanes, "vectorized") as lane:
+            Element(kernel, arguments, total[lane], registers, place_of(index(0), lane), lane).store()
+
+
+def _stepping(row: tirx.Buffer, base: tirx.Expr, at: tirx.Expr, lanes: int, step: int) -> tirx.Expr:
+    if lanes == 1 or step == 1:
+        return emit.vector(row, base + at, lanes)
+    return row[build.ramp(base + at, index(step), lanes)]
 
 
 def _filled(lanes: int, count: int) -> int:

@@ -6,19 +6,18 @@ Taps outside the image are left out. The order of additions is the sequential on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.form import Window, padding, read_window
+from heterocc.compiler.lower.cpu.generate.convolution.form import Window
+from heterocc.compiler.lower.cpu.generate.convolution.pooling import Pooling, find_pooling
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import FLOATS_AND_BYTES, can_store, store_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Fold
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
 from heterocc.compiler.lower.cpu.sizes import is_number
@@ -33,84 +32,40 @@ _CHANNELS = 4
 """The fewest channels that make vectors."""
 
 
-@dataclass(frozen=True, slots=True)
-class LastPooling:
-    """out[outer…, row, column, channel]: `data` is the argument's buffer."""
-
-    data: tirx.Buffer
-    outer: Axis
-    row: Axis
-    column: Axis
-    channels: Axis
-    rows: Window
-    columns: Window
-
-
 def generate_pooling_last(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as pooling with the channels last, None if it is not that of a sum, maximum or minimum."""
-    found = find_pooling_last(kernel)
-    if found is None:
+    found = find_pooling(kernel, after=1)
+    if found is None or len(found.loops) != 2 or not can_store(kernel, FLOATS_AND_BYTES):
+        return None
+    channels = found.after.length
+    if not is_number(channels) or channels < _CHANNELS or found.rows.taps * found.columns.taps > _MOST_TAPS:
         return None
     return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
-
-
-def find_pooling_last(kernel: Fold) -> LastPooling | None:
-    """Read a kernel as pooling of two dimensions, before the last one."""
-    data, places, terms = kernel.value, kernel.places, kernel.terms
-    if not can_store(kernel, FLOATS_AND_BYTES):
-        return None
-    if not isinstance(data, TensorLoad) or len(terms) != 2 or len(places) < 3 or len(data.indices) != len(places):
-        return None
-    padded = padding(kernel, data, kernel.start)
-    if padded is None:
-        return None
-    source, before = padded
-    shape, outer = shape_of(source), len(places) - 3
-    if shape is None or any(before[:outer]) or before[-1]:
-        return None
-    alike = [*range(outer), len(places) - 1]
-    if any(not data.indices[d].same_as(kernel.loops[places[d]]) for d in alike):
-        return None
-    windows = []
-    for d, term in enumerate(terms, outer):
-        window = read_window(kernel, data.indices[d], (places[d], term), (shape[d], before[d]))
-        if window is None or window.before > window.reach or not _is_known(window):
-            return None
-        windows.append(window)
-    rows, columns = windows
-    *others, row, column, channels = (Axis((n,), (kernel.extents[n],)) for n in places)
-    if not is_number(channels.length) or channels.length < _CHANNELS or rows.taps * columns.taps > _MOST_TAPS:
-        return None
-    planes = Axis(tuple(n for a in others for n in a.loops), tuple(kernel.extents[n] for n in places[:outer]))
-    return LastPooling(source, planes, row, column, channels, rows, columns)
-
-
-def _is_known(window: Window) -> bool:
-    return is_number(window.size) and is_number(window.places)
 
 
 class _Writer:
     """A generator of pooling with the channels last: rows of outputs are divided among threads."""
 
-    def __init__(self, kernel: Fold, found: LastPooling, isa: Isa) -> None:
+    def __init__(self, kernel: Fold, found: Pooling, isa: Isa) -> None:
         self.kernel, self.found = kernel, found
         self.lanes = isa.lanes
-        while self.lanes > found.channels.length:
+        while self.lanes > found.after.length:
             self.lanes //= 2
-        vectors = -(-found.channels.length // self.lanes)
+        vectors = -(-found.after.length // self.lanes)
         self.runs = runs(vectors, isa.registers // 4)
-        self.work = (found.outer.length * found.row.length * found.column.length * found.channels.length) * (
+        self.work = (found.outer.length * found.rows.places * found.columns.places * found.after.length) * (
             found.rows.taps * found.columns.taps
         )
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
-        with emit.shared_loop(found.outer.length * found.row.length, self.work) as task:
-            plane, line = emit.unpacked(task, (found.outer.length, found.row.length))
+        with emit.shared_loop(found.outer.length * found.rows.places, self.work) as task:
+            plane, line = emit.unpacked(task, (found.outer.length, found.rows.places))
             outer = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in emit.split(found.outer, plane)]
-            with emit.loop(found.column.length) as column, emit.loop(sum(r.count for r in self.runs)) as number:
-                place = [*outer, (found.row, line), (found.column, column)]
+            with emit.loop(found.columns.places) as column, emit.loop(sum(r.count for r in self.runs)) as number:
+                row_axis, column_axis = (Axis((n,), (self.kernel.extents[n],)) for n in found.loops)
+                place = [*outer, (row_axis, line), (column_axis, column)]
                 emit.either_run(
                     self.runs,
                     number,
@@ -126,7 +81,7 @@ class _Writer:
         first: tirx.Expr,
     ) -> None:
         """The outputs of neighbouring vectors of channels at a place, of which `first` is the number of the first."""
-        found, lanes, length = self.found, self.lanes, self.found.channels.length
+        found, lanes, length = self.found, self.lanes, self.found.after.length
         starts = [(first + index(v)) * index(lanes) for v in range(run.size)]
         if length % lanes:
             starts = [tirx.min(start, index(length - lanes)) for start in starts]
@@ -148,7 +103,7 @@ class _Writer:
             totals,
             1,
             lanes,
-            lambda _, column, lane: [*place, (found.channels, starts[column] + lane)],
+            lambda _, column, lane: [*place, (found.after, starts[column] + lane)],
             lambda _: lanes,
         )
 
@@ -176,7 +131,7 @@ class _Writer:
                 with build.If(tirx.all(*inside)), build.Then():
                     combine(*where)
 
-        checked = [(w, n) for w, n in zip((rows, columns), corner, strict=True) if not w.is_inside]
+        checked = [(w, n) for w, n in zip((rows, columns), corner, strict=True) if not _never_outside(w)]
         conditions = [c for w, n in checked for c in (n >= 0, n + index(w.reach) < index(w.size))]
         if conditions:
             emit.either(tirx.all(*conditions), every, some)
@@ -187,3 +142,7 @@ class _Writer:
 def _corner(window: Window, place: tirx.Expr) -> tirx.Expr:
     """The place of the first tap of an output, which may be before the image."""
     return place * index(window.stride) - index(window.before)
+
+
+def _never_outside(window: Window) -> bool:
+    return is_number(window.size) and is_number(window.places) and window.is_inside
