@@ -111,7 +111,9 @@ def find_pooling(kernel: Fold, after: int = 0) -> Pooling | None:
             return None
         windows.append(window)
     inner = places[outer : outer + len(terms)]
-    return Pooling(source, kernel.axis(places[:outer]), *windows, inner, kernel.axis(places[outer + len(terms) :]))
+    rows, columns = windows
+    after_ = kernel.axis(places[outer + len(terms) :])
+    return Pooling(source, kernel.axis(places[:outer]), rows, columns, inner, after_)
 
 
 @dataclass(frozen=True, slots=True)
