@@ -12,14 +12,13 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate.bfloat.direct import propose_paired_direct
 from heterocc.compiler.lower.cpu.generate.bfloat.product import propose_paired_product
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Form, written_best
+from heterocc.compiler.lower.cpu.generate.convolution.channel_forms import propose_channels
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import propose_copied_planes
 from heterocc.compiler.lower.cpu.generate.convolution.direct import propose_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import propose_winograd
-from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import propose_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.planes import propose_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
-from heterocc.compiler.lower.cpu.generate.convolution.row_tiles import propose_rows
 from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import propose_sized_planes
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.limited_product import generate_limited_product
@@ -37,8 +36,7 @@ from heterocc.compiler.lower.cpu.sizes import attempt
 
 FORMS: tuple[Form, ...] = (
     propose_product,
-    propose_blocks,
-    propose_rows,
+    propose_channels,
     propose_winograd,
     propose_direct,
     propose_planes,

@@ -5,9 +5,10 @@ candidate with a time of its own (see `generate/__init__.py`):
 
 - `direct.py`: vectors along pixels. `copied_rows.py` says for which rows, `padded.py` copies those with zeros beside
   them, `masked_rows.py` those of any length;
-- vectors along channels, in tiles of pixels (`pixel_tiles.py`): `row_tiles.py` reads rows in place or copies them
-  (`dense_rows.py`), `input_blocks.py` keeps the sums between blocks of input channels, and has the pixels of 1x1 side
-  by side (decision 54). `taps_inside.py` has the taps that are not in the padding;
+- vectors along channels, in tiles of pixels: a schedule says where inputs are read and in which order sums are computed
+  (`channel_forms.py` proposes schedules, `channel_tiling.py` has their tiles and time, `channel_tiles.py` their code).
+  Rows in place have only the taps that are not in the padding (`taps_inside.py`), others are copied (`dense_rows.py`),
+  or sums are kept between blocks of input channels (decision 54);
 - `filtering/`: 3x3 by minimal filtering;
 - depthwise ones: `planes.py` reads in place (`shifted.py`: vectors with zeros outside a row), `sized_planes.py` does so
   in masked vectors of any size, `depthwise.py` copies rows: large strides and kernels. `row_lanes.py` chooses lanes.

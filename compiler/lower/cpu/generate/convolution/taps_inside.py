@@ -16,6 +16,19 @@ from heterocc.compiler.lower.cpu.generate.tiles import runs
 
 
 @dataclass(frozen=True, slots=True)
+class Term:
+    """A term of a sum: an input channel, a row of taps, a tap of it.
+
+    `first` is the first input channel of those that come one after the other for a tap.
+    """
+
+    input: tirx.Expr
+    row: tirx.Expr
+    tap: tirx.Expr
+    first: tirx.Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """Outputs `start` to `end` of a row or column, all with the taps `first` to `last` inside the input."""
 

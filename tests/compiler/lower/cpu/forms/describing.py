@@ -13,6 +13,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 FIELDS = {
+    "schedule": "form",
     "isa": "lanes",
     "channel_runs": "channels",
     "row_runs": "rows",
@@ -24,9 +25,7 @@ FIELDS = {
     "rows": "lines",
     "chunks": "chunks",
     "blocks": "blocks",
-    "block": "block",
     "parts": "parts",
-    "deep": "deep",
     "height": "height",
     "planes": "planes",
     "strip": "strip",
@@ -34,9 +33,9 @@ FIELDS = {
     "filter": "filter",
     "copies": "copies",
     "turned": "turned",
+    "in_turn": "block",
     "together": "together",
-    "taps_inside": "unrolled",
-    "by_row": "by_row",
+    "steps": "steps",
 }
 """The attributes of writers that the table shows, where a writer has them, with their names in it."""
 

@@ -11,14 +11,13 @@ from onnx import helper
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution import direct, input_blocks, pixel_tiles, row_tiles
-from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import propose_blocks
+from heterocc.compiler.lower.cpu.generate.convolution import channel_tiles, direct
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.products import product_reads, tile_fetch
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
-from tests.compiler.lower.cpu.generate.convolution.test_input_blocks import pointwise
+from tests.compiler.lower.cpu.generate.convolution.test_input_blocks import pointwise, propose_blocks
 from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import only
 from tests.compiler.lower.cpu.generate.generated import AVX512, FORMS, Generated, assert_near, runnable, target_of
 
@@ -46,7 +45,7 @@ def test_sums_that_share_weights_fetch_all_of_the_next_ones(
 @pytest.fixture
 def everything_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of all sizes are prefetched."""
-    for module in (product_reads, pixel_tiles):
+    for module in (product_reads, channel_tiles):
         monkeypatch.setattr(module, "FETCHED_NUMBERS", 0)
 
 
@@ -137,7 +136,7 @@ def test_input_blocks_fetch_the_next_pixels_and_agree(
     monkeypatch.setattr(FORMS, (propose_blocks,))
     monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
     for bytes_, fetches in ((1 << 30, 0), (0, 1)):
-        monkeypatch.setattr(input_blocks, "FETCHED_BYTES", bytes_)
+        monkeypatch.setattr(channel_tiles, "FETCHED_BYTES", bytes_)
         fetched = fetched_in(lambda: check(cpu, pointwise(*size, inputs=21, outputs=48)), monkeypatch)
         assert bool(fetched) == bool(fetches)
 
@@ -147,7 +146,7 @@ def test_strided_convolutions_fetch_the_next_row_and_agree(cpu: str, monkeypatch
     case = Case(1, 1, 21, 48, (13, 15), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0))
     monkeypatch.setattr(FORMS, (only(0),))  # in place
     for bytes_, fetches in ((1 << 30, 0), (0, 1)):
-        monkeypatch.setattr(row_tiles, "FETCHED_BYTES", bytes_)
+        monkeypatch.setattr(channel_tiles, "FETCHED_BYTES", bytes_)
         fetched = fetched_in(lambda: check(cpu, case), monkeypatch)
         assert bool(fetched) == bool(fetches)
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate, Form
-from heterocc.compiler.lower.cpu.generate.convolution import input_blocks, pixel_tiles
+from heterocc.compiler.lower.cpu.generate.convolution import channel_forms, channel_tiling
+from heterocc.compiler.lower.cpu.generate.convolution.channel_forms import propose_channels
+from heterocc.compiler.lower.cpu.generate.convolution.channel_tiling import Tiling
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
-from heterocc.compiler.lower.cpu.generate.convolution.input_blocks import InputBlocks, propose_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import share_inside
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -24,12 +25,21 @@ from tests.few_examples import few
 CPUS = st.sampled_from(runnable())
 
 
-def noting(found: list[InputBlocks]) -> Form:
+def propose_blocks(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The form in blocks of input channels, or of 1x1 that has them all in one."""
+    for candidate in propose_channels(kernel, isa):
+        if candidate.form in ("blocks of inputs", "pixels"):
+            yield candidate
+
+
+def noting(found: list[Tiling]) -> Form:
     """The form, whose writers are added to `found`."""
 
     def propose(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         for candidate in propose_blocks(kernel, isa):
-            found.append(InputBlocks(candidate.writer.args[0], candidate.writer.args[1], isa))  # type: ignore[attr-defined]
+            writer = candidate.writer(isa)
+            assert isinstance(writer, Tiling)
+            found.append(writer)
             yield candidate
 
     return propose
@@ -63,13 +73,13 @@ def cases(draw: st.DrawFn) -> Case:
 def test_blocks_agree_for_any_attributes(cpu: str, case: Case, terms: int, pixels: int, held: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FORMS, (propose_blocks,))
-        patch.setattr(pixel_tiles, "FEWEST_PIXELS", 1)
-        patch.setattr(input_blocks, "FEWEST_TERMS", terms)
-        patch.setattr(input_blocks, "PIXELS", pixels)
+        patch.setattr(channel_forms, "FEWEST_PIXELS", 1)
+        patch.setattr(channel_tiling, "FEWEST_TERMS", terms)
+        patch.setattr(channel_forms, "PIXELS", pixels)
         for limit in ("SUM_BYTES", "SUM_BYTES_WIDE"):
-            patch.setattr(input_blocks, limit, held << 10)
+            patch.setattr(channel_tiling, limit, held << 10)
         for limit in ("NEAR_BYTES", "TILE_BYTES", "WEIGHT_BYTES", "WEIGHT_BYTES_WIDE"):
-            patch.setattr(input_blocks, limit, 1 << 10)
+            patch.setattr(channel_tiling, limit, 1 << 10)
         assert check(cpu, case)
 
 
@@ -85,11 +95,11 @@ def test_blocks_agree_for_any_attributes(cpu: str, case: Case, terms: int, pixel
     ids=["in place", "copied pixels", "copied rows", "pixels and zeros after them"],
 )
 def test_sums_are_continued_from_block_to_block(cpu: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[InputBlocks] = []
+    found: list[Tiling] = []
     monkeypatch.setattr(FORMS, (noting(found),))
     assert check(cpu, case)
     in_blocks = [writer.blocks > 1 for writer in found]
-    assert all(in_blocks) if cpu == AVX2 or not found[0].pointwise else not any(in_blocks)
+    assert all(in_blocks) if cpu == AVX2 or found[0].copied is not None else not any(in_blocks)
 
 
 @few(12)
@@ -110,10 +120,10 @@ def test_taps_outside_the_input_are_left_out(
     case = Case(1, 2, inputs, 25, (size,), (kernel,), (stride,), (dilation,), (before,), (after,))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FORMS, (noting(found := []),))
-        patch.setattr(pixel_tiles, "FEWEST_PIXELS", 1)
-        patch.setattr(input_blocks, "INSIDE", 1.0)
+        patch.setattr(channel_forms, "FEWEST_PIXELS", 1)
+        patch.setattr(channel_tiling, "INSIDE", 1.0)
         assert check(cpu, case)
-    assert all(writer.by_row and writer.leaves_out for writer in found)
+    assert all(writer.leaves_out for writer in found)
 
 
 @pytest.mark.parametrize("cpu", runnable())

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate, Form
-from heterocc.compiler.lower.cpu.generate.convolution import copied_rows, pixel_tiles
+from heterocc.compiler.lower.cpu.generate.convolution import channel_forms, copied_rows
+from heterocc.compiler.lower.cpu.generate.convolution.channel_forms import propose_channels
+from heterocc.compiler.lower.cpu.generate.convolution.channel_tiles import ChannelTiles
 from heterocc.compiler.lower.cpu.generate.convolution.direct import propose_direct
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
-from heterocc.compiler.lower.cpu.generate.convolution.row_tiles import CopiedWriter, propose_rows
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import parts_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -27,7 +28,7 @@ def only(number: int) -> Form:
     """The candidate of this number of those that a convolution has, around the end."""
 
     def propose(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
-        every = list(propose_rows(kernel, isa))
+        every = list(propose_channels(kernel, isa))
         yield every[number % len(every)]
 
     return propose
@@ -77,25 +78,26 @@ def cases(draw: st.DrawFn) -> Case:
 def test_all_forms_agree_for_any_attributes(cpu: str, case: Case, number: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FORMS, (only(number),))
-        patch.setattr(pixel_tiles, "FEWEST_PIXELS", 1)
+        patch.setattr(channel_forms, "FEWEST_PIXELS", 1)
         assert check(cpu, case)
 
 
-@pytest.mark.parametrize("taps_inside", [False, True])
+@pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("form", [(False, 1), (True, 1), (True, 2)])
 def test_narrow_maps_are_correct_in_each_form(
-    form: tuple[bool, int], taps_inside: bool, monkeypatch: pytest.MonkeyPatch
+    form: tuple[bool, int], written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Rows of 4 pixels with AVX-512, of 3 with AVX2, of which two are a tile.
     width = 12 if AVX512 in runnable() else 8
     case = Case(2, 2, 40, 48, (15, width), (3, 2), (3, 3), (1, 1), (1, 0), (1, 1))
-    found: list[CopiedWriter] = []
+    found: list[ChannelTiles] = []
 
     def propose(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
-        for candidate in propose_rows(kernel, isa):
+        for candidate in propose_channels(kernel, isa):
             writer = candidate.writer(isa)
-            kind = (writer.together, writer.deep, writer.taps_inside) if isinstance(writer, CopiedWriter) else None
-            if kind == (*form, taps_inside):
+            how = writer.schedule
+            kind = (how.shared, how.deep, how.written) if candidate.form == "copied rows" else None
+            if kind == (*form, written):
                 found.append(writer)
                 yield candidate
 
@@ -126,7 +128,7 @@ def test_more_taps_than_are_unrolled_are_correct_along_channels(monkeypatch: pyt
 def test_a_widely_dilated_kernel_is_read_in_place(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most taps are in the padding, and take no time."""
     case, names = Case(1, 1, 8, 64, (33, 33), (3, 3), (1, 1), (12, 12), (12, 12), (12, 12)), []
-    monkeypatch.setattr(FORMS, tuple(map(choosing(names), (propose_rows, propose_direct))))
+    monkeypatch.setattr(FORMS, tuple(map(choosing(names), (propose_channels, propose_direct))))
     assert check(cpu, case) and names == ["rows in place"]
 
 
@@ -138,6 +140,6 @@ def test_few_channels_of_many_inputs_have_vectors_along_pixels(
     """The inputs of one row are beyond the near cache, which each tile of channels reads again: 20 are few tiles."""
     names: list[str] = []
     monkeypatch.setattr(copied_rows, "COPY_BYTES", 0)
-    monkeypatch.setattr(FORMS, tuple(map(choosing(names), (propose_rows, propose_direct))))
+    monkeypatch.setattr(FORMS, tuple(map(choosing(names), (propose_channels, propose_direct))))
     case = Case(1, 1, 90, outputs, (50, 49), (3, 3), (1, 1), (2, 2), (2, 2), (2, 2))
     assert check(AVX512, case) and (names != ["direct"]) == along

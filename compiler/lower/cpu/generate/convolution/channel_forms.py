@@ -1,0 +1,121 @@
+"""The schedules of convolutions with vectors along output channels: in place, with copied rows, in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
+from heterocc.compiler.lower.cpu.generate.convolution.channel_tiles import ChannelTiles
+from heterocc.compiler.lower.cpu.generate.convolution.channel_tiling import MOST_REGISTERS, Schedule, Tiling
+from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED
+from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+FEWEST_LANES = 8
+"""Vectors of fewer lanes are nearly filled by pixels."""
+
+FEWEST_PIXELS = 2
+"""The smallest number of pixels: a single one is a product with a vector."""
+
+TOGETHER_BYTES = 512 << 10
+"""The limit in bytes on rows that are copied for all threads."""
+
+PIXELS = 224
+"""The limit on pixels of a chunk in blocks, if there are several rows."""
+
+FEWEST_OF_A_ROW = 48
+"""The smallest number of pixels of a row that a map is divided into: few would be left over in each."""
+
+USUAL_VECTORS = 2
+"""The vectors of most tiles."""
+
+FEWEST_IN_ROW = 8
+"""The smallest number of pixels of a row that has tiles of its own, with 32 registers: pixels of several rows in a tile
+are at places that are looked up, one by one, and with more of them than a CPU has registers for addresses."""
+
+
+def propose_channels(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a convolution of fixed sizes with vectors along the channels of pixels."""
+    found = find_planes(kernel) if all(map(is_number, kernel.extents)) else None
+    if found is None or not can_store(kernel) or not _suits(found, isa):
+        return
+    for schedule in (*_in_place(found), *_with_rows(kernel, found, isa)):
+        yield _candidate(kernel, found, isa, schedule)
+    pixels = _in_rows(found, isa) or found if _is_in_order(found) else found
+    yield _candidate(kernel, pixels, isa, _in_blocks(pixels, isa, rearranged=pixels is not found))
+
+
+def _candidate(kernel: Kernel, found: Convolution, isa: Isa, schedule: Schedule) -> Candidate:
+    writer = partial(ChannelTiles, kernel, found, schedule=schedule)
+    return Candidate(schedule.form, Tiling(kernel, found, isa, schedule).cycles, writer, schedule.detail)
+
+
+def _suits(found: Convolution, isa: Isa) -> bool:
+    """Whether channels fill a vector, and there are several pixels, to each of which a weight that is read serves."""
+    pixels = found.rows.places * found.columns.places
+    return isa.lanes >= FEWEST_LANES and found.outputs >= isa.lanes and pixels >= FEWEST_PIXELS
+
+
+def _in_place(found: Convolution) -> Iterator[Schedule]:
+    """Rows in place, each divided where the taps inside change: this suits dilated kernels."""
+    if not found.is_flattened:
+        yield Schedule("rows in place", "in place", found.rows.places, shared=True)
+
+
+def _with_rows(kernel: Kernel, found: Convolution, isa: Isa) -> Iterator[Schedule]:
+    """Copied rows, in tiles of one row or of several, of maps with narrow rows; for each chunk or all threads."""
+    deepest = max(1, min(MOST_ROWS, isa.registers // 2 - 2) // found.columns.places)
+    rows = [DenseRows(kernel, found, isa).rows]
+    numbers = DenseRows(kernel, found, isa, found.rows.places).numbers
+    if found.work >= emit.PARALLEL_WORK and 4 * found.batch * found.groups * found.inputs * numbers <= TOGETHER_BYTES:
+        rows.append(found.rows.places)
+    writes = (True, False)[found.columns.taps > MOST_UNROLLED :]
+    for deep, together, written in product(range(1, deepest + 1), range(len(rows)), writes):
+        if deep <= rows[together]:
+            yield Schedule("copied rows", "rows", rows[together], deep, shared=together == 1, written=written)
+
+
+def _is_pointwise(found: Convolution) -> bool:
+    return found.taps == 1 and found.rows.is_inside and found.columns.is_inside and not found.is_flattened
+
+
+def _is_in_order(found: Convolution) -> bool:
+    """Whether the pixels that a 1x1 convolution reads of a row are all that are there, so that rows are one line."""
+    rows, columns = found.rows, found.columns
+    return _is_pointwise(found) and rows.stride == columns.stride == 1 and columns.places == columns.size
+
+
+def _in_blocks(found: Convolution, isa: Isa, *, rearranged: bool) -> Schedule:
+    """Blocks of input channels; of 1x1 with 32 registers one block of all, with the pixels of a chunk in one line."""
+    rows, columns = found.rows, found.columns
+    tall = 1 if rearranged else max(1, min(rows.places, PIXELS // columns.places))
+    tall = -(-rows.places // -(-rows.places // tall))
+    if _is_pointwise(found):
+        return Schedule("pixels", "in place" if _is_in_order(found) else "pixels", tall, tall, blocked=True)
+    wide = isa.registers > MOST_REGISTERS and columns.places >= FEWEST_IN_ROW
+    return Schedule("blocks of inputs", "rows", tall, 1 if wide or rows.places == 1 else tall, blocked=True)
+
+
+def _in_rows(found: Convolution, isa: Isa) -> Convolution | None:
+    """The 1x1 convolution of a map whose pixels are in other rows, each a chunk: as many as give threads enough tasks.
+
+    None with 16 registers, or if no number of rows divides the pixels so.
+    """
+    pixels = found.rows.places * found.columns.places
+    tiles = found.batch * found.groups * -(-found.outputs // (USUAL_VECTORS * isa.lanes))
+    counts = [n for n in range(-(-pixels // PIXELS), pixels // FEWEST_OF_A_ROW + 1) if pixels % n == 0]
+    if isa.registers <= MOST_REGISTERS or not counts or found.rows.places < found.rows.size:
+        return None
+    wanted = emit.TASKS if found.work >= emit.PARALLEL_WORK else 1
+    rows = next((n for n in counts if n * tiles >= wanted), counts[-1])
+    places = pixels // rows
+    return replace(found, rows=Window(rows, 0, 1, 1, 1, rows), columns=Window(places, 0, 1, 1, 1, places))

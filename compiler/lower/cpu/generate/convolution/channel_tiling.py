@@ -1,0 +1,369 @@
+"""Convolutions with vectors along output channels: how a schedule divides the work into tiles, and the modelled time.
+
+A tile is some pixels times some vectors of channels: sums in registers, to which each step adds the products of one
+number of each pixel with the vectors of weights of one term. It walks over all its terms, or, with many input channels,
+over those of one block of them: what all tiles of a chunk of rows read of a block stays in a first-level cache, and
+their sums are kept in memory from block to block (Goto and van de Geijn, "Anatomy of high-performance matrix
+multiplication", 2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from heterocc.compiler.lower.choices import close
+from heterocc.compiler.lower.cpu.blocks import divisor_up_to
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED, far_time
+from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import REGION, DenseRows
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
+from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Part, parts_of, share_inside, taps_of
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, registers_of, runs, step_cycles
+
+MOST_REGISTERS = 16
+"""The registers of instruction sets whose caches are those of a Zen 3."""
+
+SPARE = 3
+"""The number of 32 registers that a tile leaves free."""
+
+HELD = 2
+"""The number of 32 registers that loops over the taps of copied rows need besides sums and weights."""
+
+STORE_CYCLES = 0.5
+"""The time in cycles in which a sum is turned and stored."""
+
+INSIDE_CYCLES = 1.5
+"""The time in cycles that loops over taps inside the input add to a step."""
+
+TAP_CYCLES = 0.3
+"""The time in cycles that loops over one tap after the other of copied rows add to a step."""
+
+LOOKED_UP = 0.8
+"""The share of pixels of several rows whose places are loaded for each term."""
+
+KEPT_CYCLES = 1.5
+"""The time of loading a vector of sums of the blocks before, and of storing it."""
+
+COPY_CYCLES = 1.2
+"""The time of copying a pixel."""
+
+FAR_CYCLES = ((768 << 10, 4.0), (32 << 10, 2.0))
+"""The time in cycles in which a vector of weights comes from a farther cache, if those of a tile exceed these bytes:
+what a second-level and a first-level cache hold."""
+
+LINES_BYTES = 85
+"""The bytes of the cache lines with the pixels of a tile, in the mean of their places."""
+
+FAR_BYTES = 48 << 10
+FAR_POINTS = 1.3
+"""What a tile of 1x1 reads with 16 registers, if it does not stay in a first-level cache until the next one, and the
+time of such tiles over the modelled one: no other tap reads the lines of an input channel again."""
+
+NEAR_BYTES = 34 << 10
+"""The limit on what all tiles read of a block of a small map: a first-level cache of 32 KiB holds most of it."""
+
+TILE_BYTES = 20 << 10
+"""The limit on what one tile reads of a block of a larger map; the next tile finds most of it in that cache."""
+
+WEIGHT_BYTES = 18 << 10
+WEIGHT_BYTES_WIDE = 40 << 10
+"""The share of the weights of several taps, whose inputs are few enough to come from a second-level cache; also with 32
+registers, for which more terms pay (measured on a Zen 4)."""
+
+UNROLLED_BYTES = 128 << 10
+"""The limit on weights of a block for which its inputs become a multiple of the terms that are unrolled: with two of
+128 taps, tiles took 1.2 times as long as with one or four."""
+
+FEWEST_TERMS = 48
+"""The smallest number of terms of a block: the sums of fewer would mostly be loaded and stored."""
+
+SUM_BYTES = 160 << 10
+SUM_BYTES_WIDE = 256 << 10
+"""The limit on sums that are kept from block to block: they are to stay in a second-level cache. CPUs with 32 registers
+have larger ones."""
+
+INSIDE = 0.9
+"""The share of taps inside the input up to which those outside are left out, for tiles of a row."""
+
+MOST_TOGETHER = 64
+"""The limit on input channels that come one after the other for a tap: what a tile reads of them at all taps is to stay
+in a first-level cache."""
+
+FEWEST_TOGETHER = 16
+"""The smallest number of them: fewer would leave little between two loops."""
+
+
+def inputs_together(inputs: int) -> int:
+    """The number of input channels in turn for a tap: all, if no number within the limits divides them."""
+    found = divisor_up_to(inputs, MOST_TOGETHER)
+    return found if found >= FEWEST_TOGETHER else inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How a convolution is computed in tiles of pixels times vectors of channels.
+
+    Outputs are computed in chunks of `rows` rows, and tiles are cut from lines of `deep` rows of a chunk each. Inputs
+    are read in place, or copied for a chunk: the pixels that 1x1 with strides reads side by side, or rows with padding.
+    Chunks and parts of the channels are the tasks of threads; or there is one chunk, of which threads share the lines
+    and make the copies together, if `shared`. Sums are kept between blocks of input channels if it is `blocked`. The
+    taps of a row are `written` out inside a loop over input channels, else loops around it. `form` is the name of the
+    form in the table of corrections.
+    """
+
+    form: str
+    source: Literal["in place", "pixels", "rows"]
+    rows: int
+    deep: int = 1
+    shared: bool = False
+    blocked: bool = False
+    written: bool = False
+
+    @property
+    def detail(self) -> str:
+        """What tells it from others of the form."""
+        if self.source != "rows" or self.blocked:
+            return ""
+        return f"{self.deep}{' together' if self.shared else ''}, {'unrolled' if self.written else 'loops over taps'}"
+
+    def __str__(self) -> str:
+        return f"{self.form} {self.detail}".rstrip()
+
+
+class Tiling:
+    """The tiles of a convolution of fixed sizes by a schedule, and their time.
+
+    A last vector of channels that would exceed them starts earlier, and computes outputs of the one before again. In
+    place, a row of outputs is divided into `columns`, parts whose outputs have the same taps inside the input: no
+    padding is needed then, and taps in the padding take no time.
+    """
+
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, schedule: Schedule) -> None:
+        self.kernel, self.found, self.isa, self.schedule = kernel, found, isa, schedule
+        self.chunks = -(-found.rows.places // schedule.rows)
+        self.lines = -(-schedule.rows // schedule.deep)
+        self.copied = DenseRows(kernel, found, isa.decided, schedule.rows) if schedule.source == "rows" else None
+        self.apart = schedule.source == "in place" and schedule.deep == 1
+        whole = Part(0, schedule.deep * found.columns.places, 0, found.columns.taps)
+        self.columns = parts_of(found.columns) if self.apart else (whole,)
+        self._vectors = -(-found.outputs // isa.lanes)
+        tall, wide = self._choose()
+        self.vector_runs = runs(self._vectors, wide)
+        self.tiles = [(p, r) for p in self.columns for r in runs(p.end - p.start, tall)]
+        self.inputs = self._inputs_of_block() if schedule.blocked else found.inputs
+        self.blocks = found.inputs // self.inputs
+        self.in_turn = self.inputs if schedule.blocked or found.taps == 1 else inputs_together(found.inputs)
+        self.in_turn = 1 if schedule.written else self.in_turn
+        taps = (found.rows.taps, found.columns.taps)
+        self.packing = Panels(
+            found.weight,
+            (found.groups, found.outputs, found.inputs // self.in_turn, self.in_turn, *taps),
+            (0, 2, 4, 5, 3, 1),
+            found.groups * self.blocks,
+            self.inputs * found.taps,
+            found.outputs,
+            isa.lanes,
+            self.vector_runs,
+        )
+        # No more taps are outside than the first and the last outputs have within their reach.
+        few = found.columns.reach <= (1 - INSIDE) * found.columns.stride * found.columns.places
+        by_row = schedule.blocked and schedule.source == "rows" and schedule.deep == 1
+        inside = share_inside(found.columns, self.tallest) if by_row and not few else 1.0
+        self.leaves_out = inside <= INSIDE
+        self._sum_cycles = self._cycles_of_sums(self._row_cycles(tall, wide) * (inside if self.leaves_out else 1.0))
+        self.parts, self.steps = self._tasks_of()
+
+    @property
+    def packings(self) -> tuple[Panels, ...]:
+        """The layout of the weights."""
+        return (self.packing,)
+
+    @property
+    def pixels(self) -> int:
+        """The number of pixels of a line."""
+        return max(p.end for p in self.columns)
+
+    @property
+    def tallest(self) -> int:
+        """The number of pixels of the largest tile."""
+        return max(r.size for _, r in self.tiles)
+
+    @property
+    def widest(self) -> int:
+        """The number of channels of the largest tile."""
+        return max(r.size for r in self.vector_runs) * self.isa.lanes
+
+    @property
+    def across(self) -> int:
+        """The length of a line of turned sums."""
+        return -(-self.pixels // self.isa.lanes) * self.isa.lanes
+
+    @property
+    def in_one_tile(self) -> bool:
+        """Whether a line is one tile."""
+        return len(self.tiles) == 1 and self.tiles[0][1].count == 1
+
+    @property
+    def by_tap(self) -> bool:
+        """Whether the taps of a row are written out around loops over input channels, of pixels that have each."""
+        schedule = self.schedule
+        loops = schedule.source == "rows" and not schedule.blocked and not schedule.written
+        return loops and self.in_one_tile and self.found.columns.taps <= MOST_UNROLLED
+
+    @property
+    def skips_rows(self) -> bool:
+        """Whether rows of taps that are in the padding for all of a line are left out."""
+        return not self.schedule.written and (self.schedule.deep < self.schedule.rows or self.found.rows.places == 1)
+
+    @property
+    def cycles(self) -> float:
+        """Modelled time of the convolution."""
+        return self._cycles_in(self.parts, self.steps)
+
+    def _choose(self) -> tuple[int, int]:
+        """Pixels and vectors of a tile with the least modelled time."""
+        longest = min(MOST_ROWS, self.pixels)
+        whole = self.schedule.deep > 1 and not self.schedule.blocked
+        sizes = [
+            (tall, wide)
+            for wide in range(1, self._vectors + 1)
+            for tall in range(longest if whole else 1, longest + 1)
+            if tall * wide + wide + self._held(tall) <= self.isa.registers
+            and registers_of(tall, wide, self.isa) <= self.isa.registers
+        ]
+        costs = sorted((self._row_cycles(*size) * self._sharing(size[1]), -size[0], size) for size in sizes)
+        return self.isa.choose("tile", close((cost, size) for cost, _, size in costs))
+
+    def _sharing(self, wide: int) -> float:
+        """The factor of the time for tasks that threads lack, with tiles of `wide` vectors."""
+        tasks = self.found.batch * self.found.groups * self.chunks * -(-self._vectors // wide)
+        return emit.sharing(self.found.work, tasks * self.lines if self.schedule.shared else tasks)
+
+    def _held(self, tall: int) -> int:
+        """Registers for the inputs of `tall` pixels, and spare ones."""
+        schedule, columns = self.schedule, self.found.columns
+        if schedule.source == "rows" and not schedule.blocked:
+            if not schedule.written and self.isa.registers > MOST_REGISTERS:
+                return HELD
+            if columns.taps > 1 and columns.stride <= columns.reach:
+                return tall + 1  # LLVM keeps those that several taps read, and computes with what is left
+        return 1 + (SPARE if self.isa.registers > MOST_REGISTERS else 0)
+
+    def _row_cycles(self, tall: int, wide: int) -> float:
+        """Modelled time of a line for one input channel and one row of taps."""
+        found, vectors = self.found, runs(self._vectors, wide)
+        whole = self.schedule.source == "rows" and not self.schedule.blocked and not self.schedule.written
+        if whole and tall >= self.pixels and found.columns.taps <= MOST_UNROLLED:
+            inside = [sum(map(len, self.with_tap(tap))) for tap in range(found.columns.taps)]
+            return sum(v.count * self._step_cycles(pixels, v.size) for v in vectors for pixels in inside if pixels)
+        return sum(
+            r.count * v.count * (p.last - p.first) * self._step_cycles(r.size, v.size)
+            for p in self.columns
+            for r in runs(p.end - p.start, tall)
+            for v in vectors
+        )
+
+    def _step_cycles(self, tall: int, wide: int) -> float:
+        """Modelled time of one term in a tile; few pixels wait for weights that a first-level cache does not hold."""
+        found, schedule = self.found, self.schedule
+        if schedule.blocked:
+            looked_up = LOOKED_UP * tall if schedule.source == "rows" and schedule.deep > 1 else 0.0
+            return max(step_cycles(tall, wide), (tall + looked_up + wide) / 2)
+        loops = 0.0 if schedule.written else TAP_CYCLES if schedule.source == "rows" else INSIDE_CYCLES
+        weights = 4 * found.inputs * found.taps * wide * self.isa.lanes
+        far = next((cycles for size, cycles in FAR_CYCLES if weights > size), 0.0)
+        return max(step_cycles(tall, wide) + loops, far * wide)
+
+    def with_tap(self, tap: int) -> Sequence[range]:
+        """The pixels of a line, all in one tile, whose tap of this number is not in the padding at the sides."""
+        window = self.found.columns
+        inside = [place for place in range(window.places) if tap in range(*taps_of(window, place))]
+        if len(inside) == window.places:
+            return [range(self.pixels)]
+        starts = [row * window.places for row in range(self.schedule.deep)] if inside else []
+        return [range(start + inside[0], start + inside[-1] + 1) for start in starts]
+
+    def _inputs_of_block(self) -> int:
+        """The largest number of input channels of a block with which tiles read from the first-level cache.
+
+        Of 1x1 convolutions all, with 32 registers: a Zen 4 takes 1.01 to 1.04 times as long in blocks of them.
+        """
+        found, points = self.found, self.schedule.source != "rows"
+        few = self.isa.registers <= MOST_REGISTERS
+        if points and not few:
+            return found.inputs
+        weights = found.taps * self.widest * 4
+        most = (WEIGHT_BYTES if few else WEIGHT_BYTES_WIDE) // weights
+        if points:
+            near = NEAR_BYTES // (weights + 4 * self.pixels)
+            most = near if near >= FEWEST_TERMS else TILE_BYTES // (weights + LINES_BYTES)
+        divisors = [n for n in range(1, found.inputs + 1) if found.inputs % n == 0 and n * found.taps >= FEWEST_TERMS]
+        block = max((n for n in divisors if n <= most), default=min(divisors, default=found.inputs))
+        if points or block % emit.UNROLL == 0:
+            return block
+        unrolled = min((n for n in divisors if n % emit.UNROLL == 0 and n > block), default=block)
+        return unrolled if unrolled * weights <= UNROLLED_BYTES else block
+
+    @property
+    def _tap_rows(self) -> float:
+        """The number of rows of taps that a line computes, in the mean."""
+        window, deep = self.found.rows, self.schedule.deep
+        if not self.skips_rows:
+            return window.taps
+        tops = [min(top, window.places - deep) for top in range(0, window.places, deep)]
+        return sum(taps_of(window, top)[1] - taps_of(window, top + deep - 1)[0] for top in tops) / len(tops)
+
+    def _cycles_of_sums(self, row_cycles: float) -> float:
+        """Modelled time of the sums of a chunk, if a line takes so long for one channel and one row of taps."""
+        kept = (self.blocks - 1) * self.lines * self.pixels * self._vectors * KEPT_CYCLES
+        return self._tap_rows * self.found.inputs * self.lines * row_cycles * self._far + kept
+
+    @property
+    def _far(self) -> float:
+        """The factor of the time of sums if what tiles read does not stay in a near cache."""
+        found = self.found
+        if found.taps == 1 and self.isa.registers <= MOST_REGISTERS:
+            return FAR_POINTS if self.inputs * (LINES_BYTES + 4 * self.widest) > FAR_BYTES else 1.0
+        line = self.pixels if self.schedule.source == "pixels" else self.schedule.deep * found.columns.size
+        read = 4 * found.inputs * found.rows.taps * line if self.copied is None else self.copied.row_bytes
+        return far_time(read // self.blocks, 4 * self.widest * self.packing.terms, self.isa)
+
+    @property
+    def _copy_cycles(self) -> float:
+        """Modelled time of copying what a chunk reads of all input channels."""
+        if self.copied is not None:
+            return self.copied.all_copied / self.chunks
+        return self.found.inputs * self.lines * self.pixels * COPY_CYCLES if self.schedule.source == "pixels" else 0.0
+
+    def _tasks_of(self) -> tuple[int, int]:
+        """The numbers of parts of the output channels, and of the lines of a chunk, which threads share.
+
+        Each part copies the inputs by itself.
+        """
+        found, tiles = self.found, sum(r.count for r in self.vector_runs)
+        images = found.batch * found.groups
+        parts = emit.shares(found.work, images * self.chunks, tiles)
+        if self.schedule.shared:
+            return parts, emit.shares(found.work, images * parts, self.lines)
+        most = SUM_BYTES if self.isa.registers <= MOST_REGISTERS else SUM_BYTES_WIDE
+        sums = 4 * self.lines * self.pixels * found.outputs if self.blocks > 1 else 0
+        held = max(1, min(tiles, -(-sums // most)))
+        return min(range(held, max(held, parts) + 1), key=self._cycles_in), 1
+
+    def _cycles_in(self, parts: int, steps: int = 1) -> float:
+        """Modelled time of the convolution, with these numbers of tasks."""
+        found = self.found
+        images = found.batch * found.groups
+        sums = images * self.chunks * (self._sum_cycles + self.lines * self.pixels * found.outputs * STORE_CYCLES)
+        copies = again = 0.0
+        if self.copied is not None and self.schedule.shared:
+            again = images * self.copied.for_all + REGION
+        else:
+            copies = images * self.chunks * parts * self._copy_cycles
+            again = images * self.copied.again if self.copied is not None else 0.0
+        return (sums + copies) * emit.sharing(found.work, images * self.chunks * parts * steps) + again
