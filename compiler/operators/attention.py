@@ -96,6 +96,7 @@ def multi_head(needs: Needs) -> None:
         needs.shaped(2, [query[0], key[1], None])
         needs.multiple(2, 2, heads)
         new, width = key[1], _divided(needs.size(2, -1), heads)
+    _ends(needs, 4, query[0])
     parts = [query[2], needs.size(1, -1), needs.size(2, -1)]
     if None not in parts and not apart:
         needs.equal(3, 0, sum((p for p in parts if p is not None), number(0)))
@@ -125,9 +126,16 @@ def packed(needs: Needs) -> None:
     needs.shaped(4, [2, data[0], heads, None, width])
     old = needs.size(4, 3) if needs.given.has(4) else number(0)
     total = None if old is None or data[1] is None else old + data[1]
+    _ends(needs, 3, data[0])
     needs.shaped(3, [data[0], total])
     needs.shaped(3, [data[0], data[1], total])
     _scores(needs, 5, [data[0], heads, data[1], total])
+
+
+def _ends(needs: Needs, place: int, batch: Size | None) -> None:
+    """A mask of one dimension: the ends of the items' keys, and more. Code looks at the run what it is."""
+    if len(needs.shape(place)) == 1:
+        needs.at_least(place, 0, batch)
 
 
 def group_query(needs: Needs) -> None:
@@ -144,8 +152,34 @@ def group_query(needs: Needs) -> None:
     needs.equal(5, 0, query[0])
     needs.single(6)
     needs.shaped(8, needs.shape(7))
+    needs.multiple(7, 1, 8)
     needs.shaped(9, [query[0], query[1]])
-    _scores(needs, 10, [query[0], heads, query[1], None])
+    _scores(needs, 10, [query[0], heads, None, None])
+    needs.equal(10, -2, query[1])
+    needs.relate(
+        size, "at_least", _times(needs.size(7, 1), 2), f"the size of a head, half of which {needs.name(7)} turns,"
+    )
+    _total(needs, query[0], query[1])
+
+
+def _total(needs: Needs, batch: Size | None, new: Size | None) -> None:
+    """The number of past and new keys is the sum of both, or the cache of past ones has room for all."""
+    total = needs.given.sizes(6)
+    past = needs.size(3, 2) if needs.given.has(3) else number(0)
+    if total is None or len(total) != 1:
+        return
+    (keys,), what, one = total, needs.name(6), number(1)
+    needs.relate(keys, "at_least", one, what)
+    if needs.given.attribute("do_rotary", 0):
+        needs.at_least(7, 0, keys)
+    needs.equal(10, -1, keys)
+    if past is None or new is None:
+        return
+    needs.relate(past + new, "at_least", keys, f"the number of past and new keys, which {what} may not exceed,")
+    needs.relate(larger(keys, past) - past, "multiple", new, f"what {what} adds to the past keys")
+    if batch is not None:
+        several = (batch - one) * (new - one) * (keys - new)
+        needs.relate(several, "equal", number(0), "the number of past keys of several items with several new ones each")
 
 
 def rotary(needs: Needs) -> None:
@@ -156,6 +190,7 @@ def rotary(needs: Needs) -> None:
     batch, steps = data[0], data[2 if len(data) == 4 else 1]
     needs.shaped(1, [batch, steps])
     needs.shaped(1, [1])
+    needs.at_least(2, 0, steps)
     needs.shaped(3, needs.shape(2))
     heads = needs.given.attribute("num_heads", 0)
     turned, width = needs.given.attribute("rotary_embedding_dim", 0), needs.size(2, 1)

@@ -96,9 +96,9 @@ CASES: dict[str, tuple[str, int, Feed, Feed, str]] = {
         17,
         ATTENDED,
         {"l": np.array([6])},
-        "Attention 'l': an index is out of range",
+        "Attention 'l': the place of a last token",
     ),
-    "a last key before the cache": (CACHED, 17, ATTENDED, {"l": np.array([-1])}, "Attention 'l': an index is out"),
+    "a last key before the cache": (CACHED, 17, ATTENDED, {"l": np.array([-1])}, "Attention 'l': the place of"),
     "the greatest of nothing": (EXTREME, 17, {"x": MAP[0, 0]}, {"x": np.zeros((0, 6), np.float32)}, "dimension 'a'"),
     "a map of nothing": (WHOLE, 17, {"x": np.tile(MAP, (1, 3, 1, 1))}, {"x": MAP[:, [0] * 3, :0]}, "dimension 'h'"),
 }

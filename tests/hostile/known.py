@@ -45,6 +45,13 @@ ON_PURPOSE: tuple[Known, ...] = (
     Known("", "we accept", "bad_alloc", "needs less memory"),
     Known("Loop", "timeout", "", "a million turns, each of which maps guard pages"),
     Known("Scan", "timeout", "", "tens of thousands of turns, each of which maps guard pages"),
+    Known(
+        "Attention",
+        "we accept",
+        "ComputeOutputShapeForAttention",
+        "ONNX pads a mask, and broadcasts it",
+        "attn_mask|every",
+    ),
     Known("LinearAttention", "we accept", "running Add node", "a state for one item is broadcast, as Add does"),
     Known("ReduceMin", "we accept", "empty set with bool type", "ONNX defines the result"),
     Known("ReduceMax", "we accept", "empty set with bool type", "ONNX defines the result"),

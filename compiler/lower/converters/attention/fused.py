@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
-from tvm import relax, te
+from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.attention.operators import (
     Masking,
@@ -21,6 +21,8 @@ from heterocc.compiler.lower.converters.attention.operators import (
     heads_apart,
     heads_joined,
 )
+from heterocc.compiler.lower.converters.checked import asserted
+from heterocc.compiler.lower.converters.computed.numbers import loop, table, whole
 from heterocc.compiler.lower.converters.places import checked_places
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import (
@@ -239,9 +241,8 @@ def _valid(ctx: Context, padding: relax.Expr, sizes: tuple[Extent, Extent, Exten
     batch, rows, keys = sizes
     shape = dims_of(padding)
     whole = ctx.bb.emit(as_dtype(padding, "int64"))
-    if _may_be(shape, (batch,)):
-        count = ctx.bb.emit(op.reshape(whole, (batch, 1, 1, 1)))
-        return ctx.bb.emit(op.less(numbers(ctx, keys, (1, 1, 1, keys)), count))
+    if len(shape) == 1:
+        return _between(ctx, whole, (batch, keys))
     if _may_be(shape, (batch, keys)):
         whole = ctx.bb.emit(op.reshape(whole, (batch, 1, 1, keys)))
     elif _may_be(shape, (batch, rows, keys)):
@@ -249,6 +250,52 @@ def _valid(ctx: Context, padding: relax.Expr, sizes: tuple[Extent, Extent, Exten
     else:
         raise NotImplementedError(f"a mask of shape {list(shape)} is not supported")
     return ctx.bb.emit(op.greater(whole, scalar(0, "int64")))
+
+
+def _between(ctx: Context, mask: relax.Expr, sizes: tuple[Extent, Extent]) -> relax.Expr:
+    """Which keys are before the end of their item and, where the starts of all follow the ends, not before its start.
+
+    A third form of the mask, of 3 · batch + 2 numbers, begins with ends, too. Starts, and the check that ends are not
+    negative, are those of Attention only, as in ONNX Runtime.
+    """
+    batch, keys = sizes
+    starts = ctx.node.op_type == "Attention"
+    ends = mask if ctx.backend != "cpu" else _checked_ends(ctx, mask, batch, starts)
+
+    def compute(given: list[te.Tensor], extents: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        items = extents[0].astype("int64")
+        two = tirx.all(tirx.const(starts), given[1].shape[0].astype("int64") == whole(2) * items)
+
+        def at(b: tirx.Var, _h: tirx.Var, _q: tirx.Var, k: tirx.Var) -> tirx.Expr:
+            key, item = k.astype("int64"), b.astype("int64")
+            started = tirx.if_then_else(two, key >= given[1](tirx.Select(two, item + items, item)), True)
+            return tirx.all(key < given[0](item), started)
+
+        return te.compute(shape, at, name="between")
+
+    return emit_sized(ctx.bb, compute, [ends, mask], [batch], [batch, 1, 1, keys], "bool", "between")
+
+
+def _checked_ends(ctx: Context, mask: relax.Expr, batch: Extent, starts: bool) -> relax.Expr:
+    """The ends that a mask of one dimension begins with, of a run that ends with an error if it cannot be one."""
+
+    def write(ins: Sequence[tirx.Buffer], ends: tirx.Buffer) -> tirx.Stmt:
+        length, items = ins[0].shape[0].astype("int64"), ends.shape[0].astype("int64")
+        counts = [items, *([whole(2) * items] if starts else []), whole(3) * items + whole(2)]
+        text = (
+            f"a mask of one dimension needs 1 {'or 2 numbers' if starts else 'number'} for each item, or 3 and 2 more"
+        )
+        right = asserted(ctx, tirx.any(*(length == count for count in counts)), text)
+
+        def copied(i: tirx.Var) -> tirx.Stmt:
+            store = tirx.BufferStore(ends, ins[0][i], [i])
+            if not starts:
+                return store
+            return tirx.SeqStmt([asserted(ctx, ins[0][i] >= whole(0), "an end of keys in the mask is negative"), store])
+
+        return tirx.SeqStmt([right, loop(items, copied)])
+
+    return table(ctx, [mask], [batch], write, name="ends")
 
 
 def _may_be(shape: Sequence[Extent], wanted: Sequence[Extent]) -> bool:

@@ -16,7 +16,8 @@ from heterocc.compiler.lower.converters.attention.operators import (
     heads_apart,
     heads_joined,
 )
-from heterocc.compiler.lower.converters.computed.numbers import element, results, sizes, vector, whole
+from heterocc.compiler.lower.converters.checked import asserted
+from heterocc.compiler.lower.converters.computed.numbers import element, loop, results, sizes, statements, vector, whole
 from heterocc.compiler.lower.converters.places import checked_places
 from heterocc.compiler.lower.converters.registry import MICROSOFT, RESULTS, Context, converter
 from heterocc.compiler.lower.converters.values import (
@@ -66,8 +67,8 @@ def group_query_attention(
     old = 0 if past_key is None else dims_of(past_key)[2]
     computed = ctx.node.domain == RESULTS
     keys = ctx.result(1)[2] if computed else _larger(most, old)
-    lengths = checked_places(_reader_of(ctx, 5), lengths, [keys], from_end=False)
-    valid = ctx.bb.emit(op.reshape(as_dtype(lengths, "int64"), (batch, 1)))
+    lengths = ctx.bb.emit(op.reshape(as_dtype(lengths, "int64"), (batch, 1)))
+    valid = _checked_lengths(_reader_of(ctx, 5), lengths, rows, keys, total if computed else most)
     if prompt and isinstance(batch, int):
         before = constant(np.zeros((batch, 1), np.int64))
     else:
@@ -77,6 +78,8 @@ def group_query_attention(
             raise NotImplementedError("a rotation needs both tables of angles")
         if positions is None:
             positions = ctx.bb.emit(op.add(before, numbers(ctx, rows, (1, rows))))
+        else:
+            positions = checked_places(_reader_of(ctx, 9), positions, [dims_of(cos)[0]], from_end=False)
         interleaved = bool(ctx.attrs.get("rotary_interleaved", 0))
         query, key = (rotated(ctx, v, cos, sin, positions, interleaved) for v in (query, key))
     if past_key is not None or not same((keys,), (rows,)):
@@ -138,11 +141,14 @@ def _cache_sizes(
         old = whole(0) if past_key is None else ins[2].shape[2].astype("int64")
         total = element(ins[1])
         grown = total == old + ins[0].shape[1].astype("int64")
-        text = "the total sequence length is neither that of past and new keys nor one that the cache has room for"
+        text = "total_sequence_length is neither the number of past and new keys nor one that past_key has room for"
         found = [(tirx.any(grown, tirx.all(total > whole(0), total <= old)), text)]
+        batch, rows = (ins[0].shape[axis].astype("int64") for axis in (0, 1))
+        alone = tirx.any(batch == whole(1), rows == whole(1), total == rows)
+        found.append((alone, "several items with several new keys each have past ones"))
         if cos is not None and ctx.attrs.get("do_rotary", 0):
             most = ins[-1].shape[0].astype("int64")
-            found.append((total <= most, "the total sequence length exceeds the tables of angles"))
+            found.append((total <= most, "total_sequence_length exceeds dimension 0 of cos_cache"))
         return found
 
     caches = vector(ctx, tensors, 4, cache, check)
@@ -177,6 +183,39 @@ def _before(ctx: Context, valid: relax.Expr, batch: Extent, rows: Extent, total:
         return te.compute(shape, at, name="before")
 
     return emit_sized(ctx.bb, compute, given, [rows], [batch, 1], "int64", "before")
+
+
+def _checked_lengths(
+    ctx: Context, lengths: relax.Expr, rows: Extent, keys: Extent, total: relax.Expr | Extent
+) -> relax.Expr:
+    """The places of the last tokens in a cache of `keys`, of a run that ends with an error if one is outside.
+
+    The new keys, `rows`, end there, unless they are a prompt, which `total` says. Checked on CPUs only.
+    """
+    if ctx.backend != "cpu":
+        return lengths
+    computed = isinstance(total, relax.Expr)
+    given = [lengths, ctx.bb.emit(op.reshape(as_dtype(total, "int64"), (1,)))] if computed else [lengths]
+
+    def compute(tensors: list[te.Tensor], extents: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        new, stop, *most = (extent.astype("int64") for extent in extents)
+
+        def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+            prompt = (element(ins[1]) if computed else most[0]) == new
+            least = tirx.Select(prompt, whole(0), new - whole(1))
+
+            def checked(item: tirx.Var) -> tirx.Stmt:
+                last = ins[0][item, whole(0)]
+                right = tirx.all(last >= least, last < stop)
+                text = "the place of a last token is before that of the new ones, or outside of the cache"
+                return tirx.SeqStmt([asserted(ctx, right, text), tirx.BufferStore(outs[0], last, [item, whole(0)])])
+
+            return loop(shape[0], checked)
+
+        return statements(tensors, shape, body, "lengths", "int64")
+
+    extents = [rows, keys] if computed else [rows, keys, total]
+    return emit_sized(ctx.bb, compute, given, extents, dims_of(lengths), "int64", "lengths", opaque=True)
 
 
 def _attended(

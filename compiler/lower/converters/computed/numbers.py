@@ -119,7 +119,7 @@ def vector(
         return tirx.SeqStmt(lines) if len(lines) > 1 else lines[0]
 
     def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
-        return _statements(given, shape, body, "sizes", "int64")
+        return statements(given, shape, body, "sizes", "int64")
 
     return emit_sized(ctx.bb, compute, tensors, [], [count], "int64", "sizes", opaque=True)
 
@@ -135,12 +135,12 @@ def table(
     """A tensor that statements write."""
 
     def compute(given: list[te.Tensor], _: list[tirx.Expr], dims: list[tirx.Expr]) -> te.Tensor:
-        return _statements(given, dims, lambda i, o: write(i, o[0]), name, dtype)
+        return statements(given, dims, lambda i, o: write(i, o[0]), name, dtype)
 
     return emit_sized(ctx.bb, compute, tensors, [], shape, dtype, name, opaque=True)
 
 
-def _statements(
+def statements(
     given: Sequence[te.Tensor],
     shape: Sequence[tirx.Expr],
     body: Callable[[Sequence[tirx.Buffer], Sequence[tirx.Buffer]], tirx.Stmt],
