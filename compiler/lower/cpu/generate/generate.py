@@ -20,6 +20,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.planes import propose_plan
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
 from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import propose_sized_planes
+from heterocc.compiler.lower.cpu.generate.few_terms import generate_few_terms
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.limited_product import generate_limited_product
 from heterocc.compiler.lower.cpu.generate.integers.matrix_product import generate_matrix_product
@@ -57,7 +58,7 @@ PAIRED: tuple[Form, ...] = (
 INTEGERS = (generate_matrix_product, generate_limited_product, generate_integer_product, generate_integer_depthwise)
 """Those for products of integers."""
 
-FOLDS = (generate_pooling, generate_pooling_last, generate_reduction)
+FOLDS = (generate_pooling, generate_pooling_last, generate_few_terms, generate_reduction)
 """Those for values that are combined."""
 
 

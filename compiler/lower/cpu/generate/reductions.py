@@ -76,7 +76,7 @@ class Reduction:
 
 def find_reduction(kernel: Fold, lanes: int) -> Reduction | None:
     """Read a kernel as a reduction whose loads have constant strides along its last output or its last term."""
-    value = _from_arguments(kernel)
+    value = from_arguments(kernel)
     if value is None:
         return None
     forms = [offset(load.indices, load.source, kernel.loops) for load in loads(value)]
@@ -115,7 +115,7 @@ def _accumulators(mixed: Axis, lanes: int) -> int:
     return period * -(-CHAINS // period)
 
 
-def _from_arguments(kernel: Fold) -> tirx.Expr | None:
+def from_arguments(kernel: Fold) -> tirx.Expr | None:
     """The combined expression with preceding stages inlined; None if one of them is read under a condition."""
 
     value = kernel.inlined(kernel.value)
@@ -124,8 +124,8 @@ def _from_arguments(kernel: Fold) -> tirx.Expr | None:
     return value if known and not conditions else None
 
 
-class _Writer:
-    """The common part of both forms."""
+class Writer:
+    """The common part of all forms."""
 
     def __init__(self, kernel: Fold, found: Reduction, isa: Isa) -> None:
         self.kernel, self.found, self.lanes = kernel, found, isa.lanes
@@ -176,7 +176,7 @@ class _Writer:
             Element(self.kernel, arguments, total[lane], kept, place(lane), lane).store()
 
 
-class _Along(_Writer):
+class _Along(Writer):
     """A generator with vectors of outputs: several at a time, over all terms."""
 
     def write(self, arguments: Arguments) -> None:
@@ -203,7 +203,7 @@ class _Along(_Writer):
 
             self.over_terms(add)
             for total, start in zip(totals, starts, strict=True):
-                self.store(arguments, total, partial(_at_lane, outer, row, start), lanes)
+                self.store(arguments, total, partial(at_lane, outer, row, start), lanes)
 
     def _start(self, start: tirx.Expr, lanes: int) -> tirx.Expr:
         """The start of a vector; one that would exceed the end overlaps others."""
@@ -211,11 +211,12 @@ class _Along(_Writer):
         return tirx.min(start, index(last)) if exceeds(self.found.row.length, lanes * CHAINS) else start
 
 
-def _at_lane(outer: Sequence[tuple[Axis, tirx.Expr]], row: Axis, start: tirx.Expr, lane: tirx.Expr) -> Place:
+def at_lane(outer: Sequence[tuple[Axis, tirx.Expr]], row: Axis, start: tirx.Expr, lane: tirx.Expr) -> Place:
+    """The place of a lane of a vector of outputs."""
     return [*outer, (row, start + lane)]
 
 
-class _Across(_Writer):
+class _Across(Writer):
     """A generator with vectors of terms: one output at a time."""
 
     def write(self, arguments: Arguments) -> None:
@@ -312,7 +313,7 @@ class _Across(_Writer):
             total = half
 
 
-class _Mixed(_Writer):
+class _Mixed(Writer):
     """A generator with vectors of terms and outputs in turn: all of the few outputs at a time."""
 
     def write(self, arguments: Arguments) -> None:
@@ -359,4 +360,4 @@ class _Mixed(_Writer):
                 with emit.loop(round_ // mixed.length - 1) as number:
                     term = lines[(number + index(1)) * index(mixed.length) + output]
                     build.buffer_store(result, self.kernel.combine(result[index(0)], term), [index(0)])
-                self.store(arguments, result, partial(_at_lane, outer, mixed, output), 1)
+                self.store(arguments, result, partial(at_lane, outer, mixed, output), 1)
