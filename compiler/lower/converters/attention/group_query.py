@@ -68,7 +68,7 @@ def group_query_attention(
     computed = ctx.node.domain == RESULTS
     keys = ctx.result(1)[2] if computed else _larger(most, old)
     lengths = ctx.bb.emit(op.reshape(as_dtype(lengths, "int64"), (batch, 1)))
-    valid = _checked_lengths(_reader_of(ctx, 5), lengths, rows, keys, total if computed else most)
+    valid = _checked_lengths(_reader_of(ctx, 5), lengths, (rows, keys, most), total if computed else None)
     if prompt and isinstance(batch, int):
         before = constant(np.zeros((batch, 1), np.int64))
     else:
@@ -186,22 +186,22 @@ def _before(ctx: Context, valid: relax.Expr, batch: Extent, rows: Extent, total:
 
 
 def _checked_lengths(
-    ctx: Context, lengths: relax.Expr, rows: Extent, keys: Extent, total: relax.Expr | Extent
+    ctx: Context, lengths: relax.Expr, sizes: tuple[Extent, Extent, Extent], total: relax.Expr | None
 ) -> relax.Expr:
-    """The places of the last tokens in a cache of `keys`, of a run that ends with an error if one is outside.
+    """The places of the last tokens in a cache, of a run that ends with an error if one is outside.
 
-    The new keys, `rows`, end there, unless they are a prompt, which `total` says. Checked on CPUs only.
+    The new keys end there, unless they are a prompt. `sizes` are the numbers of new keys, of those in the cache, and of
+    all; `total` is given if only the run knows the last. Checked on CPUs only.
     """
     if ctx.backend != "cpu":
         return lengths
-    computed = isinstance(total, relax.Expr)
-    given = [lengths, ctx.bb.emit(op.reshape(as_dtype(total, "int64"), (1,)))] if computed else [lengths]
+    given = [lengths] if total is None else [lengths, ctx.bb.emit(op.reshape(as_dtype(total, "int64"), (1,)))]
 
     def compute(tensors: list[te.Tensor], extents: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
-        new, stop, *most = (extent.astype("int64") for extent in extents)
+        new, stop, most = (extent.astype("int64") for extent in extents)
 
         def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
-            prompt = (element(ins[1]) if computed else most[0]) == new
+            prompt = (most if total is None else element(ins[1])) == new
             least = tirx.Select(prompt, whole(0), new - whole(1))
 
             def checked(item: tirx.Var) -> tirx.Stmt:
@@ -214,8 +214,7 @@ def _checked_lengths(
 
         return statements(tensors, shape, body, "lengths", "int64")
 
-    extents = [rows, keys] if computed else [rows, keys, total]
-    return emit_sized(ctx.bb, compute, given, extents, dims_of(lengths), "int64", "lengths", opaque=True)
+    return emit_sized(ctx.bb, compute, given, sizes, dims_of(lengths), "int64", "lengths", opaque=True)
 
 
 def _attended(

@@ -12,7 +12,7 @@ import pytest
 
 import heterocc.runtime
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.driver import compile_model
+from heterocc.compiler import compile_model
 from tests.compiler.onnx_build import assert_close, model, node, noise, value
 from tests.reference import reference_session
 
