@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -17,14 +17,20 @@ from heterocc.compiler.checking.vectors import Vectors, find_vectors
 from heterocc.compiler.importer.model import ImportedModel
 
 
+@dataclass(frozen=True, slots=True)
+class VectorsBegun:
+    """A search for test vectors with a file of inputs, or seeded ones; its result is that of `vectors_of`."""
+
+    inputs: Path | None
+    result: Future[tuple[Vectors, Memory | None]]
+
+
 class VectorsAhead:
-    """The test vectors of one model, looked for from `begin` on. Use as a context manager: its end ends the search."""
+    """A thread that looks for the test vectors of one model. Use as a context manager: its end ends the search."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._stop = Stop()
-        self._asked: tuple[ImportedModel, Path | None] | None = None
-        self._found: Future[tuple[Vectors, Memory | None]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -36,26 +42,16 @@ class VectorsAhead:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def begin(self, model: ImportedModel, inputs: Path | None, seed: int, *, reads: bool, check: bool = True) -> None:
-        """Look for the vectors of a model, unless another was begun; the parameters are those of `vectors_of`."""
-        if self._found is None:
-            self._asked = model, inputs
-            self._pool = ThreadPoolExecutor(1, "heterocc-reference")
-            # The files that must not be overwritten belong to the context.
-            run = copy_context().run
-            search = partial(vectors_of, model, inputs, seed, reads=reads, check=check, stop=self._stop)
-            self._found = self._pool.submit(run, search)
-
-    def vectors(
+    def begin(
         self, model: ImportedModel, inputs: Path | None, seed: int, *, reads: bool, check: bool = True
-    ) -> tuple[Vectors, Memory | None]:
-        """The vectors that were looked for; those of another model or with other inputs are looked for now.
-
-        Returns and raises the same as `vectors_of`.
-        """
-        if self._found is None or self._asked is None or self._asked[0] is not model or self._asked[1] != inputs:
-            return vectors_of(model, inputs, seed, reads=reads, check=check)
-        return self._found.result()
+    ) -> VectorsBegun | None:
+        """Look for the vectors of a model, with the parameters of `vectors_of`; None if another search was begun."""
+        if self._pool is not None:
+            return None
+        self._pool = ThreadPoolExecutor(1, "heterocc-reference")
+        search = partial(vectors_of, model, inputs, seed, reads=reads, check=check, stop=self._stop)
+        # The files that must not be overwritten belong to the context.
+        return VectorsBegun(inputs, self._pool.submit(copy_context().run, search))
 
 
 def vectors_of(

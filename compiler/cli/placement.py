@@ -35,7 +35,7 @@ def print_placement(
     as_json: bool,
 ) -> None:
     """Place a model by a table of costs and print the plan. Raises UsageError (HC120) for options without effect."""
-    from heterocc.compiler.pipeline.compile import partition_by_table
+    from heterocc.compiler.placement.cost_table import partition_by_table
 
     given = [name for name in _UNUSED if is_given(context, name)]
     if given:

@@ -26,11 +26,11 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
-from heterocc.compiler.pipeline.job import Job
-from heterocc.compiler.pipeline.preparation import prepare
+from heterocc.compiler.pipeline.compile import query_once
+from heterocc.compiler.pipeline.queried import Queried
+from heterocc.compiler.pipeline.repair import BuiltVariant, VariantBuilder
 from heterocc.compiler.pipeline.timing.turns import undisturbed
-from heterocc.compiler.pipeline.variant_build import BuiltVariant
-from heterocc.compiler.pipeline.variants import MAIN, VariantSpec, all_devices
+from heterocc.compiler.pipeline.variants import MAIN, VariantSpec
 from heterocc.compiler.progress import Reporter
 from heterocc.compiler.support.calibration import NodeTimes, open_calibration, read_link, write_link
 from heterocc.passes.affinity import Affinity
@@ -128,63 +128,63 @@ def calibrate_model(
             where="HETEROCC_CACHE, HETEROCC_CALIBRATION",
             hint="unset them, or set HETEROCC_CACHE to a folder",
         )
-    job = prepare(as_source(model), options, reporter or Reporter(), calibrated=False)
-    times = NodeTimes(job.model, records)
-    feed = _feed(job)
+    queried = query_once(as_source(model), options, reporter or Reporter(), calibrated=False)
+    times = NodeTimes(queried.model, records)
+    feed = _feed(queried)
     found = []
-    for device in all_devices(spec.devices for spec in job.specs):
+    for device in queried.devices:
         if device.last_resort:
             continue
         if not device.present:
             found.append(Calibrated(device.name, 0, 0, why_not="it is not on this machine"))
             continue
         try:
-            found.append(_calibrated(job, device, times, feed, again=again))
+            found.append(_calibrated(queried, device, times, feed, again=again))
         except HeteroccError as error:
             found.append(Calibrated(device.name, 0, 0, why_not=error.message))
     if records.failure is not None:
-        job.reporter.warn(records.failure)
+        queried.reporter.warn(records.failure)
     return tuple(found)
 
 
-def _feed(job: Job) -> dict[str, Any]:
+def _feed(queried: Queried) -> dict[str, Any]:
     """Inputs that the model accepts, by their names in it: those of a compile's check, else seeded ones."""
-    with job.reporter.stage("running ONNX Runtime"):
+    with queried.reporter.stage("running ONNX Runtime"):
         try:
-            found = find_vectors(job.model, None, job.options.seed).inputs
+            found = find_vectors(queried.model, None, queried.request.options.seed).inputs
         except InputError:
-            found = feed_for(job.model, None, job.options.seed)
-    return {job.model.sources.get(name, name): value for name, value in found.items()}
+            found = feed_for(queried.model, None, queried.request.options.seed)
+    return {queried.model.sources.get(name, name): value for name, value in found.items()}
 
 
 def _calibrated(
-    job: Job, device: TargetDevice, times: NodeTimes, feed: Mapping[str, Any], *, again: bool
+    queried: Queried, device: TargetDevice, times: NodeTimes, feed: Mapping[str, Any], *, again: bool
 ) -> Calibrated:
     link = None if again else read_link(times.records, device)
     if link is None and device.backend != "cpu":
-        with job.reporter.stage(f"timing copies to {device.name}"):
-            link = _link(job, device)
+        with queried.reporter.stage(f"timing copies to {device.name}"):
+            link = _link(queried, device)
             write_link(times.records, device, link)
-    rest = tuple(d for d in all_devices(spec.devices for spec in job.specs) if d.name != device.name)
+    rest = tuple(d for d in queried.devices if d.name != device.name)
     spec = VariantSpec(MAIN, (device, *rest), Affinity("automatic"))
-    plan = job.variants.place(spec, parse_pipeline(PLACED))
-    here = [n for n in job.model.graph.nodes if plan.device_of[n.name] == device.name]
+    plan = queried.place(spec, parse_pipeline(PLACED))
+    here = [n for n in queried.model.graph.nodes if plan.device_of[n.name] == device.name]
     if not again and all(times.read(n, device) is not None for n in here):
         return Calibrated(device.name, 0, len(here), link=link)
-    builder = Builder(job.model, spec.devices, job.reporter)
-    built = job.variants.build(spec, plan, builder, None, parse_pipeline(PLACED))
-    with job.reporter.stage(f"timing {device.name}"):
-        seconds = _node_seconds(job, built, device, feed)
+    builder = VariantBuilder(queried, Builder(queried.model, spec.devices, queried.reporter))
+    built = builder.build(spec, plan, parse_pipeline(PLACED))
+    with queried.reporter.stage(f"timing {device.name}"):
+        seconds = _node_seconds(queried, built, device, feed)
     machine = built.report.plan.machine
     estimates = {
-        n: node_seconds(job.model.graph, machine, device.name, job.model.graph.node_by_name[n]) for n in seconds
+        n: node_seconds(queried.model.graph, machine, device.name, queried.model.graph.node_by_name[n]) for n in seconds
     }
     alike: dict[str, list[str]] = {}
     for name in seconds:
-        alike.setdefault(times.key(job.model.graph.node_by_name[name], device), []).append(name)
+        alike.setdefault(times.key(queried.model.graph.node_by_name[name], device), []).append(name)
     for names in alike.values():  # nodes of the same signature share a record
         mean = statistics.fmean(seconds[name] for name in names)
-        times.write(job.model.graph.node_by_name[names[0]], device, mean)
+        times.write(queried.model.graph.node_by_name[names[0]], device, mean)
         seconds |= dict.fromkeys(names, mean)
     ratios = [max(e / s, s / e) for n, e in estimates.items() if (s := seconds[n]) > 0 and e > 0]
     return Calibrated(
@@ -198,11 +198,13 @@ def _calibrated(
     )
 
 
-def _node_seconds(job: Job, built: BuiltVariant, device: TargetDevice, feed: Mapping[str, Any]) -> dict[str, float]:
+def _node_seconds(
+    queried: Queried, built: BuiltVariant, device: TargetDevice, feed: Mapping[str, Any]
+) -> dict[str, float]:
     """Seconds of the nodes on the device: kernels by the profile, scaled to what a run without it takes."""
     with scratch_folder("calibration") as folder:
         path = folder / "m.hcb"
-        pack(path, job.model, [built.parts(job.model)], durable=False)
+        pack(path, queried.model, [built.parts(queried.model)], durable=False)
         with load(path, profile=True) as session:
             profile, run = _profiled(session, feed)
         with load(path) as session:
@@ -222,8 +224,8 @@ def _node_seconds(job: Job, built: BuiltVariant, device: TargetDevice, feed: Map
         gap = max(0.0, partitions.get(piece.job.name, 0.0) - sum(ms for _, ms in timed)) / max(1, len(timed))
         found |= dict.fromkeys(piece.job.nodes, 0.0)  # without a kernel: folded, or a view
         for nodes, ms in timed:
-            members = [job.model.graph.node_by_name[n] for n in nodes if n in found]
-            shares = [node_seconds(job.model.graph, machine, device.name, n) for n in members]
+            members = [queried.model.graph.node_by_name[n] for n in nodes if n in found]
+            shares = [node_seconds(queried.model.graph, machine, device.name, n) for n in members]
             for node, share in zip(members, shares, strict=True):
                 found[node.name] += (ms + gap) / 1e3 * scale * share / sum(shares)
     return found
@@ -253,14 +255,14 @@ def _undisturbed(session: Any, feed: Any) -> float:
     return undisturbed(found)
 
 
-def _link(job: Job, device: TargetDevice) -> Link:
+def _link(queried: Queried, device: TargetDevice) -> Link:
     """The link to the host and back, from two copies in each direction."""
-    small, large = (_copy_seconds(job, device, size) for size in LINK_BYTES)
+    small, large = (_copy_seconds(queried, device, size) for size in LINK_BYTES)
     bandwidth = min((LINK_BYTES[1] - LINK_BYTES[0]) / max(large - small, 1e-12), MOST_BANDWIDTH)
     return Link(max(small - LINK_BYTES[0] / bandwidth, LEAST_LATENCY), bandwidth)
 
 
-def _copy_seconds(job: Job, device: TargetDevice, size: int) -> float:
+def _copy_seconds(queried: Queried, device: TargetDevice, size: int) -> float:
     """Seconds of one copy of that many bytes, the mean of both directions.
 
     Memory that both use is not copied: then half of what a run takes beside its partition.
@@ -269,9 +271,11 @@ def _copy_seconds(job: Job, device: TargetDevice, size: int) -> float:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="copy")], "copy", ends[:1], ends[1:])
     proto: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    one = prepare(as_source(proto), job.options_for((device.name,)), Reporter(), calibrated=False)
+    own = queried.request.options
+    options = CompileOptions((device.name,), device_files=own.device_files, properties=own.properties)
+    one = query_once(as_source(proto), options, Reporter(), calibrated=False)
     spec = one.specs[0]
-    built = one.variants.build(spec, one.variants.place(spec), Builder(one.model, spec.devices, one.reporter), None)
+    built = VariantBuilder(one, Builder(one.model, spec.devices, one.reporter)).build(spec, one.place(spec))
     with scratch_folder("calibration") as folder:
         path = folder / "m.hcb"
         pack(path, one.model, [built.parts(one.model)], durable=False)

@@ -18,9 +18,8 @@ from heterocc.compiler.collection import collecting_rarely
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
 from heterocc.compiler.pipeline.compile import place_main
-from heterocc.compiler.pipeline.preparation import files_of
+from heterocc.compiler.pipeline.request import files_of
 from heterocc.compiler.placement.annotate import write_annotated
-from heterocc.compiler.placement.run_passes import pipeline_of
 from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.compiler.progress import Reporter
 from heterocc.passes.explain.explanation import Explanation
@@ -53,10 +52,9 @@ def explain_model(
     with reading(files_of(source, options)):
         for path in outputs:
             require_writable(path)
-        job, main = place_main(source, options, reporter or Reporter())
-        plan = main.plan
-        policy, passes = pipeline_of(options)
-        found = Explanation(plan, passes, policy, plans_beside(plan, policy), details=job.details)
+        placed = place_main(source, options, reporter or Reporter())
+        plan, (policy, passes) = placed.placed[0].plan, placed.request.pipeline
+        found = Explanation(plan, passes, policy, plans_beside(plan, policy), details=placed.details)
         if options.report is not None:
             atomic_write(options.report, report_html(found))
         if annotate is not None:

@@ -6,9 +6,10 @@ that it is sent to, and the launch of every partition.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,10 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from heterocc.artifacts.errors import CostTableError, FileMissingError, UnsupportedOpError
 from heterocc.artifacts.files.opening import open_file
-from heterocc.artifacts.files.reading import note_read
+from heterocc.artifacts.files.reading import note_read, reading
 from heterocc.artifacts.files.texts import parse_json
-from heterocc.compiler.placement.run_passes import run_pipeline
-from heterocc.passes.base import Pass
+from heterocc.compiler.importer.as_written import graph_as_written
+from heterocc.compiler.importer.reading.source import AnyModel, as_source
+from heterocc.compiler.placement.run_passes import require_no_objective, run_pipeline
+from heterocc.passes.base import Pass, parse_pipeline, policy_pipeline
 from heterocc.passes.cost import Link, Machine, PlacementDevice
 from heterocc.passes.estimate import device_seconds, plan_seconds
 from heterocc.passes.graph import Graph
@@ -156,6 +159,33 @@ def machine_of(table: CostTable, graph: Graph) -> Machine:
 
 def _rows(table: CostTable, graph: Graph) -> dict[str, dict[str, float]]:
     return {n.name: table.node_us.get(n.name, {}) for n in graph.nodes}
+
+
+def partition_by_table(
+    model: AnyModel,
+    cost_table: str | Path,
+    *,
+    policy: str = "optimal",
+    objective: str = "latency",
+    passes: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> tuple[dict[str, Any], list[str]]:
+    """Place the nodes of a model, taken as it is written, by a table of costs, without any device.
+
+    Returns the plan as JSON-compatible data, with costs in microseconds (docs/placement.md), and the values whose size
+    is not known and counts as 0. Raises an InputError (HC1xx) for an error in the model, the table or the options,
+    UnsupportedOpError (HC201) for a node that no device can run.
+    """
+    if passes is not None:
+        require_no_objective(objective)
+    pipeline = policy_pipeline(policy, objective) if passes is None else parse_pipeline(passes)
+    source, path = as_source(model, None), Path(cost_table)
+    files: dict[str | os.PathLike[str], str] = {path: "the cost table"}
+    with reading(files if source.data is not None else {**files, source.path: "the model"}):
+        table = load_cost_table(path)
+        graph, unknown = graph_as_written(source, shapes, table.node_us, dims)
+        return place_by_table(graph, table, pipeline, policy if passes is None else passes), unknown
 
 
 def place_by_table(graph: Graph, table: CostTable, passes: tuple[Pass, ...], policy: str) -> dict[str, Any]:

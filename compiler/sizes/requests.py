@@ -28,9 +28,10 @@ class ShapeRequest:
     """Shapes of inputs and sizes of named dimensions for one import; `label` is what distinguishes it from others.
 
     `bounds` are the least and largest size of named dimensions that stay dynamic. With `keep_dims`, dimensions that are
-    not fixed stay dynamic; otherwise they are an error. `is_open` marks the request for all sizes that no other fixes,
-    `is_optional` one that is left out, with a note, if it cannot be compiled, and `is_rest` the one for sizes that are
-    excluded from the code of the request before, which ONNX Runtime takes.
+    not fixed stay dynamic; otherwise they are an error. `is_further` marks those after the first, `is_general` the last
+    of those that the user asked for, and `is_open` one for all sizes that no other fixes. One that `is_optional` is
+    left out, with a note, if it cannot be compiled; `is_rest` marks the one for sizes that are excluded from the code
+    of the general one, which ONNX Runtime takes.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -38,6 +39,8 @@ class ShapeRequest:
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     label: str = ""
     keep_dims: bool = False
+    is_further: bool = False
+    is_general: bool = False
     is_open: bool = False
     is_optional: bool = False
     is_rest: bool = False
@@ -128,12 +131,14 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
         found.append(
             ShapeRequest(options.shapes, fixed, bounds, "any", keep_dims=True, is_open=True, is_optional=optional)
         )
-    return tuple(found)
+    last = len(found) - 1
+    return tuple(replace(r, is_further=place > 0, is_general=place == last) for place, r in enumerate(found))
 
 
 def request_for_rest(request: ShapeRequest) -> ShapeRequest:
     """A further request for the sizes that the import of this one excludes (`ImportedModel.assumes`)."""
-    return replace(request, label="other sizes", is_open=False, is_optional=True, is_rest=True)
+    further = replace(request, is_further=True, is_general=False)
+    return replace(further, label="other sizes", is_open=False, is_optional=True, is_rest=True)
 
 
 def apart(request: ShapeRequest, model: ImportedModel) -> list[ShapeRequest]:
@@ -149,7 +154,7 @@ def apart(request: ShapeRequest, model: ImportedModel) -> list[ShapeRequest]:
             bounds = {name: both for name, both in request.bounds.items() if name not in ones}
             label = ",".join(f"{name}=1" for name in ones)
             changed = replace(request, shapes={**request.shapes, **shapes}, dims={**request.dims, **dims})
-            found.append(replace(changed, bounds=bounds, label=label))
+            found.append(replace(changed, bounds=bounds, label=label, is_further=True, is_general=False))
     return found
 
 

@@ -14,20 +14,18 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.pack import pack
-from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import host_cpu, is_this_cpu
 from heterocc.compiler.files.records import DiskRecords, open_records, toolchain_digest
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.identity import model_digest
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.pipeline.repair import BuiltVariant, VariantBuilder
 from heterocc.compiler.pipeline.report import TimedPlan
 from heterocc.compiler.pipeline.timing.choice import Bounds, Times, best, bounds_of, fastest, mean
 from heterocc.compiler.pipeline.timing.sizes import at_sizes, sizes_of
 from heterocc.compiler.pipeline.timing.turns import BUDGET, runs_in_turns, undisturbed
-from heterocc.compiler.pipeline.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.pipeline.variants import VariantSpec
 from heterocc.compiler.placement.side_by_side import COMPARED
 from heterocc.compiler.support.calibration import open_calibration
@@ -108,8 +106,6 @@ class Measurer:
     """
 
     variants: VariantBuilder
-    builder: Builder
-    checker: Checker | None
     feed: Mapping[str, Any] | None
     policies: tuple[str, ...] = tuple(reversed(COMPARED))
     brief: bool = False
@@ -136,7 +132,7 @@ class Measurer:
                 return known
         self._why_not, self._also, self._feeds = {}, {}, []
         built = list(self._built(spec))
-        reporter = self.variants.reporter
+        reporter = self.variants.queried.reporter
         if len(built) == 1:
             name, variant, passes = built[0]
             only = TimedPlan(name, None, None, kept=True, also=tuple(self._also[name]))
@@ -146,7 +142,7 @@ class Measurer:
         rest = next((name for name, variant, _ in built if _is_last_resort(variant)), None) if self.splits else None
         kept = best(times, built[0][0], rest) if self.brief else fastest(times, built[0][0])
         feeds = [feed for feed in self._feeds or [self.feed] if feed is not None]
-        bounds, where = bounds_of(kept, [sizes_of(self.variants.model, feed) for feed in feeds])
+        bounds, where = bounds_of(kept, [sizes_of(self.variants.queried.model, feed) for feed in feeds])
         also = {kept.name: where, **({rest: "for other sizes"} if rest is not None and bounds else {})}
         timed = [
             TimedPlan(
@@ -156,7 +152,7 @@ class Measurer:
             if n in times
         ]
         _, variant, passes = next(entry for entry in built if entry[0] == kept.name)
-        at = " and".join(at_sizes(self.variants.model, feed) for feed in feeds)
+        at = " and".join(at_sizes(self.variants.queried.model, feed) for feed in feeds)
         choice = Choice(variant, passes, (*timed, *self._left_out()), at, bounds=bounds)
         if records is not None:
             records.write(key, _record(choice))
@@ -168,11 +164,11 @@ class Measurer:
     def _key(self, spec: VariantSpec) -> str:
         """What a choice depends on: the model, the devices with their properties, pins, sizes, machine and versions."""
         cpu = host_cpu()
-        model = self.variants.model
+        model = self.variants.queried.model
         facts = (
             [(d.name, d.backend, d.target_json(), sorted(d.properties.items())) for d in spec.devices],
             repr(spec.affinity),
-            [(name, sorted(found.items())) for name, found in sorted(self.variants.wrong.items())],
+            [(name, sorted(found.items())) for name, found in sorted(self.variants.queried.wrong.items())],
             self.policies,
             self.splits,
             sorted((name, np.shape(value)) for name, value in (self.feed or {}).items()),
@@ -193,7 +189,7 @@ class Measurer:
             plan = self._placed(spec, kept, passes)
             if plan is None:
                 return None
-            variant = self.variants.build(spec, plan, self.builder, self.checker, passes)
+            variant = self.variants.build(spec, plan, passes)
         except HeteroccError:  # it is placed and timed anew, which reports what is wrong
             return None
         return Choice(variant, passes, timed, at, remembered=True, bounds=bounds)
@@ -215,7 +211,7 @@ class Measurer:
                 plan = self._placed(spec, name, passes)
                 if plan is None or self._is_known(name, plan, seen):
                     continue
-                variant = self.variants.build(spec, plan, self.builder, self.checker, passes)
+                variant = self.variants.build(spec, plan, passes)
             except HeteroccError as error:
                 self._why_not[name] = error.message
                 failure = failure or error
@@ -241,9 +237,9 @@ class Measurer:
 
     def _placed(self, spec: VariantSpec, name: str, passes: tuple[Pass, ...]) -> Plan | None:
         if name in COMPARED:
-            return self.variants.place(spec, passes)
+            return self.variants.queried.place(spec, passes)
         # The rules, pins and refusals of the variant hold for a single device too.
-        made = alone(self.variants.place(spec, policy_pipeline("merge")), name.removesuffix(" alone"))
+        made = alone(self.variants.queried.place(spec, policy_pipeline("merge")), name.removesuffix(" alone"))
         if isinstance(made, Plan):
             return made
         self._why_not[name] = made
@@ -251,7 +247,7 @@ class Measurer:
 
     def _times(self, variants: Sequence[BuiltVariant], names: Sequence[str]) -> Times:
         """The seconds of an undisturbed run of each variant at each size; geometric means over numbers of threads."""
-        model = self.variants.model
+        model = self.variants.queried.model
         found: dict[str, list[tuple[float, ...]]] = {name: [] for name in names}
         with scratch_folder("timing") as folder:
             paths = {name: folder / f"{number}.hcb" for number, name in enumerate(names)}
@@ -323,7 +319,7 @@ class Measurer:
 
     def _sources(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """A feed by the model's own names."""
-        sources = self.variants.model.sources
+        sources = self.variants.queried.model.sources
         return {sources.get(name, name): value for name, value in feed.items()}
 
 

@@ -94,7 +94,7 @@ def test_a_bundle_without_a_record_is_an_error_that_says_so(tmp_path: Path) -> N
 
 def test_a_malformed_record_is_a_bundle_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = tmp_path / "m.hcb"
-    monkeypatch.setattr("heterocc.compiler.pipeline.compile.write_record", lambda found: '{"format": 1, "plan": []}')
+    monkeypatch.setattr("heterocc.compiler.pipeline.packed.write_record", lambda found: '{"format": 1, "plan": []}')
     compile_model(conv_net(tmp_path / "m.onnx"), bundle, devices="CPU", check=False)
     with pytest.raises(BundleError, match="record of the placement is malformed"):
         explain_bundle(bundle)

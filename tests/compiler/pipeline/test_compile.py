@@ -129,10 +129,10 @@ def test_an_output_on_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     model = conv_net(tmp_path / "m.onnx")
     script = (
         "import resource, sys; from heterocc.compiler.cli.main import main;"
-        "import heterocc.compiler.pipeline.compile, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "import heterocc.compiler.pipeline.packed, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "import heterocc.compiler.build.pack as p; real = p.pack;\n"
         "def limited(*a, **k):\n resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000)); return real(*a, **k)\n"
-        "heterocc.compiler.pipeline.compile.pack = limited\n"
+        "heterocc.compiler.pipeline.packed.pack = limited\n"
         "sys.argv = ['heterocc', 'compile', sys.argv[1], '-d', 'CPU', '-o', sys.argv[2], '--no-check']; main()"
     )
     done = subprocess.run(
@@ -157,7 +157,7 @@ def test_a_model_with_types_that_onnx_runtime_lacks_compiles_unchecked(tmp_path:
 
 
 def test_large_golden_vectors_are_left_out_of_a_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heterocc.compiler.pipeline.job.MOST_GOLDEN_BYTES", 0)
+    monkeypatch.setattr("heterocc.compiler.pipeline.expected.MOST_GOLDEN_BYTES", 0)
     model = save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 3]}, {"y": [2, 3]})
     report = compile_model(model, tmp_path / "m.hcb", devices=["CPU"])
     assert "the bundle has no golden vectors: they would have more than 0 bytes" in report.notes

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from heterocc.artifacts.errors import CostTableError, InvalidGraphError, UnsupportedOpError
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.importer.as_written import graph_as_written
-from heterocc.compiler.pipeline.compile import partition_by_table
+from heterocc.compiler.placement.cost_table import partition_by_table
 
 NODES = ("a", "b", "c", "d")
 

@@ -11,7 +11,9 @@ from onnx import helper
 from heterocc.artifacts.errors import UnsupportedOpError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model, explain_bundle
-from heterocc.compiler.pipeline.job import Job
+from heterocc.compiler.pipeline import compile as conductor
+from heterocc.compiler.pipeline.placed import Placed
+from heterocc.compiler.pipeline.queried import Queried
 from heterocc.compiler.pipeline.timing.choice import Kept, best, bounds_of
 from heterocc.compiler.pipeline.timing.measuring import Measurer
 from heterocc.runtime import load
@@ -116,14 +118,14 @@ def test_without_a_variant_for_the_other_sizes_a_plan_takes_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given(monkeypatch, tmp_path / "cache", (1.0, 1.0, 2.0), (2.0, 2.0, 1.0))
-    place = Job.place
+    place = conductor.place
 
-    def fails(self: Job) -> None:
-        if self.request.is_rest:
+    def fails(queried: Queried) -> Placed:
+        if queried.shapes.is_rest:
             raise UnsupportedOpError("not today")
-        place(self)
+        return place(queried)
 
-    monkeypatch.setattr(Job, "place", fails)
+    monkeypatch.setattr(conductor, "place", fails)
     report = compile_model(RELU, tmp_path / "m.hcb")
     assert report.variants == ("main",) and "no code for sizes other than those given: not today" in report.notes
     with load(tmp_path / "m.hcb") as session:

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from heterocc.artifacts.errors import UnsupportedOpError, UsageError
 from heterocc.compiler import compile_model, explain_bundle, explain_model, partition_model
 from heterocc.compiler.cli.main import app
+from heterocc.compiler.pipeline.repair import VariantBuilder
 from heterocc.compiler.pipeline.timing.measuring import Measurer
 from heterocc.compiler.pipeline.timing.turns import HOPELESS, JUDGED, LEAST, runs_in_turns, undisturbed
-from heterocc.compiler.pipeline.variant_build import VariantBuilder
 from heterocc.runtime import load
 from tests.compiler.small import conv_net
 

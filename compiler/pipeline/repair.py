@@ -1,10 +1,9 @@
-"""Placing, lowering and checking of one variant after another; nodes that fail are placed on other devices."""
+"""Lowering and checking of one variant after another; nodes that fail are placed on other devices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from heterocc.artifacts.errors import UnsupportedOpError, WrongResultError
 from heterocc.artifacts.text.one_line import one_line
@@ -13,16 +12,10 @@ from heterocc.compiler.build.pack import Piece, VariantParts
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.verdict import CheckResult, Fault
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.pipeline.queried import Queried, naming
 from heterocc.compiler.pipeline.report import Moved, TimedPlan, VariantReport
 from heterocc.compiler.pipeline.variants import VariantSpec
-from heterocc.compiler.placement.machine import build_machine
-from heterocc.compiler.placement.run_passes import Trace, run_pipeline
-from heterocc.compiler.progress import Reporter, timed
-from heterocc.compiler.support.cache import open_cache
-from heterocc.compiler.support.calibration import Measured
-from heterocc.compiler.support.query import QueryResult
-from heterocc.compiler.support.remedy import asked_again, refused_by_all, remedy
-from heterocc.compiler.support.trial import Support
+from heterocc.compiler.progress import timed
 from heterocc.passes.base import Pass
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import print_plan
@@ -33,7 +26,8 @@ from heterocc.runtime.select.ranking import GPU_BACKENDS
 class BuiltVariant:
     """A variant's code; `checks` is None if nothing was checked, `moved` are nodes that were moved to other devices.
 
-    `timed` are the plans that the policy `measured` considered.
+    `timed` are the plans that were considered if they were timed, `passes` those of the plan that was chosen by time,
+    and `timing` what was timed, in a sentence. `is_split` says that it is for some of the requested sizes only.
     """
 
     spec: VariantSpec
@@ -41,6 +35,9 @@ class BuiltVariant:
     checks: CheckResult | None
     moved: tuple[Moved, ...]
     timed: tuple[TimedPlan, ...] = ()
+    passes: tuple[Pass, ...] | None = None
+    timing: str = ""
+    is_split: bool = False
 
     @property
     def report(self) -> VariantReport:
@@ -93,89 +90,42 @@ class BuiltVariant:
         )
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class VariantBuilder:
-    """Places and builds the variants of one model.
+    """Builds the variants of a model at one set of sizes; without a checker nothing is compared."""
 
-    `measured` are times of nodes and links that replace estimates.
-    `wrong[device][node]` is the reason why a node failed on a device; placement avoids the pair in every variant.
-    """
+    queried: Queried
+    builder: Builder
+    checker: Checker | None = None
 
-    model: ImportedModel
-    query: QueryResult
-    passes: tuple[Pass, ...]
-    trace: Trace
-    reporter: Reporter
-    seconds: dict[str, float]
-    measured: Measured = field(default_factory=Measured)
-    wrong: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    def place(self, spec: VariantSpec, passes: Sequence[Pass] | None = None) -> Plan:
-        """Run the passes, or others, for a variant's devices. Errors of the passes name the variant."""
-        with self.reporter.stage("placing"), timed(self.seconds, "partition"), _naming(spec):
-            known = self.measured
-            typical = self.model.typical
-            refusals = self._refusals(spec)
-            seen = build_machine(typical, spec.devices, refusals, known.seconds, known.links)
-            initial = Plan.initial(typical.graph, seen, spec.affinity)
-            try:
-                return run_pipeline(initial, passes or self.passes, self.trace, variant=spec.prefix)
-            except UnsupportedOpError as error:
-                if type(error) is UnsupportedOpError:  # no device can run the node; subclasses concern one device
-                    error.hint = remedy(self.model, spec.devices, refusals) or error.hint
-                raise
-
-    def _refusals(self, spec: VariantSpec) -> dict[str, dict[str, str]]:
-        """The reasons why the variant's devices do not run nodes: those of the query, and of failures since then.
-
-        Nodes that failed on the last resort go to devices that had left them to it.
-        """
-        found = self.query.reasons()
-        refusals = {d.name: {**found[d.name], **self.wrong.get(d.name, {})} for d in spec.devices}
-        failed = {name for d in spec.devices if d.last_resort for name in self.wrong.get(d.name, {})}
-        nodes = [node for node in self.model.graph.nodes if node.name in failed]
-        alone = Support(self.model, cache=open_cache())
-        for node, device, refusal in asked_again(alone, refused_by_all(nodes, spec.devices, refusals), spec.devices):
-            if refusal is None and node.name not in self.wrong.get(device.name, {}):
-                del refusals[device.name][node.name]
-        return refusals
-
-    def build(
-        self,
-        spec: VariantSpec,
-        plan: Plan,
-        builder: Builder,
-        checker: Checker | None,
-        passes: Sequence[Pass] | None = None,
-    ) -> BuiltVariant:
+    def build(self, spec: VariantSpec, plan: Plan, passes: Sequence[Pass] | None = None) -> BuiltVariant:
         """Lower and check a placed variant. If a node fails, place the model again without that node on that device.
 
-        `passes` are those that placed it, if they are not the builder's.
-
+        `passes` are those that placed it, if they are not the command's.
         Raises LoweringError (HC203) or WrongResultError (HC204) if no device is left for a node.
         """
         moved: list[Moved] = []
         while True:
             try:
-                with timed(self.seconds, "lower"):
-                    built = builder.build(plan, spec.devices)
+                with timed(self.queried.request.seconds, "lower"):
+                    built = self.builder.build(plan, spec.devices)
             except DoesNotLower as failed:
                 plan = self._without(failed, plan, spec, moved, passes)
                 continue
-            if checker is None:
+            if self.checker is None:
                 return BuiltVariant(spec, built, None, tuple(moved))
-            with timed(self.seconds, "check"):
-                checks = checker.check(built)
-            builder.quiet()
+            with timed(self.queried.request.seconds, "check"):
+                checks = self.checker.check(built)
+            self.builder.quiet()
             faults = checks.faults
             if not faults:
                 return BuiltVariant(spec, built, checks, tuple(moved))
             for fault in faults:
                 for name in fault.nodes:
-                    self.wrong.setdefault(fault.device, {})[name] = f"it computed a wrong result: {fault.error}"
+                    self.queried.wrong.setdefault(fault.device, {})[name] = f"it computed a wrong result: {fault.error}"
             before = plan
             try:
-                plan = self.place(spec, passes)
+                plan = self.queried.place(spec, passes)
             except UnsupportedOpError as error:
                 raise WrongResultError(error.message, where=error.where, hint=error.hint) from error
             moved += self._moved(faults, before, plan)
@@ -190,11 +140,11 @@ class VariantBuilder:
     ) -> Plan:
         """The plan with the nodes that do not lower on other devices. Raises LoweringError if no device is left."""
         for name in failed.nodes:
-            self.wrong.setdefault(failed.device, {})[name] = f"it does not compile: {failed.message}"
+            self.queried.wrong.setdefault(failed.device, {})[name] = f"it does not compile: {failed.message}"
         try:
-            after = self.place(spec, passes)
+            after = self.queried.place(spec, passes)
         except UnsupportedOpError as error:
-            with _naming(spec):
+            with naming(spec):
                 raise failed.error from (failed.error.__cause__ or error)  # the first cause tells more
         faults = (Fault(failed.device, failed.nodes, failed.message),)
         moved += self._moved(faults, plan, after, "does not compile")
@@ -207,22 +157,11 @@ class VariantBuilder:
         moved = []
         for fault in faults:
             for name in fault.nodes:
-                node = self.model.graph.node_by_name[name]
+                node = self.queried.model.graph.node_by_name[name]
                 source, target = before.device_of[name], after.device_of[name]
                 moved.append(Moved(node.label, node.op_type, source, target, fault.error))
-            first = self.model.graph.node_by_name[fault.nodes[0]]
+            first = self.queried.model.graph.node_by_name[fault.nodes[0]]
             others = f" (with {len(fault.nodes) - 1} other nodes)" if len(fault.nodes) > 1 else ""
             path = f"on {fault.device} and moves to {after.device_of[fault.nodes[0]]}"
-            self.reporter.warn(f"{first.op_type} '{first.label}'{others} {what} {path}: {fault.error}")
+            self.queried.reporter.warn(f"{first.op_type} '{first.label}'{others} {what} {path}: {fault.error}")
         return moved
-
-
-@contextmanager
-def _naming(spec: VariantSpec) -> Iterator[None]:
-    """Make errors of requested variants other than the main one name their variant."""
-    try:
-        yield
-    except UnsupportedOpError as error:
-        if not spec.is_main and not spec.automatic:
-            error.message = f"variant {spec.name}: {error.message}"
-        raise
