@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from heterocc.artifacts.manifest import Block, Layout
 from heterocc.compiler.lower.arranged import Axis, block, layout, strides_of
-from heterocc.compiler.lower.cpu.contraction import Packing
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 
@@ -18,15 +17,6 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 def layout_of(packing: object, shape: Sequence[int]) -> Layout | None:
     """What `packing.apply` does to a weight of `shape`; None if blocks cannot describe it."""
     return None
-
-
-@layout_of.register
-def _(packing: Packing, shape: Sequence[int]) -> Layout | None:
-    strides = strides_of(shape)
-    others = [i for i in range(len(shape)) if i != packing.axis]
-    packed = (shape[packing.axis] // packing.tile, *(shape[i] for i in others), packing.tile)
-    from_strides = (strides[packing.axis] * packing.tile, *(strides[i] for i in others), strides[packing.axis])
-    return layout(packed, [block(zip(packed, from_strides, strides_of(packed), strict=True))])
 
 
 @layout_of.register

@@ -15,14 +15,14 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.generate.candidates import Done
-from heterocc.compiler.lower.cpu.generate.epilogue import FLOATS_AND_BYTES, can_store
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.matrix_product import LEAST_ROWS
 from heterocc.compiler.lower.cpu.generate.integers.product import find_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis
 from heterocc.compiler.lower.cpu.generate.products.product_form import find_product
-from heterocc.compiler.lower.cpu.generate.read import Kernel, read_integer_kernel, read_kernel
+from heterocc.compiler.lower.cpu.generate.read import BYTES, Kernel, read_kernel
 from heterocc.compiler.lower.cpu.guarded import bound_code
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, typical
 from heterocc.compiler.lower.itemwise import Pattern
@@ -55,7 +55,7 @@ def _has_few_rows(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -
     kernel, most = read_kernel(function, weights), ROWS_AN_ITEM
     rows = None if kernel is None else _rows(kernel)
     if kernel is None:
-        rows, most = _integer_rows(read_integer_kernel(function, weights)), LEAST_ROWS if isa.matrices else most
+        rows, most = _integer_rows(read_kernel(function, weights, BYTES)), LEAST_ROWS if isa.matrices else most
     if rows is None or not rows.loops:
         return False
     return rows.loops[0] == 0 and typical(rows.length) < most * typical(rows.extents[0])
@@ -68,7 +68,7 @@ def _rows(kernel: Kernel) -> Axis | None:
 
 def _integer_rows(kernel: Kernel | None) -> Axis | None:
     found = None if kernel is None else find_integer_product(kernel)
-    return None if kernel is None or found is None or not can_store(kernel, FLOATS_AND_BYTES) else found.rows
+    return None if kernel is None or found is None or not can_store(kernel) else found.rows
 
 
 def _for_all(function: tirx.PrimFunc, pattern: Sequence[bool]) -> tirx.PrimFunc | None:

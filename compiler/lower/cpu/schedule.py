@@ -31,8 +31,7 @@ from heterocc.compiler.lower.cpu.blocks import (
 from heterocc.compiler.lower.cpu.common_code import families, with_common_code
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.concatenations.read_in_place import read_in_place
-from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
-from heterocc.compiler.lower.cpu.generate import candidates
+from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa, Unaligned, isa_of
@@ -69,10 +68,8 @@ if TYPE_CHECKING:
 
 _MOST_KEPT = 256
 
-Packed = Packing | candidates.Packing
 
-
-def _depends_on_weights(packings: tuple[Packed, ...]) -> bool:
+def _depends_on_weights(packings: tuple[Packing, ...]) -> bool:
     return any(isinstance(packing, LimitedPanels) for packing in packings)
 
 
@@ -109,7 +106,7 @@ def schedule_kernels(
     parts = parts_among(module)
     paired = _paired(module, rounded)
     every = {gvar.name_hint: f for gvar, f in module.mod.functions_items() if gvar.name_hint != "main"}
-    packings: dict[str, tuple[Packed, ...]] = {}
+    packings: dict[str, tuple[Packing, ...]] = {}
     nodes = {symbol: info.nodes for symbol, info in reversed(calls_run(module))}
     calls = Counter(symbol for symbol, _ in calls_run(module))
     functions = {symbol: f for symbol, f in every.items() if symbol not in calls}  # not run: results written in place
@@ -150,7 +147,7 @@ def _written(
     isa: Isa,
     items: Pattern | None,
     trail: Trail,
-) -> tuple[tirx.PrimFunc, tuple[Packed, ...]]:
+) -> Done:
     """A kernel with choices along a trail, and the packings of its weights; `parts` are arguments at any address.
 
     Of a kernel for one item, `items` are the arguments and results that hold items.
@@ -168,7 +165,7 @@ def _newly_written(
     isa: Isa,
     items: Pattern | None,
     trail: Trail,
-) -> tuple[tirx.PrimFunc, tuple[Packed, ...]]:
+) -> Done:
     whole = None if items is None else rows_of_items(function, items, weights, isa.decided)
     scheduled, wanted = whole or kernel_code(function, weights, dataclasses.replace(isa, choose=trail))
     made = without_scopes(at_any_address(scheduled, parts))
@@ -195,9 +192,7 @@ def _paired(module: KernelModule, nodes: Collection[str]) -> frozenset[str]:
     return frozenset(symbol for symbol, _ in calls if symbol not in others)
 
 
-def kernel_code(
-    function: tirx.PrimFunc, weights: Collection[int], isa: Isa
-) -> tuple[tirx.PrimFunc, tuple[Packed, ...]]:
+def kernel_code(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> Done:
     """The kernel itself if it is generated already, else its generated form, or a schedule if no generator supports it.
 
     `weights` are the argument numbers that hold parameters. Returns the kernel and the packings of these.
@@ -208,51 +203,29 @@ def kernel_code(
         return function, ()
     if has_sizes(function):
         return sized_kernel(function, weights, isa.decided)
-    return generate(function, weights, isa) or schedule_kernel(function, weights, isa.lanes)
+    return generate(function, weights, isa) or (schedule_kernel(function, isa.lanes), ())
 
 
-def schedule_kernel(
-    function: tirx.PrimFunc, weights: Collection[int], lanes: int
-) -> tuple[tirx.PrimFunc, tuple[Packing, ...]]:
-    """Schedule one kernel; `weights` are the argument numbers that hold parameters, `lanes` float32 per vector.
-
-    Returns the kernel and the packings of its weight arguments.
-    """
+def schedule_kernel(function: tirx.PrimFunc, lanes: int) -> tirx.PrimFunc:
+    """Schedule one kernel block by block; vectors have `lanes` of float32."""
     plain, hidden = known_to_schedules(without_inner_threads(function))
     sch = s_tir.Schedule(plain, debug_mask="none")
     if not leaf_blocks(sch):
-        return without_inner_threads(function), ()
+        return without_inner_threads(function)
     with_loops(sch)  # a block without loops makes `rfactor` of its neighbour fail in TVM 0.27
     _inline(sch)
-    packings: list[Packing] = []
-    done: set[str] = set()
-    for rv in leaf_blocks(sch):
-        block = view(sch, rv)
-        found = find_contraction(block, plain, weights) if block is not None else None
-        if block is None or found is None or any(p.argument == found.argument for p in packings):
-            continue
-        tile = choose_tile(found, lanes)
-        if tile is None:
-            continue
-        epilogue = _epilogue(sch, block)
-        packing = schedule_contraction(sch, found, tile, epilogue)
-        if packing is not None:
-            packings.append(packing)
-        done.add(block.name)
-        if epilogue is not None:
-            done.add(str(sch.get(epilogue).name_hint))
     for rv in leaf_blocks(sch):
         if _is_scheduled(sch, rv):
             continue
         block = view(sch, rv)
-        if block is None or block.name in done:
+        if block is None:
             continue
         if block.is_reduction:
             schedule_reduction(sch, block, lanes)
         else:
             schedule_spatial(sch, block, lanes)
     scheduled = restored(sch.mod["main"]) if hidden else sch.mod["main"]
-    return scheduled.with_attr("global_symbol", function.attrs["global_symbol"]), tuple(packings)
+    return scheduled.with_attr("global_symbol", function.attrs["global_symbol"])
 
 
 def _is_scheduled(sch: s_tir.Schedule, rv: SBlockRV) -> bool:
@@ -290,26 +263,8 @@ def _gathers(block: BlockView) -> bool:
     )
 
 
-def _epilogue(sch: s_tir.Schedule, block: BlockView) -> SBlockRV | None:
-    """The only consumer of a block, if it reads the block's result at its own indices and nowhere else."""
-    consumers = list(sch.get_consumers(block.rv))
-    if len(consumers) != 1:
-        return None
-    consumer = view(sch, consumers[0])
-    if consumer is None or consumer.is_reduction or not is_iters(consumer.store.indices, consumer.iters):
-        return None
-    spatial = tuple(e for e, k in zip(block.extents, block.kinds, strict=True) if k == "S")
-    if consumer.extents != spatial:
-        return None
-    source = block.block.writes[0].source
-    reads = [r for r in loads(consumer.store.value) if r.source.same_as(source)]
-    if not reads or not all(is_iters(r.indices, consumer.iters) for r in reads):
-        return None
-    return consumers[0]
-
-
 def _with_kernels(
-    module: KernelModule, functions: dict[str, tirx.PrimFunc], packings: dict[str, tuple[Packed, ...]]
+    module: KernelModule, functions: dict[str, tirx.PrimFunc], packings: dict[str, tuple[Packing, ...]]
 ) -> KernelModule:
     """The module with replaced kernels and packed weights in its calls."""
     main = module.mod["main"]

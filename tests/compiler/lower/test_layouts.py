@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from heterocc.artifacts.layouts import arrange, arranged, layout_problem
 from heterocc.artifacts.manifest import Layout, Weight
-from heterocc.compiler.lower.cpu.contraction import Packing
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, Filter, FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import SMALL as SMALL_TILES
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -79,17 +78,6 @@ def test_filtered_weights_are_transforms_of_groups(
     packing = filtered(filter_, outputs, inputs * depth, tile)
     array = weight(outputs, inputs, *([depth] if depth > 1 else []), 3, 3)
     check(array, packing.apply(array), cpu_layout(packing, array.shape))
-
-
-@given(tiles=SMALL, tile=SMALL, others=st.lists(SMALL, min_size=1, max_size=3), place=st.integers(0, 3))
-@few(40)
-def test_the_packing_of_scheduled_contractions_is_copies_of_blocks(
-    tiles: int, tile: int, others: list[int], place: int
-) -> None:
-    axis = min(place, len(others))
-    shape = (*others[:axis], tiles * tile, *others[axis:])
-    array, packing = weight(*shape), Packing(0, axis, tile)
-    check(array, packing.apply(array), cpu_layout(packing, shape))
 
 
 @given(

@@ -13,11 +13,12 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.alignment import ANY_ADDRESS, argument_name
-from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.cpu.blocks import dtype_of, itemsize
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.pairs import plus_products
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
+from heterocc.compiler.lower.cpu.generate.terms import FLOATS, Term
+from heterocc.compiler.lower.cpu.generate.terms import vector as vector
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, is_number, larger, smaller, typical
 
@@ -151,7 +152,7 @@ def either(condition: tirx.Expr, then: Callable[[], None], otherwise: Callable[[
 
 def registers(count: int, lanes: int, dtype: str = "float32") -> tirx.Buffer:
     """Vectors that LLVM promotes to registers: a buffer under 1 KiB, which TVM keeps on the stack."""
-    assert count * lanes * 4 < 1024
+    assert count * lanes * itemsize(dtype) < 1024
     return build.alloc_buffer((count * lanes,), dtype, scope="global")
 
 
@@ -164,11 +165,6 @@ def spread(numbers: int) -> int:
     """`size` rounded up to an odd number of cache lines, so that planes are spread over all sets of a cache."""
     lines = -(-numbers // 16)
     return (lines | 1 if is_number(lines) else lines + 1 - lines % 2) * 16
-
-
-def vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:
-    """`lanes` consecutive elements of a flat buffer."""
-    return buffer[build.ramp(start, index(1), lanes) if lanes > 1 else start]
 
 
 def put(buffer: tirx.Buffer, value: tirx.Expr, start: tirx.Expr, lanes: int) -> None:
@@ -188,9 +184,9 @@ def broadcast(value: tirx.Expr, lanes: int) -> tirx.Expr:
     return build.broadcast(value, lanes) if lanes > 1 else value
 
 
-def zeros(lanes: int) -> tirx.Expr:
+def zeros(lanes: int, dtype: str = "float32") -> tirx.Expr:
     """A vector of zeros."""
-    return broadcast(build.float32(0.0), lanes)
+    return broadcast(tirx.const(0, dtype), lanes)
 
 
 Step = Callable[[Any, int], None]
@@ -228,11 +224,12 @@ def product_tile(
     edge: int = 0,
     among: Callable[[Any], Sequence[range]] | None = None,
     begin: Callable[[tirx.Expr, int], tirx.Expr] | None = None,
+    kind: Term = FLOATS,
 ) -> Sequence[tirx.Buffer]:
     """Accumulate `rows` × `vectors` vectors over `terms`: one buffer per column of vectors, row by row.
 
-    `factor(row, term)` is a number, `loaded(column, term)` a vector, for each term that `walk(terms, step)` calls
-    `step` with: of float32, or pairs of bfloat16 in int32. The last column has vectors of `edge` lanes if that is not
+    `factor(row, term)` is a number of the kind of terms, `loaded(column, term)` a vector, for each term that
+    `walk(terms, step)` calls `step` with. The last column has vectors of `edge` lanes if that is not
     zero. Few accumulators are kept several times, for terms in turn, because the next sum has to wait for the last.
     `among(term)` are the rows that have a term, all of them by default. `begin(row, column)` is the vector to which the
     products are added, by default of zeros.
@@ -243,11 +240,11 @@ def product_tile(
     while chains < UNROLL and rows * vectors * chains <= few and typical(terms) >= 4 * UNROLL:
         chains *= 2
     widths = [isa.lanes] * (vectors - 1) + [edge or isa.lanes]
-    sums = [[registers(rows, lanes) for lanes in widths] for _ in range(chains)]
+    sums = [[registers(rows, lanes, kind.sums) for lanes in widths] for _ in range(chains)]
     with loop(rows, "unroll") as row:
         for chain in sums:
             for column, (buffer, lanes) in enumerate(zip(chain, widths, strict=True)):
-                first = zeros(lanes) if begin is None or chain is not sums[0] else begin(row, column)
+                first = zeros(lanes, kind.sums) if begin is None or chain is not sums[0] else begin(row, column)
                 put(buffer, first, row * index(lanes), lanes)
 
     def step(term: Any, number: int) -> None:
@@ -255,10 +252,11 @@ def product_tile(
         for some in (range(rows),) if among is None else among(term):
             with loop(len(some), "unroll") as number_of:
                 row = number_of + index(some.start) if some.start else number_of
+                one = factor(row, term)
                 for column, (buffer, lanes) in enumerate(zip(sums[number % chains], widths, strict=True)):
                     place = row * index(lanes)
-                    number_ = broadcast(factor(row, term), lanes)
-                    put(buffer, plus_product(vector(buffer, place, lanes), number_, loaded(column, term)), place, lanes)
+                    total = vector(buffer, place, lanes)
+                    put(buffer, kind.plus(total, broadcast(one, lanes), loaded(column, term)), place, lanes)
 
     walk(terms, step)
     for chain in sums[1:]:
@@ -267,11 +265,6 @@ def product_tile(
                 place = row * index(lanes)
                 put(buffer, vector(buffer, place, lanes) + vector(more, place, lanes), place, lanes)
     return sums[0]
-
-
-def plus_product(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-    """A vector plus the product of two, of float32 or of pairs of bfloat16 in int32."""
-    return plus_products(total, left, right) if dtype_of(left).startswith("int32") else total + left * right
 
 
 def either_run(tiles: Sequence[Run], tile: tirx.Expr, body: Callable[[Run], None]) -> None:

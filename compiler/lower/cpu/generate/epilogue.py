@@ -18,11 +18,11 @@ _KEPT = ("float32", "int32")
 """Types of values that are kept in a vector register; others are computed again for each use."""
 
 
-FLOATS_AND_BYTES = ("float32", "int8", "uint8")
-"""Types of outputs of kernels that compute in float32 and may quantise what they store."""
+STORED = ("float32", "float64", "float16", "int8", "uint8", "int32", "uint32", "int64", "uint64")
+"""Types of outputs of which vectors are stored; TVM stores those of booleans bit by bit."""
 
 
-def can_store(kernel: Kernel | Fold, types: Sequence[str] = ("float32",)) -> bool:
+def can_store(kernel: Kernel | Fold, types: Sequence[str] = STORED) -> bool:
     """Whether `store_tile` supports the kernel's epilogue: it has outputs, all of these types."""
     given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
     return len(given) >= 1 and all(dtype_of(b) in types for b in given)

@@ -29,7 +29,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.products.gates import generate_gated
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
-from heterocc.compiler.lower.cpu.generate.read import read_fold, read_integer_kernel, read_kernel
+from heterocc.compiler.lower.cpu.generate.read import BYTES, OTHERS, read_fold, read_kernel
 from heterocc.compiler.lower.cpu.generate.reductions import generate_reduction
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
@@ -83,9 +83,12 @@ def generate(
     if kernel is not None:
         paired = written_best(kernel, PAIRED, isa, layouts) if isa.bfloat else None
         return paired or written_best(kernel, FORMS, isa, layouts)
-    integers = attempt(lambda: read_integer_kernel(function, weights))
+    integers = attempt(lambda: read_kernel(function, weights, BYTES))
     if integers is not None:
         return of(*INTEGERS, read=integers)
+    others = attempt(lambda: read_kernel(function, weights, OTHERS))
+    if others is not None:
+        return written_best(others, (propose_product, propose_direct), isa, layouts)
     gated = attempt(lambda: generate_gated(function, weights, isa))
     if gated is not None:
         return gated

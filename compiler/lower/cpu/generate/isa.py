@@ -78,6 +78,11 @@ class Isa:
         """Whether vectors of these lanes have masks."""
         return self.masks and self.lanes > 1
 
+    def of(self, dtype: str) -> Isa:
+        """The same with as many lanes as a register has numbers of a type; masks are of 32-bit lanes of float32."""
+        size = np.dtype(dtype).itemsize
+        return self if dtype == "float32" else replace(self, lanes=max(1, self.lanes * 4 // size), masks=False)
+
     def narrowed(self, length: int) -> Isa:
         """The same registers with at most as many lanes as `length` numbers fill."""
         lanes, length = self.lanes, typical(length)

@@ -61,7 +61,7 @@ def in_masked(
 
 def can_mask(kernel: Kernel | Fold, row: Axis) -> bool:
     """Whether `store_masked` supports the epilogue for vectors along an axis: it reads numbers beside each other."""
-    if not can_store(kernel):
+    if not can_store(kernel, ("float32",)):
         return False
     places = [kernel.loops[n] for n in kernel.places]
     if any(offset(places, b, kernel.loops) is None for b in _outputs(kernel)):

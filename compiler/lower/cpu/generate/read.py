@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -120,7 +120,7 @@ class Fold(Nest):
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel(Nest):
-    """out[places] = after(Σ over terms of left · right), in float32.
+    """out[places] = after(Σ over terms of left · right).
 
     `loops` are the contraction's. Stages `before` do not depend on the sum (padding, for instance), those `after` do.
     """
@@ -129,6 +129,11 @@ class Kernel(Nest):
     left: TensorLoad
     right: TensorLoad
 
+    @property
+    def dtype(self) -> str:
+        """The type of the sums."""
+        return dtype_of(self.sum_)
+
     def through_copies(self, load: TensorLoad) -> TensorLoad:
         """The load at the source of a load, through preceding stages that only copy."""
         while (stage := self.stage(load.source)) is not None and isinstance(stage.value, TensorLoad):
@@ -136,19 +141,18 @@ class Kernel(Nest):
         return load
 
 
-def read_kernel(function: tirx.PrimFunc, weights: Collection[int]) -> Kernel | None:
-    """Read a kernel; None unless it is one product of float32 with padding before and an elementwise epilogue."""
-    parts = _parts(function)
-    factors = None if parts is None else _factors(parts.block)
-    if parts is None or factors is None:
-        return None
-    return Kernel(**parts.nest(function, weights), left=factors[0], right=factors[1])
+FLOATS = {"float32": ("float32",)}
+BYTES = {"int32": ("int8", "uint8")}
+OTHERS = {name: (name,) for name in ("float64", "int32", "uint32", "int64", "uint64")}
+"""Types of sums of products, each with those of the factors."""
 
 
-def read_integer_kernel(function: tirx.PrimFunc, weights: Collection[int]) -> Kernel | None:
-    """Read a kernel; None if it is anything but one product of 8-bit integers in 32 bits and an epilogue by element."""
+def read_kernel(
+    function: tirx.PrimFunc, weights: Collection[int], types: Mapping[str, Sequence[str]] = FLOATS
+) -> Kernel | None:
+    """Read a kernel; None unless it is one product of such types with padding before and an elementwise epilogue."""
     parts = _parts(function)
-    factors = None if parts is None else _integer_factors(parts.block)
+    factors = None if parts is None else _factors(parts.block, types)
     if parts is None or factors is None:
         return None
     return Kernel(**parts.nest(function, weights), left=factors[0], right=factors[1])
@@ -162,7 +166,7 @@ def read_gated(function: tirx.PrimFunc, weights: Collection[int]) -> tuple[Kerne
     """
     wide: list[tuple[Stage, tuple[int, ...]]] = []
     parts = _parts(function, wide)
-    factors = None if parts is None else _factors(parts.block)
+    factors = None if parts is None else _factors(parts.block, FLOATS)
     if parts is None or factors is None or not wide:
         return None
     kernel = Kernel(**parts.nest(function, weights), left=factors[0], right=factors[1])
@@ -302,35 +306,24 @@ def _accumulates(block: BlockView, expr: tirx.Expr) -> bool:
     return bool(expr.source.same_as(block.store.buffer)) and is_iters(expr.indices, spatial)
 
 
-def _factors(block: BlockView) -> tuple[TensorLoad, TensorLoad] | None:
+def _factors(block: BlockView, types: Mapping[str, Sequence[str]]) -> tuple[TensorLoad, TensorLoad] | None:
     """The two loads whose product the block sums from zero."""
-    value = block.store.value
-    init = block.block.init
-    if init is None or not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+    value, init = block.store.value, block.block.init
+    factors = types.get(dtype_of(value))
+    if init is None or factors is None or not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
         return None
     start = init.value
-    if not (isinstance(start, tirx.FloatImm) and float(start.value) == 0.0):
+    if not (isinstance(start, tirx.FloatImm | tirx.IntImm) and float(start.value) == 0.0):
         return None
-    left, right = value.b.a, value.b.b
-    if not isinstance(left, TensorLoad) or not isinstance(right, TensorLoad):
-        return None
-    if not _accumulates(block, value.a):
-        return None
-    floats = all(dtype_of(e) == "float32" for e in (value, left, right))
-    return (left, right) if floats else None
+    left, right = (_load_of(side, factors) for side in (value.b.a, value.b.b))
+    return (left, right) if left is not None and right is not None and _accumulates(block, value.a) else None
 
 
-def _integer_factors(block: BlockView) -> tuple[TensorLoad, TensorLoad] | None:
-    """The two loads of 8-bit integers whose product the block sums from zero in 32 bits."""
-    value, init = block.store.value, block.block.init
-    if init is None or not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
-        return None
-    if not (isinstance(init.value, tirx.IntImm) and int(init.value) == 0) or dtype_of(value) != "int32":
-        return None
-    sides = [side.value if isinstance(side, tirx.Cast) else side for side in (value.b.a, value.b.b)]
-    if not all(isinstance(s, TensorLoad) and dtype_of(s) in ("int8", "uint8") for s in sides):
-        return None
-    return (sides[0], sides[1]) if _accumulates(block, value.a) else None
+def _load_of(side: tirx.Expr, types: Sequence[str]) -> TensorLoad | None:
+    """A factor of one of some types, or what it is cast from."""
+    if dtype_of(side) not in types and isinstance(side, tirx.Cast):
+        side = side.value
+    return side if isinstance(side, TensorLoad) and dtype_of(side) in types else None
 
 
 def is_constant(param: tirx.Var) -> bool:

@@ -9,7 +9,6 @@ import pytest
 import tvm
 from onnx import helper
 
-from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from tests.compiler.lower.lowered import assert_same, job, model, run_cpu, run_ort
@@ -190,36 +189,6 @@ def test_a_convolutions_weight_is_packed_once_for_all_calls_that_share_it() -> N
     assert [a.shape for a in module.arrays.values()] != [weight.shape]
     assert len(module.arrays) == 1
     np.testing.assert_array_equal(np.sort(next(iter(module.arrays.values())), axis=None), np.sort(weight, axis=None))
-
-
-def test_packing_moves_a_tile_of_one_axis_to_the_end() -> None:
-    array = np.arange(2 * 6 * 3).reshape(2, 6, 3)
-    packed = Packing(argument=1, axis=1, tile=2).apply(array)
-    assert packed.shape == (3, 2, 3, 2) and packed.flags.c_contiguous
-    for a, b, c in np.ndindex(2, 6, 3):
-        assert packed[b // 2, a, c, b % 2] == array[a, b, c]
-
-
-@pytest.mark.parametrize("lanes", [4, 8, 16])
-def test_a_register_tile_divides_the_shape_and_fits_the_stack(lanes: int) -> None:
-    from tvm import s_tir
-
-    from heterocc.compiler.lower.cpu.blocks import leaf_blocks, view
-
-    for channels, width in ((32, 56), (48, 13), (10, 7), (1000, 1), (14, 111)):
-        module = compiled(
-            [node("Conv", ["x", "w"], ["y"])], {"x": floats(1, 3, 4, width)}, {"w": floats(channels, 3, 1, 1)}
-        )
-        function = module.mod[module.kernels[0].symbol]
-        sch = s_tir.Schedule(function)
-        blocks = [view(sch, rv) for rv in leaf_blocks(sch)]
-        found = [f for b in blocks if b is not None and (f := find_contraction(b, function, {1})) is not None]
-        assert len(found) == 1
-        tile = choose_tile(found[0], lanes)
-        assert tile is not None
-        assert channels % tile.channels == 0 and tile.lanes <= lanes
-        assert found[0].block.extents[found[0].row] % tile.rows == 0
-        assert tile.rows * tile.channels * 4 < 1024
 
 
 def test_sorting_keeps_its_place_and_its_order() -> None:

@@ -15,11 +15,13 @@ from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWrite
 from heterocc.compiler.lower.cpu.generate.bfloat.product import round_row, store_turned, turned_row
 from heterocc.compiler.lower.cpu.generate.pairs import paired
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.terms import PAIRS
 
 
 class PairedAttentionWriter(AttentionWriter):
     """A generator of one kernel of fixed sizes, which the constructor writes."""
 
+    kind = PAIRS
     queries: tirx.Buffer
     exponentials: tirx.Buffer
 

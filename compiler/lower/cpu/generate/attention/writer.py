@@ -17,6 +17,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.generate.transposes import transposed
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
@@ -38,6 +39,8 @@ LOWEST = -3.4028234663852886e38
 
 class AttentionWriter:
     """A generator of one kernel, which the constructor writes."""
+
+    kind = FLOATS
 
     def __init__(self, form: Attention, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
         self.form, self.arguments = form, arguments
@@ -249,7 +252,7 @@ class AttentionWriter:
             return emit.vector(keys, panel + term * index(vectors * lanes) + index(column * lanes), lanes)
 
         query = self.query(outer, first)
-        sums = emit.product_tile(rows, vectors, self.terms, self.for_keys, query, loaded)
+        sums = emit.product_tile(rows, vectors, self.terms, self.for_keys, query, loaded, kind=self.kind)
         steps = self.steps(outer)
         for column, total in enumerate(sums):
             start = self.start(vector + index(column), lanes, form.keys)
@@ -378,7 +381,8 @@ class AttentionWriter:
                 return emit.vector(values, key * index(count * lanes) + (vector + index(column)) * index(lanes), lanes)
             return emit.vector(self.arguments[2], base + key * index(form.v.row) + starts[column], lanes)
 
-        sums = emit.product_tile(rows, run.size, self.keys, self.for_columns, self.exponential(scores), loaded)
+        numbers = self.exponential(scores)
+        sums = emit.product_tile(rows, run.size, self.keys, self.for_columns, numbers, loaded, kind=self.kind)
         out, base_out = self.arguments[-1], self.base(form.out, outer)
         for start, total in zip(starts, sums, strict=True):
             with emit.loop(rows, "unroll") as row, emit.loop(min(lanes, form.columns), "vectorized") as lane:

@@ -23,6 +23,7 @@ from heterocc.compiler.lower.cpu.generate.pairs import paired
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.terms import PAIRS
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 MOST_PHASES = 9
@@ -48,6 +49,7 @@ class _Writer(DirectWriter):
         super().__init__(*arguments, **options)
         assert isinstance(self.packing, Panels)
         self.packing = PairPanels.of(self.packing, self.found.taps)
+        self.kind = PAIRS
 
     @property
     def inputs(self) -> int:

@@ -22,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.product import ProductWriter
 from heterocc.compiler.lower.cpu.generate.products.product_form import Side, find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.terms import PAIRS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.generate.transposes import transposed
 from heterocc.compiler.lower.cpu.sizes import is_number
@@ -52,6 +53,10 @@ class _Writer(ProductWriter):
     """A generator of a product of pairs."""
 
     any_length = False
+
+    def kind_of(self, kernel: Kernel) -> Term:
+        """The kind of the product's terms."""
+        return PAIRS
 
     rows: tirx.Buffer
     """The rounded numbers of a tile of rows."""

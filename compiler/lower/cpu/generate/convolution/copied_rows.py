@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.choices import close
+from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
@@ -24,6 +25,7 @@ from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import tile_cycles
 from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, larger, smaller, typical
 
@@ -90,9 +92,13 @@ def is_one_chunk(found: Convolution, rows: int) -> bool:
 class CopiedRows:
     """A generator of a convolution's loops over chunks of output rows, with a copy of each one's input rows."""
 
+    kind: Term
+
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, turned: bool = False) -> None:
         """If it is `turned`, `found` has rows and columns exchanged, and the copied rows are the tensor's columns."""
+        isa = isa.of(kernel.dtype)
         self.kernel, self.found, self.turned = kernel, found, turned
+        self.kind = NUMBERS[kernel.dtype]
         self.copied = self._copied_columns(found.columns)
         self.pitch = self.copied.extent
         most = found.rows.places * self.pitch
@@ -290,7 +296,7 @@ class CopiedRows:
 
     def scratch(self, planes: int, overrun: int) -> tirx.Buffer:
         """Memory for copied channels of `planes` numbers each, and what vectors read beyond the end."""
-        return emit.scratch(self.inputs * planes + overrun)
+        return emit.scratch(self.inputs * planes + overrun, self.kind.sums)
 
     def copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
         """Copy what the outputs from row `top` read, padded: all channels of a group of an image."""
@@ -311,7 +317,7 @@ class CopiedRows:
             planes = len(rows.phases) * len(columns.phases)
             with emit.loop(planes) as plane:
                 end = (there * index(planes) + plane) * index(self.plane) + index(self.lines * self.pitch)
-                emit.put(copied, emit.zeros(self.isa.lanes), end, self.isa.lanes)
+                emit.put(copied, emit.zeros(self.isa.lanes, dtype_of(copied)), end, self.isa.lanes)
         if self.turned:
             self._copy_columns(flat, channel, to, top, exists)
             return
@@ -369,7 +375,7 @@ class CopiedRows:
 
             def clear(begin: tirx.Expr = begin) -> None:
                 with emit.loop(down.size) as row:
-                    build.buffer_store(copied, build.float32(0.0), [begin + row])
+                    build.buffer_store(copied, emit.zeros(1, dtype_of(copied)), [begin + row])
 
             inside = tirx.all(column >= index(0), column < index(across.size))
             emit.either(inside if exists is None else tirx.all(inside, exists), take, clear)

@@ -145,7 +145,7 @@ class DirectWriter(CopiedRows):
         def chunk(
             copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
         ) -> None:
-            sums = None if self.whole else emit.scratch(most * self.isa.lanes + self.isa.lanes)
+            sums = None if self.whole else emit.scratch(most * self.isa.lanes + self.isa.lanes, self.kind.sums)
             with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(
                     self.channel_runs,
@@ -368,7 +368,7 @@ class DirectWriter(CopiedRows):
                 return masked_vector(weights, number_of(term), lanes, filled)
 
             return list(emit.product_tile(few, 1, terms, self.isa, input_at, weight, walk))
-        return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk))
+        return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
 
     def _along_row(self, step: Callable[[int, tuple[tirx.Expr, tirx.Expr], int], None]) -> None:
         """Call `step` for the taps of a row, with a tap, how far the one meant is behind it, and a number.

@@ -8,6 +8,7 @@ from functools import partial
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
@@ -88,7 +89,7 @@ def whole_row(
             if begin >= 0 and begin + lanes <= window.size:
                 emit.put(copied, emit.vector(flat, source + index(begin), lanes), there, lanes)
                 continue
-            value = emit.zeros(lanes)
+            value = emit.zeros(lanes, dtype_of(copied))
             if begin + lanes > 0 and begin < window.size:
                 kept = mask(index(begin), lanes, window.size)
                 value = masked_vector(flat, source + index(begin), lanes, kept)
@@ -96,7 +97,7 @@ def whole_row(
 
     def clear() -> None:
         for start in range(0, pitch, lanes):
-            emit.put(copied, emit.zeros(lanes), to + index(start), lanes)
+            emit.put(copied, emit.zeros(lanes, dtype_of(copied)), to + index(start), lanes)
 
     if rows[2]:
         take()
@@ -139,14 +140,14 @@ def _take_narrow(
     window, pitch, phase = columns
     first, end = _inside(window, pitch, phase)
     source, to = source + index(first * window.stride + phase - window.before), to + index(first)
-    row = emit.registers(1, width)
+    row = emit.registers(1, width, dtype_of(copied))
     value = emit.vector(flat, source, width)
     if window.stride == 2:
         pair = [value, emit.vector(flat, source + index(width), width)]
         value = tirx.Shuffle(pair, list(range(0, 2 * width, 2)))
     emit.put(row, value, index(0), width)
     with emit.loop(width, "vectorized") as lane:
-        kept = tirx.Select(lane < index(end - first), row[lane], build.float32(0.0))
+        kept = tirx.Select(lane < index(end - first), row[lane], emit.zeros(1, dtype_of(copied)))
         build.buffer_store(copied, kept, [to + lane])
 
 
@@ -290,4 +291,4 @@ def _take_every_other(
 def _clear(copied: tirx.Buffer, to: tirx.Expr, count: int | tirx.Expr) -> None:
     if isinstance(count, tirx.Expr) or not is_number(count) or count:
         with emit.loop(count) as place:
-            build.buffer_store(copied, build.float32(0.0), [to + place])
+            build.buffer_store(copied, emit.zeros(1, dtype_of(copied)), [to + place])

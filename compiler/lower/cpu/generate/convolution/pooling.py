@@ -22,7 +22,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.divisors import with_table
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window, padding, read_window
 from heterocc.compiler.lower.cpu.generate.convolution.padded import every
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import FLOATS_AND_BYTES, Element, can_store, kept_stages
+from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, in_masked, mask, masked_vector, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -83,7 +83,7 @@ class Pooling:
 def generate_pooling(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as pooling, None if it is not a sum, maximum or minimum over windows."""
     found = find_pooling(kernel)
-    if found is None or not can_store(kernel, FLOATS_AND_BYTES) or max(found.rows.taps, found.columns.taps) > MOST_TAPS:
+    if found is None or not can_store(kernel) or max(found.rows.taps, found.columns.taps) > MOST_TAPS:
         return None
     if found.is_reduction and find_reduction(kernel, isa.lanes) is not None:
         return None

@@ -14,7 +14,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import Pooling, find_pooling
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import FLOATS_AND_BYTES, can_store, store_tile
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
@@ -35,7 +35,7 @@ _CHANNELS = 4
 def generate_pooling_last(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as pooling with the channels last, None if it is not that of a sum, maximum or minimum."""
     found = find_pooling(kernel, after=1)
-    if found is None or len(found.loops) != 2 or not can_store(kernel, FLOATS_AND_BYTES):
+    if found is None or len(found.loops) != 2 or not can_store(kernel):
         return None
     channels = found.after.length
     if not is_number(channels) or channels < _CHANNELS or found.rows.taps * found.columns.taps > _MOST_TAPS:

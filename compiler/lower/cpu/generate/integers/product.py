@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu.generate.any_rows import (
     write_tile,
 )
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue, store_tile
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, reads_in_epilogue, store_tile
 from heterocc.compiler.lower.cpu.generate.integers.dot import dot, group_of, numbers
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -31,8 +31,6 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at,
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, pick_tile, runs
 from heterocc.compiler.lower.cpu.sizes import is_number
-
-_STORED = ("float32", "int32", "uint8", "int8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +64,7 @@ def generate_integer_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, t
 
 def find_integer_product(kernel: Kernel) -> IntegerProduct | None:
     """Read a kernel as a product of unsigned numbers and a signed weight."""
-    given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
-    if not given or any(dtype_of(b) not in _STORED for b in given):
+    if not can_store(kernel):
         return None
     data, weight = kernel.through_copies(kernel.left), kernel.through_copies(kernel.right)
     if dtype_of(data) != "uint8" or dtype_of(weight) != "int8":

@@ -13,8 +13,9 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.fetch import LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset, substituted
-from heterocc.compiler.lower.cpu.generate.products.product_form import Product
+from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.terms import Term
 from heterocc.compiler.lower.cpu.generate.tiles import most_lines
 from heterocc.compiler.lower.cpu.generate.transposes import FEWEST_LANES, transposed
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
@@ -40,6 +41,7 @@ class PanelCopies:
     any_length = True
     """Whether rows may be shorter than a vector if their length is known only at run time."""
 
+    kind: Term
     kernel: Kernel
     found: Product
     isa: Isa
@@ -95,13 +97,13 @@ class PanelCopies:
     def copy_short(self, arguments: Arguments, place: Place, start: tirx.Expr) -> tirx.Buffer:
         """Copy a panel of one vector, which columns may not fill, term by term; zeros follow them."""
         found, lanes = self.found, self.isa.lanes
-        copied = emit.scratch(found.terms.length * lanes)
+        copied = emit.scratch(found.terms.length * lanes, self.kind.sums)
         row = found.columns.step(found.vectors.form) == 1
 
         def take(length: int, kind: str) -> None:
             with emit.loop(found.terms.length) as term:
                 if not is_number(length):
-                    emit.put(copied, emit.zeros(lanes), term * index(lanes), lanes)
+                    emit.put(copied, emit.zeros(lanes, self.kind.sums), term * index(lanes), lanes)
                 with emit.loop(length, kind) as lane:
                     here = [*place, (found.columns, start + lane), (found.terms, term)]
                     build.buffer_store(copied, self._element(arguments, here), [term * index(lanes) + lane])
@@ -114,7 +116,7 @@ class PanelCopies:
         """Copy a panel of the vectors, term by term."""
         found, lanes = self.found, self.isa.lanes
         width = len(starts) * lanes
-        copied = emit.scratch(found.terms.length * width)
+        copied = emit.scratch(found.terms.length * width, self.kind.sums)
         row = found.columns.step(found.vectors.form) == 1
         known = is_number(self.length)
         widths = [self.edge if self.edge and column == len(starts) - 1 else lanes for column in range(len(starts))]
@@ -126,7 +128,7 @@ class PanelCopies:
             for column, (start, used) in enumerate(zip(starts, widths, strict=True)):
                 to = term * index(width) + index(column * lanes)
                 if known and self.length < lanes:
-                    emit.put(copied, emit.zeros(lanes), to, lanes)
+                    emit.put(copied, emit.zeros(lanes, self.kind.sums), to, lanes)
                 with emit.loop(used, "vectorized" if row else "serial") as lane:
                     here = [*place, (found.columns, start + lane), (found.terms, term)]
                     build.buffer_store(copied, self._element(arguments, here), [to + lane])
@@ -154,19 +156,19 @@ class PanelCopies:
         with emit.loop(-(-self.terms // lanes)) as block:
             begin = emit.bound(tirx.min(block * index(lanes), index(self.terms - lanes)))
             for column, (start, used) in enumerate(columns):
-                rows = [emit.registers(1, lanes) for _ in range(lanes)]
+                rows = [emit.registers(1, lanes, self.kind.sums) for _ in range(lanes)]
                 for i, register in enumerate(rows):
                     here = [*place, (found.columns, start + index(min(i, used - 1))), (found.terms, begin)]
                     where = at(found.vectors.form, here)
                     assert where is not None
                     emit.put(register, emit.vector(flat, where, lanes), index(0), lanes)
-                for i, register in enumerate(transposed(rows, lanes)):
+                for i, register in enumerate(transposed(rows, lanes, self.kind.sums)):
                     to = (begin + index(i)) * index(width) + index(column * lanes)
                     emit.put(copied, emit.vector(register, index(0), lanes), to, lanes)
 
-    def _element(self, arguments: Arguments, place: Place) -> tirx.Expr:
-        """A number of the vectors' side, read or computed."""
-        side = self.found.vectors
+    def _element(self, arguments: Arguments, place: Place, side: Side | None = None) -> tirx.Expr:
+        """A number of a side, by default the vectors', read or computed."""
+        side = side or self.found.vectors
         if side.value is not None:
             return self.value(arguments, side.value, place)
         where = at(side.form, place)
@@ -174,7 +176,7 @@ class PanelCopies:
         return arguments.flat(side.load.source)[where]
 
     def value(self, arguments: Arguments, value: tirx.Expr, place: Place) -> tirx.Expr:
-        """A computed number of the vectors' side."""
+        """A computed number of a side."""
 
         def load(read: TensorLoad) -> tirx.Expr:
             form = offset(read.indices, read.source, self.kernel.loops)

@@ -39,6 +39,7 @@ from heterocc.compiler.lower.cpu.generate.products.product_form import Product, 
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
 from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import (
     MOST_ROWS,
     ROW_PLACES,
@@ -70,9 +71,9 @@ def propose_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         return
 
     def writer(isa: Isa) -> ProductWriter:
-        return ProductWriter(kernel, found, isa.narrowed(found.columns.length))
+        return ProductWriter(kernel, found, isa.of(kernel.dtype).narrowed(found.columns.length))
 
-    yield Candidate("product", writer(isa).cycles, writer)
+    yield Candidate("product", writer(isa).cycles, writer, "" if kernel.dtype == "float32" else f"of {kernel.dtype}")
 
 
 def _copies_apart(found: Product) -> bool:
@@ -98,6 +99,7 @@ class ProductWriter(FewColumns):
 
     def __init__(self, kernel: Kernel, found: Product, isa: Isa) -> None:
         self.kernel, self.found, self.isa = kernel, found, isa
+        self.kind = self.kind_of(kernel)
         self.length = found.columns.length
         count = -(-self.length // isa.lanes)
         self.edge = edge_lanes(found.rows.length, self.length, isa) % isa.lanes
@@ -113,6 +115,10 @@ class ProductWriter(FewColumns):
         self.copies = self.packed[1] is None and self.must_copy()
         self.masked = isa.masks and isa.lanes > 1 and not self.copies and can_mask(kernel, found.columns)
         self.strip = self.strip_of(wide)
+
+    def kind_of(self, kernel: Kernel) -> Term:
+        """The kind of the product's terms."""
+        return NUMBERS[kernel.dtype]
 
     def _most_rows(self) -> int:
         """The limit on rows of a tile; rows of a factor that is read in place may compete for a set of the cache."""
@@ -296,7 +302,7 @@ class ProductWriter(FewColumns):
 
         if shares_epilogue(found.rows.length, found.terms.length):
             lanes = [self._used(run, column) for column in range(run.size)]
-            write_sized_tile(found.rows.length, self.row_runs, tile, lanes, "float32", sums, store)
+            write_sized_tile(found.rows.length, self.row_runs, tile, lanes, self.kind.sums, sums, store)
         else:
             write_tile(self.row_runs, tile, sums, store)
 
@@ -316,7 +322,9 @@ class ProductWriter(FewColumns):
         if not run.short:
             at_first = [*place, (self.found.rows, first)]
             walk = fetching_tile(self.kernel, self.found, arguments, at_first, (rows.size, starts), walk, self.unroll)
-        return emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, self.edge)
+        return emit.product_tile(
+            rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, self.edge, kind=self.kind
+        )
 
     def _store(
         self,
@@ -388,7 +396,7 @@ class ProductWriter(FewColumns):
         held = sums
         if not isinstance(count, tirx.Expr):
             # Indexed by a loop, the accumulators themselves would have to live in memory.
-            held = emit.registers(count, lanes)
+            held = emit.registers(count, lanes, self.kind.sums)
             with emit.loop(count, "unroll") as row:
                 emit.put(held, emit.vector(sums, row * index(lanes), lanes), row * index(lanes), lanes)
         with emit.loop(count) as row:

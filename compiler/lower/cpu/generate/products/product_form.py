@@ -85,7 +85,7 @@ def find_product(kernel: Kernel) -> Product | None:
         return None
     outer = tuple(kernel.axis([i]) for i in places if i not in (*columns.loops, *rows.loops))
     found = Product(outer, rows, columns, summed, numbers, vectors)
-    if numbers.value is not None or not _can_compute(kernel, found):
+    if not _can_compute(kernel, found):
         return None
     return found if columns.step(written) == 1 and _worth_it(found) else None
 
@@ -100,10 +100,18 @@ def _loops(axis: Axis) -> int:
 
 
 def _can_compute(kernel: Kernel, found: Product) -> bool:
-    """Whether what the vectors are computed from can be read along a panel's columns and terms."""
-    value = found.vectors.value
-    forms = [] if value is None else [offset(r.indices, r.source, kernel.loops) for r in loads(value)]
-    return all(f is not None and None not in (a.step(f) for a in (found.columns, found.terms)) for f in forms)
+    """Whether what factors are computed from can be read along rows or columns, and terms.
+
+    Numbers are computed anew for each panel of columns, which is only done for casts of integers.
+    """
+    if found.numbers.value is not None and not isinstance(found.numbers.value, tirx.Cast):
+        return False
+    for side, along in ((found.numbers, found.rows), (found.vectors, found.columns)):
+        reads = [] if side.value is None else loads(side.value)
+        forms = [offset(r.indices, r.source, kernel.loops) for r in reads]
+        if any(f is None or None in (a.step(f) for a in (along, found.terms)) for f in forms):
+            return False
+    return True
 
 
 def _worth_it(found: Product) -> bool:
@@ -134,7 +142,7 @@ def _side(kernel: Kernel, load: TensorLoad) -> Side | None:
 def _computed(kernel: Kernel, load: TensorLoad) -> Side | None:
     """A factor that a stage before computes from arguments, element by element."""
     value = kernel.inlined(load)
-    if any(is_conditional(n) for n in nodes(value)) or dtype_of(value) != "float32":
+    if any(is_conditional(n) for n in nodes(value)) or dtype_of(value) != kernel.dtype:
         return None
     reads = [(r, offset(r.indices, r.source, kernel.loops)) for r in loads(value)]
     if any(form is None or kernel.argument(r.source) is None for r, form in reads):

@@ -74,9 +74,7 @@ class ProductReads(PanelCopies):
             if packing is not None:
                 base = self._packed_base(packing, place) + first * index(packing.terms)
                 return flat[base + term * index(rows.size) + row]
-            where = at(found.numbers.form, [*place, (found.rows, first + row), (found.terms, term)])
-            assert where is not None
-            return flat[where]
+            return self._element(arguments, [*place, (found.rows, first + row), (found.terms, term)], found.numbers)
 
         return broadcast
 

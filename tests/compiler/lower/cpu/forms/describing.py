@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from heterocc.compiler.lower.cpu.contraction import Tile
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import Filter
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import Blocks
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -51,11 +50,6 @@ def described(writer: Any) -> str:
     blocks = getattr(writer, "blocks", None)  # of minimal filtering, they have the tiles
     texts = [(label, _text(getattr(writer, field, getattr(blocks, field, None)))) for field, label in FIELDS.items()]
     return " ".join([form, *(f"{label}={text}" for label, text in texts if text)])
-
-
-def described_tile(tile: Tile) -> str:
-    """The tile of the schedule for contractions."""
-    return f"schedule lanes={tile.lanes} rows={tile.rows} vectors={tile.blocks}"
 
 
 def described_option(option: object) -> str:

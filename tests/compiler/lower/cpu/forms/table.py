@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,9 +24,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.choices import Option
-from heterocc.compiler.lower.cpu import schedule
 from heterocc.compiler.lower.cpu.channels_last import keep_channels_last
-from heterocc.compiler.lower.cpu.contraction import Contraction, Tile
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
@@ -37,7 +35,7 @@ from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.compiler.lower.relax.kernels import always_among, calls_run
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call
 from heterocc.passes.graph import Graph, Node, Value
-from tests.compiler.lower.cpu.forms.describing import described, described_option, described_tile
+from tests.compiler.lower.cpu.forms.describing import described, described_option
 from tests.compiler.lower.cpu.forms.shapes import Shape
 from tests.compiler.lower.lowered import job
 
@@ -114,8 +112,8 @@ def _form(kernel: _Kernel, isa: Isa, seen: list[str]) -> str:
     if has_sizes(kernel.function):
         with assuming(dims_of(kernel.function)):
             generate(kernel.function, kernel.weights, isa.decided)
-    elif generate(kernel.function, kernel.weights, isa) is None:
-        schedule.schedule_kernel(kernel.function, kernel.weights, isa.lanes)
+    else:
+        generate(kernel.function, kernel.weights, isa)
     timed = [f"timed {choice}" for choice in dict.fromkeys(asked)]
     return " ".join([*seen, *timed]) if seen else ""
 
@@ -129,14 +127,7 @@ def _without_code() -> Iterator[list[str]]:
         seen.append(described(body.__self__))
         return kernel.function
 
-    def scheduled(_sch: object, _found: Contraction, tile: Tile, _epilogue: object) -> None:
-        seen.append(described_tile(tile))
-
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(emit, "written", written))
-        stack.enter_context(patch.object(schedule, "schedule_contraction", scheduled))
-        for other in ("schedule_reduction", "schedule_spatial"):
-            stack.enter_context(patch.object(schedule, other, lambda *_: None))
+    with patch.object(emit, "written", written):
         yield seen
 
 
