@@ -14,14 +14,25 @@ import numpy as np
 
 from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, Tolerance, compare
 from tests.hostile.cases import HostileModel
+from tests.hostile.definitions import defined
 from tests.hostile.requests import Request, request
-from tests.hostile.workers import COMPILE_SECONDS, PATIENCE, Answer, Opened, Worker, serve_heterocc, serve_onnx_runtime
+from tests.hostile.workers import (
+    COMPILE_SECONDS,
+    PATIENCE,
+    Answer,
+    Opened,
+    Worker,
+    part,
+    serve_heterocc,
+    serve_onnx_runtime,
+)
 
 Verdict = Literal[
-    "equal", "both refuse", "we refuse", "no reference", "not compiled", "both took long", "special numbers",
-    "we accept", "different", "crash", "timeout", "untyped",
+    "equal", "as defined", "both refuse", "we refuse", "no reference", "not compiled", "both took long",
+    "special numbers", "we accept", "different", "crash", "timeout", "untyped",
 ]  # fmt: skip
 
+# "as defined": ONNX Runtime's result is another one, or it ends its process.
 DEFECTS: frozenset[Verdict] = frozenset({"we accept", "different", "crash", "timeout", "untyped"})
 """The verdicts that no request may have.
 
@@ -155,7 +166,7 @@ def judge(model: HostileModel, asked: Request, ours: Answer, reference: Answer |
     if ours.kind in _UNANSWERED:
         return _UNANSWERED[ours.kind], ""
     if reference is None or reference.kind in ("crash", "timeout"):
-        return "no reference", ""
+        return _by_definition(model, asked, ours) or ("no reference", "")
     if ours.kind == "typed":
         return ("we refuse" if reference.kind == "numbers" else "both refuse"), ""
     if reference.kind != "numbers":
@@ -163,8 +174,25 @@ def judge(model: HostileModel, asked: Request, ours: Answer, reference: Answer |
     reason = difference(model, ours.values, reference.values)
     if not reason:
         return "equal", ""
-    alike = [getattr(v, "shape", None) for v in ours.values] == [getattr(v, "shape", None) for v in reference.values]
-    return "special numbers" if alike and _has_special_numbers(model, asked) else "different", reason
+    return _by_definition(model, asked, ours) or (_apart(model, asked, ours.values, reference.values), reason)
+
+
+def _apart(model: HostileModel, asked: Request, ours: Sequence[Any], reference: Sequence[Any]) -> Verdict:
+    """The verdict on results that differ."""
+    alike = [getattr(v, "shape", None) for v in ours] == [getattr(v, "shape", None) for v in reference]
+    return "special numbers" if alike and _has_special_numbers(model, asked) else "different"
+
+
+def _by_definition(model: HostileModel, asked: Request, ours: Answer) -> tuple[Verdict, str] | None:
+    """The verdict by an operator's definition; None if there is none."""
+    wanted = defined(model.model, asked.feed) if ours.kind == "numbers" else None
+    if wanted is None:
+        return None
+    parts = tuple(map(part, wanted))
+    reason = difference(model, ours.values, parts)
+    if not reason:
+        return "as defined", ""
+    return _apart(model, asked, ours.values, parts), f"by definition: {reason}"
 
 
 def _has_special_numbers(model: HostileModel, asked: Request) -> bool:

@@ -18,8 +18,8 @@ from heterocc.compiler.lower.converters import registry
 from tests.hostile.__main__ import defective, search_model
 from tests.hostile.cases import HostileModel, bases, hostile_models, namings
 from tests.hostile.known import NOT_SEARCHED, explained
-from tests.hostile.requests import Valid, request
-from tests.hostile.search import DEFECTS, Finding, Search, Totals, judge
+from tests.hostile.requests import Request, Valid, request
+from tests.hostile.search import DEFECTS, Search, Totals, judge
 from tests.hostile.workers import Answer, Opened, Worker
 
 VALID = Valid("m", {"x": np.ones((2, 3), np.float32), "n": np.array([3, 4])}, {"x": (True, True), "n": (True,)}, False)
@@ -114,12 +114,17 @@ def test_the_defects_of_an_earlier_search_are_run_again(tmp_path: Path) -> None:
     assert numbers == {model.name: [3, 0]}
 
 
-def test_a_known_difference_of_requests_without_elements_hides_no_other() -> None:
-    def explanation(what: str) -> str:
-        return explained(Finding("m", "com.microsoft::QGemm", 1, "size", what, "different", "numbers", "numbers"))
-
-    assert all(map(explanation, ["every 4 -> 0", "x: [3, 4] -> [3, 0]", "x[0] = 2; y: axes 0 and 1 swapped: [0, 4]"]))
-    assert not any(map(explanation, ["x[0] = 0", "every 4 -> 7", "x: [3, 4] -> [30, 10]", "i6[0] = 2147483646"]))
+def test_a_wrong_result_of_ours_is_found_where_that_of_onnx_runtime_is_wrong_too() -> None:
+    (model,) = (m for m in hostile_models(1, ["MatMulInteger"], ["shared"]))
+    request = Request({name: np.zeros((3, 0), a.dtype) for name, a in model.valid.feed.items()}, "size", "")
+    feed = {name: np.zeros((0, 5) if name == "B" else (3, 0), a.dtype) for name, a in model.valid.feed.items()}
+    feed |= {name: a for name, a in model.valid.feed.items() if a.ndim < 2}
+    asked = replace(request, feed=feed)
+    zeros, ones, others = (Answer("numbers", (np.full((3, 5), n, np.int32),)) for n in (0, 1, 2))
+    for reference in (others, None, Answer("crash")):
+        assert judge(model, asked, zeros, reference) == ("as defined", "")
+        assert judge(model, asked, ones, reference)[0] == "different"
+    assert judge(model, asked, Answer("numbers", (np.zeros((3, 4), np.int32),)), others)[0] == "different"
 
 
 SHARE = ("Conv", "Gather", "MaxRoiPool", "Pad", "ReverseSequence", "ScatterElements")

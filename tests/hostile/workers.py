@@ -275,7 +275,7 @@ def _ran(run: Run, opened: Opened, number: int, typed: type[Exception], *, guard
         feed = {name: _placed(array, first=number % 4 == 3) for name, array in feed.items()}
     try:
         signal.alarm(SECONDS)
-        return Answer("numbers", tuple(map(_part, run(feed))))
+        return Answer("numbers", tuple(map(part, run(feed))))
     except BaseException as error:
         return _refused(error, typed)
     finally:
@@ -297,7 +297,7 @@ def _address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def _part(value: Any) -> Any:
+def part(value: Any) -> Any:
     """A result; of a large one its shape, and some elements spread over all of it."""
     if not isinstance(value, np.ndarray) or value.nbytes <= MOST_BYTES:
         return value
