@@ -12,13 +12,9 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.filled import is_quantised
 from heterocc.compiler.importer.symbols.requirements import open_requirements
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.postfix import postfix
 from heterocc.compiler.symbolic.requirement import Requirement
-
-_UNCHECKED = frozenset(
-    {"ConvInteger", "NonMaxSuppression", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
-)
-"""Operators with which ONNX Runtime reads beside an array, or ends the process, if sizes do not fit."""
 
 
 def _needed(
@@ -32,7 +28,7 @@ def _needed(
 ) -> Iterator[Requirement]:
     """What a node needs of sizes. Code takes sizes of at least 1; ONNX Runtime checks most operators itself."""
     values, opset = model.graph.values, model.opsets.get("", 1)
-    if in_code or node.op_type in _UNCHECKED:
+    if in_code or of_node(node).unchecked:
         yield from open_requirements(node, values, symbols, opset, empty if in_code else {*empty, *symbols.names})
     if not in_code:
         for needed in filled_requirements(node, values, symbols, quantised=quantised).values():

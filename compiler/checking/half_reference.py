@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from heterocc.compiler.importer.draft.written import written
 from heterocc.compiler.lower.half.policy import LARGEST
 from heterocc.compiler.operators.table import of_node
 
@@ -90,14 +91,19 @@ _SPLIT = 2.0**16 + 1
 
 def _splitting(source: str, target: str) -> list[onnx.NodeProto]:
     """target = bfloat16(source * scale) / scale, in float32."""
-    steps = [
-        ("Mul", [source, SCALE], f"{target}/scaled"),
-        ("Mul", [f"{target}/scaled", "bfloat/split"], f"{target}/product"),
-        ("Sub", [f"{target}/product", f"{target}/scaled"], f"{target}/low"),
-        ("Sub", [f"{target}/product", f"{target}/low"], f"{target}/high"),
-        ("Div", [f"{target}/high", SCALE], target),
-    ]
-    return [helper.make_node(op, inputs, [output]) for op, inputs, output in steps]
+    text = """
+        scaled = Mul (source, unit)
+        product = Mul (scaled, split)
+        low = Sub (product, scaled)
+        high = Sub (product, low)
+        target = Div (high, unit)
+    """
+    return _written(text, source, target, split="bfloat/split")
+
+
+def _written(text: str, source: str, target: str, **others: str) -> list[onnx.NodeProto]:
+    given = {"source": source, "target": target, "unit": SCALE, **others}
+    return written(text, given, lambda value: f"{target}/{value}", lambda _: "")
 
 
 def rounded(array: np.ndarray) -> np.ndarray:
@@ -108,14 +114,14 @@ def rounded(array: np.ndarray) -> np.ndarray:
 
 def _rounding(source: str, target: str) -> list[onnx.NodeProto]:
     """target = source + (half(y) - y) / scale, where y = clip(source * scale)."""
-    steps = [
-        ("Mul", [source, SCALE], "scaled", {}),
-        ("Min", [f"{target}/scaled", "half/largest"], "below", {}),
-        ("Max", [f"{target}/below", "half/smallest"], "bounded", {}),
-        ("Cast", [f"{target}/bounded"], "half", {"to": TensorProto.FLOAT16}),
-        ("Cast", [f"{target}/half"], "single", {"to": TensorProto.FLOAT}),
-        ("Sub", [f"{target}/single", f"{target}/bounded"], "error", {}),
-        ("Div", [f"{target}/error", SCALE], "change", {}),
-    ]
-    nodes = [helper.make_node(op, inputs, [f"{target}/{name}"], **more) for op, inputs, name, more in steps]
-    return [*nodes, helper.make_node("Add", [source, f"{target}/change"], [target])]
+    text = f"""
+        scaled = Mul (source, unit)
+        below = Min (scaled, largest)
+        bounded = Max (below, smallest)
+        half = Cast <to = {TensorProto.FLOAT16}> (bounded)
+        single = Cast <to = {TensorProto.FLOAT}> (half)
+        error = Sub (single, bounded)
+        change = Div (error, unit)
+        target = Add (source, change)
+    """
+    return _written(text, source, target, largest="half/largest", smallest="half/smallest")

@@ -8,9 +8,9 @@ import onnx
 
 from heterocc.artifacts.manifest import MAX_TOKENS
 from heterocc.compiler.importer.onnx_tools.filled import filled_groups
-from heterocc.compiler.importer.onnx_tools.joins import JOINS, SEQUENCE
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.operators.record import Group
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Shape
 from heterocc.compiler.symbolic.postfix import postfix
 from heterocc.compiler.symbolic.requirement import Requirement
@@ -69,9 +69,9 @@ def agreeing_joins(nodes: Iterable[onnx.NodeProto], values: Mapping[str, Value],
     symbols = Symbols(()) if symbols is None else symbols
     found = set()
     for node in nodes:
-        if node.op_type in JOINS and not node.domain:
+        if of_node(node).joins:
             attributes = {a.name: a.i for a in node.attribute}
-            if node.op_type == SEQUENCE:
+            if of_node(node).joins == "sequence":
                 held = symbols.elements.get(node.input[0])
                 shapes = [None if held is None else held.shape]
             else:

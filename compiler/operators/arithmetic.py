@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from heterocc.compiler.operators.record import EVERY, RANGE, Dims, Operator
+from heterocc.compiler.operators.record import EVERY, RANGE, Dims, Interval, Known, Operator
 from heterocc.compiler.symbolic import fractions
 from heterocc.compiler.symbolic.comparisons import broadcast_size
 from heterocc.compiler.symbolic.contents import array_of, by_element, comparison, each, fold
@@ -129,6 +129,7 @@ def modulo_contents(given: Given) -> Contents | None:
 
 
 DENOMINATOR = (0.25, 2.0)
+POSITIVE = (0.05, 3.0)
 
 
 def _combining(name: str, **facts: Any) -> Operator:
@@ -137,6 +138,12 @@ def _combining(name: str, **facts: Any) -> Operator:
 
 def _sum(left: Size, right: Size) -> Size:
     return left + right
+
+
+def _powered(node: onnx.NodeProto, known: Known) -> Interval | None:
+    """Pow: numbers whose fractional power is a number."""
+    power = known.scalar(node.input[1])
+    return POSITIVE if power is not None and power != int(power) else None
 
 
 OPERATORS = (
@@ -179,7 +186,7 @@ OPERATORS = (
     _combining(
         "Mod", length="largest", contents=modulo_contents, integers_differ=True, choice=0, intervals={1: DENOMINATOR}
     ),
-    _combining("Pow", magnitude="risen", float32_results=RANGE, flops=10),
+    _combining("Pow", intervals={0: _powered}, magnitude="risen", float32_results=RANGE, flops=10),
     _combining("Where", length="largest", contents=_where_contents, moves=range(1, 3)),
     _combining("Min", alone=True, length="largest", contents=least_contents, magnitude="kept", flops=_for_each_input),
     _combining("Max", alone=True, length="largest", contents=fold(larger), magnitude="kept", flops=_for_each_input),

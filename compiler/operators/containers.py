@@ -140,7 +140,7 @@ def replaced_optional(kind: Container, *, optional: bool) -> str:
 
 
 OPERATORS = (
-    Operator("ConcatFromSequence", chosen=True, needs=nothing, holds=_join),
+    Operator("ConcatFromSequence", joins="sequence", chosen=True, needs=nothing, holds=_join),
     Operator("Optional", needs=nothing, holds=_optional),
     Operator("OptionalGetElement", needs=nothing, holds=_get),
     Operator("OptionalHasElement", needs=nothing, holds=_has),

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import onnx
 
-from heterocc.compiler.operators.record import EVERY, FIRST, Operator
+from heterocc.compiler.operators.record import EVERY, FIRST, Known, Operator
 from heterocc.compiler.symbolic.contents import array
 from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
 from heterocc.compiler.symbolic.quotients import quotient
@@ -170,9 +171,17 @@ def split_contents(given: Given) -> Contents | None:
     return None if first is None else data.take(range(first), axis)
 
 
+def _lengths(node: onnx.NodeProto, count: int, known: Known) -> list[int] | None:
+    """Split: lengths of all parts of a whole."""
+    shape = known.shape(node.input[0])
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+    return [*[1] * (count - 1), (shape[axis] or count) - count + 1] if shape else None
+
+
 OPERATORS = (
     Operator(
         "Split",
+        vectors={1: _lengths},
         contents=split_contents,
         shapes=_split_shapes,
         sized=True,
@@ -183,6 +192,7 @@ OPERATORS = (
     ),
     Operator(
         "Concat",
+        joins="inputs",
         alone=True,
         length="sum",
         listed=True,

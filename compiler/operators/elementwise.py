@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx import TensorProto
 
-from heterocc.compiler.operators.arithmetic import DENOMINATOR
+from heterocc.compiler.operators.arithmetic import DENOMINATOR, POSITIVE
 from heterocc.compiler.operators.containers import same_container
 from heterocc.compiler.operators.record import FIRST, MICROSOFT, RANGE, Operator, nothing, same_shape
 from heterocc.compiler.symbolic.comparisons import differ
@@ -17,7 +17,6 @@ from heterocc.compiler.symbolic.integers import absolute, truth
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import larger, number, smaller
 
-_POSITIVE = (0.05, 3.0)
 _OF_SERIES = 8
 """Operations of a function that code computes by a polynomial."""
 _OF_ACTIVATION = 10
@@ -63,7 +62,7 @@ def _unary(name: str, **facts: Any) -> Operator:
 
 OPERATORS = (
     _unary("Abs", length="first", contents=by_element(absolute), magnitude="kept"),
-    _unary("Neg", length="first", contents=by_element(lambda a: -a), magnitude="kept"),
+    _unary("Neg", symbol="-", length="first", contents=by_element(lambda a: -a), magnitude="kept"),
     _unary("Relu", magnitude="kept"),
     _unary("Sign", choice=0),
     # What is followed is whole.
@@ -71,8 +70,8 @@ OPERATORS = (
     _unary("Floor", length="first", contents=same_contents, fractions=rounded(up=False), choice=0),
     _unary("Round", contents=same_contents, choice=0),
     _unary("Exp", magnitude="risen", float32_results=RANGE, flops=_OF_SERIES),
-    _unary("Log", intervals={0: _POSITIVE}, flops=_OF_SERIES),
-    _unary("Sqrt", intervals={0: _POSITIVE}, flops=_OF_SERIES),
+    _unary("Log", intervals={0: POSITIVE}, flops=_OF_SERIES),
+    _unary("Sqrt", intervals={0: POSITIVE}, flops=_OF_SERIES),
     _unary("Reciprocal", float32_results=RANGE, intervals={0: DENOMINATOR}, flops=_OF_SERIES),
     *(_unary(name, flops=_OF_SERIES) for name in ("Sin", "Cos", "Asinh", "Atan", "Tanh")),
     _unary("Tan", float32_results=RANGE, flops=_OF_SERIES),

@@ -82,6 +82,7 @@ OPERATORS = (
     Operator("Constant", needs=nothing, flops=0),
     Operator(
         "ConstantOfShape",
+        fills=True,
         contents=_filled_contents,
         shapes=_filled_shapes,
         sized=True,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 
-from heterocc.compiler.operators.record import FIRST, FIRST_FILLED, Operator, nothing
+from heterocc.compiler.operators.record import FIRST, FIRST_FILLED, Known, Operator, nothing
 from heterocc.compiler.operators.reductions import running
 from heterocc.compiler.symbolic.contents import array_of
 from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
@@ -117,21 +118,50 @@ def _one_hot_shapes(given: Given) -> list[Shape] | None:
     return [(*shape[:axis], depth[0] if depth else None, *shape[axis:])]
 
 
+def _depth(node: onnx.NodeProto, known: Known) -> int | None:
+    """OneHot: the number of places."""
+    depth = known.scalar(node.input[1])
+    return None if depth is None else max(1, int(depth))
+
+
+def _smallest(node: onnx.NodeProto, known: Known) -> int:
+    """GatherND and ScatterND: an index along any axis."""
+    return min((d or 1 for d in known.shape(node.input[0]) or ()), default=0)
+
+
 OPERATORS = (
     Operator("Gather", length="last", listed=True, contents=_gather_contents, needs=gather, moves=FIRST, indices=1),
     Operator("GatherElements", needs=gather_elements, moves=FIRST, indices=1),
-    Operator("GatherND", needs=gather_nd, moves=FIRST, indices=1),
+    Operator("GatherND", below={1: _smallest}, needs=gather_nd, moves=FIRST, indices=1),
     Operator("Scatter", needs=scatter_elements),
     Operator("ScatterElements", needs=scatter_elements, indices=1, flops=0),
-    Operator("ScatterND", needs=scatter_nd, indices=1, flops=0),
+    Operator("ScatterND", below={1: _smallest}, needs=scatter_nd, indices=1, flops=0),
     Operator("TensorScatter", needs=tensor_scatter),
     Operator("ReverseSequence", needs=reverse_sequence, moves=FIRST, lengths=1),
-    Operator("OneHot", shapes=_one_hot_shapes, sized=True, needs=one_hot, choice=0, indices=0, settings=True, flops=0),
+    Operator(
+        "OneHot",
+        below={0: _depth},
+        shapes=_one_hot_shapes,
+        sized=True,
+        needs=one_hot,
+        choice=0,
+        indices=0,
+        settings=True,
+        flops=0,
+    ),
     Operator("Trilu", needs=running, settings=True, flops=0),
     Operator("Compress", selects=True, chosen=True, needs=nothing, choice=0, flops=0),
     Operator("NonZero", selects=True, needs=nothing, choice=0),
     Operator("Unique", selects=True, chosen=True, needs=nothing, choice=0, filled=FIRST_FILLED),
-    Operator("NonMaxSuppression", selects=True, needs=suppression, choice=0, intervals={1: (0.0, 1.0)}, steep=True),
+    Operator(
+        "NonMaxSuppression",
+        unchecked=True,
+        selects=True,
+        needs=suppression,
+        choice=0,
+        intervals={1: (0.0, 1.0)},
+        steep=True,
+    ),
     Operator("AllClassNMS", needs=nothing),
     Operator("TfIdfVectorizer", needs=nothing),
 )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import onnx
+
 from heterocc.compiler.operators.arithmetic import DENOMINATOR
-from heterocc.compiler.operators.record import MICROSOFT, SPATIAL, Operator, Part, nothing, same_shape
+from heterocc.compiler.operators.record import MICROSOFT, SPATIAL, Known, Operator, Part, nothing, same_shape
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 
@@ -67,6 +71,16 @@ def embedding_shapes(given: Given) -> list[Shape] | None:
     return [(*tokens, words[1]), (tokens[0],), (*tokens, words[1])]
 
 
+def _rows_of(table: int) -> Callable[[onnx.NodeProto, Known], int | None]:
+    """EmbedLayerNormalization: the rows of a table."""
+
+    def rows(node: onnx.NodeProto, known: Known) -> int | None:
+        shape = known.shape(node.input[table]) if len(node.input) > table else None
+        return shape[0] or None if shape else None
+
+    return rows
+
+
 OPERATORS = (
     Operator("BatchNormalization", needs=channels, sums=True, intervals={4: DENOMINATOR}, flops=2, unread="momentum"),
     Operator("InstanceNormalization", needs=channels, sums=True, flops=8, filled=((Part(0, SPATIAL),),)),
@@ -79,7 +93,28 @@ OPERATORS = (
     Operator("LpNormalization", needs=nothing, sums=True, flops=8),
     Operator("MeanVarianceNormalization", shapes=same_shape, needs=nothing, sums=True, flops=8),
     Operator("LRN", needs=nothing, flops=12, steep=True),
-    Operator("SkipLayerNormalization", MICROSOFT, shapes=skip_shapes, needs=skip, flops=8, filled=((Part(1),),)),
-    Operator("SkipSimplifiedLayerNormalization", MICROSOFT, shapes=skip_shapes, needs=skip, filled=((Part(1),),)),
-    Operator("EmbedLayerNormalization", MICROSOFT, shapes=embedding_shapes, needs=embedding),
+    Operator(
+        "SkipLayerNormalization",
+        MICROSOFT,
+        unchecked=True,
+        shapes=skip_shapes,
+        needs=skip,
+        flops=8,
+        filled=((Part(1),),),
+    ),
+    Operator(
+        "SkipSimplifiedLayerNormalization",
+        MICROSOFT,
+        unchecked=True,
+        shapes=skip_shapes,
+        needs=skip,
+        filled=((Part(1),),),
+    ),
+    Operator(
+        "EmbedLayerNormalization",
+        MICROSOFT,
+        below={0: _rows_of(2), 1: _rows_of(4)},
+        shapes=embedding_shapes,
+        needs=embedding,
+    ),
 )

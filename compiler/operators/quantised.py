@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import onnx
 
 from heterocc.compiler.operators.arithmetic import broadcast_shapes, stacked
 from heterocc.compiler.operators.cutting import concatenated
@@ -18,6 +19,8 @@ from heterocc.compiler.operators.record import (
     MICROSOFT,
     SCALES,
     ByteProduct,
+    Interval,
+    Known,
     Operator,
     Part,
     nothing,
@@ -141,6 +144,17 @@ def _gathered_shapes(given: Given) -> list[Shape] | None:
     return [(*codes[:axis], *places, *codes[axis + 1 :])]
 
 
+def _steps(node: onnx.NodeProto, known: Known) -> Interval | None:
+    """The range of an 8-bit quantisation, or None if standard normal values use it well."""
+    scale = known.scalar(node.input[1])
+    zero = known.constant(node.input[2]) if len(node.input) > 2 else np.zeros(1, np.uint8)
+    if scale is None or scale <= 0 or zero is None or zero.size != 1 or zero.dtype not in (np.uint8, np.int8):
+        return None
+    ends, middle = np.iinfo(zero.dtype), int(zero.ravel()[0])
+    low, high = scale * (int(ends.min) - middle), scale * (int(ends.max) - middle)
+    return (low, high) if high - low < 2 or high - low > 40 else None
+
+
 OPERATORS = (
     *(
         Operator(
@@ -151,7 +165,7 @@ OPERATORS = (
             settings=True,
             choice=0,
             quantised="rounds",
-            intervals={1: _STEP},
+            intervals={1: _STEP} if domain else {0: _steps, 1: _STEP},
             unread=f"{_LINEAR} saturate",
         )
         for domain in ("", MICROSOFT)

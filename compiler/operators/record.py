@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 import onnx
 from onnx import helper
 
 from heterocc.compiler.symbolic.containers import Held, Typed
 from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import Size
 
 MICROSOFT = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
@@ -23,8 +25,23 @@ FIRST_TWO = range(2)
 EVERY = range(1 << 30)
 
 Dims = tuple[int, ...]
+Interval = tuple[float, float]
 Flops = Callable[[onnx.NodeProto, Sequence[Dims], Dims], float]
 """The operations of a node, from the shapes of its inputs and of its first output."""
+
+
+class Known(Protocol):
+    """What is known of a model's values: shapes of inputs and constants."""
+
+    def shape(self, name: str) -> tuple[int | None, ...] | None:
+        """The shape of a value."""
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """The array of a constant."""
+
+    def scalar(self, name: str) -> float | None:
+        """The number of a constant of one element."""
+
 
 SCALES = "its float inputs are scales of integers, which need more than 11 bits"
 COORDINATES = "it reads coordinates, and 11 bits cannot distinguish the pixels of a large image"
@@ -114,6 +131,8 @@ class Operator:
     """The elements of its first result as sizes, if it is computed with integers; None if they are not followed."""
     fractions: Callable[[Given, Sequence[Contents | None]], Contents | None] | None = None
     """The same with numbers that need not be whole."""
+    settled: Callable[[Given, Sequence[Size | None]], Mapping[int, Sequence[int]]] | None = None
+    """The numbers that inputs of shapes may be for all sizes, by place, from its result: -1 for an inferred size."""
     integers_differ: bool = False
     """Whether it computes integers in another way than floating-point numbers."""
     misjudged: bool = False
@@ -135,6 +154,8 @@ class Operator:
     listed: bool = False
     """Whether ONNX's shape inference lists the elements of its result, if these are integers."""
 
+    unchecked: bool = False
+    """Whether ONNX Runtime reads beside an array, or ends the process, if sizes do not fit."""
     filled: tuple[Group, ...] = ()
     """The parts whose sizes are to be 1 or more for ONNX Runtime: with one of 0 it ends the process, never ends, or
     returns memory that it has not written."""
@@ -147,10 +168,16 @@ class Operator:
     # ---- elements ---------------------------------------------------------------------------------------------------
     symbol: str = ""
     """The sign of the arithmetic or of the comparison that it does: `+`, `<`, `&`."""
+    fills: bool = False
+    """Whether all elements of its result are one number."""
     copies: bool = False
     """Whether its result is its input."""
+    joins: Literal["", "inputs", "sequence"] = ""
+    """What it writes one after another along an axis: its inputs, or the tensors of a sequence."""
     alone: bool = False
     """Whether its result is its input if it has only one, which may be empty: exporters write such for past keys."""
+    keeps_order: bool = False
+    """Whether its result has the elements of its first input in their order, in another shape."""
     moves: range = NO_INPUT
     """The inputs whose elements it moves: its results consist of them, and of zeros or a constant where it fills."""
     casts: bool = False
@@ -183,10 +210,15 @@ class Operator:
     """The input that says whether a model is trained, if it is random only then; its ratio is the input before."""
 
     # ---- inputs -----------------------------------------------------------------------------------------------------
-    intervals: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    intervals: Mapping[int, Interval | Callable[[onnx.NodeProto, Known], Interval | None]] = field(default_factory=dict)
     """The intervals of inputs in which results are finite and not all equal."""
     indices: int | None = None
     """The input that has indices of the first one's elements."""
+    below: Mapping[int, Callable[[onnx.NodeProto, Known], int | None]] = field(default_factory=dict)
+    """What the elements of inputs of integers are to be below; 0 for an unknown size. Indices along an axis are below
+    its size."""
+    vectors: Mapping[int, Callable[[onnx.NodeProto, int, Known], Sequence[int] | None]] = field(default_factory=dict)
+    """Numbers of this count with which it can run, of inputs that are vectors."""
     axes: int | None = None
     """The input that is a list of axes."""
     lengths: int | None = None

@@ -89,7 +89,7 @@ def of_each_input(_node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) 
 
 def _reduction(name: str, **facts: Any) -> Operator:
     return Operator(
-        name, shapes=reduced_shapes, needs=nothing, flops=of_each_input, unread="noop_with_empty_axes", **facts
+        name, shapes=reduced_shapes, needs=nothing, axes=1, flops=of_each_input, unread="noop_with_empty_axes", **facts
     )
 
 

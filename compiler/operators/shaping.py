@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
-from heterocc.compiler.operators.record import FIRST, Operator, nothing
+import numpy as np
+import onnx
+
+from heterocc.compiler.operators.record import FIRST, Known, Operator, nothing
 from heterocc.compiler.symbolic.comparisons import broadcast_size
 from heterocc.compiler.symbolic.contents import same_contents
 from heterocc.compiler.symbolic.fractions import same_fractions
@@ -138,9 +141,46 @@ def transpose_contents(given: Given) -> Contents | None:
     return None if data is None else np.transpose(data, given.attribute("perm"))
 
 
+def _settled_reshape(given: Given, result: Sequence[Size | None]) -> dict[int, list[int]]:
+    shape = given.shape()
+    if shape is None or not result or given.attribute("allowzero", 0):
+        return {}
+    numbers = []
+    for axis, size in enumerate(result):
+        if size is not None and size.number is not None:
+            numbers.append(size.number or -2)
+        else:
+            numbers.append(0 if size is not None and axis < len(shape) and shape[axis] == size else -1)
+    return {1: numbers} if numbers.count(-1) < 2 and -2 not in numbers else {}
+
+
+def _settled_expand(given: Given, result: Sequence[Size | None]) -> dict[int, list[int]]:
+    shape, wanted = given.shape(), given.sizes(1)
+    if shape is None or wanted is None:
+        return {}
+    numbers = []
+    for place, size in enumerate(wanted):
+        axis = place - len(wanted) + len(shape)
+        if size.number is not None:
+            numbers.append(size.number)
+        elif axis >= 0 and shape[axis] == size:
+            numbers.append(1)
+        else:
+            return {}
+    return {1: numbers}
+
+
+def _rows(_node: onnx.NodeProto, count: int, _known: Known) -> list[int]:
+    """Reshape: a shape that any data can have."""
+    return [-1, *[1] * (count - 1)]
+
+
 OPERATORS = (
     Operator(
         "Reshape",
+        keeps_order=True,
+        vectors={1: _rows},
+        settled=_settled_reshape,
         fractions=same_fractions,
         contents=same_contents,
         shapes=_reshape_shapes,
@@ -150,9 +190,18 @@ OPERATORS = (
         settings=True,
         unread="allowzero",
     ),
-    Operator("Flatten", contents=same_contents, shapes=_flatten_shapes, needs=same_count, moves=FIRST, unread="axis"),
+    Operator(
+        "Flatten",
+        keeps_order=True,
+        contents=same_contents,
+        shapes=_flatten_shapes,
+        needs=same_count,
+        moves=FIRST,
+        unread="axis",
+    ),
     Operator(
         "Unsqueeze",
+        keeps_order=True,
         length="first",
         listed=True,
         fractions=same_fractions,
@@ -166,6 +215,7 @@ OPERATORS = (
     ),
     Operator(
         "Squeeze",
+        keeps_order=True,
         length="first",
         listed=True,
         fractions=same_fractions,
@@ -179,6 +229,7 @@ OPERATORS = (
     ),
     Operator(
         "Expand",
+        settled=_settled_expand,
         contents=_expand_contents,
         shapes=_expand_shapes,
         needs=expand,

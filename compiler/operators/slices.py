@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from heterocc.compiler.operators.record import FIRST, Operator
 from heterocc.compiler.symbolic.comparisons import is_positive_dimension
 from heterocc.compiler.symbolic.given import Contents, Given, Shape
@@ -11,6 +13,8 @@ from heterocc.compiler.symbolic.sizes import Size, larger, number, smaller
 
 FAR = 10**9
 """Ends of slices from here on mean the end of the dimension; exporters write this, or the largest int32 or int64."""
+
+_END = 2**63 - 1
 
 NO_ENDS = (2**31 - 1, 2**63 - 1)
 """Ends with which ONNX Runtime slices to the last element of the direction: the first one, if the step is negative."""
@@ -135,9 +139,29 @@ def _slice_contents(given: Given) -> Contents | None:
     return data[tuple(index)]
 
 
+def _settled_slice(given: Given, _result: Sequence[Size | None]) -> dict[int, list[int]]:
+    shape, parts = given.shape(), slice_axes(given) if given.opset >= 10 else None
+    if shape is None or parts is None:
+        return {}
+    found: dict[int, list[int]] = {}
+    for index in (1, 2):
+        numbers = [_from_back(shape[axis], (start, end)[index - 1]) for axis, start, end, _ in parts]
+        if all(n is not None for n in numbers):
+            found[index] = [n for n in numbers if n is not None]
+    return found
+
+
+def _from_back(size: Size | None, index: Size) -> int | None:
+    if index.number is not None or size is None:
+        return index.number
+    back = (size - index).number
+    return None if back is None or back < 0 else -back if back else _END
+
+
 OPERATORS = (
     Operator(
         "Slice",
+        settled=_settled_slice,
         length="first",
         listed=True,
         shapes=slice_shapes,

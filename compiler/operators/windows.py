@@ -263,6 +263,7 @@ OPERATORS = (
     ),
     Operator(
         "ConvInteger",
+        unchecked=True,
         shapes=window_shapes,
         needs=convolved_integers,
         filled=_TAPS,

@@ -32,6 +32,17 @@ def written(
     return nodes
 
 
+def copy_of(value: str, result: str, name: str) -> onnx.NodeProto:
+    """A node whose result is a value as it is."""
+    (node,) = written("result = Identity (value)", {"value": value, "result": result}, str, lambda _: name)
+    return node
+
+
+def become_copy(node: onnx.NodeProto) -> None:
+    """Let the result of a node be its first input as it is."""
+    node.CopyFrom(copy_of(node.input[0], node.output[0], node.name))
+
+
 def _rename(node: onnx.NodeProto, names: dict[str, str], new: Callable[[str], str]) -> None:
     def renamed(name: str) -> str:
         if name not in names:

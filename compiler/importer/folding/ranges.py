@@ -9,11 +9,19 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from heterocc.compiler.importer.draft.draft import Draft, set_nodes
 from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.draft.written import written
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
+
+_RANGE = """
+    end = Squeeze (shape, axis)
+    range = Range (first, end, step)
+    result = Unsqueeze (range, axis)
+"""
 
 _OLDEST = 13
 """The operator set from which on Squeeze and Unsqueeze take their axes as an input."""
@@ -35,12 +43,8 @@ def write_ranges(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
         draft.weights[fresh["axis"]] = np.array([0], np.int64)
         draft.weights[fresh["first"]] = np.array(0, np.int64)
         draft.weights[fresh["step"]] = np.array(1, np.int64)
-        for kind, inputs, output in (
-            ("Squeeze", [filled[node.input[0]], fresh["axis"]], fresh["end"]),
-            ("Range", [fresh["first"], fresh["end"], fresh["step"]], fresh["range"]),
-            ("Unsqueeze", [fresh["range"], fresh["axis"]], node.output[0]),
-        ):
-            made = helper.make_node(kind, inputs, [output], name=namer.give(f"{node.name}_{kind}", "n"))
+        ends = {**fresh, "shape": filled[node.input[0]], "result": node.output[0]}
+        for made in written(_RANGE, ends, str, lambda made, node=node: namer.give(f"{node.name}_{made.op_type}", "n")):  # type: ignore[misc]
             draft.origins[made.name] = draft.origins.get(node.name, ())
             if node.name in draft.affinity:
                 draft.affinity[made.name] = draft.affinity[node.name]
@@ -51,7 +55,7 @@ def write_ranges(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
 
 def _fills_vector(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
     """Whether a node writes a vector of equal elements that are not 0."""
-    if node.op_type != "ConstantOfShape" or node.domain:
+    if not of_node(node).fills:
         return False
     value = values.get(node.output[0])
     fill = next((numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), np.zeros(1))

@@ -21,6 +21,7 @@ from heterocc.compiler.importer.draft.draft import (
     to_tensor,
 )
 from heterocc.compiler.importer.draft.surgery import Node, open_branch, put_together, replace, take_apart
+from heterocc.compiler.importer.draft.written import copy_of
 from heterocc.compiler.importer.folding.fold import fold
 from heterocc.compiler.importer.folding.repeated import has_repeated, merge_repeated
 from heterocc.compiler.importer.folding.settle import settle_shapes
@@ -118,7 +119,7 @@ def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
                 replace(value, outer)
             else:
                 name = f"{node.name}_{outer.name}"
-                copy = onnx.helper.make_node("Identity", [value.name], [outer.name], name=name)
+                copy = copy_of(value.name, outer.name, name)
                 copies.append(Node(copy, {t.name: t for t in (value, outer)}))
                 draft.origins[name] = draft.origins.get(node.name, ())
         for inner in inside:

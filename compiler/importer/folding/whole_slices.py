@@ -12,6 +12,7 @@ import onnx
 
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of
 from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.draft.written import become_copy
 from heterocc.compiler.operators.slices import FAR, NO_ENDS
 from heterocc.passes.graph import Value
 
@@ -24,9 +25,7 @@ def bypass_whole_slices(draft: Draft, values: Mapping[str, Value]) -> bool:
     changed = False
     for node in draft.graph.node:
         if node.op_type == "Slice" and not node.domain and node.input and _is_whole(node, draft, values):
-            node.op_type = "Identity"
-            del node.input[1:]
-            del node.attribute[:]
+            become_copy(node)
             changed = True
     return changed
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
+from heterocc.compiler.importer.draft.constants import constants_within
 from heterocc.compiler.operators.record import FIRST
 from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
@@ -65,13 +66,13 @@ class Mask:
 
 Domain = Interval | Integers | Choices | Exactly | Mask
 
-_POSITIVE = (0.05, 3.0)
 _PIXELS = (0.0, 255.0)
 _AUDIO = re.compile(r"audio|wave?form|\bwav\b|speech|pcm", re.IGNORECASE)
 _MASK = re.compile(r"mask", re.IGNORECASE)
 
-_EMBEDDED = {0: 2, 1: 4}
-"""The indices of EmbedLayerNormalization, each with the input that it indexes."""
+_MEANS = {"/": (250, 260), "*": (1 / 260, 1 / 250), "-": (80, 150)}
+"""The numbers by which pixels are divided and multiplied, and that are subtracted from them."""
+_COMPARISONS = ("==", "<", ">", "<=", ">=")
 _FIRST = (0, 1)
 """The indices that are valid in a dimension of unknown size."""
 
@@ -95,13 +96,7 @@ class Domains:
                 d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param) for d in dims
             )
         self._shapes.update((name, v.numbers) for name, v in (given or {}).items() if v.numbers is not None)
-        self._inline = {
-            node.output[0]: numpy_helper.to_array(a.t)
-            for node in proto.graph.node
-            if node.op_type == "Constant"
-            for a in node.attribute
-            if a.name == "value"
-        }
+        self._inline = constants_within(proto.graph)
         for node in proto.graph.node:
             for name in dict.fromkeys(node.input):
                 self._readers.setdefault(name, []).append(node)
@@ -147,60 +142,38 @@ class Domains:
 
     def _required_by(self, node: onnx.NodeProto, place: int) -> tuple[float, float] | None:
         """The interval that a node requires of its input number `place`, or None."""
-        if node.domain:
-            return None
-        if node.op_type == "Pow" and place == 0:
-            power = self._scalar(node.input[1])
-            return _POSITIVE if power is not None and power != int(power) else None
-        if node.op_type == "QuantizeLinear" and place == 0:
-            return self._quantised(node)
         if place == 0 and self._is_pixels(node):
             return _PIXELS
-        return of_node(node).intervals.get(place)
+        found = of_node(node).intervals.get(place)
+        return found(node, self) if callable(found) else found
 
     def _is_pixels(self, node: onnx.NodeProto) -> bool:
         """Whether the node divides by 255 or subtracts a mean of pixels, which implies pixels from 0 to 255."""
-        if node.op_type not in ("Div", "Mul", "Sub"):
-            return False
-        other = self._constant(node.input[1])
+        symbol = of_node(node).symbol
+        other = self.constant(node.input[1]) if symbol in _MEANS and len(node.input) == 2 else None
         if other is None or other.dtype.kind != "f" or not 1 <= other.size <= 4:
             return False
-        low, high = float(other.min()), float(other.max())
-        if node.op_type == "Mul":
-            return low > 1 / 260 and high < 1 / 250
-        return (low > 250 and high < 260) if node.op_type == "Div" else (low > 80 and high < 150)
-
-    def _quantised(self, node: onnx.NodeProto) -> tuple[float, float] | None:
-        """The range of an 8-bit quantisation, or None if standard normal values use it well."""
-        scale = self._scalar(node.input[1])
-        zero = self._constant(node.input[2]) if len(node.input) > 2 else np.zeros(1, np.uint8)
-        if scale is None or scale <= 0 or zero is None or zero.size != 1 or zero.dtype not in (np.uint8, np.int8):
-            return None
-        ends, middle = np.iinfo(zero.dtype), int(zero.ravel()[0])
-        low, high = scale * (int(ends.min) - middle), scale * (int(ends.max) - middle)
-        return (low, high) if high - low < 2 or high - low > 40 else None
+        low, high = _MEANS[symbol]
+        return low < float(other.min()) and float(other.max()) < high
 
     def _after(self, node: onnx.NodeProto, place: int, scale: float, shift: float) -> tuple[float, float] | None:
         """Scale and shift of the node's results, or None if they are not a linear function of the input."""
-        if node.domain:
-            return None
         operator = of_node(node)
         if operator.moves or operator.between:
             return (scale, shift) if place in (operator.moves or FIRST) else None
-        if node.op_type == "Neg":
+        symbol = operator.symbol
+        if symbol == "-" and len(node.input) == 1:
             return -scale, -shift
-        if node.op_type not in ("Add", "Sub", "Mul", "Div") or len(node.input) != 2:
+        number = self.scalar(node.input[1 - place]) if symbol in "+-*/" and len(node.input) == 2 else None
+        if number is None or not symbol:
             return None
-        number = self._scalar(node.input[1 - place])
-        if number is None:
-            return None
-        if node.op_type == "Add":
+        if symbol == "+":
             return scale, shift + number
-        if node.op_type == "Sub":
+        if symbol == "-":
             return (scale, shift - number) if place == 0 else (-scale, number - shift)
-        if not number or (node.op_type == "Div" and place == 1):
+        if not number or (symbol == "/" and place == 1):
             return None
-        factor = number if node.op_type == "Mul" else 1 / number
+        factor = number if symbol == "*" else 1 / number
         return scale * factor, shift * factor
 
     # ---- integers -------------------------------------------------------------------------------------------------
@@ -212,16 +185,10 @@ class Domains:
             return None
         for node in self._readers.get(value.name, ()):
             place = list(node.input).index(value.name)
-            found: list[int] | None = None
-            if node.op_type == "Reshape":
-                found = [-1, *[1] * (count - 1)]
-            elif of_node(node).axes == place or (place == 1 and node.op_type.startswith("Reduce")):
-                found = list(range(count))
-            elif node.op_type == "Split" and self._shapes.get(node.input[0]):
-                axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-                found = [1] * (count - 1)
-                found.append((self._shapes[node.input[0]][axis] or count) - count + 1)
-            if found is not None and not node.domain and place:
+            operator = of_node(node)
+            rule = operator.vectors.get(place)
+            found = range(count) if operator.axes == place else rule(node, count, self) if rule is not None else None
+            if found is not None:
                 return Exactly(tuple(found), f"{node.op_type} '{node.name}' reads it")
         return None
 
@@ -241,15 +208,16 @@ class Domains:
             seen.add(name)
             for node in self._readers.get(name, ()):
                 place = list(node.input).index(name)
-                number = self._scalar(node.input[1 - place]) if node.op_type in ("Add", "Sub") else None
                 operator = of_node(node)
+                symbol = operator.symbol
+                number = self.scalar(node.input[1 - place]) if symbol in ("+", "-") and len(node.input) == 2 else None
                 if place in operator.moves or (place == 0 and operator.between):
                     todo.extend((output, shift) for output in node.output)
-                elif number is not None and number == int(number) and (node.op_type == "Add" or place == 0):
-                    moved = int(number) if node.op_type == "Add" else -int(number)
+                elif number is not None and number == int(number) and (symbol == "+" or place == 0):
+                    moved = int(number) if symbol == "+" else -int(number)
                     todo.extend((output, shift + moved) for output in node.output)
-                elif node.op_type in ("Equal", "Less", "Greater"):
-                    array = self._constant(node.input[1 - place])
+                elif symbol in _COMPARISONS:
+                    array = self.constant(node.input[1 - place])
                     if array is not None and array.dtype.kind in "iu" and array.size:
                         compared.extend(int(v) - shift for v in array.ravel()[:8])
                 elif (found := self._bound(node, place)) is not None:
@@ -270,38 +238,40 @@ class Domains:
 
     def _bound(self, node: onnx.NodeProto, place: int) -> tuple[int, int] | None:
         """The range of integers that are valid at an input, `[low, high)`; None if it is unknown."""
-        if node.op_type == "EmbedLayerNormalization" and place in _EMBEDDED:
-            table = self._shapes.get(node.input[_EMBEDDED[place]]) if len(node.input) > _EMBEDDED[place] else None
-            return (0, table[0]) if table and table[0] else None
-        if of_node(node).lengths == place:
+        operator = of_node(node)
+        rule = operator.below.get(place)
+        if rule is not None:
+            size = rule(node, self)
+            return None if size is None else (0, size) if size else _FIRST
+        if operator.lengths == place:
             shape = self._shapes.get(node.input[0])
             default = 0
             axis = next((a.i for a in node.attribute if a.name in ("time_axis", "layout")), default)
             longest = shape[axis] if shape else None
             return (1, longest + 1) if longest else None
-        if of_node(node).indices != place:
+        if operator.indices != place:
             return None
-        if node.op_type == "OneHot":
-            depth = self._scalar(node.input[1])
-            return (0, max(1, int(depth))) if depth is not None else None
         shape = self._shapes.get(node.input[0])
         if not shape:
             return _FIRST
-        if node.op_type in ("GatherND", "ScatterND"):
-            return (0, min(d or 1 for d in shape))
         axis = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "axis"), 0)
         size = shape[axis] if -len(shape) <= axis < len(shape) else None
         return (0, size) if size else _FIRST
 
     # ---- constants ------------------------------------------------------------------------------------------------
 
-    def _constant(self, name: str) -> Array | None:
+    def shape(self, name: str) -> tuple[int | None, ...] | None:
+        """The shape of an input or a constant."""
+        return self._shapes.get(name)
+
+    def constant(self, name: str) -> Array | None:
+        """The array of a constant; None for other values."""
         found = self._constants.get(name)
         return self._inline.get(name) if found is None else found
 
-    def _scalar(self, name: str) -> float | None:
+    def scalar(self, name: str) -> float | None:
         """The value of a constant of one element; None for other values."""
-        array = self._constant(name)
+        array = self.constant(name)
         if array is None or array.size != 1 or array.dtype.kind not in "fiu":
             return None
         number = float(array.ravel()[0])

@@ -13,9 +13,7 @@ from onnx import TensorProto
 
 from heterocc.compiler.importer.draft.draft import bodies, graphs_of, reads
 from heterocc.compiler.importer.onnx_tools.added import NODES, Added, replace_nodes
-
-SEQUENCE = "ConcatFromSequence"
-JOINS = ("Concat", SEQUENCE)
+from heterocc.compiler.operators.table import of_node
 
 _FIRST_WITH_SEQUENCES = 11
 _MOST_NAMED = 4
@@ -29,7 +27,7 @@ def with_counted_parts(model: onnx.ModelProto, checked: Container[str]) -> None:
 
     `checked` are results of concatenations in the graph itself whose parts agree in all runs.
     """
-    joins = [(g, n) for g in graphs_of(model.graph) for n in g.node if n.op_type in JOINS and not n.domain]
+    joins = [(g, n) for g in graphs_of(model.graph) for n in g.node if of_node(n).joins]
     if all(graph is model.graph and node.output[0] in checked for graph, node in joins):
         return
     taken = {v for g in graphs_of(model.graph) for n in g.node for v in (n.name, *n.input, *n.output)}
@@ -61,7 +59,7 @@ def _is_right(node: onnx.NodeProto, shapes: Shapes) -> bool:
         return True
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
     parts = [list(shapes.get(name, ())) for name in node.input]
-    if node.op_type == SEQUENCE or any(len(part) != len(parts[0]) for part in parts):
+    if of_node(node).joins == "sequence" or any(len(part) != len(parts[0]) for part in parts):
         return False
     if not -len(parts[0]) <= axis < len(parts[0]):
         return False
@@ -78,7 +76,7 @@ def _count(
         for body in bodies(node):
             _count(body.node, [o.name for o in body.output], (), shapes, taken, version)
     live = _live(nodes, outputs)
-    joins = [n for n in nodes if n.op_type in JOINS and not n.domain and n.output[0] in live]
+    joins = [n for n in nodes if of_node(n).joins and n.output[0] in live]
     joins = [n for n in joins if n.output[0] not in checked and not _is_right(n, shapes)]
     if not joins:
         return
@@ -87,7 +85,7 @@ def _count(
     last.output[0] = added.name(f"{result}_joined")
     sizes: dict[str, int] = {}
     for node in joins:
-        if node.op_type == SEQUENCE:
+        if of_node(node).joins == "sequence":
             sizes[added.write(_ELEMENTS, sequence=node.input[0], none=0)] = 1
         else:
             sizes.update((added.write("size = Size (part)", part=name), 1) for name in node.input)
@@ -134,7 +132,7 @@ def _vector(sizes: Sequence[str], added: Added) -> str:
         return added.write(f"vector = Concat <axis = 0> ({_listed(vectors)})", **_places(vectors))
     text = f"""
         sequence = SequenceConstruct ({_listed(sizes)})
-        vector = {SEQUENCE} <axis = 0, new_axis = 1> (sequence)
+        vector = ConcatFromSequence <axis = 0, new_axis = 1> (sequence)
     """
     return added.write(text, **_places(sizes))
 

@@ -14,7 +14,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from heterocc.compiler.importer.draft.draft import Draft, keep
+from heterocc.compiler.importer.draft.written import become_copy, written
 from heterocc.compiler.importer.operators.opset import TARGET
+from heterocc.compiler.operators.table import of_node
 
 ML = "ai.onnx.ml"
 Names = tuple[str | int, ...]
@@ -24,7 +26,6 @@ _INTEGER_LABELS = {
     "LinearClassifier": "classlabels_ints",
     "SVMClassifier": "classlabels_ints",
 }
-_MOVES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 
 
 def name_classes(draft: Draft) -> dict[str, Names]:
@@ -40,7 +41,7 @@ def name_classes(draft: Draft) -> dict[str, Names]:
             found[node.output[0]] = tuple(names)
             if not any(not o.domain for o in draft.model.opset_import):
                 draft.model.opset_import.add(domain="", version=TARGET)
-            _replace(node, "Identity", node.input[0])
+            become_copy(node)
             _set_type(draft, node.output[0], TensorProto.FLOAT)
     for node in list(draft.graph.node):
         labels = _label_table(draft, node)
@@ -53,8 +54,8 @@ def name_classes(draft: Draft) -> dict[str, Names]:
             if value in outputs:
                 found[value] = labels
         for move in moves:
-            if move.op_type == "Cast":
-                _replace(move, "Identity", move.input[0])
+            if of_node(move).casts:
+                become_copy(move)
     draft.drop_constants()
     return found
 
@@ -79,13 +80,6 @@ def _attribute(node: onnx.NodeProto, name: str) -> Any:
 
 def _texts(values: Any) -> list[str]:
     return [v.decode("utf-8", "replace") for v in values or ()]
-
-
-def _replace(node: onnx.NodeProto, op_type: str, *inputs: str) -> None:
-    node.op_type, node.domain = op_type, ""
-    del node.attribute[:]
-    del node.input[:]
-    node.input.extend(inputs)
 
 
 def _set_type(draft: Draft, name: str, kind: int) -> None:
@@ -127,7 +121,8 @@ def _as_number(draft: Draft, node: onnx.NodeProto) -> None:
     elif node.op_type == "ArrayFeatureExtractor":
         shape = f"{node.output[0]}_row"
         draft.weights[shape] = np.array([1, -1], np.int64)
-        _replace(node, "Reshape", node.input[1], shape)
+        ends = {"numbers": node.input[1], "shape": shape, "row": node.output[0]}
+        node.CopyFrom(written("row = Reshape (numbers, shape)", ends, str, lambda _: node.name)[0])
     else:
         keys = list(_attribute(node, "keys_int64s" if node.op_type == "LabelEncoder" else "cats_int64s"))
         node.op_type = "LabelEncoder"
@@ -146,8 +141,9 @@ def _readers(draft: Draft, value: str, outputs: set[str]) -> list[onnx.NodeProto
         if not readers and name not in outputs:
             continue
         for reader in readers:
-            casts = reader.op_type == "Cast" and _attribute(reader, "to") == TensorProto.STRING
-            if reader.domain or not (reader.op_type in _MOVES or casts) or list(reader.input).index(name) != 0:
+            operator = of_node(reader)
+            casts = operator.casts and _attribute(reader, "to") == TensorProto.STRING
+            if not (operator.copies or operator.keeps_order or casts) or list(reader.input).index(name) != 0:
                 return None
             found.append(reader)
             open_.append(reader.output[0])

@@ -11,7 +11,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from heterocc.compiler.importer.draft.constants import constant_node, constants_within
 from heterocc.compiler.importer.draft.draft import keep, set_nodes
+from heterocc.compiler.importer.draft.written import copy_of, written
 
 _SIMPLE_RESIZE = 10
 """The last version of Resize without attributes for coordinates and rounding."""
@@ -84,31 +86,42 @@ def _upsample(graph: onnx.GraphProto, node: onnx.NodeProto, new: Callable[[str],
     if len(node.input) < 2 or any(t.name == node.input[1] for t in graph.initializer):
         return [node]
     scales = node.input[1]
-    one, small, place, factor, checked = (
-        new(f"{scales}_{part}") for part in ("one", "below_1", "place", "factor", "checked")
-    )
+    one, checked = new(f"{scales}_one"), new(f"{scales}_checked")
+    ends = {"scales": scales, "one": one, "checked": checked}
     node.input[1] = checked
     return [
-        helper.make_node("Constant", [], [one], value=numpy_helper.from_array(np.ones(1, np.float32))),
-        helper.make_node("Less", [scales, one], [small], f"{node.name}_scale_below_1"),
-        helper.make_node("Cast", [small], [place], f"{node.name}_place", to=TensorProto.INT64),
-        helper.make_node("Gather", [one, place], [factor], f"{node.name}_scale_of_1_or_more"),
-        helper.make_node("Mul", [scales, factor], [checked], f"{node.name}_scales"),
+        constant_node(one, np.ones(1, np.float32)),
+        *written(_CHECKED_SCALES, ends, lambda value: new(f"{scales}_{value}"), lambda made: _label(node, made)),
         node,
     ]
+
+
+_CHECKED_SCALES = f"""
+    below_1 = Less (scales, one)
+    place = Cast <to = {TensorProto.INT64}> (below_1)
+    factor = Gather (one, place)
+    checked = Mul (scales, factor)
+"""
+
+
+def _label(node: onnx.NodeProto, made: onnx.NodeProto) -> str:
+    """The name of a node that is written beside another one."""
+    return f"{node.name}_{made.op_type}"
 
 
 def _hardmax(node: onnx.NodeProto, new: Callable[[str], str]) -> list[onnx.NodeProto]:
     """Hardmax of a matrix that has all axes from one on as columns."""
     axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-    data, result = node.input[0], node.output[0]
-    shape, flat, found = (new(f"{result}_{part}") for part in ("shape", "flat", "found"))
-    return [
-        helper.make_node("Shape", [data], [shape], f"{node.name}_shape"),
-        helper.make_node("Flatten", [data], [flat], f"{node.name}_flat", axis=axis),
-        helper.make_node("Hardmax", [flat], [found], node.name, axis=1),
-        helper.make_node("Reshape", [found, shape], [result], f"{node.name}_whole"),
-    ]
+    text = f"""
+        shape = Shape (data)
+        flat = Flatten <axis = {axis}> (data)
+        found = Hardmax <axis = 1> (flat)
+        result = Reshape (found, shape)
+    """
+    ends = {"data": node.input[0], "result": node.output[0]}
+    made = written(text, ends, lambda value: new(f"{node.output[0]}_{value}"), lambda made: _label(node, made))
+    made[2].name = node.name
+    return made
 
 
 def _resize(
@@ -158,24 +171,26 @@ def _dropout(
     if len(node.output) < 2 or not node.output[1]:
         return [node]
     data, result, mask = node.input[0], node.output[0], node.output[1]
-    shape = new(f"{mask}_shape")
-    zero = helper.make_tensor("zero", types().get(mask, TensorProto.BOOL), [1], [0])
-    return [
-        helper.make_node("Identity", [data], [result], node.name),
-        helper.make_node("Shape", [data], [shape], f"{node.name}_shape"),
-        helper.make_node("ConstantOfShape", [shape], [mask], f"{node.name}_mask", value=zero),
-    ]
+    kind = types().get(mask, TensorProto.BOOL)
+    text = """
+        shape = Shape (data)
+        mask = ConstantOfShape (shape)
+    """
+    ends = {"data": data, "mask": mask}
+    made = written(text, ends, lambda value: new(f"{mask}_{value}"), lambda made: _label(node, made))
+    made[1].attribute.append(helper.make_attribute("value", helper.make_tensor("zero", kind, [1], [0])))
+    return [copy_of(data, result, node.name), *made]
 
 
 def _clip(graph: onnx.GraphProto, node: onnx.NodeProto, types: Callable[[], Mapping[str, int]]) -> list[onnx.NodeProto]:
     """Clip of float16, to which the converter gives bounds of float32; those by default let infinities through."""
     if types().get(node.input[0]) != TensorProto.FLOAT16:
         return [node]
-    known = {n.output[0]: n.attribute[0].t for n in graph.node if n.op_type == "Constant" and n.output[0] in node.input}
+    known = constants_within(graph)
     node.input.extend([""] * (3 - len(node.input)))
     for place, default in ((1, -np.inf), (2, np.inf)):
         with np.errstate(over="ignore"):
-            bound = numpy_helper.to_array(known[node.input[place]]) if node.input[place] else np.array(default)
+            bound = known[node.input[place]] if node.input[place] else np.array(default)
             node.input[place] = f"{node.output[0]}_bound_{place}"
             graph.initializer.append(numpy_helper.from_array(bound.astype(np.float16), node.input[place]))
     return [node]

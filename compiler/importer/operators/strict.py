@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
+from heterocc.compiler.importer.draft.constants import constant_node
 from heterocc.compiler.importer.draft.draft import set_nodes
+from heterocc.compiler.importer.draft.written import written
+from heterocc.compiler.operators.table import of_node
 
 
 def make_strict(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
@@ -16,11 +19,6 @@ def make_strict(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
     rule = None if call.domain else _RULES.get(call.op_type)
     if rule is not None:
         rule(call, graph)
-
-
-def _constant(name: str, numbers: list[int]) -> onnx.NodeProto:
-    value = numpy_helper.from_array(np.array(numbers, np.int64))
-    return helper.make_node("Constant", [], [name], value=value)
 
 
 def _layer_normalization(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
@@ -33,23 +31,30 @@ def _layer_normalization(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
 
 def _window(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
     """The places 0, 1, … as running sums of as many ones as are asked for: a Range of a negative number is empty."""
-    size = call.input[0]
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        if node.op_type != "Range":
+        if node.op_type == "Range":
+            constants = [
+                constant_node(f"strict_{name}", np.array([n], np.int64)) for name, n in (("vector", 1), ("axis", 0))
+            ]
+            ends = {"size": call.input[0], "places": node.output[0]}
+            nodes += constants + written(_PLACES, ends, _strict, lambda _: "")
+        else:
             nodes.append(node)
-            continue
-        ones = helper.make_tensor("one", TensorProto.INT64, [1], [1])
-        nodes += [
-            _constant("strict_vector", [1]),
-            _constant("strict_axis", [0]),
-            helper.make_node("Cast", [size], ["strict_number"], to=TensorProto.INT64),
-            helper.make_node("Reshape", ["strict_number", "strict_vector"], ["strict_size"]),
-            helper.make_node("ConstantOfShape", ["strict_size"], ["strict_ones"], value=ones),
-            helper.make_node("CumSum", ["strict_ones", "strict_axis"], ["strict_places"], exclusive=1),
-            helper.make_node("Cast", ["strict_places"], [node.output[0]], to=TensorProto.FLOAT),
-        ]
     set_nodes(graph, nodes)
+
+
+_PLACES = f"""
+    number = Cast <to = {TensorProto.INT64}> (size)
+    length = Reshape (number, vector)
+    ones = ConstantOfShape <value = int64[1] {{1}}> (length)
+    sums = CumSum <exclusive = 1> (ones, axis)
+    places = Cast <to = {TensorProto.FLOAT}> (sums)
+"""
+
+
+def _strict(name: str) -> str:
+    return f"strict_{name}"
 
 
 def _rotary_embedding(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
@@ -66,7 +71,7 @@ def _rotary_embedding(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
         depends = not by_table.isdisjoint(node.input)
         by_table |= set(node.output) if depends else set()
         (after if depends else before).append(node)
-    factors = (set(n.input) - by_table for n in after if n.op_type == "Mul")
+    factors = (set(n.input) - by_table for n in after if of_node(n).symbol == "*")
     turned = next((name for found in factors for name in found), None)
     if turned is None:
         return
@@ -96,20 +101,19 @@ def _shaped(value: str, sizes: Sequence[tuple[str, int]]) -> Iterator[onnx.NodeP
     There is a Reshape for each axis: one for all would take other shapes of as many elements.
     """
     new = f"strict_{value}"
-
-    def size(of: str, axis: int, name: str) -> onnx.NodeProto:
-        end = {} if axis == -1 else {"end": axis + 1}
-        return helper.make_node("Shape", [of], [name], start=axis, **end)
-
     read = value
     for axis, (other, place) in enumerate(sizes):
-        parts = [f"{new}_{axis}_{part}" for part in range(len(sizes))]
-        for part, name in enumerate(parts):
-            yield size(other, place, name) if part == axis else size(value, part, name)
-        wanted, written = f"{new}_{axis}", new if axis == len(sizes) - 1 else f"{new}_as_far_as_{axis}"
-        yield helper.make_node("Concat", parts, [wanted], axis=0)
-        yield helper.make_node("Reshape", [read, wanted], [written], allowzero=1)
-        read = written
+        parts = [(other, place) if part == axis else (value, part) for part in range(len(sizes))]
+        lines = [
+            f"size{part} = Shape <start = {first}{'' if first == -1 else f', end = {first + 1}'}> (of{part})"
+            for part, (_, first) in enumerate(parts)
+        ]
+        lines.append(f"wanted = Concat <axis = 0> ({', '.join(f'size{part}' for part in range(len(sizes)))})")
+        lines.append("written = Reshape <allowzero = 1> (read, wanted)")
+        result = new if axis == len(sizes) - 1 else f"{new}_as_far_as_{axis}"
+        ends = {f"of{part}": of for part, (of, _) in enumerate(parts)} | {"read": read, "written": result}
+        yield from written("\n".join(lines), ends, lambda name, axis=axis: f"{new}_{axis}_{name}", lambda _: "")  # type: ignore[misc]
+        read = result
 
 
 _RULES: Mapping[str, Callable[[onnx.NodeProto, onnx.GraphProto], None]] = {

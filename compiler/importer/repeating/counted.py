@@ -16,6 +16,7 @@ from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import Draft, np_type, reads, set_nodes
 from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.draft.written import copy_of
 from heterocc.compiler.importer.repeating.body import drop_state, is_read, keeps_number, maker_of, prune, source_of
 from heterocc.compiler.importer.symbols.repeats import Repeat, State, repeat_of
 from heterocc.compiler.operators.table import of_node
@@ -231,7 +232,7 @@ def _write(node: onnx.NodeProto, repeat: Repeat, found: _Found, values: Mapping[
         info.type.tensor_type.elem_type = np_type(value.dtype)
         node.input.append(gather.input[0])
         # A body that returns its input as it is would be computed wrongly by ONNX Runtime.
-        gather.CopyFrom(helper.make_node("Identity", [info.name], list(gather.output), name=gather.name))
+        gather.CopyFrom(copy_of(info.name, gather.output[0], gather.name))
     prune(body)
     node.op_type = "Scan"
     node.attribute.append(helper.make_attribute("num_scan_inputs", len(found.gathers)))

@@ -14,6 +14,7 @@ from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import Draft, np_type, set_nodes
 from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.draft.written import copy_of, written
 from heterocc.compiler.importer.repeating.body import is_read
 from heterocc.compiler.importer.symbols.repeats import Rows, repeat_of
 from heterocc.compiler.operators.table import of_node
@@ -33,7 +34,8 @@ def hoist_products(draft: Draft, values: Mapping[str, Value], namer: Namer) -> b
             if _number(product, "transB", 0):
                 weight = namer.give(f"{weight}_turned", "v")
                 draft.weights[weight] = np.ascontiguousarray(draft.weights[product.input[1]].T)
-            nodes.append(helper.make_node("MatMul", [rows.outer, weight], [whole], name=name))
+            ends = {"rows": rows.outer, "weight": weight, "whole": whole}
+            nodes += written("whole = MatMul (rows, weight)", ends, str, lambda _, name=name: name)  # type: ignore[misc]
             draft.origins[name] = draft.origins.get(node.name, ())
             if node.name in draft.affinity:
                 draft.affinity[name] = draft.affinity[node.name]
@@ -78,8 +80,11 @@ def _number(node: onnx.NodeProto, name: str, default: float) -> float:
 
 def _after(product: onnx.NodeProto, row: str) -> onnx.NodeProto:
     """What is left of a product's node in a body that reads the row: the sum with a bias, or a copy."""
-    rest = [row, *filter(None, product.input[2:])]
-    return helper.make_node("Add" if len(rest) > 1 else "Identity", rest, list(product.output), name=product.name)
+    bias, result = next(filter(None, product.input[2:]), None), product.output[0]
+    if bias is None:
+        return copy_of(row, result, product.name)
+    ends = {"row": row, "bias": bias, "result": result}
+    return written("result = Add (row, bias)", ends, str, lambda _: product.name)[0]
 
 
 def _read(node: onnx.NodeProto, rows: Rows, product: onnx.NodeProto, read: tuple[str, str], kind: int) -> None:

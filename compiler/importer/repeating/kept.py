@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import onnx
-from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import Draft, set_nodes
 from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.draft.written import copy_of
 from heterocc.compiler.importer.repeating.body import drop_state, prune, rename, source_of
 from heterocc.compiler.importer.symbols.repeats import first_state, repeat_of
 from heterocc.compiler.operators.table import of_node
@@ -44,7 +44,7 @@ def take_out_kept(draft: Draft, values: Mapping[str, Value], namer: Namer) -> bo
             changed = True
             if state.result:
                 name = namer.give(f"{node.name}_{state.result}", "n")
-                nodes.append(helper.make_node("Identity", [state.initial], [state.result], name=name))
+                nodes.append(copy_of(state.initial, state.result, name))
                 draft.origins[name] = draft.origins.get(node.name, ())
     if changed:
         set_nodes(draft.graph, nodes)

@@ -9,6 +9,7 @@ import onnx
 from heterocc.compiler.importer.draft.draft import keep, nodes_of
 from heterocc.compiler.importer.sequences.held import Listed, Pieces
 from heterocc.compiler.importer.sequences.writer import Writer
+from heterocc.compiler.operators.table import of_node
 
 _FIRST = 2
 """The number of trips and the condition come before the states."""
@@ -65,14 +66,14 @@ def _inserts(writer: Writer, node: onnx.NodeProto, body: onnx.GraphProto, place:
             return []
         reader = direct[0]
         appends = reader.op_type == "SequenceInsert" and not any(reader.input[2:]) and reader.input[1] != name
-        if reader.domain or not (reader.op_type == "Identity" or appends):
+        if not (of_node(reader).copies or (appends and not reader.domain)):
             return []
         path.append(reader)
         name = reader.output[0]
     if any(name in n.input for n in nodes_of(body.node)):
         return []
-    inserted = [n for n in path if n.op_type == "SequenceInsert"]
-    return [*(n for n in path if n.op_type == "Identity"), *inserted] if len(inserted) == 1 else []
+    inserted = [n for n in path if not of_node(n).copies]
+    return [*(n for n in path if n not in inserted), *inserted] if len(inserted) == 1 else []
 
 
 def open_states(writer: Writer, node: onnx.NodeProto, body: onnx.GraphProto) -> dict[int, int]:

@@ -19,6 +19,7 @@ from heterocc.compiler.importer.sequences.collected import Collected, collect, o
 from heterocc.compiler.importer.sequences.held import Listed
 from heterocc.compiler.importer.sequences.operators import RULES
 from heterocc.compiler.importer.sequences.writer import Writer
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 
 _MOST_UNROLLED = 4096
@@ -41,7 +42,7 @@ def open_sequences(draft: Draft, values: Mapping[str, Value], namer: Namer) -> b
 
 
 def _has_rules(nodes: Iterable[onnx.NodeProto]) -> bool:
-    return any(n.op_type in RULES and n.op_type != "Identity" and not n.domain for n in nodes_of(nodes))
+    return any(n.op_type in RULES and not n.domain and not of_node(n).copies for n in nodes_of(nodes))
 
 
 def _written(writer: Writer, nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
@@ -62,9 +63,9 @@ def _write(writer: Writer, node: onnx.NodeProto) -> None:
             writer.changed = True
         else:
             writer.nodes.insert(kept, node)
-    elif node.op_type == "If" and not node.domain:
+    elif of_node(node).control == "branches":
         _write_branches(writer, node)
-    elif node.op_type == "Loop" and not node.domain:
+    elif of_node(node).control == "loop":
         _write_loop(writer, node)
     else:
         _write_bodies(writer, node)
@@ -109,7 +110,7 @@ def _write_branches(writer: Writer, node: onnx.NodeProto) -> None:
                 kind = ends[side][place].type.sequence_type.elem_type.tensor_type.elem_type
                 branch.output.append(writer.returned(branch, listed[place][side][index], kind))
         node.output.extend(elements)
-        writer.add_all("SequenceConstruct" if elements else "SequenceEmpty", elements, [result])
+        writer.sequence(elements, result)
         writer.known[result] = Listed(tuple(elements))
     writer.changed = True
 
@@ -130,7 +131,7 @@ def _write_loop(writer: Writer, node: onnx.NodeProto) -> None:
     _write_bodies(writer, node)
     writer.nodes.append(node)
     for collected in results:
-        writer.add_all("SplitToSequence", [collected.rows], [collected.result], axis=0, keepdims=0)
+        writer.write("output = SplitToSequence <axis = 0, keepdims = 0> (rows)", collected.result, rows=collected.rows)
         writer.known[collected.result] = pieces(collected)
 
 
@@ -151,7 +152,7 @@ def _with_opened_states(writer: Writer, node: onnx.NodeProto) -> bool:
     writer.nodes.append(copy)
     for result, tensors in results:
         if result:
-            writer.add_all("SequenceConstruct", tensors, [result])
+            writer.sequence(tensors, result)
             writer.known[result] = Listed(tuple(tensors))
     writer.changed = True
     return True
@@ -182,7 +183,7 @@ def _unrolled(writer: Writer, node: onnx.NodeProto, body: onnx.GraphProto) -> bo
         for given, state in zip(copy.input[2:], states, strict=True):
             if state in writer.known:
                 writer.known[given.name] = writer.known[state]
-            writer.add("Identity", [state], given.name)
+            writer.copy(state, given.name)
         writer.note_constants(copy)
         for inner in nodes_of(copy.node):
             writer.adopt(inner)
@@ -195,13 +196,12 @@ def _unrolled(writer: Writer, node: onnx.NodeProto, body: onnx.GraphProto) -> bo
     writer.begin(node)
     for state, result in zip(states, node.output, strict=False):
         if result:
-            writer.add("Identity", [state], result)
+            writer.copy(state, result)
             if state in writer.known:
                 writer.known[result] = writer.known[state]
     for rows, result in zip(collected, node.output[len(states) :], strict=False):
         if result:
-            axes = writer.integers(0)
-            writer.add("Concat", [writer.add("Unsqueeze", [row, axes]) for row in rows], result, axis=0)
+            writer.stack(rows, 0, result)
     return True
 
 
@@ -210,7 +210,7 @@ def _always(writer: Writer, node: onnx.NodeProto, body: onnx.GraphProto) -> bool
     first = writer.array(node.input[1]) if len(node.input) > 1 and node.input[1] else np.array(True)
     if first is None or not first.all():
         return False
-    made = {n.output[0]: n for n in body.node if n.op_type == "Identity"}
+    made = {n.output[0]: n for n in body.node if of_node(n).copies}
     name = body.output[0].name
     while name in made:
         name = made[name].input[0]

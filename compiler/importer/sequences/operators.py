@@ -73,7 +73,7 @@ def _split(writer: Writer, node: onnx.NodeProto) -> bool:
     names = _pieces(writer, data, axis, writer.integers(*lengths), len(lengths))
     if not keepdims and not given:
         axes = writer.integers(axis)
-        names = tuple(writer.add("Squeeze", [name, axes]) for name in names)
+        names = tuple(writer.write("squeeze = Squeeze (piece, axes)", piece=name, axes=axes) for name in names)
     writer.known[node.output[0]] = Listed(names)
     return False
 
@@ -141,9 +141,7 @@ def _at(writer: Writer, node: onnx.NodeProto) -> bool:
     if place is None:
         if not names or not _alike(writer, names):
             return False
-        axes = writer.integers(0)
-        whole = writer.add("Concat", [writer.add("Unsqueeze", [name, axes]) for name in names], axis=0)
-        writer.add("Gather", [whole, given], output, axis=0)
+        writer.write("output = Gather <axis = 0> (whole, place)", output, whole=writer.stack(names, 0), place=given)
         return True
     if not -len(held.elements) <= place < len(held.elements):
         return False
@@ -159,20 +157,28 @@ def _alike(writer: Writer, names: tuple[str, ...]) -> bool:
 def _piece(writer: Writer, held: Pieces, given: str, place: int | None, output: str) -> bool:
     """A piece as a slice, or a selection if it is one element long."""
     if held.step == 1:
-        index = given if not held.keepdims else writer.add("Reshape", [given, writer.integers(1)])
-        writer.add("Gather", [held.data, index], output, axis=held.axis)
+        index = given if not held.keepdims else writer.write(_AS_VECTOR, given=given, one=[1])
+        writer.write(f"output = Gather <axis = {held.axis}> (data, index)", output, data=held.data, index=index)
         return True
     if place is None or place < 0:
         return False
     if isinstance(held.step, int):
-        start, end = writer.integers(place * held.step), writer.integers((place + 1) * held.step)
+        ends = {"start": [place * held.step], "end": [(place + 1) * held.step]}
+        writer.write(_CUT, output, data=held.data, **ends, axis=[held.axis])
     else:
-        wide = writer.add("Cast", [held.step], to=onnx.TensorProto.INT64)
-        step = writer.add("Reshape", [wide, writer.integers(1)])
-        start = writer.add("Mul", [step, writer.integers(place)])
-        end = writer.add("Add", [start, step])
-    writer.add("Slice", [held.data, start, end, writer.integers(held.axis)], output)
+        writer.write(_COMPUTED_CUT, output, data=held.data, step=held.step, one=[1], place=[place], axis=[held.axis])
     return True
+
+
+_AS_VECTOR = "reshape = Reshape (given, one)"
+_CUT = "output = Slice (data, start, end, axis)"
+_COMPUTED_CUT = f"""
+    cast = Cast <to = {onnx.TensorProto.INT64}> (step)
+    reshape = Reshape (cast, one)
+    start = Mul (reshape, place)
+    end = Add (start, reshape)
+    {_CUT}
+"""
 
 
 def _length(writer: Writer, node: onnx.NodeProto) -> bool:
@@ -182,15 +188,22 @@ def _length(writer: Writer, node: onnx.NodeProto) -> bool:
         return True
     if not isinstance(held, Pieces) or not isinstance(held.step, int):
         return False
-    axis = writer.constant(np.array(held.axis, np.int64))
-    size = writer.add("Shape", [held.data])
     if held.step == 1:
-        writer.add("Gather", [size, axis], node.output[0])
-        return True
-    count = writer.add("Gather", [size, axis])
-    more = writer.add("Add", [count, writer.constant(np.array(held.step - 1, np.int64))])
-    writer.add("Div", [more, writer.constant(np.array(held.step, np.int64))], node.output[0])
+        writer.write(_SIZE.format("output"), node.output[0], data=held.data, axis=held.axis)
+    else:
+        writer.write(_PARTS, node.output[0], data=held.data, axis=held.axis, rest=held.step - 1, step=held.step)
     return True
+
+
+_SIZE = """
+    shape = Shape (data)
+    {} = Gather (shape, axis)
+"""
+_PARTS = f"""
+    {_SIZE.format("gather")}
+    add = Add (gather, rest)
+    output = Div (add, step)
+"""
 
 
 def _concatenate(writer: Writer, node: onnx.NodeProto) -> bool:
@@ -202,9 +215,9 @@ def _concatenate(writer: Writer, node: onnx.NodeProto) -> bool:
     if not names:
         return False
     if stacked:
-        axes = writer.integers(axis)
-        names = tuple(writer.add("Unsqueeze", [name, axes]) for name in names)
-    writer.add("Concat", names, output, axis=axis)
+        writer.stack(names, axis, output)
+    else:
+        writer.add("Concat", names, output, axis=axis)
     return True
 
 
@@ -217,18 +230,21 @@ def _joined(writer: Writer, held: Pieces, axis: int, output: str, *, stacked: bo
     if held.keepdims:
         if stacked or axis % rank != held.axis:
             return False
-        writer.add("Identity", [held.data], output)
+        writer.copy(held.data, output)
         return True
     others = [a for a in range(rank) if a != held.axis]
     axis %= rank if stacked else rank - 1
     order = [*others[:axis], held.axis, *others[axis:]]
     if stacked:
-        writer.add("Transpose", [held.data], output, perm=order)
+        writer.write(f"output = Transpose <perm = {order}> (data)", output, data=held.data)
         return True
-    moved = writer.add("Transpose", [held.data], perm=order)
-    tail = writer.add("Shape", [moved], start=axis + 2)
-    sizes = writer.add("Concat", [writer.integers(*[0] * axis, -1), tail], axis=0)
-    writer.add("Reshape", [moved, sizes], output)
+    text = f"""
+        transpose = Transpose <perm = {order}> (data)
+        shape = Shape <start = {axis + 2}> (transpose)
+        concat = Concat <axis = 0> (first, shape)
+        output = Reshape (transpose, concat)
+    """
+    writer.write(text, output, data=held.data, first=[*[0] * axis, -1])
     return True
 
 
@@ -263,7 +279,7 @@ def _get_element(writer: Writer, node: onnx.NodeProto) -> bool:
 def _become(writer: Writer, held: Held, output: str) -> bool:
     """Make a value that is known to be another one; return whether a node had to be written."""
     if isinstance(held, str):
-        writer.add("Identity", [held], output)
+        writer.copy(held, output)
         return True
     writer.known[output] = held
     return False

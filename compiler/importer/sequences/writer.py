@@ -12,10 +12,12 @@ from onnx import helper, numpy_helper
 from heterocc.compiler.importer.draft.constants import constant_node, constants_within
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of
 from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.draft.written import written
 from heterocc.compiler.importer.operators.functions import types_of
 from heterocc.compiler.importer.sequences.held import Held
 from heterocc.compiler.importer.symbols.derivation import values_of_all_levels
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.containers import elements_of
 from heterocc.passes.graph import Value
 
@@ -47,7 +49,7 @@ class Writer:
         """Make the constants of a body known."""
         self._constants.update(constants_within(graph))
         for node in graph.node:
-            if node.op_type == "ConstantOfShape" and not node.domain:
+            if of_node(node).fills:
                 fill = next((numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), np.zeros(1))
                 if fill.dtype.kind in "iu":
                     self._fills[node.output[0]] = int(fill[0])
@@ -92,11 +94,38 @@ class Writer:
         """A new name of a value."""
         return self.namer.give(f"{self._origin}_{hint}", "v")
 
+    def stack(self, names: Sequence[str], axis: int, output: str = "") -> str:
+        """Write tensors of one shape as one, along a new axis."""
+        axes = self.integers(axis)
+        rows = [self.write("unsqueeze = Unsqueeze (value, axes)", value=name, axes=axes) for name in names]
+        return self.add("Concat", rows, output, axis=axis)
+
+    def sequence(self, names: Sequence[str], output: str) -> None:
+        """Write a sequence of tensors."""
+        self.add_all("SequenceConstruct" if names else "SequenceEmpty", names, [output])
+
     def add(self, op_type: str, inputs: Sequence[str], output: str = "", hint: str = "", **attributes: object) -> str:
         """Write a node of one result, whose name it returns: `output`, or a new one."""
         name = output or self.fresh(hint or op_type.lower())
         self.add_all(op_type, inputs, [name], **attributes)
         return name
+
+    def write(self, text: str, output: str = "", **given: str | int | Sequence[int]) -> str:
+        """Write the nodes of a text, and return the name of the last one's result: `output`, or a new one.
+
+        `given` are values of the text: names, integers and lists of these.
+        """
+        names = {n: v if isinstance(v, str) else self.constant(np.array(v, np.int64)) for n, v in given.items()}
+        if output:
+            names["output"] = output
+        made = written(text, names, self.fresh)
+        for node in made:
+            self.put(node)
+        return str(made[-1].output[0])
+
+    def copy(self, name: str, output: str = "") -> str:
+        """Write a copy of a value."""
+        return self.write("output = Identity (value)", output or self.fresh("identity"), value=name)
 
     def add_all(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: object) -> None:
         """Write a node of several results."""
@@ -117,7 +146,7 @@ class Writer:
     def returned(self, body: onnx.GraphProto, name: str, kind: int) -> onnx.ValueInfoProto:
         """Return an output for a body that is this value, of this element type."""
         outer, self.nodes = self.nodes, []
-        end = self.add("Identity", [name])
+        end = self.copy(name)
         body.node.extend(self.nodes)
         self.nodes = outer
         info = onnx.ValueInfoProto(name=end)

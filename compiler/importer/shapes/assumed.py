@@ -12,6 +12,7 @@ from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.draft.written import become_copy, written
 from heterocc.compiler.importer.shapes.named import dims_of
 from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
 from heterocc.compiler.importer.symbols.symbols import Symbols
@@ -86,7 +87,7 @@ def _squeeze_ones(draft: Draft, symbols: Symbols, values: Mapping[str, Value], f
         axes = [axis for axis, size in enumerate(shape) if size is not None and size.number == 1]
         del node.input[1:]
         if not axes:
-            node.op_type = "Identity"
+            become_copy(node)
         elif draft.opset < 13:
             node.attribute.append(helper.make_attribute("axes", axes))
         else:
@@ -232,6 +233,14 @@ def _replaced(size: Size, name: str, step: int) -> Size | None:
     return total
 
 
+_STEPPED = """
+    sizes = Shape (data)
+    parts = Div (sizes, steps)
+    whole = Mul (parts, steps)
+    stepped = Reshape (data, whole)
+"""
+
+
 def _reshape_inputs(draft: Draft, steps: Mapping[str, int], namer: Namer) -> None:
     """Let nodes read each input with such a dimension as a tensor whose dimension is the multiple of a quotient."""
     nodes = []
@@ -246,15 +255,11 @@ def _reshape_inputs(draft: Draft, steps: Mapping[str, int], namer: Namer) -> Non
                 if read == name:
                     node.input[index] = fresh["stepped"]
         draft.weights[fresh["steps"]] = np.array([steps.get(dim.dim_param, 1) for dim in dims], np.int64)
-        for kind, inputs, output in (
-            ("Shape", [name], "sizes"),
-            ("Div", [fresh["sizes"], fresh["steps"]], "parts"),
-            ("Mul", [fresh["parts"], fresh["steps"]], "whole"),
-            ("Reshape", [name, fresh["whole"]], "stepped"),
-        ):
-            node = helper.make_node(kind, inputs, [fresh[output]], name=namer.give(f"{name}_{output}_node", "n"))
+        made = written(_STEPPED, {"data": name, **fresh}, str)
+        for node, output in zip(made, ("sizes", "parts", "whole", "stepped"), strict=True):
+            node.name = namer.give(f"{name}_{output}_node", "n")
             draft.origins[node.name] = ()
-            nodes.append(node)
+        nodes += made
     old = list(draft.graph.node)
     del draft.graph.node[:]
     draft.graph.node.extend([*nodes, *old])

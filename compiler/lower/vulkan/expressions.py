@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tvm import sym, tirx
+from tvm import ir, sym, tirx
 
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import BOOL, DType, UnsupportedError, parse
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 Lanes = tuple[Scalar, ...]
 Operation = Callable[[Scalar, Scalar], Scalar]
 
-_BINARY: dict[str, Operation] = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: a * b,
-    "Div": lambda a, b: a / b,
-    "Mod": truncated_mod,
-    "FloorDiv": floor_div,
-    "FloorMod": floor_mod,
+_BINARY: Mapping[type[tirx.Expr], Operation] = {
+    tirx.Add: lambda a, b: a + b,
+    tirx.Sub: lambda a, b: a - b,
+    tirx.Mul: lambda a, b: a * b,
+    tirx.Div: lambda a, b: a / b,
+    tirx.Mod: truncated_mod,
+    tirx.FloorDiv: floor_div,
+    tirx.FloorMod: floor_mod,
     # As in TVM's CPU code, NaN is propagated from the right operand only.
-    "Min": lambda a, b: select(a < b, a, b),
-    "Max": lambda a, b: select(a > b, a, b),
-    "EQ": lambda a, b: a.equals(b),
-    "NE": lambda a, b: a.differs(b),
-    "LT": lambda a, b: a < b,
-    "LE": lambda a, b: a <= b,
-    "GT": lambda a, b: a > b,
-    "GE": lambda a, b: a >= b,
-    "BitwiseAnd": lambda a, b: a & b,
-    "BitwiseOr": lambda a, b: a | b,
-    "BitwiseXor": lambda a, b: a ^ b,
-    "LShift": lambda a, b: a << b,
-    "RShift": lambda a, b: a >> b,
+    tirx.Min: lambda a, b: select(a < b, a, b),
+    tirx.Max: lambda a, b: select(a > b, a, b),
+    tirx.EQ: lambda a, b: a.equals(b),
+    tirx.NE: lambda a, b: a.differs(b),
+    tirx.LT: lambda a, b: a < b,
+    tirx.LE: lambda a, b: a <= b,
+    tirx.GT: lambda a, b: a > b,
+    tirx.GE: lambda a, b: a >= b,
+    tirx.BitwiseAnd: lambda a, b: a & b,
+    tirx.BitwiseOr: lambda a, b: a | b,
+    tirx.BitwiseXor: lambda a, b: a ^ b,
+    tirx.LShift: lambda a, b: a << b,
+    tirx.RShift: lambda a, b: a >> b,
 }
-_FUSED: dict[str, Operation] = {"Add": Scalar.plus, "Sub": Scalar.minus}
-_READING = frozenset(["TensorLoad", "Call"])
+_FUSED: Mapping[type[tirx.Expr], Operation] = {tirx.Add: Scalar.plus, tirx.Sub: Scalar.minus}
+_READING = (ir.TensorLoad, ir.Call)
 
 
 @dataclass
@@ -69,12 +69,11 @@ class Context:
 
     def evaluate(self, node: tirx.Expr) -> Lanes:
         """The value of an expression, one scalar per lane."""
-        kind = type(node).__name__
-        if kind in _BINARY:
-            return self._binary(kind, node)
-        visit = _VISIT.get(kind)
+        if type(node) in _BINARY:
+            return self._binary(node)
+        visit = _VISIT.get(type(node))
         if visit is None:
-            raise UnsupportedError(f"expression {kind}")
+            raise UnsupportedError(f"expression {type(node).__name__}")
         return visit(self, node)
 
     def scalar(self, node: tirx.Expr) -> Scalar:
@@ -95,17 +94,18 @@ class Context:
         starts = [e * view.lanes for e in elements]
         return view, tuple(start + lane for start in starts for lane in range(view.lanes))
 
-    def _binary(self, kind: str, node: tirx.Expr) -> Lanes:
-        operation = _BINARY[kind]
-        if kind in _FUSED and "Mul" in (type(node.a).__name__, type(node.b).__name__) and parse(node.ty)[0].is_float:
-            operation = _FUSED[kind]
+    def _binary(self, node: tirx.Expr) -> Lanes:
+        operation, fused = _BINARY[type(node)], _FUSED.get(type(node))
+        product = isinstance(node.a, tirx.Mul) or isinstance(node.b, tirx.Mul)
+        if fused is not None and product and parse(node.ty)[0].is_float:
+            operation = fused
             left, right = self._product(node.a), self._product(node.b)
         else:
             left, right = self.evaluate(node.a), self.evaluate(node.b)
         return tuple(operation(a, b) for a, b in _paired(left, right))
 
     def _product(self, node: tirx.Expr) -> Lanes:
-        if type(node).__name__ != "Mul":
+        if not isinstance(node, tirx.Mul):
             return self.evaluate(node)
         return tuple(a.times(b) for a, b in _paired(self.evaluate(node.a), self.evaluate(node.b)))
 
@@ -122,7 +122,7 @@ class Context:
         return (self.constant(node.value, node.ty.dtype),)
 
     def _logical(self, node: tirx.Expr) -> Lanes:
-        both = type(node).__name__ == "And"
+        both = isinstance(node, tirx.And)
         left = self.evaluate(node.a)
         if len(left) > 1 or not loads(node.b):
             right = self.evaluate(node.b)
@@ -162,7 +162,7 @@ class Context:
 
     def _to_be_rounded(self, node: tirx.Expr) -> Lanes:
         """The value of an expression that is then rounded to an integer; a quotient is computed exactly for this."""
-        if type(node).__name__ != "Div":
+        if not isinstance(node, tirx.Div):
             return self.evaluate(node)
         return tuple(exact_quotient(a, b) for a, b in _paired(self.evaluate(node.a), self.evaluate(node.b)))
 
@@ -220,7 +220,7 @@ class Context:
 
 def _in_quads(index: tirx.Expr) -> bool:
     """Whether an index consists of aligned vectors of QUAD elements."""
-    if type(index).__name__ != "Ramp" or _count(index.lanes) % QUAD or getattr(index.stride, "value", 0) != 1:
+    if not isinstance(index, tirx.Ramp) or _count(index.lanes) % QUAD or getattr(index.stride, "value", 0) != 1:
         return False
     found = sym.Analyzer().modular_set(index.base)
     return bool(found.coeff % QUAD == 0 and found.base % QUAD == 0)
@@ -237,7 +237,7 @@ def _paired(left: Lanes, right: Lanes) -> list[tuple[Scalar, Scalar]]:
 
 def loads(node: tirx.Expr) -> bool:
     """Whether an expression reads memory or calls a function, so that evaluating it unconditionally may be unsafe."""
-    if type(node).__name__ in _READING:
+    if isinstance(node, _READING):
         return True
     parts = ("a", "b", "value", "condition", "true_value", "false_value", "body", "base", "stride")
     children = (getattr(node, part, None) for part in parts)
@@ -248,20 +248,20 @@ def _count(number: tirx.Expr) -> int:
     return int(getattr(number, "value", number))
 
 
-_VISIT: dict[str, Callable[[Context, tirx.Expr], Lanes]] = {
-    "Var": Context._variable,
-    "IntImm": Context._number,
-    "FloatImm": Context._number,
-    "And": Context._logical,
-    "Or": Context._logical,
-    "Not": Context._not,
-    "BitwiseNot": Context._not,
-    "Select": Context._select,
-    "Cast": Context._cast,
-    "Let": Context._let,
-    "Ramp": Context._ramp,
-    "Broadcast": Context._broadcast,
-    "Shuffle": Context._shuffle,
-    "TensorLoad": Context._load,
-    "Call": Context._call,
+_VISIT: Mapping[type[tirx.Expr], Callable[[Context, tirx.Expr], Lanes]] = {
+    tirx.Var: Context._variable,
+    tirx.IntImm: Context._number,
+    tirx.FloatImm: Context._number,
+    tirx.And: Context._logical,
+    tirx.Or: Context._logical,
+    tirx.Not: Context._not,
+    tirx.BitwiseNot: Context._not,
+    tirx.Select: Context._select,
+    tirx.Cast: Context._cast,
+    tirx.Let: Context._let,
+    tirx.Ramp: Context._ramp,
+    tirx.Broadcast: Context._broadcast,
+    tirx.Shuffle: Context._shuffle,
+    ir.TensorLoad: Context._load,
+    ir.Call: Context._call,
 }
