@@ -1,15 +1,18 @@
 """Converters of Fourier transforms, as products with the transform's matrix.
 
 A product of n inputs with an n × n matrix takes n² operations, against n · log n of a fast transform, but runs at the
-speed of products. Its matrix is computed in float64.
+speed of products. Its matrix is computed in float64. Real frames are folded first (`folded.py`).
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from tvm import relax
 
 from heterocc.compiler.lower.converters.computed.signals import frames_transformed, transformed
+from heterocc.compiler.lower.converters.folded import can_fold, folded_transforms
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, shape_of
 from heterocc.compiler.lower.straight import constant
@@ -63,11 +66,17 @@ def dft(ctx: Context, data: relax.Expr, length: relax.Expr | None = None, axis: 
     others = [d for d in range(rank - 1) if d != along]
     rows = [shape[d] for d in others]
     flat = ctx.bb.emit(op.permute_dims(data, [*others, along, rank - 1]))
+    order = [*range(along), rank - 2, *range(along, rank - 2), rank - 1]
+    if half and not inverse and can_fold(ctx, data, size):
+        items, count = math.prod(map(as_int64, rows[:-1]), start=as_int64(1)), as_int64(rows[-1] if rows else 1)
+        flat = ctx.bb.emit(op.reshape(flat, relax.ShapeExpr([items, count * as_int64(taken)])))
+        found = ctx.bb.emit(folded_transforms(ctx, flat, (items, count), size, taken, np.ones(taken)))
+        found = ctx.bb.emit(op.reshape(found, relax.ShapeExpr([as_int64(d) for d in (*rows, outputs, parts)])))
+        return op.permute_dims(found, order)
     together = [int(np.prod(rows, dtype=np.int64))] if all(isinstance(d, int) for d in rows) else rows
     flat = ctx.bb.emit(op.reshape(flat, (*together, taken * shape[-1])))
     product = ctx.bb.emit(op.matmul(flat, constant(matrix.astype(dtype_of(data)))))
     split = ctx.bb.emit(op.reshape(product, (*rows, outputs, parts)))
-    order = [*range(along), rank - 2, *range(along, rank - 2), rank - 1]
     return op.permute_dims(split, order)
 
 
@@ -96,6 +105,10 @@ def stft(
     if half and parts == 2:
         raise NotImplementedError("a one-sided transform of complex numbers is not supported")
     starts = np.arange(0, samples - size + 1, int(ctx.known(step).flat[0]))
+    weights = np.ones(size) if window is None else ctx.array(window)
+    if half and weights is not None and len(weights) == size and can_fold(ctx, data, size):
+        signal = ctx.bb.emit(op.reshape(data, (batch, samples)))
+        return folded_transforms(ctx, signal, (batch, len(starts)), size, int(ctx.known(step).flat[0]), weights)
     places = constant((starts[:, None] + np.arange(size)).ravel())
     frames = ctx.bb.emit(op.take(op.reshape(data, (batch, samples, parts)), places, 1))
     frames = ctx.bb.emit(op.reshape(frames, (batch, len(starts), size, parts)))
@@ -125,6 +138,12 @@ def _of_any_length(
         return None
     if weights is not None and len(weights) != size:
         return None
+    if half and parts == 1 and can_fold(ctx, data, size):
+        signal = ctx.bb.emit(op.reshape(data, (batch, samples)))
+        count = ctx.result()[1]
+        return folded_transforms(
+            ctx, signal, (batch, count), size, stride, np.ones(size) if weights is None else weights
+        )
     outputs = size // 2 + 1 if half else size
     table = _matrix(size, size, outputs, False).reshape(size, 2, -1)[:, : int(parts)]
     if weights is not None:
