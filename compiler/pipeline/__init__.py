@@ -1,6 +1,15 @@
-"""One compile, from the model to the bundle.
+"""One compile, from the model to the bundle, as a chain of frozen values (decision 93).
 
-`compile.py` is the conductor: it imports a model at each requested set of sizes, queries the devices, places, lowers
-and checks the variants, and packs them. `variants.py` says which variants there are, `report.py` what a compile
-reports. `timing/` chooses among plans by timing them (decisions 82 and 92).
+    request.py     Request    what a command is asked to do, checked before any work
+    imported.py    Imported   the model at one set of sizes, and its variants (`variants.py`)
+    queried.py     Queried    which device can run which node
+    placed.py      Placed     which device runs which node
+    expected.py    Expected   what ONNX Runtime computes
+    checked.py     Checked    code that was compared with it; a node that fails moves (`repair.py`)
+    packed.py      Packed     the bundle
+
+Each value has all of the one before, and is made whole by one step. `compile.py` is the conductor: it runs the steps,
+each at all requested sizes, and commands that stop early. `timing/` chooses among plans by timing them (decisions 82
+and 92), `explained.py` has the reasons of plans, `report.py` what a compile reports, and `compressing.py` comes before
+the first step.
 """
