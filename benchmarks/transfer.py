@@ -36,9 +36,9 @@ from heterocc.runtime.execute.cuda_streams import CudaStreams  # noqa: E402
 from heterocc.runtime.execute.memory import Allocations, aligned_bytes, device_tensor, host_tensor  # noqa: E402
 from heterocc.runtime.execute.pinned import pinned_bytes  # noqa: E402
 from heterocc.runtime.execute.transfer import bind_copy  # noqa: E402
+from heterocc.runtime.machine.devices import inventory  # noqa: E402
+from heterocc.runtime.machine.found import FoundDevice  # noqa: E402
 from heterocc.runtime.plan.steps import HOST, Copy, Space  # noqa: E402
-from heterocc.runtime.select.devices import inventory  # noqa: E402
-from heterocc.runtime.select.found import FoundDevice  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 APIS = ("opencl", "vulkan", "cuda")

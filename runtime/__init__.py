@@ -9,12 +9,12 @@ from heterocc.runtime.feeds import TensorInfo
 from heterocc.runtime.session import Session, load
 
 if TYPE_CHECKING:
+    from heterocc.runtime.machine.devices import Inventory
+    from heterocc.runtime.machine.devices import inventory as devices
+    from heterocc.runtime.machine.found import FoundDevice
     from heterocc.runtime.profile.profile import Profile, ProfileRecord
     from heterocc.runtime.profile.trace import KernelTrace
     from heterocc.runtime.requests.stream import Stream
-    from heterocc.runtime.select.devices import Inventory
-    from heterocc.runtime.select.devices import inventory as devices
-    from heterocc.runtime.select.found import FoundDevice
 
 __all__ = [
     "Binding",
@@ -34,14 +34,14 @@ __all__ = [
 
 
 _LATER = {
-    "FoundDevice": "heterocc.runtime.select.found",
-    "Inventory": "heterocc.runtime.select.devices",
+    "FoundDevice": "heterocc.runtime.machine.found",
+    "Inventory": "heterocc.runtime.machine.devices",
     "KernelTrace": "heterocc.runtime.profile.trace",
     "Profile": "heterocc.runtime.profile.profile",
     "ProfileRecord": "heterocc.runtime.profile.profile",
     "Stream": "heterocc.runtime.requests.stream",
     "__version__": "heterocc.artifacts.version",
-    "devices": "heterocc.runtime.select.devices",
+    "devices": "heterocc.runtime.machine.devices",
 }
 
 _OWN_NAMES = {"devices": "inventory"}

@@ -15,7 +15,8 @@ from heterocc.runtime import forks
 from heterocc.runtime.feeds import Array, Feed
 from heterocc.runtime.loaded import Loaded, Results
 from heterocc.runtime.select.opening import LoadOptions, Opened, open_first, open_variant
-from heterocc.runtime.select.select import Selection, is_automatic, select_variants, shown
+from heterocc.runtime.select.request import AUTO, FIRST, DeviceRequest, parse_request
+from heterocc.runtime.select.select import Selection, select_variants, shown
 
 Note = Callable[[str], None]
 T = TypeVar("T")
@@ -157,7 +158,7 @@ class Changing:
 
 def open_changing(
     bundle: Bundle,
-    devices: str | Sequence[str] | None,
+    asked: DeviceRequest,
     options: LoadOptions,
     note: Note,
     *,
@@ -170,15 +171,15 @@ def open_changing(
     bundle's other variants replace it when its device is lost.
     """
     manifest, where = bundle.manifest, bundle.path
-    if start is not None and not is_automatic(devices):
+    if start is not None and not asked.is_automatic:
         raise UsageError("start is the variant before that of AUTO", where=where, hint="load it with devices='AUTO'")
     better: Selection | None = None
     if start is None:
-        opened = open_variant(bundle, devices, options)
+        opened = open_variant(bundle, asked, options)
         notes = opened.notes
     else:
-        wish = select_variants(manifest, devices, where, allow_native=options.allow_native)
-        first = select_variants(manifest, start, where, allow_native=options.allow_native)
+        wish = select_variants(manifest, asked, where, allow_native=options.allow_native)
+        first = select_variants(manifest, parse_request(start), where, allow_native=options.allow_native)
         opened = open_first(bundle, first, options)
         notes = opened.notes
         names = [v.name for v in wish.variants]
@@ -190,7 +191,7 @@ def open_changing(
             notes = (*notes, f"AUTO would choose {shown(opened.variant)} too")
     changing = Changing(bundle, opened, options, note)
     if fallback:
-        order = "AUTO" if is_automatic(devices) else None
+        order = AUTO if asked.is_automatic else FIRST
         every = select_variants(manifest, order, where, allow_native=options.allow_native).variants
         changing.fall_back_to(every)
     if better is not None:

@@ -10,7 +10,7 @@ from heterocc.runtime import forks
 from heterocc.runtime.changing import Changing, Note, open_changing
 from heterocc.runtime.loaded import Loaded
 from heterocc.runtime.select.opening import LoadOptions, open_variant
-from heterocc.runtime.select.select import is_multi
+from heterocc.runtime.select.request import DeviceRequest
 from heterocc.runtime.several import Spread, open_several
 
 Runner = Loaded | Changing | Spread
@@ -43,7 +43,7 @@ class Notes:
 
 def open_runner(
     bundle: Bundle,
-    devices: str | Sequence[str] | None,
+    asked: DeviceRequest,
     options: LoadOptions,
     note: Note,
     *,
@@ -52,16 +52,15 @@ def open_runner(
 ) -> tuple[Runner, tuple[str, ...]]:
     """Load what the arguments of `load` ask for, and give notes on it. `note` receives notes on later changes."""
     with forks.working(bundle.path):
-        if is_multi(devices):
+        if asked.is_multi:
             if start is not None or fallback:
                 raise UsageError(
                     f"MULTI cannot be combined with {'start' if start is not None else 'fallback'}",
                     where=bundle.path,
                     hint="MULTI repeats the requests of a failed device on the others; leave the argument out",
                 )
-            assert devices is not None
-            return open_several(bundle, devices, options, note)
+            return open_several(bundle, asked, options, note)
         if start is not None or fallback:
-            return open_changing(bundle, devices, options, note, start=start, fallback=fallback)
-        opened = open_variant(bundle, devices, options)
+            return open_changing(bundle, asked, options, note, start=start, fallback=fallback)
+        opened = open_variant(bundle, asked, options)
         return Loaded(bundle, opened, profile=options.profile), opened.notes

@@ -22,6 +22,7 @@ from heterocc.runtime.loaded import Results
 from heterocc.runtime.requests.limits import Aim, check_aim, check_requests, request_limit, threads_for
 from heterocc.runtime.runners import Notes, open_runner
 from heterocc.runtime.select.opening import LoadOptions
+from heterocc.runtime.select.request import parse_request
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -163,7 +164,8 @@ class Session(Asynchronous, Inspected):
         self._bundle = bundle
         self._said = Notes(bundle.path)
         self._queues = {}
-        self._runner, notes = open_runner(bundle, devices, options, self._said.add, start=start, fallback=fallback)
+        asked = parse_request(devices)
+        self._runner, notes = open_runner(bundle, asked, options, self._said.add, start=start, fallback=fallback)
         self._said.put_first(notes)
         self._limits = tuple(
             request_limit(m.variant, m.alive().pool.chain.options.threads, requests, hint, changes=start is not None)

@@ -11,6 +11,7 @@ from heterocc.runtime.feeds import Array, Feed
 from heterocc.runtime.loaded import Loaded, Results
 from heterocc.runtime.select.each import select_each
 from heterocc.runtime.select.opening import LoadOptions, open_first
+from heterocc.runtime.select.request import DeviceRequest
 from heterocc.runtime.select.select import Selection, shown
 
 Note = Callable[[str], None]
@@ -126,13 +127,13 @@ class Lane:
 
 
 def open_several(
-    bundle: Bundle, devices: str | Sequence[str], options: LoadOptions, note: Note
+    bundle: Bundle, asked: DeviceRequest, options: LoadOptions, note: Note
 ) -> tuple[Spread, tuple[str, ...]]:
     """Load the variants of `MULTI`, and give notes on them. Those that fail to load are skipped with a note.
 
     Raises the errors of `select_each`, and the first error if none can be loaded.
     """
-    selections, notes = select_each(bundle.manifest, devices, bundle.path, allow_native=options.allow_native)
+    selections, notes = select_each(bundle.manifest, asked, bundle.path, allow_native=options.allow_native)
     members: list[Loaded] = []
     said = list(notes)
     first: DeviceError | None = None

@@ -28,7 +28,7 @@ from heterocc.compiler.lower.tuning.timing import brief, interleaved
 from heterocc.compiler.progress import Progress, Reporter
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import count
-from heterocc.runtime.select.ranking import GPU_BACKENDS
+from heterocc.runtime.machine.ranking import GPU_BACKENDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from heterocc.compiler.lower.arranged import Deferred, Elements, elements
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.progress import Progress
 from heterocc.runtime.fault_variables import honoured
-from heterocc.runtime.select.ranking import GPU_BACKENDS
+from heterocc.runtime.machine.ranking import GPU_BACKENDS
 
 _CLEAR = "compile with HETEROCC_CACHE=off"
 

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from heterocc.artifacts.errors import HeteroccError, command_form
 from heterocc.compiler.devices.names import SEE_DEVICES, known_devices, resolve_devices
-from heterocc.runtime.select.devices import inventory
-from heterocc.runtime.select.ranking import kind_text, label_of
+from heterocc.runtime.machine.devices import inventory
+from heterocc.runtime.machine.ranking import kind_text, label_of
 
 _SHOWN_DTYPES = (
     "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heterocc.compiler.devices.device import TargetDevice
-from heterocc.runtime.select.ranking import GPU_BACKENDS, Unit, kind_text, label_of
+from heterocc.runtime.machine.ranking import GPU_BACKENDS, Unit, kind_text, label_of
 
 FLOAT32 = frozenset(["float32"])
 

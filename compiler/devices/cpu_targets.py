@@ -19,8 +19,8 @@ from heterocc.compiler.devices.host import (
     runs_here,
     target_arch,
 )
-from heterocc.runtime.select.compat import CPU_FLAGS
-from heterocc.runtime.select.ranking import CPU_PROPERTY
+from heterocc.runtime.machine.compat import CPU_FLAGS
+from heterocc.runtime.machine.ranking import CPU_PROPERTY
 
 _NATIVE = "native"
 _PAIRS = "avx512bf16"

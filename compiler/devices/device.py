@@ -12,7 +12,7 @@ from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.passes.cost import Link, PartitionRules
 
 if TYPE_CHECKING:  # the command line starts without the runtime
-    from heterocc.runtime.select.ranking import Backend, Unit
+    from heterocc.runtime.machine.ranking import Backend, Unit
 
 TargetAttr = str | int | bool | tuple[str, ...]
 

@@ -17,8 +17,8 @@ from heterocc.artifacts.files.texts import parse_json, parse_toml
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu, runs_here
 from heterocc.passes.cost import Link, PartitionRules
-from heterocc.runtime.select.found import GENERIC_GPU_DTYPES
-from heterocc.runtime.select.ranking import Backend, Unit
+from heterocc.runtime.machine.found import GENERIC_GPU_DTYPES
+from heterocc.runtime.machine.ranking import Backend, Unit
 
 MAX_FILE_BYTES = 1 << 20
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
+from heterocc.runtime.machine.compat import CPU_FLAGS, cpu_features, plain_arch
+from heterocc.runtime.machine.matrix_permission import is_matrix_feature, may_use_matrices
 from heterocc.runtime.native.processor import cpuinfo
-from heterocc.runtime.select.compat import CPU_FLAGS, cpu_features, plain_arch
-from heterocc.runtime.select.matrix_permission import is_matrix_feature, may_use_matrices
 
 _V2 = frozenset(["crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"])
 _V3 = _V2 | frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"])

@@ -16,9 +16,9 @@ from heterocc.compiler.devices.file import GENERIC_OPENCL_TARGET, read_device_fi
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.present import Accelerators, accelerators
 from heterocc.compiler.devices.properties import apply_properties, apply_settings, with_fast_math
-from heterocc.runtime.select.found import GENERIC_GPU_DTYPES
-from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Backend
-from heterocc.runtime.select.request import CANDIDATES, DeviceRequest, joined, parse_request
+from heterocc.runtime.machine.found import GENERIC_GPU_DTYPES
+from heterocc.runtime.machine.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Backend
+from heterocc.runtime.select.request import CANDIDATES, DeviceRequest, parse_request
 
 DEFAULT_DEVICES = "CPU,ORT"
 ORT_IS_LAST = (
@@ -124,7 +124,7 @@ def resolve_lists(
     """
     find = accelerators if present is None else lambda: present
     resolver = _Resolver(_described(device_files), find, traits)
-    resolved = [devices for names in lists for devices in resolver.resolve(_request(names), joined(names))]
+    resolved = [devices for names in lists for devices in resolver.resolve(_request(names))]
     every = {d.name: d for devices in resolved for d in devices}
     properties = tuple(properties)
     devices = tuple(every.values())
@@ -164,7 +164,8 @@ def _verify(place: str) -> Hint:
 
 def _request(names: str | Sequence[str]) -> DeviceRequest:
     """Parse a list. Raises UnknownDeviceError for one that is empty or has an empty name; `""` is `AUTO`."""
-    request, text = parse_request(names), joined(names)
+    request = parse_request(names)
+    text = request.text
     where = Hint(f"devices={text!r}", f"--devices {text}")
     if not text.strip(" ,") and (text or not (isinstance(names, str) or names)):
         raise UnknownDeviceError(
@@ -198,12 +199,12 @@ class _Resolver:
         """Those that have a device."""
         return self.here.devices
 
-    def resolve(self, request: DeviceRequest, text: str) -> list[tuple[TargetDevice, ...]]:
+    def resolve(self, request: DeviceRequest) -> list[tuple[TargetDevice, ...]]:
         """The devices of each list that a request stands for: one, but with MULTI one for each device."""
         if request.kind == "multi":
-            return self._several(request, text)
+            return self._several(request)
         if request.kind == "auto":
-            devices = list(self._automatic(request, text))
+            devices = list(self._automatic(request))
             for name in request.then:
                 further = self._one(name)
                 if further.name not in [d.name for d in devices]:
@@ -299,13 +300,13 @@ class _Resolver:
             raise self._unknown(name)
         return found[index]
 
-    def _candidates(self, request: DeviceRequest, text: str) -> list[TargetDevice]:
+    def _candidates(self, request: DeviceRequest) -> list[TargetDevice]:
         """The devices among which AUTO or MULTI chooses, without excluded and absent ones; ORT is last.
 
         Raises the error of the first absent one if all are absent.
         """
         word = request.kind.upper()
-        where = Hint(f"devices={text!r}", f"--devices {text}")
+        where = Hint(f"devices={request.text!r}", f"--devices {request.text}")
         names = request.names or CANDIDATES
         for name in (*names, *request.excluded):
             if parse_request(name).kind != "list" or ":" in name:
@@ -332,9 +333,9 @@ class _Resolver:
             raise UnknownDeviceError(f"{word} has no device to choose from", where=where, hint="add CPU to the list")
         return sorted(found.values(), key=lambda d: d.last_resort)
 
-    def _automatic(self, request: DeviceRequest, text: str) -> tuple[TargetDevice, ...]:
+    def _automatic(self, request: DeviceRequest) -> tuple[TargetDevice, ...]:
         """The best candidate; then the CPU, if it is one, for nodes that the best lacks; then ORT, if it is one."""
-        candidates = self._candidates(request, text)
+        candidates = self._candidates(request)
         choice = choose([d for d in candidates if not d.last_resort], self.traits)
         best = choice.ranked[0]
         precisions = self.traits.precisions
@@ -348,9 +349,9 @@ class _Resolver:
         self._note_own(best)
         return (best, *rest, *(d for d in candidates if d.last_resort))
 
-    def _several(self, request: DeviceRequest, text: str) -> list[tuple[TargetDevice, ...]]:
+    def _several(self, request: DeviceRequest) -> list[tuple[TargetDevice, ...]]:
         """A list for each candidate, with the CPU, if it is one, for nodes that the candidate lacks."""
-        candidates = self._candidates(request, text)
+        candidates = self._candidates(request)
         after = [d for d in candidates if d.name == "CPU" or d.last_resort]
         lists = [(device, *(d for d in after if d is not device)) for device in candidates if not device.last_resort]
         for first, *_ in lists:

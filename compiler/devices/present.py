@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu
+from heterocc.runtime.machine.devices import found_accelerators
+from heterocc.runtime.machine.found import FoundDevice
+from heterocc.runtime.machine.ranking import Backend
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
-from heterocc.runtime.select.devices import found_accelerators
-from heterocc.runtime.select.found import FoundDevice
-from heterocc.runtime.select.ranking import Backend
 
 LANES_PER_UNIT = 64
 """Multiply-adds per clock of one compute unit: AMD and NVIDIA have 64 to 128, integrated GPUs 8 to 64."""

@@ -12,7 +12,7 @@ from heterocc.artifacts.errors import Hint, PropertyError
 from heterocc.artifacts.threads import MAX_THREADS, parse_threads
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import runs_here
-from heterocc.runtime.select.ranking import Backend
+from heterocc.runtime.machine.ranking import Backend
 
 
 @dataclass(frozen=True, slots=True)

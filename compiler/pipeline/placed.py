@@ -14,7 +14,7 @@ from heterocc.compiler.pipeline.variants import MAIN, VariantSpec, cpu_specs
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.dot import dot_files
 from heterocc.passes.show.printer import count
-from heterocc.runtime.select.ranking import GPU_BACKENDS
+from heterocc.runtime.machine.ranking import GPU_BACKENDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from heterocc.compiler.progress import timed
 from heterocc.passes.base import Pass
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import print_plan
-from heterocc.runtime.select.ranking import GPU_BACKENDS
+from heterocc.runtime.machine.ranking import GPU_BACKENDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.graph import Node
 from heterocc.passes.plan import Plan
-from heterocc.runtime.select.ranking import CPU_PROPERTY, GPU_BACKENDS
+from heterocc.runtime.machine.ranking import CPU_PROPERTY, GPU_BACKENDS
 
 MAIN = "main"
 CPU = "cpu"

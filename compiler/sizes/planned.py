@@ -11,7 +11,7 @@ import numpy as np
 from heterocc.artifacts.errors import Hint, ShapeOptionError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.runtime.select.ranking import GPU_BACKENDS
+from heterocc.runtime.machine.ranking import GPU_BACKENDS
 
 FIRST = 16
 """The largest size, by default, of a dimension that is the first of an input, which is usually a batch."""

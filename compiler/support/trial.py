@@ -24,7 +24,7 @@ from heterocc.compiler.lower.backend import Lowering, WholeTrial
 from heterocc.compiler.lower.reasons import reason_of
 from heterocc.compiler.support.cache import Answer, Answers, NoCache
 from heterocc.passes.graph import Node, Value
-from heterocc.runtime.select.ranking import GPU_BACKENDS
+from heterocc.runtime.machine.ranking import GPU_BACKENDS
 
 Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering"]
 LoweringFor = Callable[[TargetDevice], Lowering]

@@ -14,7 +14,7 @@ from typing import Any
 from heterocc.artifacts.errors import FileMissingError, NotOnnxError, UsageError
 from heterocc.artifacts.files.filetype import HEAD, ONNX, file_kind
 from heterocc.runtime.cli.timing import FEW, SHARES, BenchResult, Start, Timing, median_uncertainty
-from heterocc.runtime.select.select import is_multi
+from heterocc.runtime.select.request import parse_request
 
 _IDLE_STEP = 0.005
 """Seconds in which the processor time of idle threads is measured."""
@@ -60,7 +60,7 @@ def request_count(session: Any, asked: int | None, hint: str | None, devices: st
     """The number of requests at a time: the caller's, or that of the session if throughput is measured, or one."""
     if asked is not None:
         return asked
-    return int(session.requests) if hint == "throughput" or is_multi(devices) else 1
+    return int(session.requests) if hint == "throughput" or parse_request(devices).is_multi else 1
 
 
 def bench(

@@ -18,11 +18,12 @@ from heterocc.artifacts.text.one_line import one_line
 from heterocc.runtime.cli.output import print_line, print_plain
 from heterocc.runtime.cli.table import TextTable
 from heterocc.runtime.execute.executable import is_detail
-from heterocc.runtime.select.compat import has_onnxruntime, host, why_not
-from heterocc.runtime.select.devices import driver_reason
-from heterocc.runtime.select.ort_trial import refusals
-from heterocc.runtime.select.ranking import CPU_PROPERTY
-from heterocc.runtime.select.select import is_automatic, select_variants
+from heterocc.runtime.machine.compat import has_onnxruntime, host, why_not
+from heterocc.runtime.machine.devices import driver_reason
+from heterocc.runtime.machine.ort_trial import refusals
+from heterocc.runtime.machine.ranking import CPU_PROPERTY
+from heterocc.runtime.select.request import parse_request
+from heterocc.runtime.select.select import select_variants
 from heterocc.runtime.shapes import shapes_text
 from heterocc.runtime.sizes import input_places
 
@@ -30,7 +31,11 @@ from heterocc.runtime.sizes import input_places
 def notes_to_show(notes: Sequence[str], devices: str | None) -> list[str]:
     """A session's notes, except details, if there are several or the variant was chosen by AUTO; each one line."""
     shown = [note for note in notes if not is_detail(note)]
-    return [one_line(command_form(note)) for note in shown] if len(shown) > 1 or is_automatic(devices) else []
+    return (
+        [one_line(command_form(note)) for note in shown]
+        if len(shown) > 1 or parse_request(devices).is_automatic
+        else []
+    )
 
 
 def outputs_table(results: Mapping[str, Any]) -> TextTable:
@@ -216,7 +221,7 @@ def check_bundle(
             )
         try:
             able = [v["name"] for v in variants if v["runs"]]
-            chosen = select_variants(bundle.manifest, devices, str(path)).variants
+            chosen = select_variants(bundle.manifest, parse_request(devices), str(path)).variants
             order = [variant.name for variant in chosen if variant.name in able]
         except IncompatibleBundleError:
             order = []

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from heterocc.artifacts.errors import HeteroccError, IncompatibleBundleError, NativeCodeError, UnknownDeviceError
 from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.manifest import Manifest
 from heterocc.runtime.select.matching import answers, match_variants
-from heterocc.runtime.select.request import parse_request
+from heterocc.runtime.select.request import DeviceRequest, named
 from heterocc.runtime.select.select import Selection, first_device, no_variant, refuse_unknown, select_variants
 
 
 def select_each(
-    manifest: Manifest, devices: str | Sequence[str], where: str, *, allow_native: bool = True
+    manifest: Manifest, asked: DeviceRequest, where: str, *, allow_native: bool = True
 ) -> tuple[tuple[Selection, ...], tuple[str, ...]]:
     """The variants of `MULTI` or `MULTI:GPU,CPU` that can run, each a Selection, and notes on names without one.
 
@@ -21,9 +19,8 @@ def select_each(
     bundle of `GPU,CPU` and `CPU`, the names `GPU,CPU` select both. `MULTI` alone selects the best variant for each
     first device. Raises the errors of `select_variants` if no variant can run.
     """
-    asked = parse_request(devices)
     if not asked.names:
-        every = select_variants(manifest, _auto_without(asked.excluded), where, allow_native=allow_native)
+        every = select_variants(manifest, asked.without_names, where, allow_native=allow_native)
         best = {(first_device(v).backend, first_device(v).index): v for v in reversed(every.variants)}
         chosen = [v for v in every.variants if v in best.values()]
         return tuple(Selection("multi", (v,)) for v in chosen), every.passed
@@ -35,7 +32,7 @@ def select_each(
         if any(_plain_name(name) == _plain_name(away) for away in asked.excluded):
             continue
         try:
-            one = select_variants(manifest, _alone_or_first(manifest, name), where, allow_native=allow_native)
+            one = select_variants(manifest, named(_alone_or_first(manifest, name)), where, allow_native=allow_native)
         except (UnknownDeviceError, IncompatibleBundleError, NativeCodeError) as refusal:
             error = error or refusal
             notes.append(f"MULTI skipped {name}: {refusal.message}")
@@ -45,10 +42,6 @@ def select_each(
     if found:
         return tuple(found), tuple(notes)
     raise error or no_variant(manifest, ",".join(asked.names), where)
-
-
-def _auto_without(excluded: Sequence[str]) -> str:
-    return "AUTO" + (":" if excluded else "") + ",".join(f"-{name}" for name in excluded)
 
 
 def _plain_name(name: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from heterocc.artifacts.manifest import Device, Variant
-from heterocc.runtime.select.ranking import GPU_BACKENDS, label_of
+from heterocc.runtime.machine.ranking import GPU_BACKENDS, label_of
 
 _FIRST = r"(GPU|OPENCL|VULKAN|CUDA|CPU|ORT)\.0"
 

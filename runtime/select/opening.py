@@ -17,6 +17,7 @@ from heterocc.runtime.execute.memory import Allocations
 from heterocc.runtime.execute.tvm_api import release_pools, tvm_api
 from heterocc.runtime.plan.steps import Space
 from heterocc.runtime.pool import ContextPool
+from heterocc.runtime.select.request import DeviceRequest
 from heterocc.runtime.select.select import Selection, choose_threads, labels, others_here, select_variants, shown
 
 
@@ -38,9 +39,9 @@ class LoadOptions:
     allow_native: bool = True
 
 
-def open_variant(bundle: Bundle, devices: str | Sequence[str] | None, options: LoadOptions) -> Opened:
-    """Load the variant for `devices`. Raises the errors of `select_variants` and `open_first`."""
-    selection = select_variants(bundle.manifest, devices, bundle.path, allow_native=options.allow_native)
+def open_variant(bundle: Bundle, asked: DeviceRequest, options: LoadOptions) -> Opened:
+    """Load the variant that is asked for. Raises the errors of `select_variants` and `open_first`."""
+    selection = select_variants(bundle.manifest, asked, bundle.path, allow_native=options.allow_native)
     return open_first(bundle, selection, options)
 
 

@@ -19,15 +19,15 @@ from heterocc.artifacts.manifest import Device, Manifest, Variant
 from heterocc.artifacts.threads import parse_threads
 from heterocc.runtime.execute.chain import Options
 from heterocc.runtime.execute.tvm_api import available_cores, max_threads
+from heterocc.runtime.machine.compat import host, why_not
+from heterocc.runtime.machine.ranking import CPU_PROPERTY, kind_text, rank
 from heterocc.runtime.native import cpu_api
 from heterocc.runtime.native.tvm_libraries import REINSTALL
-from heterocc.runtime.select.compat import host, why_not
 from heterocc.runtime.select.matching import answers, match_variants
-from heterocc.runtime.select.ranking import CPU_PROPERTY, kind_text, rank
-from heterocc.runtime.select.request import DeviceRequest, joined, parse_request
+from heterocc.runtime.select.request import DeviceRequest
 
 if TYPE_CHECKING:
-    from heterocc.runtime.select.found import FoundDevice
+    from heterocc.runtime.machine.found import FoundDevice
 
 How = Literal["asked", "first", "auto", "multi"]
 
@@ -37,15 +37,15 @@ _KNOWN = r"(CPU|ORT)|(GPU|OPENCL|VULKAN|CUDA)(\.[0-9]{1,3})?"
 
 
 def driver_reason(device: Device) -> str | None:
-    """As `heterocc.runtime.select.devices.driver_reason`, which is imported when a variant needs a GPU."""
-    from heterocc.runtime.select import devices
+    """As `heterocc.runtime.machine.devices.driver_reason`, which is imported when a variant needs a GPU."""
+    from heterocc.runtime.machine import devices
 
     return devices.driver_reason(device)
 
 
 def device_here(device: Device) -> FoundDevice:
-    """As `heterocc.runtime.select.devices.device_here`, which is imported for AUTO only."""
-    from heterocc.runtime.select import devices
+    """As `heterocc.runtime.machine.devices.device_here`, which is imported for AUTO only."""
+    from heterocc.runtime.machine import devices
 
     return devices.device_here(device)
 
@@ -115,40 +115,27 @@ def reasons_against(manifest: Manifest, choice: Variant) -> tuple[str, ...]:
     )
 
 
-def is_automatic(devices: str | Sequence[str] | None) -> bool:
-    """Return whether `devices` leaves a choice, as `AUTO`, `AUTO:VULKAN,CPU` and `MULTI` do."""
-    return devices is not None and parse_request(devices).kind != "list"
+def select_variants(manifest: Manifest, asked: DeviceRequest, where: str, *, allow_native: bool = True) -> Selection:
+    """The variants to try for `devices` of `load`; if nothing is asked for, in the bundle's order.
 
-
-def is_multi(devices: str | Sequence[str] | None) -> bool:
-    """Return whether `devices` asks for several variants at the same time: `MULTI`, `MULTI:GPU,CPU`."""
-    return devices is not None and parse_request(devices).kind == "multi"
-
-
-def select_variants(
-    manifest: Manifest, devices: str | Sequence[str] | None, where: str, *, allow_native: bool = True
-) -> Selection:
-    """The variants to try for `devices` of `load`: a list of labels, `AUTO`, or None for the bundle's order.
-
-    Raises UnknownDeviceError if no variant or more than one matches `devices`, IncompatibleBundleError if no matching
+    Raises UnknownDeviceError if no variant or more than one matches, IncompatibleBundleError if no matching
     one can run, and, without `allow_native`, NativeCodeError if all matching variants hold compiled code. `MULTI` is
     for `select_each`.
     """
     if not allow_native:
-        return _without_native(manifest, devices, where)
-    if devices is None:
+        return _without_native(manifest, asked, where)
+    if asked.kind == "first":
         return _that_run(manifest, manifest.choices, "first", where)
-    asked = parse_request(devices)
-    if asked.kind == "multi":
+    if asked.is_multi:
         raise UsageError(
-            f"{joined(devices)} names several variants, but one is needed here", hint="MULTI is for load, run and bench"
+            f"{asked.text} names several variants, but one is needed here", hint="MULTI is for load, run and bench"
         )
     if asked.kind == "list":
         return _asked(manifest, list(asked.names), where)
-    return _ranked(_that_run(manifest, _candidates(manifest, asked, where), "auto", where), asked.names)
+    return _ranked(_that_run(manifest, candidates(manifest, asked, where), "auto", where), asked.names)
 
 
-def _candidates(manifest: Manifest, asked: DeviceRequest, where: str) -> tuple[Variant, ...]:
+def candidates(manifest: Manifest, asked: DeviceRequest, where: str) -> tuple[Variant, ...]:
     """The variants that need only the devices among which AUTO or MULTI may choose."""
     refuse_unknown(manifest, (*asked.names, *asked.excluded), where)
     named = asked.names
@@ -163,24 +150,24 @@ def _candidates(manifest: Manifest, asked: DeviceRequest, where: str) -> tuple[V
     return fitting
 
 
-def _without_native(manifest: Manifest, devices: str | Sequence[str] | None, where: str) -> Selection:
+def _without_native(manifest: Manifest, asked: DeviceRequest, where: str) -> Selection:
     unsafe = [v for v in manifest.choices if any(map(holds_native_code, manifest.with_shapes(v)))]
     native = [device_list(v) or v.name for v in unsafe]
     refused_names = {v.name for v in unsafe}
     harmless = tuple(v for v in manifest.variants if (v.shapes_of or v.name) not in refused_names)
     try:
         if harmless:
-            found = select_variants(manifest.model_copy(update={"variants": harmless}), devices, where)
+            found = select_variants(manifest.model_copy(update={"variants": harmless}), asked, where)
             passed = tuple(f"the variant for {name} holds native code, which is not allowed" for name in native)
             return replaced(found, passed=(*passed, *found.passed) if found.how != "asked" else ())
         refused: HeteroccError | None = None
     except UnknownDeviceError as error:
-        select_variants(manifest, devices, where)  # raises if no variant matches, with native code or without
+        select_variants(manifest, asked, where)  # raises if no variant matches, with native code or without
         refused = error
     raise NativeCodeError(
         "the bundle holds native code, which allow_native=False forbids"
         if refused is None
-        else f"the variant for {joined(devices or '')} holds native code, which allow_native=False forbids",
+        else f"the variant for {asked.text} holds native code, which allow_native=False forbids",
         where=where,
         hint="compile the model with "
         + Hint('devices="ORT"', "--devices ORT")

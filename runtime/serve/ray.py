@@ -18,6 +18,8 @@ from heterocc.artifacts.errors import HeteroccError, UsageError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime.feeds import nearest
 from heterocc.runtime.select.matching import match_variants
+from heterocc.runtime.select.request import parse_request
+from heterocc.runtime.select.select import candidates
 from heterocc.runtime.serve.errors import PackageMissingError
 from heterocc.runtime.serve.options import ServeOptions
 from heterocc.runtime.serve.protocols.rest import application
@@ -137,13 +139,17 @@ def _builder(options: ServeOptions) -> Callable[[], Replica]:
 
 
 def _needed_gpus(options: ServeOptions) -> int:
-    wanted = [name.strip() for name in (options.devices or "").split(",") if name.strip()]
+    """1 if a variant that may be loaded needs a CUDA device."""
+    asked = parse_request(options.devices)
     for versions in Repository(options.models).scan().values():
         for path in versions.values():
             with open_bundle(path, trusted_keys=options.trusted_keys) as bundle:
-                variants = bundle.manifest.variants
-            chosen = match_variants(variants, wanted)[0] if wanted else variants
-            if chosen and any(device.backend == "cuda" for device in chosen[0].devices):
+                manifest = bundle.manifest
+            if asked.is_automatic:
+                possible = candidates(manifest, asked, str(path))
+            else:
+                possible = (match_variants(manifest.choices, asked.names)[0] if asked.names else manifest.choices)[:1]
+            if any(device.backend == "cuda" for variant in possible for device in variant.devices):
                 return 1
     return 0
 

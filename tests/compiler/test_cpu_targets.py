@@ -18,8 +18,8 @@ from heterocc.compiler.cli.main import app
 from heterocc.compiler.devices.cpu_targets import cpu_target_of, with_cpu_targets
 from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.devices.names import host_device, ort_device
+from heterocc.runtime.machine.ranking import CPU_PROPERTY
 from heterocc.runtime.native import opencl_unavailable_reason
-from heterocc.runtime.select.ranking import CPU_PROPERTY
 from tests.compiler.small import conv_net, save
 from tests.fresh_process import fresh
 
@@ -32,7 +32,7 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime import load
-from heterocc.runtime.select import compat, select
+from heterocc.runtime.machine import compat, select
 
 here = compat.host()
 limited = replaced(here, cpu_features=here.cpu_features - set({without!r}))

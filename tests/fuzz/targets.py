@@ -30,7 +30,7 @@ from heterocc.compiler.placement.affinity_file import load_affinity
 from heterocc.compiler.placement.cost_table import load_cost_table
 from heterocc.runtime.execute.onnx_wire import unexpected_external
 from heterocc.runtime.files.inputs import read_npz
-from heterocc.runtime.select.compat import host, why_not
+from heterocc.runtime.machine.compat import host, why_not
 from heterocc.runtime.serve.inference import Request
 from heterocc.runtime.serve.protocols.rest_bodies import Body
 from heterocc.runtime.serve.protocols.rpc_bodies import parse_infer

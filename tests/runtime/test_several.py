@@ -24,6 +24,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime import Session, load
 from heterocc.runtime.loaded import Loaded
 from heterocc.runtime.select.each import select_each
+from heterocc.runtime.select.request import parse_request
 from tests.runtime import standin
 from tests.runtime.apis import Api
 from tests.runtime.requests.conftest import BAD, feed
@@ -111,7 +112,7 @@ def test_a_device_and_the_cpu_work_at_the_same_time(bundle_of: Write, api: Api, 
 
 def names(path: Path, devices: str) -> list[str]:
     with open_bundle(path) as bundle:
-        selections, _ = select_each(bundle.manifest, devices, bundle.path)
+        selections, _ = select_each(bundle.manifest, parse_request(devices), bundle.path)
         return [s.variants[0].name for s in selections]
 
 

@@ -40,7 +40,7 @@ from heterocc.compiler.lower.relax.separable import is_separable
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job, whole_job
 from heterocc.compiler.lower.tried import Tried
 from heterocc.compiler.lower.variables import Variables
-from heterocc.runtime.select.matrix_permission import is_matrix_feature
+from heterocc.runtime.machine.matrix_permission import is_matrix_feature
 
 if TYPE_CHECKING:
     from tvm.target import Target

@@ -20,8 +20,8 @@ from heterocc.compiler.cli.device_report import device_report, device_table, hum
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.devices.present import Accelerators
-from heterocc.runtime.select import devices as runtime_devices
-from heterocc.runtime.select.found import FoundDevice, Limits, found_cuda, found_opencl, found_vulkan
+from heterocc.runtime.machine import devices as runtime_devices
+from heterocc.runtime.machine.found import FoundDevice, Limits, found_cuda, found_opencl, found_vulkan
 from tests.sample_devices import CARD, DIE, HOPPER
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "devices.md"

@@ -15,7 +15,7 @@ from heterocc.artifacts.files.filetype import file_kind
 from heterocc.compiler import compile_model
 from heterocc.compiler.cli.main import app
 from heterocc.runtime import load
-from heterocc.runtime.select.compat import HostInfo, host
+from heterocc.runtime.machine.compat import HostInfo, host
 from tests.compiler.small import conv_net, save
 
 

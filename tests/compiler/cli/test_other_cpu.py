@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from heterocc.artifacts.frozen import replaced
 from heterocc.compiler.cli.main import app
 from heterocc.runtime.cli import reports as cli_report
-from heterocc.runtime.select.compat import host
+from heterocc.runtime.machine.compat import host
 from tests.compiler.small import conv_net
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="names an x86-64 level")

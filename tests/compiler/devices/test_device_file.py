@@ -22,7 +22,7 @@ from heterocc.compiler.lower.vulkan.target import limits_of
 from heterocc.compiler.placement.machine import placement_device
 from heterocc.passes.cost import Link, PartitionRules
 from heterocc.runtime import load
-from heterocc.runtime.select.devices import driver_reason
+from heterocc.runtime.machine.devices import driver_reason
 from tests.compiler.small import conv_net
 
 BOARD = """

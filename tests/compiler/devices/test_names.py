@@ -19,7 +19,7 @@ from heterocc.compiler.devices.choice import ModelTraits
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import ORT_IS_LAST, known_devices, resolve_devices, resolve_lists
 from heterocc.compiler.devices.present import Accelerators, accelerators, target_device
-from heterocc.runtime.select.found import found_cpu, found_cuda, found_opencl
+from heterocc.runtime.machine.found import found_cpu, found_cuda, found_opencl
 from tests.sample_devices import DIE, HOPPER
 
 DISCRETE = TargetDevice("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="discrete", description="a card")

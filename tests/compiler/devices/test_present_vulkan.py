@@ -13,8 +13,8 @@ import pytest
 from heterocc.compiler import compile_model
 from heterocc.compiler.devices.present import accelerators, target_device
 from heterocc.runtime import load
+from heterocc.runtime.machine.found import found_vulkan
 from heterocc.runtime.native import vulkan_unavailable_reason
-from heterocc.runtime.select.found import found_vulkan
 from tests import sample_devices
 from tests.fresh_process import fresh
 

@@ -30,6 +30,7 @@ from heterocc.compiler.pipeline.variants import all_devices, variant_specs
 from heterocc.passes.affinity import Affinity
 from heterocc.runtime import load
 from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.select.request import AUTO
 from heterocc.runtime.select.select import select_variants
 from tests.compiler.small import chain, conv_net
 
@@ -296,7 +297,7 @@ def test_run_notes_the_choice_of_auto(mixed: Path) -> None:
     data = json.loads(done.stdout)
     assert f"note: {data['notes'][0]}" in done.stderr and data["notes"][0].startswith("AUTO chose ")
     with open_bundle(mixed) as bundle:
-        (expected, *_) = select_variants(bundle.manifest, "AUTO", "m").variants
+        (expected, *_) = select_variants(bundle.manifest, AUTO, "m").variants
     assert data["variant"] == expected.name
 
 

@@ -11,7 +11,7 @@ from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.present import SLOWER_OPENCL, SLOWER_VULKAN, target_device
 from heterocc.compiler.placement.machine import DISCRETE_LINK, HOST_LINK, SHARED_LINK, link_between, placement_device
 from heterocc.passes.cost import Link
-from heterocc.runtime.select.found import found_vulkan
+from heterocc.runtime.machine.found import found_vulkan
 from tests import sample_devices
 
 CPU = TargetDevice("CPU", "cpu", unit="cpu", flops=3e11, bandwidth=2.4e10)

@@ -166,7 +166,7 @@ def test_every_module_that_a_trial_lowering_imports_is_in_the_digest() -> None:
     missing = {m for m, place in places.items() if not {place.with_suffix(".py"), place / "__init__.py"} & hashed}
     assert not missing
     # The walk sees more than the first step: runtime modules come only through devices.
-    assert "heterocc.runtime.select.found" in found
+    assert "heterocc.runtime.machine.found" in found
 
 
 def test_every_source_in_the_digest_exists() -> None:

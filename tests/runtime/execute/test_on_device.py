@@ -14,6 +14,7 @@ import pytest
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime import load
+from heterocc.runtime.select.request import FIRST
 from heterocc.runtime.select.select import select_variants
 from tests.runtime import standin
 from tests.runtime.apis import Api
@@ -123,7 +124,7 @@ def test_a_device_index_that_is_not_here_is_a_reason_to_pass_a_variant_over(bund
     with load(bundle_of(far, standin.chain(2))) as session:
         assert session.devices == ("CPU",)
         assert f"GPU.7 is {api.label} device 7" in session.notes[0]
-        assert select_variants(session.bundle.manifest, None, "m").variants[0].name.startswith("CPU")
+        assert select_variants(session.bundle.manifest, FIRST, "m").variants[0].name.startswith("CPU")
 
 
 def test_a_profile_says_which_transfers_run_beside_a_partition(

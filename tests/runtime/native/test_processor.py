@@ -14,8 +14,8 @@ import pytest
 from heterocc.artifacts.errors import BundleError
 from heterocc.artifacts.files import sealed
 from heterocc.compiler.devices.host import host_cpu, parse_cpuinfo
+from heterocc.runtime.machine.compat import cpu_features, plain_arch
 from heterocc.runtime.native import cpu_api, processor
-from heterocc.runtime.select.compat import cpu_features, plain_arch
 
 ARCH = plain_arch(platform.machine())
 

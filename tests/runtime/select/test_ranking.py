@@ -23,12 +23,13 @@ from heterocc.artifacts.errors import BundleHashError, IncompatibleBundleError, 
 from heterocc.artifacts.manifest import Device
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime import Session, load
+from heterocc.runtime.machine.devices import device_here
+from heterocc.runtime.machine.found import FoundDevice, found_cpu
+from heterocc.runtime.machine.ranking import rank
 from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from heterocc.runtime.native.vulkan_api import statistics, trim
 from heterocc.runtime.select import select
-from heterocc.runtime.select.devices import device_here
-from heterocc.runtime.select.found import FoundDevice, found_cpu
-from heterocc.runtime.select.ranking import rank
+from heterocc.runtime.select.request import parse_request
 from heterocc.runtime.select.select import select_variants
 from tests.fresh_process import STRICT
 from tests.runtime import standin
@@ -69,7 +70,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def order(path: Path, devices: str) -> list[str]:
     with open_bundle(path) as bundle:
-        return [v.devices[0].name for v in select_variants(bundle.manifest, devices, str(path)).variants]
+        return [v.devices[0].name for v in select_variants(bundle.manifest, parse_request(devices), str(path)).variants]
 
 
 # ---- which one ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import importlib.util
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,28 @@ import tritonclient.http as client
 from tritonclient.utils import InferenceServerException
 
 from heterocc.artifacts.errors import UsageError
+from heterocc.artifacts.manifest import Device
 from heterocc.runtime.serve import ray as ours
 from heterocc.runtime.serve.errors import PackageMissingError
+from heterocc.runtime.serve.options import ServeOptions
 from tests.runtime import standin
 
 NO_RAY = importlib.util.find_spec("ray") is None
 X = np.arange(16, dtype=np.float32)
+Write = Callable[..., Path]
+
+
+@pytest.mark.parametrize(
+    ("devices", "gpus"),
+    [(None, 1), ("CPU", 0), ("CUDA", 1), ("AUTO", 1), ("AUTO:CUDA,CPU", 1), ("AUTO:-CUDA", 0), ("MULTI:CPU", 0)],
+)
+def test_a_replica_gets_a_gpu_if_a_variant_that_it_may_load_needs_one(
+    bundle_of: Write, devices: str | None, gpus: int
+) -> None:
+    cpu = standin.chain(1, device="c")
+    code = standin.compile_part(cpu, cpu.parts[0])
+    cuda = replace(cpu, devices=(Device(name="CUDA", backend="cuda"),), parts=(replace(cpu.parts[0], code=code),))
+    assert ours._needed_gpus(ServeOptions((bundle_of(cuda, cpu),), devices=devices)) == gpus
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.runtime.machine.devices import usable_cuda_devices
 from heterocc.runtime.native import opencl_devices, vulkan_devices
-from heterocc.runtime.select.devices import usable_cuda_devices
 
 
 def identity(device: TargetDevice) -> str:

@@ -347,7 +347,7 @@ def test_a_device_out_of_memory_is_a_memory_error(emulator: Path, tmp_path: Path
 def test_the_compiler_finds_a_gpu_and_prefers_it(emulator: Path, tmp_path: Path) -> None:
     code = (
         "from heterocc.compiler.devices.names import resolve_devices\n"
-        "from heterocc.runtime.select.devices import inventory\n"
+        "from heterocc.runtime.machine.devices import inventory\n"
         "(gpu, cuda), notes = resolve_devices('GPU,CPU')[0][:1] + resolve_devices('CUDA')[0], None\n"
         "print(json.dumps([gpu.backend, gpu.present, cuda.target_json(), cuda.unit, cuda.flops, cuda.bandwidth,\n"
         "                  [d.label for d in inventory().devices]]))\n"

@@ -213,7 +213,7 @@ def test_a_run_that_finds_no_memory_leaves_the_session_usable(folder: Path) -> N
 def test_looking_for_devices_makes_no_context(folder: Path) -> None:
     """A context takes some hundred megabytes of every GPU."""
     code = (
-        "from heterocc.runtime.select.devices import inventory\n"
+        "from heterocc.runtime.machine.devices import inventory\n"
         "labels = [d.label for d in inventory().devices if d.backend == 'cuda']\n"
         "print(json.dumps([labels, current()]))\n"
     )

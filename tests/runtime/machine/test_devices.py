@@ -11,9 +11,9 @@ import heterocc.runtime
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, DriverMissingError, FeedError
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime.execute.faults import device_fault, offer, take_device_loss
+from heterocc.runtime.machine import devices as under_test
+from heterocc.runtime.machine.devices import Absent, driver_reason, inventory
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
-from heterocc.runtime.select import devices as under_test
-from heterocc.runtime.select.devices import Absent, driver_reason, inventory
 from tests import sample_devices
 from tests.fresh_process import fresh
 from tests.sample_devices import DIE, HOPPER

@@ -8,9 +8,8 @@ import pytest
 
 from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.manifest import Device, Partition, Producer, TensorSpec, Variant
-from heterocc.runtime.native import tvm_libraries
-from heterocc.runtime.select import compat
-from heterocc.runtime.select.compat import (
+from heterocc.runtime.machine import compat
+from heterocc.runtime.machine.compat import (
     HostInfo,
     cpu_features,
     has_onnxruntime,
@@ -19,6 +18,7 @@ from heterocc.runtime.select.compat import (
     plain_arch,
     why_not,
 )
+from heterocc.runtime.native import tvm_libraries
 
 ZEN5 = """\
 processor\t: 0
@@ -104,7 +104,7 @@ def test_one_architecture_has_one_name() -> None:
 
 def test_this_machine_is_seen_without_importing_what_is_looked_for() -> None:
     code = (
-        "import sys; from heterocc.runtime.select.compat import has_onnxruntime, host; h = host();"
+        "import sys; from heterocc.runtime.machine.compat import has_onnxruntime, host; h = host();"
         "print(h.arch, h.tvm, has_onnxruntime());"
         "print([m for m in ('tvm', 'onnx', 'onnxruntime', 'heterocc.compiler') if m in sys.modules])"
     )

@@ -21,7 +21,7 @@ def refusals(path: str | os.PathLike[str], digest: str) -> dict[str, str]:
 
     The bundle's hashes must be correct.
     """
-    command = [sys.executable, "-m", "heterocc.runtime.select.ort_trial", os.fspath(path), digest]
+    command = [sys.executable, "-m", "heterocc.runtime.machine.ort_trial", os.fspath(path), digest]
     try:
         done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
         found: dict[str, str] = json.loads(done.stdout)

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Device, Producer, Variant
 from heterocc.runtime.execute.ort import OLDEST_TEXT, too_old
+from heterocc.runtime.machine.matrix_permission import is_matrix_feature, may_use_matrices
 from heterocc.runtime.native.processor import cpuinfo
 from heterocc.runtime.native.tvm_libraries import tvm_version
-from heterocc.runtime.select.matrix_permission import is_matrix_feature, may_use_matrices
 
 DriverReason = Callable[[Device], str | None]
 """The reason why a device cannot be used here (no driver, no such index, a capability missing), or None if it can.

@@ -10,9 +10,8 @@ from typing import Any
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime.execute.ort import OLDEST_TEXT
-from heterocc.runtime.native import CudaDevice, cuda_devices, load_cuda, opencl_devices, vulkan_devices
-from heterocc.runtime.select.compat import has_onnxruntime
-from heterocc.runtime.select.found import (
+from heterocc.runtime.machine.compat import has_onnxruntime
+from heterocc.runtime.machine.found import (
     FoundDevice,
     found_cpu,
     found_cuda,
@@ -21,7 +20,8 @@ from heterocc.runtime.select.found import (
     found_vulkan,
     precisions,
 )
-from heterocc.runtime.select.ranking import Backend
+from heterocc.runtime.machine.ranking import Backend
+from heterocc.runtime.native import CudaDevice, cuda_devices, load_cuda, opencl_devices, vulkan_devices
 
 
 @dataclass(frozen=True, slots=True)

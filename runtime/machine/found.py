@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.runtime.execute.tvm_api import available_cores
+from heterocc.runtime.machine.compat import host
+from heterocc.runtime.machine.ranking import Backend, Unit, label_of
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 from heterocc.runtime.native.processor import cpuinfo
-from heterocc.runtime.select.compat import host
-from heterocc.runtime.select.ranking import Backend, Unit, label_of
 
 GENERIC_GPU_DTYPES = NUMERIC_DTYPES - {"float64", "float16"}
 """The dtypes that every OpenCL GPU stores and computes."""
