@@ -13,7 +13,6 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 NARROW: dict[str, float] = {
     "product": 1.04,
     "pixels": 1.03,
-    "blocks of inputs": 1.04,
     "copied rows": 0.985,
     "rows in place": 0.94,
     "filtering": 0.98,

@@ -34,8 +34,17 @@ SPARE = 3
 HELD = 2
 """The number of 32 registers that loops over the taps of copied rows need besides sums and weights."""
 
-STORE_CYCLES = 0.5
-"""The time in cycles in which a sum is turned and stored."""
+TURN_CYCLES = 0.2
+STORE_CYCLES = 0.3
+STORE_FAR_CYCLES = 0.7
+"""The time in cycles in which a sum is turned, in whole vectors of pixels, and then stored; also if the sums of a line
+do not stay in a first-level cache until then."""
+
+SUMS_NEAR = 32 << 10
+"""The bytes of sums of a line, before and after they are turned, that do."""
+
+PLACE_CYCLES = 12.0
+"""The time in cycles of computing the place of a pixel of several rows, for each tile of channels."""
 
 INSIDE_CYCLES = 1.5
 """The time in cycles that loops over taps inside the input add to a step."""
@@ -320,8 +329,11 @@ class Tiling:
 
     def _cycles_of_sums(self, row_cycles: float) -> float:
         """Modelled time of the sums of a chunk, if a line takes so long for one channel and one row of taps."""
-        kept = (self.blocks - 1) * self.lines * self.pixels * self._vectors * KEPT_CYCLES
-        return self._tap_rows * self.found.inputs * self.lines * row_cycles * self._far + kept
+        kept = (self.blocks - 1) * self._vectors * KEPT_CYCLES
+        looked_up = self.schedule.source == "rows" and self.schedule.deep > 1 and not self.in_one_tile
+        places = self.blocks * sum(r.count for r in self.vector_runs) * PLACE_CYCLES if looked_up else 0.0
+        computed = self._tap_rows * self.found.inputs * row_cycles * self._far
+        return self.lines * (computed + self.pixels * (kept + places))
 
     @property
     def _far(self) -> float:
@@ -359,7 +371,9 @@ class Tiling:
         """Modelled time of the convolution, with these numbers of tasks."""
         found = self.found
         images = found.batch * found.groups
-        sums = images * self.chunks * (self._sum_cycles + self.lines * self.pixels * found.outputs * STORE_CYCLES)
+        near = 8 * self.widest * self.across <= SUMS_NEAR
+        stored = TURN_CYCLES * self.across + (STORE_CYCLES if near else STORE_FAR_CYCLES) * self.pixels
+        sums = images * self.chunks * (self._sum_cycles + self.lines * found.outputs * stored)
         copies = again = 0.0
         if self.copied is not None and self.schedule.shared:
             again = images * self.copied.for_all + REGION

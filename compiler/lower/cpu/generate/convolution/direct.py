@@ -49,6 +49,10 @@ TURNED_GAIN = 1.15
 TURNED_PRODUCTS = 128
 """The smallest number of products of an input for which this pays for the copy."""
 
+POINT_TIME = 1.06
+"""The time of 1x1 over the modelled one if sums are stored through a line, because rows do not fill vectors: of 64 to
+256 channels at 56x56 on a Zen 4, where products store them from registers."""
+
 SPARE = 3
 """The number of 32 registers that a tile leaves free, because LLVM loads the inputs of several taps at once."""
 
@@ -125,7 +129,9 @@ class DirectWriter(CopiedRows):
     @property
     def cycles(self) -> float:
         """Modelled time of the convolution, with what its tiles take more than one multiply-add after the other."""
-        return super().cycles * 2 * tile_cycles(self.found.outputs, typical(self.vectors), self.isa.decided)
+        points = self.found.taps == 1 and self.found.columns.stride == 1
+        lines = POINT_TIME if points and not self.whole else 1.0
+        return super().cycles * lines * 2 * tile_cycles(self.found.outputs, typical(self.vectors), self.isa.decided)
 
     @property
     def packings(self) -> tuple[Panels | PairPanels, ...]:

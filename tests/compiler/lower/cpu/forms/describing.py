@@ -34,7 +34,6 @@ FIELDS = {
     "turned": "turned",
     "in_turn": "block",
     "together": "together",
-    "steps": "steps",
 }
 """The attributes of writers that the table shows, where a writer has them, with their names in it."""
 
