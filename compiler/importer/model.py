@@ -44,7 +44,8 @@ class ImportedModel:
     of its own, because a result has another rank. `assumes` says that sizes were excluded with which ONNX Runtime might
     run the model.
     `modules` are the paths of the modules that nodes are from, by their original names, if the exporter says so.
-    `digests` has the digests of `weights` that were computed. `given` is the model before the import.
+    `digests` has the digests of `weights` that were computed. `given` is the model before the import. `steps` are the
+    names of the import's steps that changed it, in order.
     """
 
     name: str
@@ -68,6 +69,7 @@ class ImportedModel:
     digests: Digests = field(default_factory=Digests, compare=False)
     modules: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     given: GivenModel | None = field(default=None, compare=False, repr=False)
+    steps: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""

@@ -62,6 +62,7 @@ from heterocc.compiler.importer.shapes.shapes import (
     still_dynamic,
 )
 from heterocc.compiler.importer.shapes.unified import unify_names
+from heterocc.compiler.importer.steps import Rewriting, Step
 from heterocc.compiler.importer.symbols.derivation import rule_failure
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.keywords import checked_keywords
@@ -161,6 +162,26 @@ def _samples(model: ImportedModel, proposals: Proposals) -> Mapping[str, tuple[i
     return MappingProxyType(model.allowed({name: tuple(shape) for name, shape in (found or {}).items()}))
 
 
+_LOOPS = (
+    Step("write-scans", lambda w: write_scans(w.draft, w.values, w.namer)),
+    Step("hoist-products", lambda w: hoist_products(w.draft, w.values, w.namer)),
+)
+REWRITES = (
+    Step("expand-standard", lambda w: expand_standard(w.draft, w.namer, w.where)),
+    Step("open-sequences", lambda w: open_sequences(w.draft, w.values, w.namer)),
+    Step("write-ranges", lambda w: write_ranges(w.draft, w.values, w.namer)),
+    Step("fuse-convolutions", lambda w: fuse(w.draft)),
+    Step("fuse-pads", lambda w: fuse_pads(w.draft)),
+    Step("take-out-kept", lambda w: take_out_kept(w.draft, w.values, w.namer)),
+    *_LOOPS,
+)
+"""The steps that write nodes differently. A new one is added here."""
+
+_UNIFY = Step("unify-names", lambda w: unify_names(w.draft, w.values))
+_UNIFY_MORE = Step("unify-names", lambda w: unify_names(w.draft, w.values, assume=True))
+_ASSUME = Step("assume-sizes", lambda w: assume_sizes(w.draft, w.values, w.namer))
+
+
 def _normalised(
     draft: Draft, stem: str, digest: Callable[[], str], where: str, given: GivenModel, *, assume: bool
 ) -> ImportedModel:
@@ -169,37 +190,25 @@ def _normalised(
     settle_opset(draft, where)
     know_empty_inputs(draft, namer)
     state_backward_ends(draft, namer)
-    values = simplify(draft, where)
-    while (
-        expand_standard(draft, namer, where)
-        or open_sequences(draft, values, namer)
-        or write_ranges(draft, values, namer)
-        or fuse(draft)
-        or fuse_pads(draft)
-        or take_out_kept(draft, values, namer)
-        or write_scans(draft, values, namer)
-        or hoist_products(draft, values, namer)
-    ):
-        values = simplify(draft, where)
-    while unify_names(draft, values, assume=assume):
-        values = simplify(draft, where)
-    while assume and assume_sizes(draft, values, namer):
-        values = simplify(draft, where)
-    if draft.symbols is not None and (draft.symbols.fresh or (assume and disagreements(draft, values))):
+    work = Rewriting(draft, namer, where)
+    work.simplify()
+    work.settle(REWRITES)
+    work.settle([_UNIFY_MORE if assume else _UNIFY])
+    if assume:
+        work.settle([_ASSUME])
+    if draft.symbols is not None and (draft.symbols.fresh or (assume and disagreements(draft, work.values))):
         draft.assumes |= not draft.symbols.fresh
-        values = _with_filled_dimensions(draft, values, where)
-    # What an operator needs to be equal may be known only now, as it depends on the assumptions.
-    while assume and (unify_names(draft, values, assume=True) or assume_sizes(draft, values, namer)):
-        values = simplify(draft, where)
-    if draft.symbols is None and _has_unknown_sizes(draft, values):
+        work.values = _with_filled_dimensions(draft, work.values, where)
+    if assume:  # what an operator needs to be equal may be known only now, as it depends on the assumptions
+        work.settle([_UNIFY_MORE, _ASSUME])
+    if draft.symbols is None and _has_unknown_sizes(draft, work.values):
         draft.symbols = Symbols(())
-        values = simplify(draft, where)
-        while write_scans(draft, values, namer) or hoist_products(draft, values, namer):
-            values = simplify(draft, where)
-        if not _has_unknown_sizes(draft, values):
+        work.simplify()
+        work.settle(_LOOPS)
+        if not _has_unknown_sizes(draft, work.values):
             draft.symbols = None
     lower_opset(draft)
-    return _finish(draft, stem, digest, given.renamed(names), where)
+    return replace(_finish(draft, stem, digest, given.renamed(names), where), steps=tuple(work.applied))
 
 
 def _with_filled_dimensions(draft: Draft, values: Mapping[str, Value], where: str) -> Mapping[str, Value]:
