@@ -24,9 +24,6 @@ from heterocc.compiler.lower.written import JOINS
 
 op = relax.op
 
-SHORT = 64
-"""The length of a row up to which it is repeated together with its copies, not copied by itself."""
-
 _VECTOR_TYPES = ("float32", "float64", "int32", "int64")
 
 
@@ -119,29 +116,22 @@ def _trilu(ctx: Context, data: relax.Expr, diagonal: relax.Expr | None = None) -
 
 
 def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
-    """Tile as a broadcast along new dimensions: code copies rows, and need not divide indices.
+    """Tile by a kernel that copies rows, and need not divide indices for each element.
 
-    Of dynamic sizes, axis by axis: indices of one kernel would be divided, and LLVM takes minutes for those of four.
+    Repetitions of single elements are a broadcast, which operators behind it do not wait for.
     """
     shape, times = dims_of(data), fixed(repeats)
     has_elements = all(n > 0 for n in shape if isinstance(n, int))
     if ctx.backend != "cpu" or not has_elements or times is None or len(times) != len(shape) or not all(times > 0):
         return ctx.original(data, repeats)
+    if all(times == 1):
+        return data
     result = [n * int(count) for n, count in zip(shape, times, strict=True)]
-    static = all(isinstance(n, int) for n in shape)
-    axes, repeated = _joined_axes(shape, times.tolist()) if static else ([], [])
-    if axes and repeated[-1] > 1 and 1 < axes[-1] <= SHORT and dtype_of(data) in _VECTOR_TYPES:
-        made = [n * count for n, count in zip(axes, repeated, strict=True)]
-        rows = data if list(shape) == axes else ctx.bb.emit(op.reshape(data, axes))
-        whole = requested(ctx, "tile", [rows], [(made, dtype_of(data))])
-        return whole if made == result else op.reshape(whole, result)
-    if not static:
+    if all(count == 1 or (isinstance(n, int) and n == 1) for n, count in zip(shape, times, strict=True)):
+        return op.broadcast_to(data, result)
+    if dtype_of(data) not in _VECTOR_TYPES:
         return _tiled_by_axis(ctx, data, times.tolist())
-    apart = [(1, n) if count > 1 else (n,) for n, count in zip(shape, times, strict=True)]
-    spread = [(int(count), n) if count > 1 else (n,) for n, count in zip(shape, times, strict=True)]
-    single = ctx.bb.emit(op.reshape(data, [n for part in apart for n in part]))
-    whole = ctx.bb.emit(op.broadcast_to(single, [n for part in spread for n in part]))
-    return op.reshape(whole, result)
+    return requested(ctx, "tile", [data], [(result, dtype_of(data))], times=",".join(map(str, times)))
 
 
 def _tiled_by_axis(ctx: Context, data: relax.Expr, times: Sequence[int]) -> relax.Expr:
@@ -166,19 +156,6 @@ def _repeated(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]
 
 _MOST_SIZED = 64
 """The most parts of a concatenation that have sizes of their own: each index in the result is a sum of them."""
-
-
-def _joined_axes(shape: Sequence[int], times: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The axes of an array that is repeated, and how often each is; joined with axes after them that are not."""
-    axes: list[int] = []
-    repeated: list[int] = []
-    for size, count in zip(shape, times, strict=True):
-        if axes and count == 1:
-            axes[-1] *= size
-        else:
-            axes.append(size)
-            repeated.append(count)
-    return axes, repeated
 
 
 @converter("Concat")

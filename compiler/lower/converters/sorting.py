@@ -44,12 +44,13 @@ def top_k(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr | lis
 
 
 def _top(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr:
-    """Values and places as a tuple: by a kernel of the CPU back end if sizes are fixed, else by TVM's runtime."""
+    """Values and places as a tuple: by a kernel of the CPU back end if rows are fixed, else by TVM's runtime."""
     dtype, shape = dtype_of(data), dims_of(data)
     axis = ctx.attrs.get("axis", -1) % len(shape)
     if not isinstance(shape[axis], int):
         return relax.Tuple(_top_of_any(ctx, data, axis))
-    fits = has_fixed_sizes(data) and len(shape) > 0 and math.prod(shape) < 1 << 31
+    row = shape[axis:]
+    fits = all(isinstance(n, int) for n in row) and math.prod(row) < 1 << 31
     if ctx.backend != "cpu" or dtype not in ("float32", "int32") or not fits:
         return ctx.original(data, *rest)
     found = fixed(rest[0]) if rest else np.array(ctx.attrs.get("k", 1))

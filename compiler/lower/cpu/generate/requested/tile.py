@@ -1,4 +1,4 @@
-"""Repetitions of an array whose rows are short: each row is repeated in vectors, and the result copied as a whole."""
+"""Repetitions of an array: each row of the result is copied from one of the data, short ones in vectors of several."""
 
 from __future__ import annotations
 
@@ -8,72 +8,69 @@ from collections.abc import Sequence
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.cpu.blocks import dtype_of, itemsize
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import rows
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
-from heterocc.compiler.lower.cpu.sizes import exceeds
+from heterocc.compiler.lower.cpu.generate.spans import in_vectors
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+LONG = 1024
+"""The length from which on threads share the repetitions of a row."""
 
 
 def write_tile(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
-    """Write `(data, result)`: the array repeated along its axes, of which the result has as many."""
-    _, result = arguments
-    *before, length = request.shapes[0]
-    *after, width = request.shapes[1]
-    times = [n // size for n, size in zip(after, before, strict=True)]
-    lanes = request.lanes(width, request.dtypes[0])
-    with rows(math.prod(before), math.prod(request.shapes[1])) as row:
-        places = emit.unpacked(row, before)
-        first = build.bind(_flat(places, after) * index(width))
-        _write_row(request, arguments, (row * index(length), first), lanes)
-        if math.prod(times) == 1:
+    """Write `(data, result)`: the array repeated along its axes, `times` for each."""
+    data, result = arguments
+    axes = _joined(request.shapes[0], [int(n) for n in request.text("times").split(",")])
+    (*before, length), (*copies, last) = zip(*axes, strict=True)
+    together = last if is_number(length) and length < LONG else 1
+    extents = [*(n for pair in zip(copies, before, strict=True) for n in pair), last // together]
+    with rows(math.prod(extents), math.prod(extents) * length * together) as number:
+        begin = build.bind(_flat(emit.unpacked(number, extents)[1:-1:2], before) * index(length))
+        to = build.bind(number * index(length * together))
+        lanes = max(1, request.isa.lanes * 4 // itemsize(request.dtypes[0]))
+        if is_number(length) and length < lanes:
+            lanes = request.lanes(length * together, request.dtypes[0])
+        if is_number(length) and length < lanes:
+            _repeat(data, begin, (result, to), (length, together), lanes)
             return
-        with build.serial(index(1), index(math.prod(times))) as copy:
-            moved = [
-                place + number * index(size)
-                for place, number, size in zip(places, emit.unpacked(copy, times), before, strict=True)
-            ]
-            to = build.bind(_flat(moved, after) * index(width))
-            _copy(result, first, (result, to), width, lanes)
+        with emit.loop(together) as copy:
+            there = to + copy * index(length)
+
+            def move(start: tirx.Expr, width: int, there: tirx.Expr = there) -> None:
+                emit.put(result, emit.vector(data, begin + start, width), there + start, width)
+
+            in_vectors(length, lanes, move)
 
 
-def _write_row(
-    request: Request, arguments: Sequence[tirx.Buffer], where: tuple[tirx.Expr, tirx.Expr], lanes: int
+def _joined(shape: Sequence[int], times: Sequence[int]) -> list[tuple[int, int]]:
+    """The axes of an array and how often each is repeated, each joined with those after it that are not."""
+    axes: list[tuple[int, int]] = []
+    for size, count in zip(shape, times, strict=True):
+        if axes and count == 1:
+            axes[-1] = axes[-1][0] * size, axes[-1][1]
+        else:
+            axes.append((size, count))
+    return axes
+
+
+def _repeat(
+    data: tirx.Buffer, begin: tirx.Expr, target: tuple[tirx.Buffer, tirx.Expr], size: tuple[int, int], lanes: int
 ) -> None:
-    """A row of the result: one of the data, repeated."""
-    (data, result), (begin, first) = arguments, where
-    length, width = request.shapes[0][-1], request.shapes[1][-1]
-    if length >= lanes:
-        with emit.loop(width // length) as copy:
-            to = build.bind(first + copy * index(length))
-            _copy(data, begin, (result, to), length, lanes)
-        return
-    # Vectors of whole repetitions, from the row's start and from its end.
-    patterns = [emit.registers(1, lanes, request.dtypes[0]) for _ in range(2)]
+    """A row of fewer elements than a vector: vectors of whole repetitions from its start, and one from its end."""
+    (result, to), (length, times) = target, size
+    patterns = [emit.registers(1, lanes, dtype_of(result)) for _ in range(2)]
     for number in range(length):
         element = build.bind(data[begin + index(number)])
         for pattern, phase in zip(patterns, (0, -lanes), strict=True):
             for lane in range((number - phase) % length, lanes, length):
                 build.buffer_store(pattern, element, [index(lane)])
-    step = lanes // length * length
+    step, width = lanes // length * length, length * times
     with emit.loop((width - lanes) // step + 1) as number:
-        emit.put(result, emit.vector(patterns[0], index(0), lanes), first + number * index(step), lanes)
-    emit.put(result, emit.vector(patterns[1], index(0), lanes), first + index(width - lanes), lanes)
-
-
-def _copy(
-    source: tirx.Buffer, begin: tirx.Expr, target: tuple[tirx.Buffer, tirx.Expr], length: int, lanes: int
-) -> None:
-    """Copy `length` elements in vectors, of which the last one overlaps another."""
-    result, to = target
-
-    def move(at: tirx.Expr) -> None:
-        emit.put(result, emit.vector(source, begin + at, lanes), to + at, lanes)
-
-    with emit.loop(length // lanes) as number:
-        move(number * index(lanes))
-    if exceeds(length, lanes):
-        move(index(length - lanes))
+        emit.put(result, emit.vector(patterns[0], index(0), lanes), to + number * index(step), lanes)
+    emit.put(result, emit.vector(patterns[1], index(0), lanes), to + index(width - lanes), lanes)
 
 
 def _flat(places: Sequence[tirx.Expr], sizes: Sequence[int]) -> tirx.Expr:
