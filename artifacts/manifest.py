@@ -7,6 +7,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from heterocc.artifacts.records import Limit, Record, compact
+from heterocc.artifacts.settings import Settings, settings_of
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
 FORMAT_MAJOR = 7
@@ -171,6 +172,11 @@ class Device(Record):
     cpu_features: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     properties: dict[str, str] = {}
+
+    @property
+    def settings(self) -> Settings:
+        """The properties, parsed."""
+        return settings_of(self.properties)
 
 
 class Kernel(Record):

@@ -32,8 +32,8 @@ from heterocc.artifacts.manifest import (
     Weight,
 )
 from heterocc.artifacts.records import MalformedError
+from heterocc.artifacts.settings import MAX_THREADS, parse_threads
 from heterocc.artifacts.tensors import ALIGNMENT, aligned, tensor_bytes
-from heterocc.artifacts.threads import MAX_THREADS, parse_threads
 
 _MAX_BYTES = 2**62
 

@@ -82,7 +82,7 @@ def find_culprit(session: Session, model: ImportedModel, feed: Mapping[str, Any]
 
 def half_nodes(variant: Variant, model: ImportedModel, precision: str) -> tuple[str, ...]:
     """The nodes of the imported graph that a variant computes on devices with a precision, `f16` or `bf16`."""
-    halved = [p for p in variant.partitions if variant.devices[p.device].properties.get("precision") == precision]
+    halved = [p for p in variant.partitions if variant.devices[p.device].settings.precision == precision]
     labels = {label for part in halved for label in part.nodes}
     return tuple(n.name for n in model.graph.nodes if n.label in labels)
 

@@ -157,7 +157,7 @@ def _not_compared(name: str, variant: Variant) -> Difference:
 
 def _golden_tolerance(golden: Golden, variant: Variant) -> Tolerance:
     """The tolerance of the golden vectors. A ratio meant for half precision applies only to variants that use it."""
-    exact = not golden.steps and not any(d.properties.get("precision") in ("f16", "bf16") for d in variant.devices)
+    exact = not golden.steps and not any(d.settings.precision != "f32" for d in variant.devices)
     snr = math.inf if golden.snr is None or exact else golden.snr
     return Tolerance(rtol=golden.rtol, atol=golden.atol, steps=golden.steps, snr=snr)
 

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 
 from heterocc.artifacts.errors import Hint, PropertyError, UsageError
+from heterocc.artifacts.settings import CPU_PROPERTY
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import (
     X86_LEVELS,
@@ -20,7 +21,6 @@ from heterocc.compiler.devices.host import (
     target_arch,
 )
 from heterocc.runtime.machine.compat import CPU_FLAGS
-from heterocc.runtime.machine.ranking import CPU_PROPERTY
 
 _NATIVE = "native"
 _PAIRS = "avx512bf16"
@@ -85,7 +85,7 @@ def with_possible_products(
             or _PAIRS in code_features(device.target or host_cpu().target)
         ):
             return device
-        name = device.properties.get(CPU_PROPERTY) or str(device.target.get("mcpu", device.target.get("mtriple", "")))
+        name = device.settings.cpu or str(device.target.get("mcpu", device.target.get("mtriple", "")))
         lacks = f"the CPU that the code is for ({name}) lacks AVX512-BF16"
         if not fall_back:
             raise PropertyError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from heterocc.artifacts.errors import Hint, PropertyError
-from heterocc.artifacts.threads import MAX_THREADS, parse_threads
+from heterocc.artifacts.settings import MAX_THREADS, parse_threads
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import runs_here
 from heterocc.runtime.machine.ranking import Backend

@@ -10,7 +10,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.graph import Node
 from heterocc.passes.plan import Plan
-from heterocc.runtime.machine.ranking import CPU_PROPERTY, GPU_BACKENDS
+from heterocc.runtime.machine.ranking import GPU_BACKENDS
 
 MAIN = "main"
 CPU = "cpu"
@@ -118,7 +118,7 @@ def one_for_each_code(specs: Sequence[VariantSpec], plans: Sequence[Plan]) -> tu
     seen: list[tuple[TargetDevice, ...]] = []
     for spec, plan in zip(specs, plans, strict=True):
         used = set(plan.device_of.values())
-        idle = {d.name for d in spec.devices if d.backend == "cpu" and CPU_PROPERTY in d.properties} - used
+        idle = {d.name for d in spec.devices if d.backend == "cpu" and d.settings.cpu is not None} - used
         plain = tuple(
             replace(d, target={}, present=True, properties={}, flops=None) if d.name in idle else d
             for d in spec.devices
@@ -155,7 +155,7 @@ def _refuse_twice(lists: Sequence[tuple[TargetDevice, ...]]) -> None:
 
 
 def _free_name(devices: tuple[TargetDevice, ...], taken: set[str]) -> str:
-    targets = [d.properties[CPU_PROPERTY] for d in devices if CPU_PROPERTY in d.properties]
+    targets = [d.settings.cpu for d in devices if d.settings.cpu is not None]
     base = "-".join((*(d.name.lower() for d in devices), *targets))[:MAX_NAME]
     name, number = base, 2
     while name in taken:

@@ -21,7 +21,6 @@ from heterocc.runtime.execute.executable import is_detail
 from heterocc.runtime.machine.compat import has_onnxruntime, host, why_not
 from heterocc.runtime.machine.devices import driver_reason
 from heterocc.runtime.machine.ort_trial import refusals
-from heterocc.runtime.machine.ranking import CPU_PROPERTY
 from heterocc.runtime.select.request import parse_request
 from heterocc.runtime.select.select import select_variants
 from heterocc.runtime.shapes import shapes_text
@@ -157,8 +156,8 @@ def _print_variant(manifest: Manifest, variant: Variant, *, kernels: bool) -> No
     if is_dynamic(manifest):
         print_line(f"  shapes  {_shapes_of(manifest, variant)}")
     for device in variant.devices:
-        precision = device.properties.get("precision", "f32")
-        needs = [device.properties.get(CPU_PROPERTY, ""), device.arch or "", *device.cpu_features, *device.requires]
+        precision = device.settings.precision
+        needs = [device.settings.cpu or "", device.arch or "", *device.cpu_features, *device.requires]
         needs += [f"precision={precision}"] if precision != "f32" else []
         print_line(
             f"  device  {device.name} ({device.backend}.{device.index}) {' '.join(n for n in needs if n)}".rstrip()
@@ -212,7 +211,7 @@ def check_bundle(
             reasons = list(why_not(variant, bundle.manifest.producer, here, driver_reason))
             if any(part.kind == "onnx" for part in variant.partitions):
                 reasons += [refused[name] for name in (variant.name, "") if name in refused]
-            cpus = [d.properties[CPU_PROPERTY] for d in variant.devices if CPU_PROPERTY in d.properties]
+            cpus = [d.settings.cpu for d in variant.devices if d.settings.cpu is not None]
             about: dict[str, Any] = {"cpus": cpus} if cpus else {}
             if is_dynamic(bundle.manifest):
                 about["shapes"] = _shapes_of(bundle.manifest, variant)

@@ -126,7 +126,7 @@ class Chain:
         return Executable(library.module, part.name, part.entry, space, params, keeps_denormals=keeps)
 
     def _keeps_denormals(self, part: Partition) -> bool:
-        return self.variant.devices[part.device].properties.get("denormals") == "on"
+        return self.variant.devices[part.device].settings.denormals
 
     def _kept_layouts(self) -> dict[tuple[int, Layout], None]:
         """The weights in other layouts that code reads in host memory."""

@@ -14,9 +14,6 @@ GPU_BACKENDS: tuple[Backend, ...] = ("cuda", "vulkan", "opencl")
 SOFTWARE_BACKENDS: tuple[Backend, ...] = ("opencl", "vulkan", "cuda")
 """The same order if only software devices are present: PoCL runs kernels faster than lavapipe."""
 
-CPU_PROPERTY = "cpu"
-"""The property of a CPU device that names the CPU its code is for, if the compile named several."""
-
 _KINDS: dict[Unit, tuple[int, str]] = {
     "discrete": (0, "discrete GPU"),
     "integrated": (1, "integrated GPU"),

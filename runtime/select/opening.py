@@ -103,7 +103,7 @@ def _contexts(
 ) -> ContextPool:
     if any_device_lost():
         _forget_lost(variant)
-    profiling = profile or any(d.properties.get("profile") == "on" for d in variant.devices)
+    profiling = profile or any(d.settings.profile for d in variant.devices)
     pool = ContextPool(Chain(bundle, variant, options, allocations, beside), profiling=profiling)
     for space in dict.fromkeys(pool.chain.schedule.spaces):
         _wait(space)

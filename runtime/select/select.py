@@ -16,11 +16,10 @@ from heterocc.artifacts.errors import (
 )
 from heterocc.artifacts.frozen import frozen, replaced
 from heterocc.artifacts.manifest import Device, Manifest, Variant
-from heterocc.artifacts.threads import parse_threads
 from heterocc.runtime.execute.chain import Options
 from heterocc.runtime.execute.tvm_api import available_cores, max_threads
 from heterocc.runtime.machine.compat import host, why_not
-from heterocc.runtime.machine.ranking import CPU_PROPERTY, kind_text, rank
+from heterocc.runtime.machine.ranking import kind_text, rank
 from heterocc.runtime.native import cpu_api
 from heterocc.runtime.native.tvm_libraries import REINSTALL
 from heterocc.runtime.select.matching import answers, match_variants
@@ -92,7 +91,7 @@ def device_list(variant: Variant) -> str:
 
 def shown(variant: Variant) -> str:
     """The variant's devices, and the CPU that its code is for if the compile named several."""
-    cpus = [d.properties[CPU_PROPERTY] for d in variant.devices if CPU_PROPERTY in d.properties]
+    cpus = [d.settings.cpu for d in variant.devices if d.settings.cpu is not None]
     return device_list(variant) + (f" ({', '.join(cpus)})" if cpus else "")
 
 
@@ -246,7 +245,7 @@ def _that_run(manifest: Manifest, variants: Sequence[Variant], how: How, where: 
 
 def _same_devices(one: Variant, other: Variant) -> bool:
     """Whether two variants of one bundle are for the same devices, but for different CPUs."""
-    if not any(CPU_PROPERTY in d.properties for d in one.devices):
+    if not any(d.settings.cpu is not None for d in one.devices):
         return False
     return [(d.name, d.backend, d.index) for d in one.devices] == [(d.name, d.backend, d.index) for d in other.devices]
 
@@ -265,7 +264,7 @@ def _ranked(selection: Selection, wanted: Sequence[str]) -> Selection:
 
 def _precisions(variant: Variant) -> frozenset[str]:
     """The floating-point dtypes in which the variant computes, according to the manifest."""
-    if first_device(variant).properties.get("precision") == "f16":
+    if first_device(variant).settings.precision == "f16":
         return frozenset(["float16"])
     return _FLOATS.intersection(v.dtype for v in variant.values)
 
@@ -280,7 +279,7 @@ def _first_device(variant: Variant) -> str:
     first = first_device(variant)
     here = device_here(first)
     text = f"{here.description}, {kind_text(here.unit, software=here.software)}"
-    precision = first.properties.get("precision", "f32")
+    precision = first.settings.precision
     return text if precision == "f32" else f"{text}, computing in {precision}"
 
 
@@ -329,9 +328,8 @@ def choose_threads(variant: Variant, asked: int | None) -> tuple[Options, tuple[
     wish = asked
     if wish is None:
         for device in variant.devices:
-            count = parse_threads(device.properties.get("threads", ""))
-            if device.backend in ("cpu", "ort") and count is not None:
-                wish = count
+            if device.backend in ("cpu", "ort") and device.settings.threads is not None:
+                wish = device.settings.threads
                 break
     count = max_threads() if wish is None else wish
     # The limit also holds for ONNX Runtime: 1,024 of its threads on two cores take a minute to start.

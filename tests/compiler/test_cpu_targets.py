@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.reader import open_bundle
+from heterocc.artifacts.settings import CPU_PROPERTY
 from heterocc.compiler import compile_model
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.devices.cpu_targets import cpu_target_of, with_cpu_targets
 from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.devices.names import host_device, ort_device
-from heterocc.runtime.machine.ranking import CPU_PROPERTY
 from heterocc.runtime.native import opencl_unavailable_reason
 from tests.compiler.small import conv_net, save
 from tests.fresh_process import fresh

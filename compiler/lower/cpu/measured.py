@@ -125,7 +125,7 @@ class CloseChoices:
     @property
     def threads(self) -> int:
         """The number of threads of a run."""
-        return int(self.device.properties.get("threads", available_cores()))
+        return self.device.settings.threads or available_cores()
 
     def add(self, choice: Choice) -> None:
         """Note a kernel; those without close choices count as work only."""

@@ -266,7 +266,7 @@ class Measurer:
 
     def _thread_counts(self, spec: VariantSpec) -> list[int | None]:
         """The numbers of threads of timed runs; None for the default of a bundle."""
-        fixed = any("threads" in device.properties for device in spec.devices)
+        fixed = any(device.settings.threads is not None for device in spec.devices)
         return [None] if fixed or not self.brief else [*sorted({1, available_cores()})]
 
     def _on_threads(self, paths: Mapping[str, Any], threads: int | None) -> Times:
