@@ -32,7 +32,8 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime import load
-from heterocc.runtime.machine import compat, select
+from heterocc.runtime.machine import compat
+from heterocc.runtime.select import select
 
 here = compat.host()
 limited = replaced(here, cpu_features=here.cpu_features - set({without!r}))

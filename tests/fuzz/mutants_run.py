@@ -22,7 +22,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime import load
 from heterocc.runtime.cli import reports
 from heterocc.runtime.cli.reports import check_bundle, print_bundle
-from heterocc.runtime.select import ort_trial
+from heterocc.runtime.machine import ort_trial
 from tests.fuzz.mutations import Mutator
 
 SECONDS = 20
