@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,9 @@ MOST_BYTES = 1 << 29
 
 WARM = 2
 
+LARGER = 0.15
+"""The most seconds of one run of each plan at larger sizes, by an estimate from the drawn ones."""
+
 SOURCES = (
     "compiler/build",
     "compiler/checking",
@@ -73,7 +77,7 @@ class Choice:
     bounds: Bounds = field(default_factory=dict)
 
 
-def _none(_: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+def _none(_: object) -> Iterable[Mapping[str, Any]]:
     """No inputs."""
     return ()
 
@@ -99,7 +103,8 @@ class Measurer:
     """Times the plans of variants; `feed` are the model's inputs by internal name, None for seeded ones.
 
     A model with dynamic dimensions needs `feed`: its plans are timed at the sizes of these inputs, and at those of the
-    first of `smaller`, of `larger`, and of those `between` the larger and this one with which all plans run.
+    first of `smaller`, of `larger`, and of those `between` the larger and this one with which all plans run. `larger`
+    is called with how many times as long a run may take.
     Those of `policies` are compared with each device alone. `brief` ends the timing of hopeless plans, and within
     LIMIT; plans are then timed on one thread and on all. With `splits` a plan may be kept for some of the sizes, if
     ONNX Runtime alone is faster at the others.
@@ -111,7 +116,7 @@ class Measurer:
     brief: bool = False
     splits: bool = False
     smaller: Callable[[], Iterable[Mapping[str, Any]]] = tuple
-    larger: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    larger: Callable[[float], Iterable[Mapping[str, Any]]] = _none
     between: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]] = _none
     _feeds: list[Mapping[str, Any] | None] = field(default_factory=list)
     _why_not: dict[str, str] = field(default_factory=dict)
@@ -298,9 +303,11 @@ class Measurer:
         """
         if self._feeds:
             return [runs if feed is self.feed else _warmed(sessions, self._sources(feed or {})) for feed in self._feeds]
-        smaller, larger = (
-            self._first(sessions, feeds()) if len(sessions) > 1 else () for feeds in (self.smaller, self.larger)
-        )
+        if len(sessions) == 1:
+            self._feeds = [self.feed]
+            return [runs]
+        smaller = self._first(sessions, self.smaller())
+        larger = self._first(sessions, self.larger(LARGER / _seconds(runs.values())))
         middle = [found for feed, _ in larger for found in self._first(sessions, self.between(feed or {}))]
         sets = [*smaller, (self.feed, runs), *middle, *larger]
         self._feeds = [feed for feed, _ in sets]
@@ -330,6 +337,14 @@ def _warmed(sessions: Mapping[str, Session], feed: Mapping[str, Any]) -> dict[st
         for _ in range(WARM):
             run()
     return runs
+
+
+def _seconds(runs: Iterable[Run]) -> float:
+    """The seconds of one run of each."""
+    start = time.perf_counter()
+    for run in runs:
+        run()
+    return max(time.perf_counter() - start, 1e-9)
 
 
 def _go_on() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import isqrt
 from typing import Any
@@ -16,12 +16,18 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.sizes.planned import first_and_seen_sizes
 from heterocc.compiler.sizes.requests import with_samples_in_bounds
 
-MOST_WORK = Work(1e9, 1 << 25)
-"""The most work of a run at larger sizes, some 20 ms: whoever needs more shows at the drawn sizes what matters."""
+LITTLE_WORK = Work(1e9, 1 << 25)
+"""The work of a run at larger sizes that takes little time, some 20 ms, however long one at the drawn sizes takes."""
+
+MOST_BYTES = 1 << 27
+"""The most bytes of values of a run at larger sizes."""
 
 TIMES = (512, 64, 16, 4)
-"""How many times the drawn sizes the larger ones are, the first with which the model runs: a signal has 80,000 samples
-where 128 are drawn, and a text model of 512 positions takes 4 times 128."""
+"""How many times the drawn elements the larger inputs have, the first with which the model runs: a signal has 80,000
+samples where 128 are drawn, and a text model of 512 positions takes 4 times 128."""
+
+LEAST_TIMES = 2
+"""How many times as long as at the drawn sizes a run has to be allowed to take for larger sizes to be looked for."""
 
 PARTS = (16, 4)
 """How many times fewer elements than the drawn inputs the smaller ones have, the first with which the model runs: a
@@ -44,28 +50,33 @@ def smaller_feeds(
     if model.symbols is None or not model.samples:
         return
     changed, seen = _changed_and_seen(model)
-    most = max((_count(model, name, changed) for name in model.graph.inputs), default=1)
-    divisors = [parts if most == 1 else isqrt(parts) for parts in PARTS]  # the sides of an image have a product
-    tried = [{n: max(1, s // by) if n in changed else s for n, s in seen.items()} for by in divisors]
+    sides = _sides(model, changed)
+    tried = [{n: max(1, s // sides(parts)) if n in changed else s for n, s in seen.items()} for parts in PARTS]
     for found in _models(model, tried, bounds):
         yield from _drawn(found, seed)
 
 
 def larger_feeds(
-    model: ImportedModel, feed: Feed, bounds: Mapping[str, tuple[int, int]], seed: int
+    model: ImportedModel, feed: Feed, bounds: Mapping[str, tuple[int, int]], seed: int, longer: float
 ) -> Iterator[dict[str, Any]]:
     """Larger inputs than those of a feed by internal name, largest first, with which the model may not run.
 
-    Dimensions that are the first of an input, usually a batch, stay as they are, unless there are no others. `bounds`
-    are those of named dimensions. There are none if the inputs of the feed tell enough.
+    A run takes at most `longer` times that of the feed, as far as its operations tell, or little time. Dimensions that
+    are the first of an input, usually a batch, stay as they are, unless there are no others. `bounds` are those of
+    named dimensions. There are none if the inputs of the feed tell enough.
     """
     model = _sampled(model, feed)
-    if model.symbols is None or not model.samples or _work(model).flops * TIMES[-1] > MOST_WORK.flops:
+    if model.symbols is None or not model.samples:
+        return
+    flops = _work(model).flops
+    if longer < LEAST_TIMES and flops * LEAST_TIMES > LITTLE_WORK.flops:
         return
     changed, seen = _changed_and_seen(model)
-    tried = [{n: s * times if n in changed else s for n, s in seen.items()} for times in TIMES]
+    sides = _sides(model, changed)
+    tried = [{n: s * sides(times) if n in changed else s for n, s in seen.items()} for times in TIMES]
     for found in _models(model, tried, bounds):
-        if _work(found).within(MOST_WORK):
+        work = _work(found)
+        if work.within(LITTLE_WORK) or work.within(Work(flops * longer, MOST_BYTES)):
             yield from _drawn(found, seed)
 
 
@@ -99,8 +110,10 @@ def _changed_and_seen(model: ImportedModel) -> tuple[set[str], dict[str, int]]:
     return set(seen) - firsts or set(seen), seen
 
 
-def _count(model: ImportedModel, name: str, changed: set[str]) -> int:
-    return sum(dim in changed for dim in model.graph.values[name].shape or ())
+def _sides(model: ImportedModel, changed: set[str]) -> Callable[[int], int]:
+    """How many times a changed dimension gets larger or smaller for so many times the elements: an image has two."""
+    counts = (sum(dim in changed for dim in model.graph.values[name].shape or ()) for name in model.graph.inputs)
+    return isqrt if max(counts, default=1) > 1 else int
 
 
 def _sampled(model: ImportedModel, feed: Feed) -> ImportedModel:

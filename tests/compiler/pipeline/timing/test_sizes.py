@@ -14,7 +14,7 @@ from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.importer.estimates.runs import Work
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.pipeline.timing.sizes import MOST_WORK, TIMES, feeds_between, larger_feeds, smaller_feeds
+from heterocc.compiler.pipeline.timing.sizes import LITTLE_WORK, TIMES, feeds_between, larger_feeds, smaller_feeds
 from tests.symbolic_models import dynamic_model
 
 NODE = helper.make_node
@@ -28,9 +28,10 @@ def imported(nodes: list[object], shape: tuple[int | str, ...], **arrays: object
     )
 
 
-def shapes(model: ImportedModel, **bounds: tuple[int, int]) -> list[tuple[int, ...]]:
+def shapes(model: ImportedModel, longer: float = 1.0, **bounds: tuple[int, int]) -> list[tuple[int, ...]]:
     """The shapes of the larger inputs."""
-    return [feed[model.graph.inputs[0]].shape for feed in larger_feeds(model, feed_for(model, None, 0), bounds, 0)]
+    feeds = larger_feeds(model, feed_for(model, None, 0), bounds, 0, longer)
+    return [feed[model.graph.inputs[0]].shape for feed in feeds]
 
 
 def small(model: ImportedModel, **bounds: tuple[int, int]) -> list[tuple[int, ...]]:
@@ -51,7 +52,7 @@ def test_sizes_follow_those_of_the_timed_inputs() -> None:
     """Where the import found no shapes that ONNX Runtime runs soon enough, the inputs of the check have some."""
     model = replace(imported([NODE("Relu", ["x"], ["y"])], ("batch", "n")), samples={})
     feed = {model.graph.inputs[0]: np.zeros((3, 64), np.float32)}
-    found = [next(feeds(model, feed, {}, 0)) for feeds in (smaller_feeds, larger_feeds)]
+    found = [next(smaller_feeds(model, feed, {}, 0)), next(larger_feeds(model, feed, {}, 0, 1.0))]
     assert [one[model.graph.inputs[0]].shape for one in found] == [(3, 4), (3, 64 * TIMES[0])]
 
 
@@ -68,7 +69,7 @@ def test_there_are_sizes_between_the_drawn_and_far_larger_ones() -> None:
 
 def test_smaller_inputs_are_not_too_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A weight that a run widens may be more memory than larger inputs are allowed to take."""
-    monkeypatch.setattr("heterocc.compiler.pipeline.timing.sizes.MOST_WORK", Work(1.0, 1))
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.sizes.LITTLE_WORK", Work(1.0, 1))
     model = imported([NODE("Relu", ["x"], ["y"])], ("batch", "n"))
     assert small(model) and not shapes(model)
 
@@ -89,9 +90,17 @@ def test_a_run_at_larger_sizes_is_little_work() -> None:
               NODE("MatMul", ["a", "t"], ["y"])]  # fmt: skip
     model = imported(square, ("batch", 256), w=np.ones((256, 64), np.float32))
     found = shapes(model)
-    assert found and all(2 * 64 * n * n <= MOST_WORK.flops for n, _ in found)
+    assert found and all(2 * 64 * n * n <= LITTLE_WORK.flops for n, _ in found)
     heavy = imported([NODE("MatMul", ["x", "w"], ["y"])], ("batch", "n", 2048), w=np.ones((2048, 2048), np.float32))
     assert shapes(heavy) == []
+    assert shapes(heavy, longer=5.0) == [(1, 512, 2048)]  # where a run was seen to take little time for its operations
+
+
+def test_sides_of_a_larger_picture_have_a_product() -> None:
+    weights = {"w": np.ones((64, 3, 3, 3), np.float32)}
+    picture = imported([NODE("Conv", ["x", "w"], ["y"])], ("batch", 3, "height", "width"), **weights)
+    assert shapes(picture, longer=5.0) == [(1, 3, 448, 448)]
+    assert shapes(picture, longer=3.0) == []
 
 
 def test_larger_sizes_are_within_the_given_bounds() -> None:
