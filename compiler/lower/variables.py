@@ -134,7 +134,16 @@ def in_one_form(node: _Node) -> _Node:
 
     def whole(expr: tirx.Add) -> tirx.Expr:
         quotient, number = expr.a, expr.b
-        if not isinstance(quotient, tirx.FloorDiv) or not isinstance(number, tirx.IntImm):
+        if not isinstance(number, tirx.IntImm):
+            return expr
+        if isinstance(quotient, tirx.Mul):  # 160 * (n // 4) + 160
+            parts = factors(quotient)
+            times = math.prod(int(f) for f in parts if isinstance(f, tirx.IntImm))
+            inner = [f for f in parts if not isinstance(f, tirx.IntImm)]
+            if len(inner) != 1 or not isinstance(inner[0], tirx.FloorDiv) or not times or int(number) % times:
+                return expr
+            return whole(inner[0] + tirx.const(int(number) // times, number.ty)) * tirx.const(times, number.ty)
+        if not isinstance(quotient, tirx.FloorDiv):
             return expr
         return tirx.floordiv(analyzer.simplify(quotient.a + number * quotient.b), quotient.b)
 

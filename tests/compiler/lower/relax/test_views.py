@@ -1,0 +1,30 @@
+"""Reshapes that are views of their argument, and not kernels that copy it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.pipeline import kernel_module
+from tests.compiler.lower.cpu.generate.generated import AVX2, target_of
+from tests.compiler.lower.lowered import job
+from tests.symbolic_models import dynamic_model
+
+node = helper.make_node
+
+
+@pytest.mark.parametrize(("channels", "stride"), [(160, 441), (8, 2)])
+def test_columns_of_a_strided_convolution_are_rows_without_a_copy(channels: int, stride: int) -> None:
+    """Their number is a quotient and one, and that of their elements a multiple of the quotient, and a number."""
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], strides=[stride], pads=[1, 2]),
+        node("Transpose", ["c"], ["t"], perm=[0, 2, 1]),
+        node("Reshape", ["t", "shape"], ["r"]),
+        node("Sigmoid", ["r"], ["y"]),
+    ]
+    constants = {"w": np.ones((channels, 1, 3), np.float32), "shape": np.array([0, -1])}
+    model = dynamic_model(nodes, {"x": ("float32", ("b", 1, "n"))}, ["y"], constants)
+    kernels = kernel_module(job(import_model(model, keep_dims=True)), target_of(AVX2)).kernels
+    assert ("Reshape_2",) not in [kernel.nodes for kernel in kernels]
