@@ -60,7 +60,7 @@ def check_dynamic(manifest: Manifest) -> str | None:
                 return f"{where} has bounds for {name[:80]!r}, which is not a dimension of it"
             if bounds.step > 1 and manifest.version.major < STEPPED[0]:
                 return f"{where} has a step for {name[:80]!r}, which the bundle's version does not allow"
-            if bounds.max is not None and bounds.max < bounds.min:
+            if bounds.is_empty:
                 return f"the bounds of {name[:80]!r} in {where} are {bounds.min} and {bounds.max}"
         if variant.conditions and manifest.version.major < CONDITIONED[0]:
             return f"{where} has conditions, which the bundle's version does not allow"

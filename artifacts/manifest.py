@@ -4,6 +4,8 @@
 """
 
 import json
+import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from heterocc.artifacts.records import Limit, Record, compact
@@ -222,12 +224,49 @@ class Partition(Record):
     checked: bool = False
 
 
-class Bounds(Record):
-    """The least and the largest size of a dimension; `max` None: any size. Sizes are multiples of `step`."""
+class Range(Record):
+    """The sizes of a dynamic dimension: multiples of `step` from `min` to `max`, or without limit for None."""
 
     min: StaticDim = 0
     max: StaticDim | None = None
     step: PositiveDim = 1
+
+    def __contains__(self, size: int) -> bool:
+        return self.min <= size and (self.max is None or size <= self.max) and size % self.step == 0
+
+    def __and__(self, other: "Range") -> "Range":
+        """The sizes in both ranges."""
+        ends = [end for end in (self.max, other.max) if end is not None]
+        least, step = max(self.min, other.min), math.lcm(self.step, other.step)
+        return Range(min=least, max=min(ends, default=None), step=step)
+
+    def __str__(self) -> str:
+        """`1 to 64`, `5 or more`, `any size`, `a multiple of 32 from 64`."""
+        if self.step > 1:
+            least = f" from {self.min}" if self.min > self.step else ""
+            most = "" if self.max is None else f"{' to' if least else ' up to'} {self.max}"
+            return f"a multiple of {self.step}{least}{most}"
+        if self.max is not None:
+            return f"{self.min} to {self.max}"
+        return f"{self.min} or more" if self.min else "any size"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no size is in it."""
+        return self.max is not None and self.max < self.min
+
+    def nearest(self, size: int) -> int:
+        """The size of the range that is nearest to a size, of two multiples the larger one."""
+        size = max(-(-size // self.step) * self.step, self.min)
+        return size if self.max is None else min(size, self.max)
+
+
+ANY_SIZE = Range()
+
+
+def within_both(bounds: Mapping[str, Range], others: Mapping[str, Range]) -> dict[str, Range]:
+    """The sizes of dimensions within both bounds."""
+    return {**bounds, **{name: bounds.get(name, ANY_SIZE) & found for name, found in others.items()}}
 
 
 Token = Annotated[int, Limit(ge=-(2**62), le=2**62)] | Annotated[str, Limit(min_length=1, max_length=MAX_NAME + 1)]
@@ -274,7 +313,7 @@ class Variant(Record):
     plan: MemberName
     summary: str
     notes: tuple[str, ...] = ()
-    bounds: dict[DimName, Bounds] = {}
+    bounds: dict[DimName, Range] = {}
     shapes_of: Name | None = None
     conditions: Annotated[tuple[Condition, ...], Limit(max_length=65_536)] = ()
     rooms: dict[str, Size] = {}

@@ -356,16 +356,15 @@ def another_size(info: TensorInfo, place: int, size: int) -> Hint | str:
     """The hint for a size of an input's dimension for which the bundle has no code."""
     name = (info.shape or ())[place]
     sizes = info.sizes[place] if info.sizes else None
-    if isinstance(name, str) and sizes is not None and sizes.minimum is not None:
-        if size % sizes.step:
-            near = max(size // sizes.step * sizes.step, sizes.minimum)
-            return f"give a size such as {near} or {near + sizes.step}"
-        if size == 0 or sizes.maximum is None:
-            return f"give a size of {sizes.minimum} or more"
-        low, high = min(size, sizes.minimum), max(size, sizes.maximum)
-        again = (
-            f"give a size from {sizes.minimum} to {sizes.maximum}; if the model takes others, compile it again with "
-        )
+    allowed = None if sizes is None else sizes.range
+    if isinstance(name, str) and allowed is not None:
+        if size % allowed.step:
+            near = max(size // allowed.step * allowed.step, allowed.min)
+            return f"give a size such as {near} or {near + allowed.step}"
+        if size == 0 or allowed.max is None:
+            return f"give a size of {allowed.min} or more"
+        low, high = min(size, allowed.min), max(size, allowed.max)
+        again = f"give a size from {allowed.min} to {allowed.max}; if the model takes others, compile it again with "
         return Hint(f"{again}dims={{'{name}': ({low}, {high})}}", f"{again}--dim {name}={low}..{high}")
     if isinstance(name, str):
         return Hint(

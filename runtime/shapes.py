@@ -196,8 +196,6 @@ def _fits(variant: Variant, shapes: Sequence[Shape | None]) -> bool:
                 bounds = variant.bounds.get(dim)
                 if sizes.setdefault(dim, size) != size:
                     return False
-                if bounds is None:
-                    continue
-                if size % bounds.step or size < bounds.min or (bounds.max is not None and size > bounds.max):
+                if bounds is not None and size not in bounds:
                     return False
     return True

@@ -6,43 +6,26 @@ import math
 from collections.abc import Sequence
 
 from heterocc.artifacts.frozen import frozen
-from heterocc.artifacts.manifest import Variant
+from heterocc.artifacts.manifest import ANY_SIZE, Range, Variant
 
 Shape = tuple[int | str | None, ...] | None
 
 
 @frozen
 class Sizes:
-    """The sizes of a dynamic dimension: those in `values`, and any multiple of `step` from `minimum` to `maximum`.
-
-    `values` are the sizes with code of their own. `minimum` is None if only these are allowed, `maximum` None if there
-    is no limit.
-    """
+    """The sizes of a dynamic dimension: those with code of their own, and any in a range."""
 
     values: tuple[int, ...] = ()
-    minimum: int | None = None
-    maximum: int | None = None
-    step: int = 1
+    range: Range | None = None
 
     def __contains__(self, size: int) -> bool:
-        if size in self.values:
-            return True
-        if size % self.step:
-            return False
-        return self.minimum is not None and self.minimum <= size and (self.maximum is None or size <= self.maximum)
+        return size in self.values or (self.range is not None and size in self.range)
 
     def __str__(self) -> str:
         """`1 or 8`, `1 to 64`, `any size`, `a multiple of 32`."""
-        listed = [str(value) for value in self.values if self.minimum is None]
-        if self.minimum is not None and self.step > 1:
-            low = self.minimum > self.step
-            most = "" if self.maximum is None else f" to {self.maximum}" if low else f" up to {self.maximum}"
-            least = f" from {self.minimum}" if low else ""
-            listed.append(f"a multiple of {self.step}{least}{most}")
-        elif self.minimum is not None and self.maximum is None:
-            listed.append("any size" if self.minimum == 0 else f"{self.minimum} or more")
-        elif self.minimum is not None:
-            listed.append(f"{self.minimum} to {self.maximum}")
+        if self.range is not None:
+            return str(self.range)
+        listed = list(map(str, self.values))
         return " or ".join([", ".join(listed[:-1]), listed[-1]] if len(listed) > 1 else listed)
 
 
@@ -75,19 +58,14 @@ def input_places(variants: Sequence[Variant], place: int, declared: Shape) -> tu
 
 def _place(found: Sequence[tuple[Variant, int | str | None]], name: int | str | None) -> Place:
     values = tuple(sorted({dim for _, dim in found if isinstance(dim, int)}))
-    ranges = [_range(variant, dim) for variant, dim in found if not isinstance(dim, int)]
+    ranges = [variant.bounds.get(dim or "", ANY_SIZE) for variant, dim in found if not isinstance(dim, int)]
     if len(values) == 1 and not ranges:
         return Place(values[0], None)
     own = next((dim for _, dim in found if isinstance(dim, str)), None)
     label = own if own is not None else name if isinstance(name, str) else None
     if not ranges:
         return Place(label, Sizes(values))
-    least, ends = min(low for low, _, _ in ranges), [high for _, high, _ in ranges if high is not None]
+    ends = [found.max for found in ranges if found.max is not None]
     most = max(ends) if len(ends) == len(ranges) else None
-    step = math.gcd(*(step for _, _, step in ranges))
-    return Place(label, None if (least, most, step) == (0, None, 1) else Sizes(values, least, most, step))
-
-
-def _range(variant: Variant, dim: str | None) -> tuple[int, int | None, int]:
-    bounds = None if dim is None else variant.bounds.get(dim)
-    return (0, None, 1) if bounds is None else (bounds.min, bounds.max, bounds.step)
+    whole = Range(min=min(r.min for r in ranges), max=most, step=math.gcd(*(r.step for r in ranges)))
+    return Place(label, None if whole == ANY_SIZE else Sizes(values, whole))

@@ -131,7 +131,7 @@ def _key(job: PartitionJob, digests: Mapping[str, str]) -> str:
         "device": (device.name, sorted(device.dtypes), sorted(device.properties.items())),
         "kind": (device.backend, device.target_json(), device.software, device.unit, device.static_shapes_only),
         "job": (job.name, job.nodes, job.inputs, job.outputs, job.sizes),
-        "planned": sorted((name, *bounds) for name, bounds in model.planned.items()),
+        "planned": sorted((name, found.min, found.max) for name, found in model.planned.items()),
         "values": _values(job),
         "symbols": symbol_facts(model),
         "weights": sorted(digests.items()),

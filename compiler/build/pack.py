@@ -67,7 +67,7 @@ class VariantParts:
     notes: tuple[str, ...] = ()
     model: ImportedModel | None = None
     choice: str | None = None
-    bounds: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    bounds: Mapping[str, m.Range] = field(default_factory=dict)
     record: str = ""
 
 
@@ -339,19 +339,14 @@ def _prove(array: np.ndarray[Any, Any], sha256: str) -> None:
         raise InternalError("a weight is not as it was when its partition was kept", hint=_CLEAR)
 
 
-def _bounds(model: ImportedModel, parts: VariantParts) -> dict[str, m.Bounds]:
+def _bounds(model: ImportedModel, parts: VariantParts) -> dict[str, m.Range]:
     """The sizes of named dimensions that a variant takes: those that were requested and that compiled code allows."""
-    found: dict[str, tuple[int, int | None]] = dict(parts.bounds)
     # Code in ONNX has no limits of its own, but those of what the import assumed.
     limited = [piece for piece in parts.pieces if model.assumes or piece.lowered.kind == "tvm"]
     values = {v for piece in limited for v in piece.job.inputs}
     names = {d for v in values for d in model.graph.values[v].shape or () if isinstance(d, str)}
-    for name in sorted(names & model.bounds.keys()):
-        least, most = model.bounds[name]
-        low, high = found.get(name, (0, None))
-        found[name] = max(low, least), min((n for n in (high, most) if n is not None), default=None)
-    steps = {} if model.symbols is None else model.symbols.steps
-    return {name: m.Bounds(min=low, max=high, step=steps.get(name, 1)) for name, (low, high) in found.items()}
+    allowed = {name: model.bounds[name] for name in sorted(names & model.bounds.keys())}
+    return m.within_both(parts.bounds, allowed)
 
 
 def _rooms(model: ImportedModel, parts: VariantParts, index: Mapping[str, int]) -> dict[str, int]:

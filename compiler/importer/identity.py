@@ -40,7 +40,7 @@ def symbol_facts(model: ImportedModel) -> object:
         ),
         "filled": sorted(symbols.filled),
         "pins": sorted(symbols.pins.items()),
-        "ranges": sorted(symbols.ranges.items()),
+        "ranges": sorted((name, found.min, found.max) for name, found in symbols.ranges.items()),
         "steps": sorted(symbols.steps.items()),
         "floors": sorted(symbols.floors.items()),
         "branches": (sorted(symbols.branches.decided.items()), sorted(symbols.branches.needed.items())),

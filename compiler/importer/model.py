@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.artifacts.manifest import ANY_SIZE, MAX_DIM, Range
 from heterocc.compiler.importer.digests import Digests
 from heterocc.compiler.importer.draft.draft import np_type, reads
 from heterocc.compiler.importer.given import GivenModel
@@ -60,7 +61,7 @@ class ImportedModel:
     dimensions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     samples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     symbols: Symbols | None = None
-    planned: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    planned: Mapping[str, Range] = field(default_factory=dict)
     classes: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
     contents: Mapping[str, Contents] = field(default_factory=dict)
     defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -144,28 +145,24 @@ class ImportedModel:
         return tuple(None if self.symbols.is_fresh(d) else d for d in value.shape)
 
     @cached_property
-    def bounds(self) -> Mapping[str, tuple[int, int | None]]:
-        """The least size and the largest one, or None, that the nodes allow for each named dimension.
+    def bounds(self) -> Mapping[str, Range]:
+        """The sizes that the nodes allow for each named dimension.
 
         The least is 0 for a dimension that may be empty.
         """
         if self.symbols is None:
             return {}
-        most = {limit.size.name or "": limit.most for limit in self.symbols.limits.values()}
-        for name, (_, largest) in self.symbols.ranges.items():
-            if largest is not None:
-                most[name] = min(largest, most.get(name, largest))
+        most = {limit.size.name or "": limit.most for limit in self.symbols.limits.values() if limit.most <= MAX_DIM}
         shapes = [v.shape for v in self.graph.values.values() if v.shape is not None]
         sizes = {d: self.symbols.sizes[d] for shape in shapes for d in shape if isinstance(d, str)}
         empty = self.may_be_empty
-        ranges = self.symbols.ranges
-        found: dict[str, tuple[int, int | None]] = {}
+        found: dict[str, Range] = {}
         for name in self.symbols.names:
             least = 0 if name in empty else least_size(name, sizes.values())
             step = self.symbols.steps.get(name, 1)
-            least = max(least, ranges.get(name, (0, None))[0], self.symbols.floors.get(name, 0))
-            least = -(-least // step) * step
-            found[name] = (least, most.get(name))
+            least = max(least, self.symbols.floors.get(name, 0))
+            allowed = Range(min=least, max=most.get(name)) & self.symbols.ranges.get(name, ANY_SIZE)
+            found[name] = Range(min=-(-allowed.min // step) * step, max=allowed.max, step=step)
         return found
 
     def allowed(self, samples: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -190,10 +187,7 @@ class ImportedModel:
     def _nearest(self, dim: int | str | None, size: int) -> int:
         if not isinstance(dim, str) or self.symbols is None:
             return size if dim is None or isinstance(dim, str) else dim
-        least, most = self.bounds.get(dim, (0, None))
-        step = self.symbols.steps.get(dim, 1)
-        size = max(-(-size // step) * step, least)
-        return size if most is None else min(size, most)
+        return self.bounds.get(dim, ANY_SIZE).nearest(size)
 
     @cached_property
     def may_be_empty(self) -> frozenset[str]:
@@ -221,7 +215,8 @@ class ImportedModel:
         shape = self.symbols.shape_of(value)
         if shape is None or value.is_opaque or any(d is None or not d.names <= self.planned.keys() for d in shape):
             return None
-        return math.prod((d.within(self.planned)[1] for d in shape if d is not None), start=DTYPE_BYTES[value.dtype])
+        ends = {name: (sizes.min, sizes.max or 0) for name, sizes in self.planned.items()}
+        return math.prod((d.within(ends)[1] for d in shape if d is not None), start=DTYPE_BYTES[value.dtype])
 
     @cached_property
     def typical(self) -> ImportedModel:

@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from heterocc.artifacts.errors import LoweringError
+from heterocc.artifacts.manifest import Range
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import plain_names
 from heterocc.compiler.symbolic.sizes import Compound, Size, number
@@ -40,9 +41,9 @@ class Variables:
         """The variable of a named dimension."""
         return self._vars[name]
 
-    def most(self, planned: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    def most(self, planned: Mapping[str, Range]) -> dict[str, int]:
         """The largest sizes by the names of the variables."""
-        return {self._vars[name].name: high for name, (_, high) in planned.items() if name in self._vars}
+        return {self._vars[n].name: found.max or 0 for n, found in planned.items() if n in self._vars}
 
     def __bool__(self) -> bool:
         return bool(self._vars)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from heterocc.artifacts.errors import InputError, UnsupportedOpError
+from heterocc.artifacts.manifest import within_both
 from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.tuning import remembered
 from heterocc.compiler.checking.check import Checker
@@ -175,8 +176,7 @@ def _fastest(
     """The fastest of the plans that are timed, with a note of `what` was done."""
     with timed(expected.request.seconds, "measure"):
         choice = Measurer(builder, feed, **how).choose(spec)
-    bounds = _common(spec.bounds, choice.bounds)
-    spec_kept = replace(choice.variant.spec, bounds=bounds)
+    spec_kept = replace(choice.variant.spec, bounds=within_both(spec.bounds, choice.bounds))
     variant = replace(choice.variant, spec=spec_kept, timed=choice.timed, is_split=bool(choice.bounds))
     some = any(plan.seconds is not None for plan in choice.timed)
     if not some and expected.request.policy != MEASURED:
@@ -187,17 +187,6 @@ def _fastest(
     plans = ", ".join(plan.text() for plan in choice.timed)
     expected.reporter.note(f"{what}{name}{at}{by}: {plans}")
     return replace(variant, passes=choice.passes, timing=f"{what}{at}: {plans}")
-
-
-def _common(
-    bounds: Mapping[str, tuple[int, int | None]], others: Mapping[str, tuple[int, int | None]]
-) -> dict[str, tuple[int, int | None]]:
-    """The sizes within both bounds."""
-    found = dict(bounds)
-    for name, (least, most) in others.items():
-        low, high = found.get(name, (0, None))
-        found[name] = max(low, least), min((n for n in (high, most) if n is not None), default=None)
-    return found
 
 
 def _note(variant: BuiltVariant, reporter: Reporter) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from heterocc.artifacts.errors import Hint, UsageError
+from heterocc.artifacts.manifest import Range
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.graph import Node
@@ -33,7 +34,7 @@ class VariantSpec:
     automatic: bool = False
     shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     choice: str | None = None
-    bounds: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    bounds: Mapping[str, Range] = field(default_factory=dict)
 
     @property
     def is_main(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.errors import Hint, ShapeOptionError
+from heterocc.artifacts.manifest import ANY_SIZE, Range
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.runtime.machine.ranking import GPU_BACKENDS
@@ -21,7 +22,7 @@ OTHERS = 512
 
 
 def with_planned_sizes(
-    model: ImportedModel, bounds: Mapping[str, tuple[int, int]], devices: Iterable[TargetDevice]
+    model: ImportedModel, bounds: Mapping[str, Range], devices: Iterable[TargetDevice]
 ) -> tuple[ImportedModel, tuple[Hint | str, ...]]:
     """The model with the sizes for which memory of the GPUs among `devices` is planned, and notes on defaults.
 
@@ -34,18 +35,15 @@ def with_planned_sizes(
     if not gpus or model.symbols is None or not model.symbols.names:
         return model, ()
     firsts, seen = first_and_seen_sizes(model)
-    planned: dict[str, tuple[int, int]] = {}
+    planned: dict[str, Range] = {}
     assumed: list[str] = []
     for name in model.symbols.names:
-        least, most = model.bounds.get(name, (0, None))
-        if name in bounds:
-            low, high = bounds[name]
-        else:
-            low, high = 1, max(FIRST if name in firsts else OTHERS, seen.get(name, 1), least)
+        allowed = model.bounds.get(name, ANY_SIZE)
+        most = max(FIRST if name in firsts else OTHERS, seen.get(name, 1), allowed.min)
+        if name not in bounds:
             assumed.append(name)
-        low, high = max(low, least, 1), high if most is None else min(high, most)
-        planned[name] = low, high
-    if any(low > high for low, high in planned.values()):
+        planned[name] = bounds.get(name, Range(max=most)) & Range(min=max(allowed.min, 1), max=allowed.max)
+    if any(sizes.is_empty for sizes in planned.values()):
         return model, ()
     buffer = min((device.max_buffer for device in found if device.max_buffer is not None), default=None)
     fitted = planned if buffer is None else _fitted(model, planned, assumed, seen, buffer)
@@ -55,18 +53,18 @@ def with_planned_sizes(
 
 def _fitted(
     model: ImportedModel,
-    planned: Mapping[str, tuple[int, int]],
+    planned: Mapping[str, Range],
     assumed: Collection[str],
     seen: Mapping[str, int],
     buffer: int,
-) -> dict[str, tuple[int, int]]:
+) -> dict[str, Range]:
     """The sizes with smaller defaults where a tensor would exceed a buffer, but fits at the sizes of seeded inputs.
 
     Of a tensor's dimensions the one that is the most times its seeded size is halved first.
     """
     fitted = dict(planned)
-    floors = {name: max(seen.get(name, 1), fitted[name][0]) for name in assumed}
-    least = replace(model, planned={**fitted, **{name: (fitted[name][0], floors[name]) for name in assumed}})
+    floors = {name: max(seen.get(name, 1), fitted[name].min) for name in assumed}
+    least = replace(model, planned={**fitted, **{n: Range(min=fitted[n].min, max=floors[n]) for n in assumed}})
     open_ = [
         v.name for v in model.graph.values.values() if not v.is_static and (least.most_bytes(v.name) or 0) <= buffer
     ]
@@ -77,8 +75,14 @@ def _fitted(
             return fitted
         sizes = model.symbols.shape_of(model.graph.values[open_[0]]) if model.symbols is not None else None
         names = {name for size in sizes or () if size is not None for name in size.names if name in floors}
-        name = max(sorted(names), key=lambda n: fitted[n][1] / floors[n])
-        fitted[name] = fitted[name][0], max(fitted[name][1] // 2, floors[name])
+        name = max(sorted(names), key=lambda n: _most(fitted[n]) / floors[n])
+        fitted[name] = Range(min=fitted[name].min, max=max(_most(fitted[name]) // 2, floors[name]))
+
+
+def _most(planned: Range) -> int:
+    """The largest size of a dimension for which memory is planned, which always has one."""
+    assert planned.max is not None
+    return planned.max
 
 
 def require_within(model: ImportedModel, feed: Mapping[str, Any]) -> None:
@@ -87,33 +91,31 @@ def require_within(model: ImportedModel, feed: Mapping[str, Any]) -> None:
         shape, array = model.graph.values[name].shape or (), feed.get(name)
         if isinstance(array, np.ndarray) and array.ndim == len(shape):
             for dim, size in zip(shape, array.shape, strict=True):
-                low, high = model.planned.get(dim, (size, size)) if isinstance(dim, str) else (size, size)
-                if not low <= size <= high:
+                planned = model.planned.get(dim, ANY_SIZE) if isinstance(dim, str) else ANY_SIZE
+                if size not in planned:
                     source = model.sources.get(name, name)
                     raise ShapeOptionError(
-                        f"dimension '{dim}' of the given input '{source}' is {size}; its bounds are {low} to {high}",
+                        f"dimension '{dim}' of the given input '{source}' is {size}; its bounds are {planned}",
                         where=model.name,
-                        hint=_remedy(model, str(dim), size, (low, high)),
+                        hint=_remedy(model, str(dim), size, planned),
                     )
 
 
-def _remedy(model: ImportedModel, dim: str, size: int, bounds: tuple[int, int]) -> Hint | str:
+def _remedy(model: ImportedModel, dim: str, size: int, planned: Range) -> Hint | str:
     """What makes a size possible that is out of bounds; other sizes, if the model's nodes exclude it."""
-    least, most = model.bounds.get(dim, (0, None))
-    if size < max(least, 1) or (most is not None and size > most):
-        return f"the model takes {max(least, 1)} {'or more' if most is None else f'to {most}'}: give such an input"
-    low, high = min(bounds[0], size), max(bounds[1], size)
+    allowed = model.bounds.get(dim, ANY_SIZE) & Range(min=1)
+    if size not in allowed:
+        return f"the model takes {allowed}: give such an input"
+    low, high = min(planned.min, size), max(_most(planned), size)
     return Hint(f"dims={{'{dim}': {(low, high)}}}", f"--dim {dim}={low}..{high}")
 
 
-def _notes(
-    gpus: list[str], planned: Mapping[str, tuple[int, int]], assumed: list[str], fits: str
-) -> tuple[Hint | str, ...]:
+def _notes(gpus: list[str], planned: Mapping[str, Range], assumed: list[str], fits: str) -> tuple[Hint | str, ...]:
     if not assumed:
         return ()
-    sizes = ", ".join(f"{name} up to {planned[name][1]}" for name in assumed)
-    options = " ".join(f"--dim {name}={planned[name][0]}..{planned[name][1]}" for name in assumed)
-    names = ", ".join(f"'{name}': {planned[name]}" for name in assumed)
+    sizes = ", ".join(f"{name} up to {planned[name].max}" for name in assumed)
+    options = " ".join(f"--dim {name}={planned[name].min}..{planned[name].max}" for name in assumed)
+    names = ", ".join(f"'{name}': {planned[name].min, planned[name].max}" for name in assumed)
     text = f"memory of {', '.join(gpus)} is planned for {sizes}, by default{fits}; "
     return (Hint(f"{text}dims={{{names}}} sets these bounds", f"{text}{options} sets these bounds"),)
 

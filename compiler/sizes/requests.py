@@ -9,6 +9,7 @@ from itertools import product
 from math import prod
 
 from heterocc.artifacts.errors import HeteroccError, Hint, ShapeOptionError
+from heterocc.artifacts.manifest import ANY_SIZE, Range
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.options import CompileOptions
 from heterocc.runtime.feeds import nearest
@@ -36,7 +37,7 @@ class ShapeRequest:
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
-    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    bounds: Mapping[str, Range] = field(default_factory=dict)
     label: str = ""
     keep_dims: bool = False
     is_further: bool = False
@@ -92,11 +93,11 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
                 where=Hint(f"hints={{'{name}': …}}", f"--hint {name}=…"),
                 hint=Hint("leave it out of `dims` or `hints`", "leave out --dim or --hint"),
             )
-        least, largest = bounds.get(name, (0, MAX_ELEMENTS))
+        allowed = bounds.get(name, Range(max=MAX_ELEMENTS))
         for size in sizes:
-            if isinstance(size, int) and not least <= size <= largest:
+            if isinstance(size, int) and size not in allowed:
                 raise ShapeOptionError(
-                    f"the hint {size} for dimension '{name}' is not in its bounds, {least} to {largest}",
+                    f"the hint {size} for dimension '{name}' is not in its bounds, {allowed}",
                     where=Hint(f"hints={{'{name}': …}}", f"--hint {name}=…"),
                     hint="leave it out, or widen the bounds",
                 )
@@ -144,7 +145,7 @@ def request_for_rest(request: ShapeRequest) -> ShapeRequest:
 def apart(request: ShapeRequest, model: ImportedModel) -> list[ShapeRequest]:
     """Further requests for the size 1 of dimensions with which a result has another rank (`ImportedModel.apart`)."""
     in_file = {name for names in model.dimensions.values() for name in names}
-    names = [name for name in model.apart if request.bounds.get(name, (0, 0))[0] <= 1][:_MOST_APART]
+    names = [name for name in model.apart if request.bounds.get(name, ANY_SIZE).min <= 1][:_MOST_APART]
     found = []
     for chosen in product((False, True), repeat=len(names)):
         ones = {name: 1 for name, one in zip(names, chosen, strict=True) if one}
@@ -200,34 +201,33 @@ def _other_names(model: ImportedModel, value: str, name: str) -> Iterator[str]:
 
 def require_possible(request: ShapeRequest, model: ImportedModel) -> None:
     """Raise ShapeOptionError (HC106) for bounds without a size that code for the CPU takes."""
-    for name, (low, high) in request.bounds.items():
-        least, most = model.bounds.get(name, (0, None))
-        if high < least or (most is not None and most < low):
+    for name, asked in request.bounds.items():
+        allowed = model.bounds.get(name, ANY_SIZE)
+        if (asked & allowed).is_empty:
             raise ShapeOptionError(
-                f"dimension '{name}' is bounded to {low} to {high}, and code for the CPU takes {least} "
-                + ("or more" if most is None else f"to {most}"),
+                f"dimension '{name}' is bounded to {asked}, and code for the CPU takes {allowed}",
                 where=Hint(f"dims={{'{name}': …}}", f"--dim {name}=…"),
                 hint="give other bounds, or leave CPU out of the devices",
             )
 
 
-def with_samples_in_bounds(model: ImportedModel, bounds: Mapping[str, tuple[int, int]]) -> ImportedModel:
+def with_samples_in_bounds(model: ImportedModel, bounds: Mapping[str, Range]) -> ImportedModel:
     """The model with shapes of seeded inputs within the bounds of dimensions."""
     if not bounds or not model.samples:
         return model
     samples = {}
     for source, shape in model.samples.items():
         names = model.dimensions.get(source, (None,) * len(shape))
-        limits = [bounds.get(name or "", (0, MAX_ELEMENTS)) for name in names]
-        samples[source] = tuple(min(max(d, low), high) for d, (low, high) in zip(shape, limits, strict=True))
+        limits = [bounds.get(name or "", ANY_SIZE) for name in names]
+        samples[source] = tuple(limit.nearest(d) for d, limit in zip(shape, limits, strict=True))
     return replace(model, samples=samples)
 
 
-def _bounds(name: str, given: tuple[object, ...]) -> tuple[int, int]:
+def _bounds(name: str, given: tuple[object, ...]) -> Range:
     if len(given) == 2:
         least, largest = given
         if isinstance(least, int) and isinstance(largest, int) and 0 <= least <= largest <= MAX_ELEMENTS:
-            return least, largest
+            return Range(min=least, max=largest)
     raise ShapeOptionError(
         f"the bounds of dimension '{name}' cannot be {given!r}"[:120],
         where=Hint(f"dims={{'{name}': …}}", f"--dim {name}=…"),

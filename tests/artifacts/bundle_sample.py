@@ -8,7 +8,6 @@ import numpy as np
 
 from heterocc.artifacts.manifest import (
     Block,
-    Bounds,
     Condition,
     Device,
     Golden,
@@ -18,6 +17,7 @@ from heterocc.artifacts.manifest import (
     ModelInfo,
     Partition,
     Producer,
+    Range,
     TensorSpec,
     Variant,
 )
@@ -155,7 +155,7 @@ def write_sample(
             update={
                 "name": "cpu@batch",
                 "values": (spec("x", "batch", 4), spec("y", "batch", 3), *only_cpu.values[2:]),
-                "bounds": {"batch": Bounds(min=1, max=64, step=step)},
+                "bounds": {"batch": Range(min=1, max=64, step=step)},
                 "shapes_of": "cpu",
             }
         )
@@ -167,7 +167,7 @@ def write_sample(
             update={
                 "name": "hetero@batch",
                 "values": (spec("x", "batch", 4), *(spec(name, "batch", 3) for name in "aby"), values[4]),
-                "bounds": {"batch": Bounds(min=1, max=64)},
+                "bounds": {"batch": Range(min=1, max=64)},
                 "rooms": {"0": 1024},
                 "shapes_of": "hetero",
             }

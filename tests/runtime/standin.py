@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.manifest import (
-    Bounds,
     Device,
     Golden,
     Kernel,
     ModelInfo,
     Partition,
     Producer,
+    Range,
     TensorSpec,
     Variant,
 )
@@ -71,7 +71,7 @@ class Model:
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[Device, ...] = (CPU,)
-    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    bounds: Mapping[str, Range] = field(default_factory=dict)
     shapes_of: str | None = None
 
 

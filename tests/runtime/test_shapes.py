@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from heterocc.artifacts.errors import DeviceLostError, FeedError, UsageError
-from heterocc.artifacts.manifest import Bounds, Device
+from heterocc.artifacts.manifest import Device, Range
 from heterocc.runtime import load, shapes
 from heterocc.runtime.feeds import FeedCheck, TensorInfo
 from heterocc.runtime.loaded import Loaded
@@ -25,7 +25,7 @@ def rows(count: int) -> np.ndarray:
     return np.arange(count * 4, dtype=np.float32).reshape(count, 4)
 
 
-def scaled(count: int | str, shapes_of: str | None = None, bounds: Bounds | None = None) -> Model:
+def scaled(count: int | str, shapes_of: str | None = None, bounds: Range | None = None) -> Model:
     """y = x * w + x for x[count,4]; the weight is the same for every count."""
     part = Part(
         device=0,
@@ -58,7 +58,7 @@ def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def dynamic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Batches of 2, and of 1 to 8 by code for any."""
     path = tmp_path_factory.mktemp("dynamic") / "m.hcb"
-    return write_bundle(path, scaled(2), scaled("n", "CPU", Bounds(min=1, max=8)))
+    return write_bundle(path, scaled(2), scaled("n", "CPU", Range(min=1, max=8)))
 
 
 def test_each_request_runs_the_code_for_its_shapes(static: Path) -> None:
@@ -168,11 +168,11 @@ def test_the_inputs_state_the_sizes_that_a_dimension_may_have(static: Path, dyna
 
 
 def test_a_size_that_is_not_a_multiple_is_an_error_with_two_that_are() -> None:
-    assert str(Sizes((), 32, None, 32)) == "a multiple of 32"
-    assert str(Sizes((), 32, 640, 32)) == "a multiple of 32 up to 640"
-    assert str(Sizes((), 96, 640, 32)) == "a multiple of 32 from 96 to 640"
-    assert 64 in Sizes((), 32, None, 32) and 65 not in Sizes((), 32, None, 32)
-    info = TensorInfo("x", "float32", ("n", 4), (Sizes((), 32, 640, 32), None))
+    assert str(Sizes((), Range(min=32, step=32))) == "a multiple of 32"
+    assert str(Sizes((), Range(min=32, max=640, step=32))) == "a multiple of 32 up to 640"
+    assert str(Sizes((), Range(min=96, max=640, step=32))) == "a multiple of 32 from 96 to 640"
+    assert 64 in Sizes((), Range(min=32, step=32)) and 65 not in Sizes((), Range(min=32, step=32))
+    info = TensorInfo("x", "float32", ("n", 4), (Sizes((), Range(min=32, max=640, step=32)), None))
     with pytest.raises(FeedError) as caught:
         FeedCheck([info], "m.hcb")({"x": np.zeros((100, 4), np.float32)})
     assert caught.value.message == "dimension 'n' of input 'x' must be a multiple of 32 up to 640, got 100"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import helper
 
+from heterocc.artifacts.manifest import ANY_SIZE, Range
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.draft.written import become_copy, written
@@ -33,7 +34,7 @@ class _Found:
     """Assumptions about sizes: see `Symbols.pins`, `ranges` and `steps`. `fixed` are names that have one size."""
 
     pins: dict[str, int] = field(default_factory=dict)
-    ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
     fixed: dict[str, int] = field(default_factory=dict)
 
@@ -94,8 +95,7 @@ def _squeeze_ones(draft: Draft, symbols: Symbols, values: Mapping[str, Value], f
             node.input.append(namer.give(f"{node.input[0]}_ones", "v"))
             draft.weights[node.input[1]] = np.array(axes, np.int64)
         for name in dict.fromkeys(name for name in names if name is not None):
-            least, largest = found.ranges.get(name, (0, None))
-            found.ranges[name] = max(least, 2), largest
+            found.ranges[name] = found.ranges.get(name, ANY_SIZE) & Range(min=2)
             draft.apart = (*draft.apart, *([] if name in draft.apart else [name]))
         changed = True
     return changed
@@ -165,20 +165,18 @@ def _solved(left: Size, right: Size) -> tuple[str | None, int]:
 
 def _pinned(name: str, size: Size, value: int, found: _Found) -> str | None:
     """Assume that a size that depends on one name is `value`, for the first range of sizes in which it is."""
-    known = found.ranges.get(name, (1, None))
-    sizes = range(max(known[0], 1), min(known[1] or _MOST_TRIED, _MOST_TRIED) + 1)
+    known = found.ranges.get(name, Range(min=1))
+    sizes = range(max(known.min, 1), min(known.max or _MOST_TRIED, _MOST_TRIED) + 1)
     least = next((n for n in sizes if size.at({name: n}) == value), None)
     if least is None:
         return None
-    largest = next((n - 1 for n in range(least + 1, sizes.stop) if size.at({name: n}) != value), known[1])
+    largest = next((n - 1 for n in range(least + 1, sizes.stop) if size.at({name: n}) != value), known.max)
     if least == largest:
         found.fixed[name] = least
         return f"'{name}' must be {least}"
     found.pins[size.text] = value
-    found.ranges[name] = least, largest
-    if (least, largest) == known:
-        return ""
-    return f"'{name}' must be {f'{least} to {largest}' if largest is not None else f'{least} or more'}"
+    found.ranges[name] = Range(min=least, max=largest)
+    return "" if found.ranges[name] == known else f"'{name}' must be {found.ranges[name]}"
 
 
 def _steps(left: Size, right: Size, known: Mapping[str, int]) -> dict[str, int]:

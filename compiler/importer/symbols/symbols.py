@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
+from heterocc.artifacts.manifest import Range
 from heterocc.compiler.importer.symbols.branches import Branches
 from heterocc.compiler.symbolic.containers import Elements
 from heterocc.compiler.symbolic.given import Contents, Limit, Shape
@@ -44,7 +45,7 @@ class Symbols:
     failed: list[tuple[onnx.NodeProto, Exception]] = field(default_factory=list)
     filled: frozenset[str] = frozenset()
     pins: Mapping[str, int] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    ranges: Mapping[str, Range] = field(default_factory=dict)
     steps: Mapping[str, int] = field(default_factory=dict)
     equal: list[tuple[Size, Size, str]] = field(default_factory=list)
     floors: dict[str, int] = field(default_factory=dict)

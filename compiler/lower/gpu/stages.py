@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from heterocc.artifacts.manifest import ANY_SIZE
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.gpu.items import MOST_ITEMS, over_items
@@ -59,8 +60,10 @@ class GpuStages:
         if symbols is None or len(symbols.names) != 1:
             return None
         (name,) = symbols.names
-        size, (_, high) = Variables(job.model).variable(name), job.model.planned.get(name, (0, MOST_ITEMS + 1))
-        if high > MOST_ITEMS or not is_separable(import_partition(job, self.target).mod, size.name, len(job.inputs)):
+        size, most = Variables(job.model).variable(name), job.model.planned.get(name, ANY_SIZE).max
+        if most is None or most > MOST_ITEMS:
+            return None
+        if not is_separable(import_partition(job, self.target).mod, size.name, len(job.inputs)):
             return None
         single = dataclasses.replace(job, model=job.model.at({name: 1}))
         module = self.before(plant_fault(kernel_module(single, self.target), single))
@@ -69,5 +72,5 @@ class GpuStages:
         if scheduled is None:
             return None
         scheduled = self.after(scheduled)
-        entry = destination_passing(scheduled, {size.name: high})
+        entry = destination_passing(scheduled, {size.name: most})
         return Stages(module, scheduled, entry, tuner.chosen if tuner else ())

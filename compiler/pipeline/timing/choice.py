@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isqrt, pow, prod
 
+from heterocc.artifacts.manifest import Range
+
 MARGIN = 0.95
 """The time of a plan, relative to the first one's, below which it counts as faster; less may be noise."""
 
 SPLIT = 1.04
 """How many times faster two plans for different sizes have to be, by the mean of the sizes, than one for all: a second
 plan takes space in the bundle, and time when it is loaded."""
-
-Bounds = Mapping[str, tuple[int, int | None]]
-"""The least and the largest size of dimensions; None: any."""
 
 Times = Mapping[str, tuple[float, ...]]
 """The seconds of plans at several sizes, smallest first."""
@@ -79,7 +78,7 @@ def _cost(kept: Kept, times: Times, rest: str | None) -> float:
     return mean([own[number] if number in inside else others[number] for number in range(kept.count)]) * SPLIT
 
 
-def bounds_of(kept: Kept, sizes: Sequence[Mapping[str, int]]) -> tuple[dict[str, tuple[int, int | None]], str]:
+def bounds_of(kept: Kept, sizes: Sequence[Mapping[str, int]]) -> tuple[dict[str, Range], str]:
     """The sizes of dimensions for which a plan is kept, and this as text: `for n up to 32`; nothing if it is for all.
 
     `sizes` are those at which plans were timed. Between two of these the geometric mean is the limit.
@@ -90,8 +89,8 @@ def bounds_of(kept: Kept, sizes: Sequence[Mapping[str, int]]) -> tuple[dict[str,
         low = {dim: size + 1 for dim, size in _between(*sizes[kept.start - 1 : kept.start + 1])}
     if kept.stop < kept.count:
         high = dict(_between(*sizes[kept.stop - 1 : kept.stop + 1]))
-    bounds = {dim: (low.get(dim, 0), high.get(dim)) for dim in {**low, **high}}
-    return bounds, f"for {', '.join(f'{dim} {_text(*both)}' for dim, both in bounds.items())}" if bounds else ""
+    bounds = {dim: Range(min=low.get(dim, 0), max=high.get(dim)) for dim in {**low, **high}}
+    return bounds, f"for {', '.join(f'{dim} {_text(found)}' for dim, found in bounds.items())}" if bounds else ""
 
 
 def _between(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[tuple[str, int]]:
@@ -101,7 +100,7 @@ def _between(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[tu
             yield dim, isqrt(size * after[dim])
 
 
-def _text(least: int, most: int | None) -> str:
-    if most is None:
-        return f"from {least}"
-    return f"up to {most}" if least == 0 else f"{least} to {most}"
+def _text(found: Range) -> str:
+    if found.max is None:
+        return f"from {found.min}"
+    return f"up to {found.max}" if found.min == 0 else str(found)

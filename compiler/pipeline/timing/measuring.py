@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.manifest import Range
 from heterocc.compiler.build.pack import pack
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import host_cpu, is_this_cpu
@@ -24,7 +25,7 @@ from heterocc.compiler.importer.identity import model_digest
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.pipeline.repair import BuiltVariant, VariantBuilder
 from heterocc.compiler.pipeline.report import TimedPlan
-from heterocc.compiler.pipeline.timing.choice import Bounds, Times, best, bounds_of, fastest, mean
+from heterocc.compiler.pipeline.timing.choice import Times, best, bounds_of, fastest, mean
 from heterocc.compiler.pipeline.timing.sizes import at_sizes, sizes_of
 from heterocc.compiler.pipeline.timing.turns import BUDGET, runs_in_turns, undisturbed
 from heterocc.compiler.pipeline.variants import VariantSpec
@@ -74,7 +75,7 @@ class Choice:
     timed: tuple[TimedPlan, ...]
     at: str = ""
     remembered: bool = False
-    bounds: Bounds = field(default_factory=dict)
+    bounds: Mapping[str, Range] = field(default_factory=dict)
 
 
 def _none(_: object) -> Iterable[Mapping[str, Any]]:
@@ -177,7 +178,7 @@ class Measurer:
             self.policies,
             self.splits,
             sorted((name, np.shape(value)) for name, value in (self.feed or {}).items()),
-            sorted(spec.bounds.items()),
+            sorted((name, found.min, found.max) for name, found in spec.bounds.items()),
             (cpu.name, sorted(cpu.features), available_cores()),
         )
         text = f"plans\n{toolchain_digest(*SOURCES)}\n{model_digest(model)}\n{json.dumps(facts)}"
@@ -361,7 +362,7 @@ def _record(choice: Choice) -> dict[str, object]:
     """A choice for the cache."""
     return {
         "at": choice.at,
-        "bounds": [[name, *both] for name, both in choice.bounds.items()],
+        "bounds": [[name, found.min, found.max] for name, found in choice.bounds.items()],
         "plans": [
             {
                 "name": p.name,
@@ -377,20 +378,20 @@ def _record(choice: Choice) -> dict[str, object]:
     }
 
 
-def _timed(record: Mapping[str, object] | None) -> tuple[tuple[TimedPlan, ...], str, Bounds]:
+def _timed(record: Mapping[str, object] | None) -> tuple[tuple[TimedPlan, ...], str, dict[str, Range]]:
     """The plans of a choice in the cache, at which sizes they were timed, and for which the first one that was kept is.
 
     A damaged record has no plans.
     """
     found = []
-    bounds: dict[str, tuple[int, int | None]] = {}
+    bounds: dict[str, Range] = {}
     where = ""
     match record:
         case {"at": str(where), "bounds": list(limits), "plans": list(plans)}:
             for limit in limits:
                 match limit:
                     case [str(dim), int(low), int() | None as high]:
-                        bounds[dim] = low, high
+                        bounds[dim] = Range(min=low, max=high)
             for plan in plans:
                 match plan:
                     case {

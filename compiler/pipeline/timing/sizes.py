@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.errors import InputError
+from heterocc.artifacts.manifest import Range
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.importer.estimates.runs import Work, work_of
 from heterocc.compiler.importer.model import ImportedModel
@@ -39,9 +40,7 @@ CLOSE = 16
 Feed = Mapping[str, Any]
 
 
-def smaller_feeds(
-    model: ImportedModel, feed: Feed, bounds: Mapping[str, tuple[int, int]], seed: int
-) -> Iterator[dict[str, Any]]:
+def smaller_feeds(model: ImportedModel, feed: Feed, bounds: Mapping[str, Range], seed: int) -> Iterator[dict[str, Any]]:
     """Smaller inputs than those of a feed by internal name, smallest first, with which the model may not run.
 
     Which dimensions change, and `bounds`, are as for `larger_feeds`.
@@ -57,7 +56,7 @@ def smaller_feeds(
 
 
 def larger_feeds(
-    model: ImportedModel, feed: Feed, bounds: Mapping[str, tuple[int, int]], seed: int, longer: float
+    model: ImportedModel, feed: Feed, bounds: Mapping[str, Range], seed: int, longer: float
 ) -> Iterator[dict[str, Any]]:
     """Larger inputs than those of a feed by internal name, largest first, with which the model may not run.
 
@@ -123,7 +122,7 @@ def _sampled(model: ImportedModel, feed: Feed) -> ImportedModel:
 
 
 def _models(
-    model: ImportedModel, tried: Iterable[Mapping[str, int]], bounds: Mapping[str, tuple[int, int]]
+    model: ImportedModel, tried: Iterable[Mapping[str, int]], bounds: Mapping[str, Range]
 ) -> Iterator[ImportedModel]:
     """The model with shapes of inputs of these sizes or the nearest that are allowed, each once, without its own."""
     seen = [dict(model.samples)]

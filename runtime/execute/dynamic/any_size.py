@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heterocc.artifacts.manifest import Partition, Variant
+from heterocc.artifacts.manifest import ANY_SIZE, Partition, Variant
 from heterocc.runtime.execute.executable import Executable
 from heterocc.runtime.native.cpu_runner import Run
 from heterocc.runtime.native.cpu_sizes import DimensionSizes, SizeCondition, SizedInput, SizedValue, new_sized_runner
@@ -50,10 +50,7 @@ def _dimensions(variant: Variant, value: int, symbols: dict[str, int]) -> list[D
         if isinstance(size, int):
             found.append(DimensionSizes(size, size, 1, None))
             continue
-        bounds = None if size is None else variant.bounds.get(size)
+        bounds = variant.bounds.get(size or "", ANY_SIZE)
         symbol = None if size is None else symbols.setdefault(size, len(symbols))
-        if bounds is None:
-            found.append(DimensionSizes(0, None, 1, symbol))
-        else:
-            found.append(DimensionSizes(bounds.min, bounds.max, bounds.step, symbol))
+        found.append(DimensionSizes(bounds.min, bounds.max, bounds.step, symbol))
     return found

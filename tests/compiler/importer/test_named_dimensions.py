@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import DynamicShapeError, Hint, ShapeOptionError
+from heterocc.artifacts.manifest import Range
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.sizes.requests import ShapeRequest, require_bounds
@@ -89,7 +90,7 @@ def test_dimensions_that_an_operator_needs_to_be_equal_get_one_name(tmp_path: Pa
         "Concat 'Concat_0' needs the dimensions 'rows' and 'count' to be equal: both are called 'rows' in the bundle",
     )
     with pytest.raises(ShapeOptionError, match="needs the dimensions 'count' and 'rows' to be equal"):
-        require_bounds(ShapeRequest({}, {}, {"count": (1, 4)}, ""), found)
+        require_bounds(ShapeRequest({}, {}, {"count": Range(min=1, max=4)}, ""), found)
 
 
 def test_a_reshape_that_exchanges_the_batches_of_two_inputs_makes_them_equal_if_sizes_may_be_assumed() -> None:

@@ -33,7 +33,7 @@ def test_present_keys_have_the_length_of_the_past_and_the_new_ones(
     heads = "4" if build is decoder_networks.gpt2 else "2"
     assert len(found) == 4
     assert "past_sequence" in model.may_be_empty
-    assert model.bounds["sequence"][0] == 1
+    assert model.bounds["sequence"].min == 1
     for shape_text in found.values():
         assert shape_text[:2] + shape_text[3:] == ["batch", heads, "16"]
         assert shape_text[2] in keys or sorted(shape_text[2].split(" + ")) == ["past_sequence", "sequence"]

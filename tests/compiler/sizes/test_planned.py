@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterocc.artifacts.errors import ShapeOptionError
+from heterocc.artifacts.manifest import Range
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
@@ -27,7 +28,7 @@ def model() -> ImportedModel:
 
 def test_defaults_are_within_the_limits_of_the_nodes_and_a_note_names_the_options(model: ImportedModel) -> None:
     planned, notes = with_planned_sizes(model, {}, (GPU, CPU))
-    assert planned.planned == {"batch": (1, FIRST), "seq": (1, 40)}
+    assert planned.planned == {"batch": Range(min=1, max=FIRST), "seq": Range(min=1, max=40)}
     assert len(notes) == 1 and "--dim batch=1..16 --dim seq=1..40 sets these bounds" in notes[0].command  # type: ignore[union-attr]
     assert planned.most_bytes("ids") == 16 * 40 * 8 and planned.most_bytes("scores") == 16 * 2 * 40 * 40 * 4
 
@@ -38,16 +39,17 @@ def test_defaults_are_reduced_until_tensors_fit_the_largest_buffer(model: Import
         small = TargetDevice("GPU", "opencl", max_buffer=buffer)
         planned, notes = with_planned_sizes(model, {}, (small,))
         whole, _ = with_planned_sizes(model, {}, (GPU,))
-        at_least = with_planned_sizes(model, {"batch": (1, seen[0]), "seq": (1, seen[1])}, (GPU,))[0]
+        bounds = {"batch": Range(min=1, max=seen[0]), "seq": Range(min=1, max=seen[1])}
+        at_least, _ = with_planned_sizes(model, bounds, (GPU,))
         for name, value in model.graph.values.items():
             if not value.is_static and (at_least.most_bytes(name) or 0) <= buffer:
                 assert (planned.most_bytes(name) or 0) <= buffer < (whole.most_bytes("scores") or 0)
-        assert all(planned.planned[n][1] >= size for n, size in zip(("batch", "seq"), seen, strict=True))
+        assert all((planned.planned[n].max or 0) >= size for n, size in zip(("batch", "seq"), seen, strict=True))
         assert f"at most {buffer} bytes, the largest buffer" in str(notes[0]) or buffer == 1
 
 
 def test_an_input_out_of_bounds_gets_bounds_only_if_the_nodes_take_its_size(model: ImportedModel) -> None:
-    planned, _ = with_planned_sizes(model, {"batch": (1, 8), "seq": (1, 20)}, (GPU,))
+    planned, _ = with_planned_sizes(model, {"batch": Range(min=1, max=8), "seq": Range(min=1, max=20)}, (GPU,))
     for seq, hint in ((30, "--dim seq=1..30"), (99, "the model takes 1 to 40: give such an input")):
         with pytest.raises(ShapeOptionError) as raised:
             require_within(planned, {"ids": np.zeros((2, seq), np.int64)})
@@ -55,8 +57,8 @@ def test_an_input_out_of_bounds_gets_bounds_only_if_the_nodes_take_its_size(mode
 
 
 def test_given_bounds_are_used_without_a_note(model: ImportedModel) -> None:
-    planned, notes = with_planned_sizes(model, {"batch": (2, 8), "seq": (0, 99)}, (GPU,))
-    assert planned.planned == {"batch": (2, 8), "seq": (1, 40)} and not notes
+    planned, notes = with_planned_sizes(model, {"batch": Range(min=2, max=8), "seq": Range(max=99)}, (GPU,))
+    assert planned.planned == {"batch": Range(min=2, max=8), "seq": Range(min=1, max=40)} and not notes
 
 
 def test_without_a_gpu_nothing_is_planned(model: ImportedModel) -> None:

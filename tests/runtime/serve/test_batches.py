@@ -13,7 +13,7 @@ import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
 from heterocc.artifacts.errors import FeedError
-from heterocc.artifacts.manifest import Bounds
+from heterocc.artifacts.manifest import Range
 from heterocc.runtime import load
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.serve.batch_check import batching_of, check_rows
@@ -41,7 +41,7 @@ def rows_model(rule: str = "mul", rows: int | str = "n") -> Model:
         inputs=("x",),
         outputs=("y",),
         parts=(Part(0, ("x",), ("y",), (Op("f", rule, operands, "y"),)),),
-        bounds={"n": Bounds(min=1, max=6)} if rows == "n" else {},
+        bounds={"n": Range(min=1, max=6)} if rows == "n" else {},
     )
 
 

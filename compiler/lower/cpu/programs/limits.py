@@ -40,7 +40,7 @@ class Limits:
             empty = name in self.b.model.may_be_empty
             least = _least_not_negative(name, sizes) if empty else least_size(name, sizes)
             shown = self._input_with(name)
-            if least > max(self.b.model.bounds[name][0], 0 if empty else 1) and shown is not None:
+            if least > max(self.b.model.bounds[name].min, 0 if empty else 1) and shown is not None:
                 self._check(name, least, *shown, checks)
         steps[:0] = checks
 

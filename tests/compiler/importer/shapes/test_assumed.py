@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from heterocc.artifacts.manifest import Range
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from tests.symbolic_models import dynamic_model
@@ -39,7 +40,7 @@ def imported(nodes: list[onnx.NodeProto], shape: tuple[int | str, ...], **arrays
 def test_maps_that_are_halved_and_doubled_need_a_multiple() -> None:
     model = import_model(pyramid(), keep_dims=True, assume=True)
     assert model.symbols is not None and model.symbols.steps == {"side": 8}
-    assert model.bounds["side"] == (8, None)
+    assert model.bounds["side"] == Range(min=8, step=8)
     assert model.graph.values[model.graph.outputs[0]].shape == (1, 4, "2*(side)//8", 2)
     assert any("'side' must be a multiple of 8" in note for note in model.notes)
     assert model.samples["x"][2] % 8 == 0
@@ -63,7 +64,7 @@ def test_a_computed_size_that_must_be_a_number_bounds_the_dimension() -> None:
         N("Concat", ["p", "one"], ["y"], axis=3),
     ]
     model = imported(nodes, (1, 4, "high", "wide"), one=np.ones((1, 4, 1, 2), np.float32))
-    assert model.bounds["high"] == (3, 5)
+    assert model.bounds["high"] == Range(min=3, max=5)
     assert model.graph.values[model.graph.outputs[0]].shape == (1, 4, 1, "wide + 2")
 
 
@@ -148,7 +149,7 @@ def test_a_row_that_is_shifted_by_a_number_modulo_its_length_keeps_its_length(sh
     ]
     model = imported(nodes, ("b", "n"), shift=[shift], one=[1], zero=[0])
     assert model.graph.values[model.graph.outputs[0]].shape == ("b", "n")
-    assert model.bounds["n"] == (3, None)  # neither part is empty
+    assert model.bounds["n"] == Range(min=3)  # neither part is empty
 
 
 @pytest.mark.parametrize(("start", "step", "expected"), [(9, -1, "min(10, n)"), (-1, -2, "(n + 1)//2")])
@@ -169,7 +170,7 @@ def test_a_slice_to_a_computed_end_gets_a_least_size() -> None:
     ]
     model = imported(nodes, ("n",), rest=[400], hop=[160], start=[240], axis=[0], rows=[-1, 160])
     assert model.graph.values[model.graph.outputs[0]].shape == ("(n + 80)//160 - 2", 160)
-    assert model.bounds["n"] == (400, None)
+    assert model.bounds["n"] == Range(min=400)
 
 
 def test_a_range_that_counts_down_through_floats_has_a_known_length() -> None:

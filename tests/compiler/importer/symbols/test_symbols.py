@@ -151,4 +151,4 @@ def test_a_length_behind_convolutions_that_the_exporter_divides_again_is_the_sam
     )
     assert model.symbols is not None and not model.symbols.fresh
     assert model.graph.values[model.graph.outputs[0]].shape == ("batch", 3, "(n + 15)//20 - 1")
-    assert model.bounds["n"][0] == 25
+    assert model.bounds["n"].min == 25

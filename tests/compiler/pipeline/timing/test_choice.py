@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 
 from heterocc.artifacts.errors import UnsupportedOpError
+from heterocc.artifacts.manifest import Range
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model, explain_bundle
 from heterocc.compiler.pipeline import compile as conductor
@@ -51,9 +52,9 @@ def test_a_plan_is_kept_for_the_sizes_at_which_it_is_faster() -> None:
 
 
 def test_the_limit_between_two_sizes_is_their_geometric_mean() -> None:
-    assert bounds_of(Kept("merge", 0, 2, 3), SIZES) == ({"n": (0, 512)}, "for n up to 512")
-    assert bounds_of(Kept("merge", 1, 3, 3), SIZES) == ({"n": (33, None)}, "for n from 33")
-    assert bounds_of(Kept("merge", 1, 2, 3), SIZES) == ({"n": (33, 512)}, "for n 33 to 512")
+    assert bounds_of(Kept("merge", 0, 2, 3), SIZES) == ({"n": Range(max=512)}, "for n up to 512")
+    assert bounds_of(Kept("merge", 1, 3, 3), SIZES) == ({"n": Range(min=33)}, "for n from 33")
+    assert bounds_of(Kept("merge", 1, 2, 3), SIZES) == ({"n": Range(min=33, max=512)}, "for n 33 to 512")
     assert bounds_of(Kept("merge", 0, 3, 3), SIZES) == ({}, "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from heterocc.artifacts.manifest import Range
 from heterocc.compiler import compile_model
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.importer.estimates.runs import Work
@@ -28,15 +30,20 @@ def imported(nodes: list[object], shape: tuple[int | str, ...], **arrays: object
     )
 
 
+def ranges(bounds: Mapping[str, tuple[int, int]]) -> dict[str, Range]:
+    return {name: Range(min=least, max=most) for name, (least, most) in bounds.items()}
+
+
 def shapes(model: ImportedModel, longer: float = 1.0, **bounds: tuple[int, int]) -> list[tuple[int, ...]]:
     """The shapes of the larger inputs."""
-    feeds = larger_feeds(model, feed_for(model, None, 0), bounds, 0, longer)
+    feeds = larger_feeds(model, feed_for(model, None, 0), ranges(bounds), 0, longer)
     return [feed[model.graph.inputs[0]].shape for feed in feeds]
 
 
 def small(model: ImportedModel, **bounds: tuple[int, int]) -> list[tuple[int, ...]]:
     """The shapes of the smaller inputs."""
-    return [feed[model.graph.inputs[0]].shape for feed in smaller_feeds(model, feed_for(model, None, 0), bounds, 0)]
+    found = smaller_feeds(model, feed_for(model, None, 0), ranges(bounds), 0)
+    return [feed[model.graph.inputs[0]].shape for feed in found]
 
 
 def test_smaller_inputs_have_a_sixteenth_of_the_elements() -> None:
