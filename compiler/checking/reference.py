@@ -19,7 +19,7 @@ from heterocc.compiler.importer.onnx_tools.exact_products import nodes_within, w
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.compiler.lower.half.products import product_nodes
-from heterocc.compiler.operators.products import ROUNDED
+from heterocc.compiler.operators.layers.products import ROUNDED
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 

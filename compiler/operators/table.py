@@ -9,55 +9,12 @@ from pathlib import Path
 import onnx
 
 from heterocc.compiler.files.records import include_source
-from heterocc.compiler.operators import (
-    arithmetic,
-    attention,
-    containers,
-    control,
-    cutting,
-    elementwise,
-    generating,
-    images,
-    indexing,
-    ml,
-    normalization,
-    pooling,
-    products,
-    quantised,
-    randoms,
-    recurrent,
-    reductions,
-    shaping,
-    signals,
-    slices,
-    windows,
-)
+from heterocc.compiler.modules import modules_of
+from heterocc.compiler.operators import arrays, elements, flow, layers
 from heterocc.compiler.operators.record import Operator
 from heterocc.passes.graph import Node
 
-_FAMILIES = (
-    arithmetic,
-    attention,
-    containers,
-    control,
-    cutting,
-    elementwise,
-    generating,
-    images,
-    indexing,
-    ml,
-    normalization,
-    pooling,
-    products,
-    quantised,
-    randoms,
-    recurrent,
-    reductions,
-    shaping,
-    signals,
-    slices,
-    windows,
-)
+_ROOMS = (arrays, elements, flow, layers)
 _TABLE: dict[tuple[str, str], Operator] = {}
 
 
@@ -79,9 +36,10 @@ def _put(operator: Operator) -> None:
     _TABLE[key] = operator
 
 
-for _family in _FAMILIES:
-    for _operator in _family.OPERATORS:
-        _put(_operator)
+for _room in _ROOMS:
+    for _family in modules_of(_room.__name__, _room.__path__):
+        for _operator in _family.OPERATORS:
+            _put(_operator)
 
 
 def operators() -> Iterator[Operator]:

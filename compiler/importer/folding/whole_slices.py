@@ -13,7 +13,7 @@ import onnx
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.draft.written import become_copy
-from heterocc.compiler.operators.slices import FAR, NO_ENDS
+from heterocc.compiler.operators.arrays.slices import FAR, NO_ENDS
 from heterocc.passes.graph import Value
 
 

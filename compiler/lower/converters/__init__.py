@@ -1,33 +1,8 @@
 """Converters of ONNX operators to Relax that TVM's importer lacks or converts wrongly.
 
-Each module registers its converters on import, so a new module must be imported below or by its folder.
+Each module here and in the rooms registers its converters when it is imported.
 """
 
-from heterocc.compiler.lower.converters import (
-    attention,
-    computed,
-    computed_shapes,
-    contrib,
-    deformed,
-    elementwise,
-    fourier,
-    indexing,
-    matrices,
-    ml,
-    ngrams,
-    normalization,
-    quantised,
-    randoms,
-    recurrent,
-    reduction,
-    regions,
-    resize,
-    sampling,
-    shapes,
-    sorting,
-    transposed,
-    windows,
-)
 from heterocc.compiler.lower.converters.registry import (
     PREPARED,
     REQUIRED,
@@ -37,36 +12,8 @@ from heterocc.compiler.lower.converters.registry import (
     Context,
     own_converter,
 )
+from heterocc.compiler.modules import modules_of
 
-__all__ = [
-    "PREPARED",
-    "REQUIRED",
-    "RESULTS",
-    "SIZES",
-    "STANDARD_DOMAINS",
-    "Context",
-    "attention",
-    "computed",
-    "computed_shapes",
-    "contrib",
-    "deformed",
-    "elementwise",
-    "fourier",
-    "indexing",
-    "matrices",
-    "ml",
-    "ngrams",
-    "normalization",
-    "own_converter",
-    "quantised",
-    "randoms",
-    "recurrent",
-    "reduction",
-    "regions",
-    "resize",
-    "sampling",
-    "shapes",
-    "sorting",
-    "transposed",
-    "windows",
-]
+__all__ = ["PREPARED", "REQUIRED", "RESULTS", "SIZES", "STANDARD_DOMAINS", "Context", "own_converter"]
+
+modules_of(__name__, __path__)

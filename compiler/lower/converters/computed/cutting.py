@@ -18,7 +18,7 @@ from heterocc.compiler.lower.converters.computed.numbers import (
 )
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import cropped_place, dims_of, dtype_of, rank_of
-from heterocc.compiler.operators.slices import NO_ENDS
+from heterocc.compiler.operators.arrays.slices import NO_ENDS
 
 op = relax.op
 Buffers = Sequence[tirx.Buffer]

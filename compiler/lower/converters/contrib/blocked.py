@@ -7,7 +7,7 @@ from tvm import relax
 
 from heterocc.compiler.lower.converters.quantised.blocks import BlockedWeight, blocked_product, unpacked
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
-from heterocc.compiler.operators.products import ROUNDED
+from heterocc.compiler.operators.layers.products import ROUNDED
 
 op = relax.op
 

@@ -3,7 +3,3 @@
 `ensembles.py` reads trees into tables, and `tree_kernel.py` walks them. Such kernels are complete when they enter a
 module (`compiler/lower/written.py`).
 """
-
-from heterocc.compiler.lower.converters.ml import encoders, linear, preparing, trees
-
-__all__ = ["encoders", "linear", "preparing", "trees"]

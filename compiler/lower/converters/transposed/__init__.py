@@ -1,5 +1,1 @@
 """Converter of transposed convolutions."""
-
-from heterocc.compiler.lower.converters.transposed import operators
-
-__all__ = ["operators"]

@@ -29,7 +29,7 @@ from heterocc.compiler.lower.cpu.programs.functions import (
 )
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Argument, Invoke, Step, Take
-from heterocc.compiler.operators.containers import attribute_of
+from heterocc.compiler.operators.flow.containers import attribute_of
 
 
 class Containers:

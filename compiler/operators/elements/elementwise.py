@@ -6,8 +6,8 @@ from typing import Any
 
 from onnx import TensorProto
 
-from heterocc.compiler.operators.arithmetic import DENOMINATOR, POSITIVE
-from heterocc.compiler.operators.containers import same_container
+from heterocc.compiler.operators.elements.arithmetic import DENOMINATOR, POSITIVE
+from heterocc.compiler.operators.flow.containers import same_container
 from heterocc.compiler.operators.record import FIRST, MICROSOFT, RANGE, Operator, nothing, same_shape
 from heterocc.compiler.symbolic.comparisons import differ
 from heterocc.compiler.symbolic.contents import array, by_element, each, same_contents

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from heterocc.compiler.operators.elements.reductions import running
 from heterocc.compiler.operators.record import FIRST, FIRST_FILLED, Known, Operator, nothing
-from heterocc.compiler.operators.reductions import running
 from heterocc.compiler.symbolic.contents import array_of
 from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
 from heterocc.compiler.symbolic.requirement import Needs

@@ -8,10 +8,10 @@ from math import prod
 
 import onnx
 
-from heterocc.compiler.operators.quantised import quantised_unary
+from heterocc.compiler.operators.elements.reductions import of_each_input
+from heterocc.compiler.operators.layers.quantised import quantised_unary
+from heterocc.compiler.operators.layers.windows import FROM_SHAPES, reach, window_shapes
 from heterocc.compiler.operators.record import MICROSOFT, Dims, Operator, attribute
-from heterocc.compiler.operators.reductions import of_each_input
-from heterocc.compiler.operators.windows import FROM_SHAPES, reach, window_shapes
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import onnx
 
-from heterocc.compiler.operators.arithmetic import DENOMINATOR
+from heterocc.compiler.operators.elements.arithmetic import DENOMINATOR
 from heterocc.compiler.operators.record import MICROSOFT, SPATIAL, Known, Operator, Part, nothing, same_shape
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from heterocc.compiler.operators.indexing import some
+from heterocc.compiler.operators.arrays.indexing import some
 from heterocc.compiler.operators.record import COORDINATES, Operator
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient

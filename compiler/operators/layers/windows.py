@@ -8,7 +8,7 @@ from math import prod
 
 import onnx
 
-from heterocc.compiler.operators.quantised import along
+from heterocc.compiler.operators.layers.quantised import along
 from heterocc.compiler.operators.record import (
     AFTER_FIRST,
     COORDINATES,

@@ -7,7 +7,7 @@ from math import prod
 
 import onnx
 
-from heterocc.compiler.operators.arithmetic import stacked, widened
+from heterocc.compiler.operators.elements.arithmetic import stacked, widened
 from heterocc.compiler.operators.record import (
     EVERY,
     FIRST_TWO,

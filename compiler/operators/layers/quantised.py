@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import onnx
 
-from heterocc.compiler.operators.arithmetic import broadcast_shapes, stacked
-from heterocc.compiler.operators.cutting import concatenated
-from heterocc.compiler.operators.products import gemm, matmul_flops, product, product_shapes
+from heterocc.compiler.operators.arrays.cutting import concatenated
+from heterocc.compiler.operators.elements.arithmetic import broadcast_shapes, stacked
+from heterocc.compiler.operators.layers.products import gemm, matmul_flops, product, product_shapes
 from heterocc.compiler.operators.record import (
     AFTER_FIRST,
     FIRST_FILLED,

@@ -1,0 +1,1 @@
+"""Operators that move elements: they cut, join, pick and reshape arrays."""

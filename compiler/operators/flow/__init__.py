@@ -1,0 +1,1 @@
+"""Branches, loops, sequences and optional values."""

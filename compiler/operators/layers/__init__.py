@@ -1,0 +1,1 @@
+"""Layers of networks and of other models: products, windows, attention, recurrence, trees."""
