@@ -13,9 +13,10 @@ from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.checking.half_reference import SCALE, round_products, round_values, rounded
+from heterocc.compiler.importer.draft.draft import nodes_of
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
-from heterocc.compiler.importer.onnx_tools.exact_products import nodes_within, with_exact_products
+from heterocc.compiler.importer.onnx_tools.exact_products import with_exact_products
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.compiler.lower.half.products import product_nodes
@@ -58,7 +59,7 @@ def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any]) -> Any:
     Raises the errors of ONNX Runtime.
     """
     options = session_options(optimise="none")
-    if not any(map(_rounds_if_packed, nodes_within(proto.graph))):
+    if not any(map(_rounds_if_packed, nodes_of(proto.graph.node))):
         options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
     if weights:
         options.add_external_initializers(list(weights), list(weights.values()))

@@ -166,6 +166,10 @@ class Operator:
     """Which bodies it has, and how often they run."""
 
     # ---- elements ---------------------------------------------------------------------------------------------------
+    window: Literal["", "product", "mean", "largest"] = ""
+    """What it makes of the elements in windows, of sizes and padding that `pads` and its like say."""
+    positive: bool = False
+    """Whether its results are 0 or more."""
     symbol: str = ""
     """The sign of the arithmetic or of the comparison that it does: `+`, `<`, `&`."""
     fills: bool = False

@@ -94,3 +94,11 @@ def rename_nodes(graph: onnx.GraphProto, namer: Namer) -> dict[str, str]:
         for body in bodies(node):
             nodes |= rename_nodes(body, namer)
     return nodes
+
+
+def unused(name: str, taken: set[str]) -> str:
+    """A name that is not taken, which it is then: this one, if possible with underscores behind it."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name

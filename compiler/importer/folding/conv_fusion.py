@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 import onnx_graphsurgeon as gs
 
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.draft.surgery import Node, put_together, take_apart
+from heterocc.compiler.operators.table import of_node
 
-_FUSED = ("BatchNormalization", "Mul", "Add")
+_NORMALISATION = "BatchNormalization"
 _DTYPES = ("float16", "float32", "float64")
 
 
@@ -29,8 +31,8 @@ def fuse(draft: Draft) -> bool:
     The Conv must have no other reader, and both nodes the same affinity. The Conv keeps its name and gets the other
     node's origin and output. Weights are computed in float64 and rounded once to their type.
     """
-    written = {name for node in draft.graph.node if node.op_type == "Conv" for name in node.output}
-    after = [node.input for node in draft.graph.node if node.op_type in _FUSED and not written.isdisjoint(node.input)]
+    written = {name for node in draft.graph.node if of_node(node).window == "product" for name in node.output}
+    after = [node.input for node in draft.graph.node if _can_be_fused(node) and not written.isdisjoint(node.input)]
     if all(draft.weights.keys().isdisjoint(inputs) for inputs in after):
         return False
     graph = take_apart(draft)
@@ -58,8 +60,12 @@ def fuse(draft: Draft) -> bool:
     return fused
 
 
+def _can_be_fused(node: onnx.NodeProto) -> bool:
+    return node.op_type == _NORMALISATION or of_node(node).symbol in ("*", "+")
+
+
 def _is_plain_conv(node: Node) -> bool:
-    if node.op != "Conv" or node.domain or len(node.inputs) < 2 or node.inputs[1].is_empty() or not node.outputs:
+    if of_node(node.proto).window != "product" or len(node.inputs) < 2 or node.inputs[1].is_empty() or not node.outputs:
         return False
     given = [t for t in node.inputs[1:] if not t.is_empty()]
     return all(isinstance(t, gs.Constant) and t.dtype.name in _DTYPES for t in given)
@@ -70,9 +76,10 @@ def _affine(conv: Node, node: Node, opset: int) -> _Affine | None:
     if weight.ndim < 3 or node.domain or any(t.shape != weight.shape[:1] for t in _bias(conv)):
         return None
     channels = weight.shape[0]
-    if node.op == "BatchNormalization":
+    if node.op == _NORMALISATION:
         return _normalisation(node, weight.dtype, channels, opset) if node.inputs[0] is conv.outputs[0] else None
-    if node.op not in ("Mul", "Add") or len(node.inputs) != 2:
+    symbol = of_node(node.proto).symbol
+    if symbol not in ("*", "+") or len(node.inputs) != 2:
         return None
     other = next((t.values for t in node.inputs if isinstance(t, gs.Constant)), None)
     if other is None or other.dtype != weight.dtype or other.ndim > weight.ndim:
@@ -81,7 +88,7 @@ def _affine(conv: Node, node: Node, opset: int) -> _Affine | None:
     if full[1] not in (1, channels) or any(d != 1 for i, d in enumerate(full) if i != 1):
         return None
     per_channel = np.broadcast_to(other.reshape(-1).astype(np.float64), (channels,))
-    if node.op == "Mul":
+    if symbol == "*":
         return _Affine(per_channel, np.zeros(channels))
     return _Affine(np.ones(channels), per_channel)
 

@@ -12,9 +12,7 @@ from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.draft.surgery import Node, put_together, take_apart
-
-_READERS = ("Conv", "AveragePool", "MaxPool")
-_NOT_NEGATIVE = ("Relu", "Sigmoid", "HardSigmoid", "Softmax")
+from heterocc.compiler.operators.table import of_node
 
 
 def fuse_pads(draft: Draft) -> bool:
@@ -25,10 +23,10 @@ def fuse_pads(draft: Draft) -> bool:
     and get the Pad's origin.
     """
     padded = {node.output[0] for node in draft.graph.node if node.op_type == "Pad" and not node.domain}
-    if all(padded.isdisjoint(node.input) for node in draft.graph.node if node.op_type in _READERS):
+    if all(padded.isdisjoint(node.input) for node in draft.graph.node if of_node(node).window):
         return False
     graph = take_apart(draft)
-    windows = {node for node in graph.nodes if node.op in _READERS and not node.domain}
+    windows = {node for node in graph.nodes if of_node(node.proto).window}
     outputs = {o.name for o in graph.outputs}
     moved = False
     for pad in graph.nodes:
@@ -106,7 +104,7 @@ def _pads(reader: Node, pad: Node, widths: Mapping[int, tuple[int, int]], draft:
 
 def _window(reader: Node, attributes: Mapping[str, Any]) -> list[int] | None:
     """Size of the reader's window along each spatial axis, dilation included; None if it is not known."""
-    if reader.op == "Conv":
+    if of_node(reader.proto).window == "product":
         if len(reader.inputs) < 2 or not isinstance(reader.inputs[1], gs.Constant):
             return None
         sizes: Sequence[int] = reader.inputs[1].shape[2:]
@@ -118,31 +116,29 @@ def _window(reader: Node, attributes: Mapping[str, Any]) -> list[int] | None:
 
 def _keeps_result(reader: Node, pad: Node, attributes: Mapping[str, Any], own: Sequence[int]) -> bool:
     """Whether zeros in front of a window and its own padding mean the same."""
-    if reader.op == "Conv":
+    if of_node(reader.proto).window == "product":
         return True
     if attributes.get("ceil_mode", 0) or any(d != 1 for d in attributes.get("dilations", [])):
         return False
-    if reader.op == "AveragePool":
+    if of_node(reader.proto).window == "mean":
         return not any(own) or bool(attributes.get("count_include_pad", 0))
-    # MaxPool ignores its padding, which is the same as zeros among values that are not negative
+    # the largest element is not one of the padding, which is the same as zeros among values that are not negative
     written = pad.inputs[0].inputs
     return len(reader.outputs) == 1 and not any(own) and bool(written) and _is_not_negative(written[0])
 
 
 def _is_not_negative(node: Node) -> bool:
-    if node.domain:
-        return False
-    if node.op == "Clip":
+    if node.op == "Clip" and not node.domain:
         low = node.inputs[1] if len(node.inputs) > 1 else None
         least = low.values if isinstance(low, gs.Constant) else _attributes(node).get("min", -1.0)
         return bool(np.all(np.asarray(least) >= 0))
-    return node.op in _NOT_NEGATIVE
+    return of_node(node.proto).positive
 
 
 def _set_pads(reader: Node, pads: list[int]) -> None:
     replaced = {"pads", "auto_pad"}
     changed = [helper.make_attribute("pads", pads)]
-    if reader.op == "AveragePool":
+    if of_node(reader.proto).window == "mean":
         replaced.add("count_include_pad")
         changed.append(helper.make_attribute("count_include_pad", 1))
     kept = [a for a in reader.proto.attribute if a.name not in replaced]

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from heterocc.compiler.importer.draft.constants import constant_node
+from heterocc.compiler.importer.draft.names import unused
 from heterocc.compiler.importer.draft.written import written
 
 NODES = Any
@@ -29,10 +30,7 @@ class Added:
 
     def name(self, text: str) -> str:
         """A name that is not in use: this one if possible."""
-        while text in self._taken:
-            text += "_"
-        self._taken.add(text)
-        return text
+        return unused(text, self._taken)
 
     def write(self, text: str, label: str = "", **given: str | int | Sequence[int] | np.ndarray) -> str:
         """Add the nodes of a text, and return the name of the last one's result.

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from heterocc.compiler.importer.draft.draft import bodies, nodes_of
 from heterocc.compiler.importer.draft.written import written
 from heterocc.compiler.operators.record import ByteProduct
 from heterocc.compiler.operators.table import of_node
@@ -51,20 +52,7 @@ def with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def has_products(model: onnx.ModelProto) -> bool:
     """Return whether the model has products of 8-bit integers."""
-    return any(of_node(node).byte_product for node in nodes_within(model.graph))
-
-
-def nodes_within(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes of a graph and of the bodies in it."""
-    found = list(graph.node)
-    for node in graph.node:
-        for body in _bodies(node):
-            found += nodes_within(body)
-    return found
-
-
-def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    return [g for a in node.attribute for g in ([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs)]
+    return any(of_node(node).byte_product for node in nodes_of(model.graph.node))
 
 
 @dataclass
@@ -107,7 +95,7 @@ def _change(graph: onnx.GraphProto, suffix: str, outside: Mapping[str, int], con
     known = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
     changes = _Changes(suffix, {**outside, **known, **{t.name: t.data_type for t in graph.initializer}}, constants)
     for number, node in enumerate(graph.node):
-        for branch, body in enumerate(_bodies(node)):
+        for branch, body in enumerate(bodies(node)):
             _change(body, f"{suffix}/{number}.{branch}", changes.dtypes, constants)
         places = of_node(node).byte_product
         changed = False if places is None else _change_node(node, places, changes)

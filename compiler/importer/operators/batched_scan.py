@@ -6,6 +6,8 @@ import onnx
 from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep
+from heterocc.compiler.importer.draft.names import unused
+from heterocc.compiler.operators.table import of_node
 
 _DOMAIN = "heterocc.batched"
 """The domain of such nodes while ONNX's converter runs, which converts only those of batches of 1."""
@@ -18,7 +20,7 @@ def hide_batched_scans(draft: Draft, version: int) -> None:
     if version >= FIRST_WITHOUT_BATCH:
         return
     for node in draft.graph.node:
-        if node.op_type == "Scan" and not node.domain and node.input and not node.input[0]:
+        if of_node(node).control == "scan" and node.input and not node.input[0]:
             node.domain = _DOMAIN
             if all(entry.domain != _DOMAIN for entry in draft.model.opset_import):
                 draft.model.opset_import.add(domain=_DOMAIN, version=1)
@@ -43,15 +45,10 @@ def _write(node: onnx.NodeProto, taken: set[str]) -> None:
     outer = list(node.input[1:])
     states = len(outer) - scanned
 
-    def fresh(name: str) -> str:
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        return name
-
-    items = [fresh(f"{name}_item") for name in outer]
-    results = [fresh(f"{name}_item") for name in node.output]
-    inner = helper.make_node("Scan", items, results, fresh(f"{node.name}_item"), body=body, num_scan_inputs=scanned)
+    items = [unused(f"{name}_item", taken) for name in outer]
+    results = [unused(f"{name}_item", taken) for name in node.output]
+    label = unused(f"{node.name}_item", taken)
+    inner = helper.make_node(node.op_type, items, results, label, body=body, num_scan_inputs=scanned)
     if "directions" in given:
         inner.attribute.append(helper.make_attribute("scan_input_directions", given["directions"]))
     loop = onnx.GraphProto(name=f"{body.name}_items", node=[inner])

@@ -11,6 +11,7 @@ from onnx import version_converter
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, opsets
+from heterocc.compiler.importer.draft.names import unused
 from heterocc.compiler.importer.draft.order import sort_nodes
 from heterocc.compiler.importer.onnx_tools.checker import check, condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
@@ -20,6 +21,7 @@ from heterocc.compiler.importer.operators.batched_scan import (
     show_batched_scans,
 )
 from heterocc.compiler.importer.operators.restated import restate_after, restated_before
+from heterocc.compiler.operators.table import of_node
 
 TARGET = 17
 """The operator set to which older models are converted."""
@@ -83,7 +85,7 @@ def _obstacle(draft: Draft, version: int) -> str | None:
 
     It does not convert subgraphs, so their operators must have the same meaning in both versions.
     """
-    if version < FIRST_WITHOUT_BATCH and any(n.op_type == "Scan" and not n.domain for n in draft.graph.node):
+    if version < FIRST_WITHOUT_BATCH and any(of_node(n).control == "scan" for n in draft.graph.node):
         return f"Scan has lengths of sequences in {version}"
     for graph in list(graphs_of(draft.graph))[1:]:
         for node in graph.node:
@@ -163,11 +165,7 @@ def _carry(
         known = node.name if node.name in taken else next((writer[o] for o in node.output if o in writer), None)
         source = known or next((source_of_reader[o] for o in node.output if o in source_of_reader), None)
         if node.name not in taken or node.name in seen:
-            name = f"{source or node.op_type}_{node.op_type}_{index}"
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            node.name = name
+            node.name = name = unused(f"{source or node.op_type}_{node.op_type}_{index}", taken)
             origins[name] = draft.origins.get(source, ()) if source else ()
             if source in draft.affinity:
                 affinity[name] = draft.affinity[source]

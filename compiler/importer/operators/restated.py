@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler.importer.draft.constants import constant_node, constants_within
 from heterocc.compiler.importer.draft.draft import keep, set_nodes
+from heterocc.compiler.importer.draft.names import unused
 from heterocc.compiler.importer.draft.written import copy_of, written
 
 _SIMPLE_RESIZE = 10
@@ -66,10 +67,7 @@ def _rewrite(
     taken.update(i.name for i in (*graph.input, *graph.initializer))
 
     def new(name: str) -> str:
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        return name
+        return unused(name, taken)
 
     def written() -> Iterator[onnx.NodeProto]:
         for node in graph.node:

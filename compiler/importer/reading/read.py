@@ -12,6 +12,7 @@ import onnx
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, to_array
+from heterocc.compiler.importer.draft.names import unused
 from heterocc.compiler.importer.draft.order import sort_nodes
 from heterocc.compiler.importer.onnx_tools.checker import check
 from heterocc.compiler.importer.reading.defaults import take_defaults
@@ -172,11 +173,7 @@ def _name_nodes(draft: Draft) -> None:
         for index, node in enumerate(graph.node):
             original = node.name
             if not original or original in seen:
-                name = f"{original or node.op_type}_{index}"
-                while name in taken:
-                    name += "_"
-                node.name = name
-                taken.add(name)
+                node.name = unused(f"{original or node.op_type}_{index}", taken)
             seen.add(original)
             draft.origins[node.name] = (original,) if original else ()
             for entry in node.metadata_props:

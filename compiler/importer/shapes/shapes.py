@@ -19,6 +19,7 @@ from heterocc.compiler.importer.draft.draft import (
     value_of,
     value_table,
 )
+from heterocc.compiler.importer.draft.names import unused
 from heterocc.compiler.importer.onnx_tools.checker import condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import output_types
@@ -74,11 +75,7 @@ def name_dimensions(draft: Draft) -> None:
             dim.dim_param = words[dim.dim_param]
         if is_symbol(dim) or (dim.HasField("dim_value") and dim.dim_value >= 0):
             continue
-        name = f"{info.name}_{axis}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        dim.dim_param = name
+        dim.dim_param = unused(f"{info.name}_{axis}", taken)
     names = dict.fromkeys(dim.dim_param for _, _, dim in found if is_symbol(dim))
     draft.symbols = Symbols(tuple(names)) if names else None
 

@@ -23,8 +23,9 @@ from heterocc.compiler.importer.symbols.requirements import requirements_at
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
+from heterocc.compiler.lower.converters.arrays.filling import from_sizes
+from heterocc.compiler.lower.converters.arrays.reshaping import reshaped
 from heterocc.compiler.lower.converters.attributes import Attributes
-from heterocc.compiler.lower.converters.computed_shapes import from_sizes, reshaped
 from heterocc.compiler.lower.converters.elementwise.narrow import carried_name
 from heterocc.compiler.lower.converters.elementwise.narrow import convert as convert_narrow
 from heterocc.compiler.lower.converters.elementwise.narrow import is_touched as is_narrow

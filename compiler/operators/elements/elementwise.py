@@ -61,15 +61,15 @@ def _unary(name: str, **facts: Any) -> Operator:
 
 
 OPERATORS = (
-    _unary("Abs", length="first", contents=by_element(absolute), magnitude="kept"),
+    _unary("Abs", positive=True, length="first", contents=by_element(absolute), magnitude="kept"),
     _unary("Neg", symbol="-", length="first", contents=by_element(lambda a: -a), magnitude="kept"),
-    _unary("Relu", magnitude="kept"),
+    _unary("Relu", positive=True, magnitude="kept"),
     _unary("Sign", choice=0),
     # What is followed is whole.
     _unary("Ceil", contents=same_contents, fractions=rounded(up=True), choice=0),
     _unary("Floor", length="first", contents=same_contents, fractions=rounded(up=False), choice=0),
     _unary("Round", contents=same_contents, choice=0),
-    _unary("Exp", magnitude="risen", float32_results=RANGE, flops=_OF_SERIES),
+    _unary("Exp", positive=True, magnitude="risen", float32_results=RANGE, flops=_OF_SERIES),
     _unary("Log", intervals={0: POSITIVE}, flops=_OF_SERIES),
     _unary("Sqrt", intervals={0: POSITIVE}, flops=_OF_SERIES),
     _unary("Reciprocal", float32_results=RANGE, intervals={0: DENOMINATOR}, flops=_OF_SERIES),
@@ -80,9 +80,11 @@ OPERATORS = (
     _unary("Asin", intervals={0: (-0.95, 0.95)}, flops=_OF_SERIES),
     _unary("Acosh", intervals={0: (1.05, 4.0)}, flops=_OF_SERIES),
     _unary("Atanh", intervals={0: (-0.9, 0.9)}, flops=_OF_SERIES),
-    *(_unary(name, flops=_OF_ACTIVATION) for name in ("Erf", "Sigmoid", "Softplus", "Mish", "Gelu", "Elu", "Selu")),
+    _unary("Sigmoid", positive=True, flops=_OF_ACTIVATION),
+    *(_unary(name, flops=_OF_ACTIVATION) for name in ("Erf", "Softplus", "Mish", "Gelu", "Elu", "Selu")),
     *(Operator(name, flops=_OF_ACTIVATION, expanded=True) for name in ("Swish", "Celu", "SwiGLU")),
-    *(_unary(name, flops=2) for name in ("HardSigmoid", "HardSwish")),
+    _unary("HardSigmoid", positive=True, flops=2),
+    _unary("HardSwish", flops=2),
     *map(_unary, ("IsInf", "IsNaN", "LeakyRelu", "Shrink", "Softsign", "ThresholdedRelu", "BitwiseNot")),
     _unary("Not", contents=by_element(lambda a: None if a.number is None else number(int(not a.number)))),
     Operator("Clip", contents=_clip_contents, needs=limited, between=True),

@@ -118,6 +118,7 @@ OPERATORS = (
         unread="sorted",
     ),
     Operator("Hardmax", needs=nothing, choice=0),
-    *(Operator(name, needs=nothing, sums=True, flops=12) for name in ("Softmax", "LogSoftmax")),
+    Operator("Softmax", needs=nothing, sums=True, positive=True, flops=12),
+    Operator("LogSoftmax", needs=nothing, sums=True, flops=12),
     *(Operator(n, expanded=True) for n in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")),
 )

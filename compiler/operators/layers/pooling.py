@@ -131,6 +131,7 @@ def _pool_flops(node: onnx.NodeProto, _inputs: Sequence[Dims], output: Dims) -> 
 OPERATORS = (
     Operator(
         "MaxPool",
+        window="largest",
         shapes=pooled_shapes,
         misjudged=True,
         needs=pooling,
@@ -140,7 +141,14 @@ OPERATORS = (
         unread=FROM_SHAPES,
     ),
     Operator(
-        "AveragePool", shapes=pooled_shapes, misjudged=True, needs=pooling, between=True, sums=True, flops=_pool_flops
+        "AveragePool",
+        window="mean",
+        shapes=pooled_shapes,
+        misjudged=True,
+        needs=pooling,
+        between=True,
+        sums=True,
+        flops=_pool_flops,
     ),
     Operator("LpPool", shapes=pooled_shapes, misjudged=True, needs=pooling, magnitude="risen", flops=_pool_flops),
     Operator("QLinearAveragePool", MICROSOFT, shapes=_quantised_pool_shapes, needs=quantised_pool, quantised="rounds"),

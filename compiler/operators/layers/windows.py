@@ -233,6 +233,7 @@ _TAPS = ((Part(1, AFTER_FIRST),),)
 OPERATORS = (
     Operator(
         "Conv",
+        window="product",
         shapes=window_shapes,
         needs=convolution,
         filled=_WINDOW,

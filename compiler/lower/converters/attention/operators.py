@@ -13,7 +13,7 @@ import numpy as np
 from onnx import helper
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.computed_shapes import from_sizes
+from heterocc.compiler.lower.converters.arrays.filling import from_sizes
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, is_float, rank_of, scalar, shape_of
 from heterocc.compiler.lower.sized import emit_sized

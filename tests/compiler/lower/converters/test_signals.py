@@ -11,7 +11,7 @@ import pytest
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler import compile_model
-from heterocc.compiler.lower.converters import fourier
+from heterocc.compiler.lower.converters.signals import fourier
 from heterocc.runtime import load
 
 RNG = np.random.default_rng(0)

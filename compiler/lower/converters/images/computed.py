@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.arrays.axes import count_of
+from heterocc.compiler.lower.converters.arrays.indexing import max_unpool
 from heterocc.compiler.lower.converters.computed.numbers import (
     element,
     elements,
@@ -18,25 +20,17 @@ from heterocc.compiler.lower.converters.computed.numbers import (
     vector,
     whole,
 )
-from heterocc.compiler.lower.converters.indexing import max_unpool
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of
+from heterocc.compiler.lower.converters.values import dtype_of
 
 Buffers = Sequence[tirx.Buffer]
-
-
-def _length(value: relax.Expr) -> int:
-    size = dims_of(value)[0]
-    if not isinstance(size, int):
-        raise NotImplementedError("the rank of the image depends on data")
-    return size
 
 
 @results("AffineGrid")
 @converter("AffineGrid")
 def _grid(ctx: Context, theta: relax.Expr, size: relax.Expr) -> relax.Expr:
     """The points of the grid, whose coordinates are between -1 and 1, transformed by each matrix [batch, n, n + 1]."""
-    rank, dtype = _length(size) - 2, dtype_of(theta)
+    rank, dtype = count_of(size, "the rank of the image") - 2, dtype_of(theta)
     aligned = bool(ctx.attrs.get("align_corners", 0))
     work = dtype if dtype == "float64" else "float32"
 
@@ -60,7 +54,7 @@ def _grid(ctx: Context, theta: relax.Expr, size: relax.Expr) -> relax.Expr:
 
 @sizes("Col2Im")
 def _col2im(ctx: Context, data: relax.Expr, image: relax.Expr, block: relax.Expr) -> relax.Expr:
-    rank = _length(image)
+    rank = count_of(image, "the rank of the image")
 
     def taps(ins: Buffers) -> tirx.Expr:
         return tirx.max(product([element(ins[2], d) for d in range(rank)]), whole(1))
@@ -80,7 +74,7 @@ def _col2im(ctx: Context, data: relax.Expr, image: relax.Expr, block: relax.Expr
 @results("Col2Im")
 def _image(ctx: Context, data: relax.Expr, image: relax.Expr, block: relax.Expr) -> relax.Expr:
     """The sums of the columns' elements that overlap at each place."""
-    rank, dtype = _length(image), dtype_of(data)
+    rank, dtype = count_of(image, "the rank of the image"), dtype_of(data)
     strides, dilations, pads = _windows(ctx, rank)
 
     def write(ins: Buffers, out: tirx.Buffer) -> tirx.Stmt:

@@ -11,9 +11,9 @@ import math
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.computed.signals import frames_transformed, transformed
 from heterocc.compiler.lower.converters.folded import can_fold, folded_transforms
 from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.signals.computed import frames_transformed, transformed
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, shape_of
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import as_int64

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.computed.cutting import entry_of, is_there, most_entries, right_axes
+from heterocc.compiler.lower.converters.arrays.axes import entry_of, is_there, left_sizes, most_entries, right_axes
 from heterocc.compiler.lower.converters.computed.numbers import (
     elements,
     loop,
@@ -20,10 +20,10 @@ from heterocc.compiler.lower.converters.computed.numbers import (
 )
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
+from heterocc.compiler.operators.elements.reductions import reduced_shapes
+from heterocc.compiler.operators.table import operators
 
-_KINDS = (
-    "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare"
-).split()
+_KINDS = tuple(operator.name for operator in operators() if operator.shapes is reduced_shapes)
 
 Buffers = Sequence[tirx.Buffer]
 
@@ -55,14 +55,7 @@ def _sizes(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
         dims = [d.astype("int64") for d in ins[0].shape]
         if kept:
             return [tirx.Select(r, whole(1), d) for r, d in zip(reduced, dims, strict=True)]
-        found = []
-        for place in range(rank - count):
-            size, before = whole(1), whole(0)
-            for r, d in zip(reduced, dims, strict=True):
-                size = tirx.Select(tirx.all(tirx.Not(r), before == whole(place)), d, size)
-                before = before + tirx.Select(r, whole(0), whole(1))
-            found.append(size)
-        return found
+        return left_sizes(dims, reduced, rank - count)
 
     def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
         return right_axes(ins[1], rank, distinct=not kept)

@@ -126,7 +126,7 @@ def _compressed(ctx: Context, data: relax.Expr, condition: relax.Expr) -> relax.
 @results("TopK")
 def _top(ctx: Context, data: relax.Expr, _k: relax.Expr) -> list[relax.Expr]:
     """The first elements of all, in order."""
-    from heterocc.compiler.lower.converters.sorting import top_k
+    from heterocc.compiler.lower.converters.arrays.sorting import top_k
 
     axis = ctx.attrs.get("axis", -1) % rank_of(data)
     size = dims_of(data)[axis]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.indexing import safe_indices
+from heterocc.compiler.lower.converters.arrays.indexing import safe_indices
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, scalar
 

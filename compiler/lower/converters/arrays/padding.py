@@ -1,0 +1,169 @@
+"""Pad: by numbers that are known or follow from sizes, and by numbers that are data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.converters.arrays.axes import count_of, on_axis, right_axes
+from heterocc.compiler.lower.converters.computed.numbers import (
+    LARGEST,
+    element,
+    elements,
+    results,
+    sizes,
+    vector,
+    whole,
+)
+from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.values import cropped_place, dtype_of, rank_of
+from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import as_int64
+
+Buffers = Sequence[tirx.Buffer]
+
+
+@converter("Pad")
+def _pad(
+    ctx: Context,
+    data: relax.Expr,
+    pads: relax.Expr | None = None,
+    value: relax.Expr | None = None,
+    axes: relax.Expr | None = None,
+) -> relax.Expr:
+    """Pad by numbers that follow from sizes, such as those that make a side a multiple of a window's."""
+    given = (pads, value, axes)[: max(len(ctx.node.input) - 1, 0)]
+    if pads is None or ctx.is_known(pads):
+        return _padded_by_numbers(ctx, data, pads, *given[1:])
+    known, mode = ctx.sizes(1), ctx.text("mode", "constant")
+    places = ctx.sizes(3) if axes is not None else range(len(ctx.result()))
+    if known is None or places is None or any(not isinstance(a, int) for a in places):
+        raise NotImplementedError("the padding is computed from data")
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise NotImplementedError(f"mode {mode} is not supported")
+    axes_padded = [int(axis) % len(ctx.result()) for axis in places]
+    count = len(axes_padded)
+
+    def compute(tensors: list[te.Tensor], numbers: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        sides = {axis: (numbers[n], numbers[n + count]) for n, axis in enumerate(axes_padded)}
+
+        def at(*i: tirx.Var) -> tirx.Expr:
+            found = {
+                axis: cropped_place(i[axis].astype("int64"), tensors[0].shape[axis].astype("int64"), *both, mode)
+                for axis, both in sides.items()
+            }
+            inside = [is_inside for _, is_inside in found.values()]
+            read = tensors[0](*(found[a][0] if a in found else v for a, v in enumerate(i)))
+            if mode != "constant":
+                return read
+            fill = tensors[1](*[as_int64(0)] * len(tensors[1].shape)) if value is not None else None
+            zero = tirx.const(0, dtype_of(data))
+            return tirx.if_then_else(tirx.all(*inside), read, zero if fill is None else fill)
+
+        return te.compute(shape, at, name="pad")
+
+    tensors = [data, *([] if value is None or mode != "constant" else [value])]
+    return emit_sized(ctx.bb, compute, tensors, list(known), ctx.result(), dtype_of(data), "pad")
+
+
+def _padded_by_numbers(
+    ctx: Context, data: relax.Expr, pads: relax.Expr | None, *others: relax.Expr | None
+) -> relax.Expr:
+    """TVM's padding. Negative numbers of other modes than `constant` crop the data first, as in ONNX Runtime."""
+    numbers = [int(n) for n in (ctx.attrs.get("pads", ()) if pads is None else ctx.known(pads))]
+    if ctx.text("mode", "constant") == "constant" or not any(n < 0 for n in numbers) or pads is None:
+        return ctx.original(data, *([] if pads is None else [pads]), *others)
+    axes, count = others[1] if len(others) > 1 else None, len(numbers) // 2
+    places = range(count) if axes is None else [int(a) % rank_of(data) for a in ctx.known(axes)]
+    cut = {axis: (max(-numbers[n], 0), max(-numbers[n + count], 0)) for n, axis in enumerate(places)}
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        shape = [size - sum(cut.get(axis, (0, 0))) for axis, size in enumerate(x.shape)]
+        return te.compute(shape, lambda *i: x(*(v + cut.get(axis, (0, 0))[0] for axis, v in enumerate(i))), name="crop")
+
+    cropped = ctx.bb.emit_te(compute, data, primfunc_name_hint="crop")
+    return ctx.original(cropped, constant(np.array([max(n, 0) for n in numbers], np.int64)), *others)
+
+
+def _pads(ins: Sequence[tirx.Buffer | te.Tensor], has_axes: bool, count: int, axis: int) -> list[tirx.Expr]:
+    """The padding before and after an axis."""
+    rank = len(ins[0].shape)
+    found = [whole(0), whole(0)]
+    for entry in range(count):
+        here = on_axis(ins[2] if has_axes else None, entry, axis, rank)
+        for side in (0, 1):
+            number = ins[1][(whole(entry + side * count),)].astype("int64")
+            found[side] = tirx.Select(here, number, found[side])
+    return found
+
+
+@sizes("Pad")
+def _pad_sizes(
+    ctx: Context, data: relax.Expr, pads: relax.Expr, _value: object = None, axes: object = None
+) -> relax.Expr:
+    rank, count = rank_of(data), count_of(pads) // 2
+    tensors = [data, pads, *([] if axes is None else [axes])]
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        found = []
+        for axis in range(rank):
+            before, after = _pads(ins, axes is not None, count, axis)
+            found.append(ins[0].shape[axis].astype("int64") + before + after)
+        return found
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        numbers = [element(ins[1], entry) for entry in range(2 * count)]
+        inside = [tirx.all(n <= whole(LARGEST), n >= whole(-LARGEST)) for n in numbers]
+        limited = (tirx.all(whole(0) == whole(0), *inside), f"a padding exceeds {LARGEST} elements, the limit")
+        return [limited, *(() if axes is None else right_axes(ins[2], rank)), *enough(ins)]
+
+    def enough(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        """What is changed has an element left, and one more than a reflection repeats."""
+        if mode == "constant":
+            return []
+        right = []
+        for axis in range(rank):
+            before, after = _pads(ins, axes is not None, count, axis)
+            cut = tirx.min(before, whole(0)) + tirx.min(after, whole(0))
+            added = tirx.max(tirx.max(before, after), whole(0))
+            changed = tirx.Select(tirx.any(added > whole(0), cut < whole(0)), whole(1), whole(0))
+            least = changed + (added if mode == "reflect" else whole(0))
+            right.append(ins[0].shape[axis].astype("int64") + cut >= least)
+        return [(tirx.all(whole(0) == whole(0), *right), "a dimension is too small for its padding")]
+
+    mode = ctx.text("mode", "constant")
+    return vector(ctx, tensors, rank, numbers, check)
+
+
+@results("Pad")
+def _padded(
+    ctx: Context,
+    data: relax.Expr,
+    pads: relax.Expr,
+    value: relax.Expr | None = None,
+    axes: relax.Expr | None = None,
+) -> relax.Expr:
+    mode, count = ctx.text("mode", "constant"), count_of(pads) // 2
+    tensors = [data, pads, *([] if axes is None else [axes]), *([] if value is None else [value])]
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise NotImplementedError(f"mode {mode} is not supported")
+
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        places, inside = [], []
+        for axis, v in enumerate(i):
+            size = given[0].shape[axis].astype("int64")
+            before, after = _pads(given, axes is not None, count, axis)
+            place, is_inside = cropped_place(v, size, before, after, mode)
+            inside.append(is_inside)
+            places.append(place)
+        found = given[0](*places)
+        if mode != "constant":
+            return found
+        last = given[-1]
+        fill = tirx.const(0, dtype_of(data)) if value is None else last(*[whole(0)] * len(last.shape))
+        return tirx.if_then_else(tirx.all(*inside), found, fill)
+
+    return elements(ctx, tensors, at, dtype_of(data), "pad")

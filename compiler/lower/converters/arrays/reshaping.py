@@ -1,0 +1,183 @@
+"""Reshape, Flatten, Expand, Unsqueeze and Squeeze."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.converters.arrays.axes import count_of, left_sizes, on_axis, right_axes
+from heterocc.compiler.lower.converters.computed.numbers import (
+    element,
+    product,
+    results,
+    sizes,
+    vector,
+    whole,
+)
+from heterocc.compiler.lower.converters.registry import RESULTS, Context, converter
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
+from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.lower.variables import Extent, as_int64, same
+
+op = relax.op
+Buffers = Sequence[tirx.Buffer]
+
+
+@converter("Reshape", "Flatten")
+def _reshape(ctx: Context, data: relax.Expr, shape: relax.Expr | None = None) -> relax.Expr:
+    """Reshape and Flatten. TVM's converters infer no product of several sizes."""
+    if not ctx.is_symbolic(0):
+        return ctx.original(data) if shape is None else ctx.original(data, shape)
+    if ctx.is_assumed():
+        return reshaped(ctx.bb, data, ctx.result())
+    return op.reshape(data, [as_int64(n) for n in ctx.result()])
+
+
+def reshaped(bb: relax.BlockBuilder, data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
+    """The data with another shape, whose dimensions are equal to its own in each run."""
+
+    def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        return te.compute(shape, lambda *i: given[0](*i), name="reshaped")
+
+    return emit_sized(bb, compute, [data], [], tuple(shape), dtype_of(data), "reshaped")
+
+
+@converter("Expand")
+@converter("Expand", domain=RESULTS)
+def _expand(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
+    if not ctx.is_symbolic(0) and not ctx.is_symbolic_data(data):
+        return ctx.original(data, shape)
+    wanted = ctx.result()
+    own = dims_of(data)
+    kept = wanted[len(wanted) - len(own) :]
+    chosen = [not (isinstance(a, int) and a == 1) and not same((a,), (b,)) for a, b in zip(own, kept, strict=True)]
+    if not any(chosen):
+        return op.broadcast_to(data, [as_int64(n) for n in wanted])
+
+    def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            places = []
+            for place, size, open_ in zip(i[len(wanted) - len(own) :], sizes, chosen, strict=True):
+                place, zero = place.astype("int64"), as_int64(0)
+                known = zero if isinstance(size, tirx.IntImm) and int(size) == 1 else place
+                places.append(tirx.Select(tirx.EQ(size, as_int64(1)), zero, place) if open_ else known)
+            return tensors[0](*places)
+
+        return te.compute(shape, at, name="expand")
+
+    return emit_sized(ctx.bb, compute, [data], own, wanted, dtype_of(data), "expand")
+
+
+@sizes("Reshape")
+def _reshape_sizes(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
+    """The sizes of a Reshape: 0 copies a size, unless `allowzero` is set, and -1 is what is left."""
+    count, rank = count_of(shape, "the rank of the result"), rank_of(data)
+    copies = not ctx.attrs.get("allowzero", 0)
+
+    def asked(ins: Buffers) -> list[tirx.Expr]:
+        found = []
+        for axis in range(count):
+            size = element(ins[1], axis)
+            if copies and axis < rank:
+                size = tirx.Select(size == whole(0), ins[0].shape[axis].astype("int64"), size)
+            found.append(size)
+        return found
+
+    def known(ins: Buffers) -> tirx.Expr:
+        return product([tirx.Select(size == whole(-1), whole(1), size) for size in asked(ins)])
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        rest = tirx.floordiv(product(ins[0].shape), tirx.max(known(ins), whole(1)))
+        return [tirx.Select(size == whole(-1), rest, size) for size in asked(ins)]
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        least = [size >= whole(-1) for size in asked(ins)]
+        right = product(numbers(ins)) == product(ins[0].shape)
+        return [(tirx.all(right, *least), "the input cannot have the shape that it is given")]
+
+    return vector(ctx, [data, shape], count, numbers, check)
+
+
+@results("Reshape", "Unsqueeze", "Squeeze")
+def _reshaped_to(ctx: Context, data: relax.Expr, _numbers: relax.Expr) -> relax.Expr:
+    return op.reshape(data, [as_int64(n) for n in ctx.result()])
+
+
+@sizes("Expand")
+def _expand_sizes(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
+    count, rank = count_of(shape, "the rank of the result"), rank_of(data)
+    full = max(count, rank)
+
+    def pairs(ins: Buffers) -> list[tuple[tirx.Expr, tirx.Expr]]:
+        own = [whole(1)] * (full - rank) + [d.astype("int64") for d in ins[0].shape]
+        asked = [whole(1)] * (full - count) + [element(ins[1], i) for i in range(count)]
+        return list(zip(own, asked, strict=True))
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        return [tirx.Select(a == whole(1), b, a) for a, b in pairs(ins)]
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        fits = [tirx.all(b >= whole(0), tirx.any(a == b, a == whole(1), b == whole(1))) for a, b in pairs(ins)]
+        return [(tirx.all(*fits, whole(0) == whole(0)), "the input cannot be expanded to the shape that it is given")]
+
+    return vector(ctx, [data, shape], full, numbers, check)
+
+
+@converter("Unsqueeze")
+def _unsqueeze(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
+    """Unsqueeze, whose only axis may be a scalar as in ONNX Runtime."""
+    if axes is None:
+        return ctx.original(data)
+    if rank_of(axes) or not ctx.is_known(axes):
+        return ctx.original(data, axes)
+    return op.expand_dims(data, int(ctx.known(axes)))
+
+
+@sizes("Unsqueeze")
+def _unsqueeze_sizes(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
+    rank = rank_of(data) + count_of(axes)
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        added = [_any_entry(ins[1], axis, rank) for axis in range(rank)]
+        return _dealt(added, [d.astype("int64") for d in ins[0].shape])
+
+    return vector(ctx, [data, axes], rank, numbers, lambda ins: right_axes(ins[1], rank))
+
+
+@sizes("Squeeze")
+def _squeeze_sizes(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
+    rank = rank_of(data)
+
+    def gone(ins: Buffers) -> list[tirx.Expr]:
+        return [_any_entry(ins[1], axis, rank) for axis in range(rank)]
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        return left_sizes(ins[0].shape, gone(ins), rank - count_of(axes))
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        total, left = whole(1), whole(1)
+        for d in ins[0].shape:
+            total = total * d.astype("int64")
+        for size in numbers(ins):
+            left = left * size
+        text = "an axis that is removed has more than one element"
+        return [*right_axes(ins[1], rank), (total == left, text)]
+
+    return vector(ctx, [data, axes], rank - count_of(axes), numbers, check)
+
+
+def _any_entry(axes: tirx.Buffer, axis: int, rank: int) -> tirx.Expr:
+    return tirx.any(*(on_axis(axes, entry, axis, rank) for entry in range(int(axes.shape[0]))))
+
+
+def _dealt(added: list[tirx.Expr], dims: list[tirx.Expr]) -> list[tirx.Expr]:
+    """1 for each added axis, and the dimensions in order for the others."""
+    found, used = [], whole(0)
+    for one in added:
+        size = whole(1)
+        for place, dim in enumerate(dims):
+            size = tirx.Select(used == whole(place), dim, size)
+        found.append(tirx.Select(one, whole(1), size))
+        used = used + tirx.Select(one, whole(0), whole(1))
+    return found

@@ -1,0 +1,1 @@
+"""Converters of operators on images: their regions, grids and columns."""

@@ -1,0 +1,1 @@
+"""Converters of reductions: along axes that are known, and along computed ones."""
