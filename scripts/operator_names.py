@@ -1,7 +1,8 @@
 """Measure in how many files of the compiler an operator is named: `python -m scripts.operator_names`.
 
 A file names an operator in a string that consists of names alone, such as "Slice" or "Exp Log Sqrt"; docstrings,
-messages and comments do not count. The records of operators (compiler/operators/) are to be the one place for facts.
+messages and comments do not count, nor do nodes that are written as text (importer/draft/written.py). The records of
+operators (compiler/operators/) are to be the one place for facts.
 """
 
 from __future__ import annotations
