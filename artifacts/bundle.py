@@ -18,7 +18,15 @@ from heterocc.artifacts.files.sealed import SealedFile, sealed_memfd
 from heterocc.artifacts.files.watch import FileWatch, changed
 from heterocc.artifacts.manifest import SIGNATURE_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
-from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, is_settled, remember, wrong_hash
+from heterocc.artifacts.weights.verify import (
+    Extent,
+    FileKey,
+    Verification,
+    is_remembered,
+    is_settled,
+    remember,
+    wrong_hash,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt

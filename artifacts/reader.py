@@ -20,7 +20,7 @@ from heterocc.artifacts.files.source import Source, open_source
 from heterocc.artifacts.files.watch import FileWatch, copy_of
 from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, SIGNATURE_NAME
 from heterocc.artifacts.validate import check_manifest, parse_manifest, read_version
-from heterocc.artifacts.verify import wrong_hash
+from heterocc.artifacts.weights.verify import wrong_hash
 
 if TYPE_CHECKING:
     from heterocc.artifacts.signing.keys import AnyKey

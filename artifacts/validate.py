@@ -13,7 +13,6 @@ from heterocc.artifacts.container import name_is_safe
 from heterocc.artifacts.dtypes import CARRIED, COMPUTED, NUMPY, STORAGE, container, is_value_dtype
 from heterocc.artifacts.dynamic import check_dynamic, is_static
 from heterocc.artifacts.errors import BundleManifestError, BundleVersionError
-from heterocc.artifacts.layouts import layout_problem
 from heterocc.artifacts.manifest import (
     ARRANGED,
     CONTAINED,
@@ -33,7 +32,8 @@ from heterocc.artifacts.manifest import (
 )
 from heterocc.artifacts.records import MalformedError
 from heterocc.artifacts.settings import MAX_THREADS, parse_threads
-from heterocc.artifacts.tensors import ALIGNMENT, aligned, tensor_bytes
+from heterocc.artifacts.weights.layouts import layout_problem
+from heterocc.artifacts.weights.tensors import ALIGNMENT, aligned, tensor_bytes
 
 _MAX_BYTES = 2**62
 

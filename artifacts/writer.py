@@ -50,7 +50,7 @@ from heterocc.artifacts.manifest import (
     Weight,
 )
 from heterocc.artifacts.validate import MAX_MARKS, check_manifest, count_marks
-from heterocc.artifacts.weight_file import Draft, WeightFile
+from heterocc.artifacts.weights.weight_file import Draft, WeightFile
 
 if TYPE_CHECKING:
     from heterocc.artifacts.signing.keys import SigningKey

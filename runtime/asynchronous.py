@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from heterocc.runtime import forks
 from heterocc.runtime.feeds import Array, Feed
-from heterocc.runtime.loaded import Results
+from heterocc.runtime.loading.loaded import Results
+from heterocc.runtime.loading.several import Spread
 from heterocc.runtime.running import Running
-from heterocc.runtime.several import Spread
 
 if TYPE_CHECKING:  # imported when they are used: many sessions only call `run`
     from concurrent.futures import Future

@@ -8,7 +8,7 @@ from heterocc.artifacts.errors import HeteroccError, UsageError
 from heterocc.runtime import forks
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.feeds import Feed, nearest
-from heterocc.runtime.loaded import Loaded, Results
+from heterocc.runtime.loading.loaded import Loaded, Results
 from heterocc.runtime.running import Running
 
 if TYPE_CHECKING:  # imported when they are used: most sessions neither profile nor trace

@@ -8,8 +8,8 @@ from typing import TypeVar
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.files.closing import Closing
-from heterocc.runtime.loaded import Loaded
-from heterocc.runtime.runners import Runner
+from heterocc.runtime.loading.loaded import Loaded
+from heterocc.runtime.loading.runners import Runner
 from heterocc.runtime.shapes import Ready
 
 T = TypeVar("T")

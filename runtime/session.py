@@ -11,16 +11,16 @@ from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.files.source import Source
 from heterocc.artifacts.manifest import Variant
 from heterocc.artifacts.reader import open_bundle
-from heterocc.artifacts.verify import Verification
+from heterocc.artifacts.weights.verify import Verification
 from heterocc.runtime import forks
 from heterocc.runtime.asynchronous import Asynchronous
 from heterocc.runtime.binding import Binding, StatefulBinding
-from heterocc.runtime.changing import Changing
 from heterocc.runtime.feeds import Array, Feed, Tensors
 from heterocc.runtime.inspected import Inspected
-from heterocc.runtime.loaded import Results
+from heterocc.runtime.loading.changing import Changing
+from heterocc.runtime.loading.loaded import Results
+from heterocc.runtime.loading.runners import Notes, open_runner
 from heterocc.runtime.requests.limits import Aim, check_aim, check_requests, request_limit, threads_for
-from heterocc.runtime.runners import Notes, open_runner
 from heterocc.runtime.select.opening import LoadOptions
 from heterocc.runtime.select.request import parse_request
 

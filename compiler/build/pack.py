@@ -18,7 +18,7 @@ from heterocc.artifacts.errors import InternalError, InvalidGraphError
 from heterocc.artifacts.signing.keys import SigningKey
 from heterocc.artifacts.text.names import file_name
 from heterocc.artifacts.version import __version__
-from heterocc.artifacts.weight_file import Draft
+from heterocc.artifacts.weights.weight_file import Draft
 from heterocc.artifacts.writer import BundleWriter
 from heterocc.compiler.build.conditions import conditions_of
 from heterocc.compiler.build.ends import ends

@@ -12,7 +12,7 @@ import numpy as np
 
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import BundleError, HeteroccError, InputError, InputValueError, LoweringError
-from heterocc.artifacts.weight_file import Draft
+from heterocc.artifacts.weights.weight_file import Draft
 from heterocc.compiler.build.build import BuiltPlan
 from heterocc.compiler.build.pack import Piece, VariantParts, pack
 from heterocc.compiler.checking.bisect import beyond_half, first_wrong_kernel

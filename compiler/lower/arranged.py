@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.layouts import layout_problem, result_dtype
 from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout, Weight
+from heterocc.artifacts.weights.layouts import layout_problem, result_dtype
 from heterocc.runtime.execute.tvm_api import available_cores
 from heterocc.runtime.native import cpu_api
 

@@ -12,7 +12,7 @@ from heterocc.artifacts.errors import HeteroccError, Hint, InternalError, PassEr
 from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.signing.keys import read_signing_key
 from heterocc.artifacts.version import require_one_release
-from heterocc.artifacts.weight_file import Draft
+from heterocc.artifacts.weights.weight_file import Draft
 from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.checking.ahead import VectorsAhead

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from heterocc.artifacts.files.writing import make_folder
 from heterocc.artifacts.signing.keys import SigningKey
-from heterocc.artifacts.weight_file import Draft
+from heterocc.artifacts.weights.weight_file import Draft
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
 from heterocc.compiler.pipeline.checked import Checked
 from heterocc.compiler.pipeline.explained import recorded

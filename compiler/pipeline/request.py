@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from heterocc.artifacts.files.writing import require_writable
-from heterocc.artifacts.weight_file import Draft
+from heterocc.artifacts.weights.weight_file import Draft
 from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.checking.ahead import VectorsAhead
 from heterocc.compiler.importer.reading.source import ModelSource

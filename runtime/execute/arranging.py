@@ -15,10 +15,10 @@ import numpy as np
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.artifacts.files.locks import renewed_lock
 from heterocc.artifacts.frozen import frozen
-from heterocc.artifacts.layouts import result_dtype
 from heterocc.artifacts.manifest import Layout
-from heterocc.artifacts.tensors import aligned
-from heterocc.artifacts.verify import Verification
+from heterocc.artifacts.weights.layouts import result_dtype
+from heterocc.artifacts.weights.tensors import aligned
+from heterocc.artifacts.weights.verify import Verification
 from heterocc.runtime.execute.faults import device_fault
 from heterocc.runtime.execute.memory import Allocations, aligned_bytes
 from heterocc.runtime.feeds import Array

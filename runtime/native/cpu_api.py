@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts import layouts
 from heterocc.artifacts.errors import InternalError, NativePluginError, UsageError
 from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout
+from heterocc.artifacts.weights import layouts
 from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.native.plugin import Plugin
 from heterocc.runtime.native.tvm_runtime import load_tvm_runtime

@@ -13,7 +13,7 @@ from heterocc.runtime.serve.batches import Share, join, split
 from heterocc.runtime.serve.errors import RequestError
 from heterocc.runtime.serve.models import Served, Tensor
 from heterocc.runtime.serve.names import shown
-from heterocc.runtime.serve.statistics import Timing
+from heterocc.runtime.serve.telemetry.statistics import Timing
 from heterocc.runtime.serve.tensors import decoded_bytes, fits, is_array_shape
 
 T = TypeVar("T")

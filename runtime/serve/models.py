@@ -17,9 +17,9 @@ from heterocc.runtime.feeds import nearest
 from heterocc.runtime.serve.batch_check import batching_of, check_rows
 from heterocc.runtime.serve.errors import ModelNotServedError, ServiceError
 from heterocc.runtime.serve.names import shown
-from heterocc.runtime.serve.recent import Recent
 from heterocc.runtime.serve.repository import Repository, latest, version_order
-from heterocc.runtime.serve.statistics import Statistics
+from heterocc.runtime.serve.telemetry.recent import Recent
+from heterocc.runtime.serve.telemetry.statistics import Statistics
 from heterocc.runtime.serve.tensors import datatype_of
 from heterocc.runtime.serve.workers import Line
 from heterocc.runtime.session import Session

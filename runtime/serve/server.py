@@ -19,12 +19,12 @@ import uvicorn
 from heterocc.runtime.native import request_data
 from heterocc.runtime.serve.connections import Connection, Listener, most_connections
 from heterocc.runtime.serve.errors import ServiceError
-from heterocc.runtime.serve.logs import log_to_stderr
 from heterocc.runtime.serve.options import ServeOptions, Tls
 from heterocc.runtime.serve.protocols.receiver import message_limit
 from heterocc.runtime.serve.protocols.rest import application
 from heterocc.runtime.serve.protocols.rpc import handlers
 from heterocc.runtime.serve.service import Service
+from heterocc.runtime.serve.telemetry.logs import log_to_stderr
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _GRACE = 10

@@ -21,10 +21,10 @@ from heterocc.runtime.serve.models import Models, Served, Tensor
 from heterocc.runtime.serve.names import shown
 from heterocc.runtime.serve.options import ServeOptions
 from heterocc.runtime.serve.repository import Repository
-from heterocc.runtime.serve.spans import RequestSpans
-from heterocc.runtime.serve.statistics import Statistics, Timing
+from heterocc.runtime.serve.telemetry.spans import RequestSpans
+from heterocc.runtime.serve.telemetry.statistics import Statistics, Timing
+from heterocc.runtime.serve.telemetry.traces import RequestTrace, steps_of
 from heterocc.runtime.serve.tensors import BYTES
-from heterocc.runtime.serve.traces import RequestTrace, steps_of
 from heterocc.runtime.serve.workers import Job, Workers
 from heterocc.runtime.session import Session, load
 

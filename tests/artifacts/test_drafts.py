@@ -9,7 +9,7 @@ import pytest
 
 from heterocc.artifacts.errors import InternalError
 from heterocc.artifacts.reader import open_bundle
-from heterocc.artifacts.weight_file import Draft
+from heterocc.artifacts.weights.weight_file import Draft
 from tests.artifacts.test_round_trip import bundle_of, write_bundle
 
 LARGE = [np.random.default_rng(n).standard_normal(100_000 + n) for n in range(3)]

@@ -15,13 +15,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from heterocc.artifacts import verify
 from heterocc.artifacts.bundle import Bundle, weight_label
 from heterocc.artifacts.errors import BundleError, BundleHashError, FileMissingError, InternalError
 from heterocc.artifacts.manifest import Device, Manifest, ModelInfo, Partition, Producer, Variant
 from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.reader import open_bundle
-from heterocc.artifacts.weight_file import Draft
+from heterocc.artifacts.weights import verify
+from heterocc.artifacts.weights.weight_file import Draft
 from heterocc.artifacts.writer import BundleWriter
 from tests.artifacts.bundle_sample import CODE, PLAN, spec, weights, write_sample
 

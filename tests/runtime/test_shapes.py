@@ -16,7 +16,7 @@ from heterocc.artifacts.errors import DeviceLostError, FeedError, UsageError
 from heterocc.artifacts.manifest import Device, Range
 from heterocc.runtime import load, shapes
 from heterocc.runtime.feeds import FeedCheck, TensorInfo
-from heterocc.runtime.loaded import Loaded
+from heterocc.runtime.loading.loaded import Loaded
 from heterocc.runtime.sizes import Sizes
 from tests.runtime.standin import CPU, Model, Op, Part, chain, write_bundle
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from heterocc.artifacts.layouts import CODES, layout_problem
 from heterocc.artifacts.manifest import Block, Layout, Weight
+from heterocc.artifacts.weights.layouts import CODES, layout_problem
 from heterocc.compiler.lower.arranged import Arranged, elements, layout
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.relax.widened import STORED

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterocc.artifacts.layouts import arrange, arranged, layout_problem
 from heterocc.artifacts.manifest import Layout, Weight
+from heterocc.artifacts.weights.layouts import arrange, arranged, layout_problem
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, Filter, FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import SMALL as SMALL_TILES
 from heterocc.compiler.lower.cpu.generate.panels import Panels

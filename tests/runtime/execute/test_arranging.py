@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heterocc.artifacts import verify
 from heterocc.artifacts.errors import BundleHashError
 from heterocc.artifacts.manifest import Manifest
 from heterocc.artifacts.reader import open_bundle
+from heterocc.artifacts.weights import verify
 from heterocc.compiler import compile_model
 from heterocc.runtime import Session, load
 from heterocc.runtime.execute.arranging import Arranging

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterocc.runtime.serve.connections import most_connections
-from heterocc.runtime.serve.logs import Flood
+from heterocc.runtime.serve.telemetry.logs import Flood
 from tests.runtime.serve.hostile import channel_to, infer, json_body, memory_of, message, post, write_models
 from tests.runtime.serve.process import COMMAND, ServiceProcess
 

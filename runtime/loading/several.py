@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import DeviceError, DeviceLostError
 from heterocc.runtime.feeds import Array, Feed
-from heterocc.runtime.loaded import Loaded, Results
+from heterocc.runtime.loading.loaded import Loaded, Results
 from heterocc.runtime.select.each import select_each
 from heterocc.runtime.select.opening import LoadOptions, open_first
 from heterocc.runtime.select.request import DeviceRequest

@@ -22,7 +22,7 @@ from heterocc.artifacts.errors import (
 )
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime import Session, load
-from heterocc.runtime.loaded import Loaded
+from heterocc.runtime.loading.loaded import Loaded
 from heterocc.runtime.select.each import select_each
 from heterocc.runtime.select.request import parse_request
 from tests.runtime import standin

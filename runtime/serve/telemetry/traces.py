@@ -16,7 +16,7 @@ from typing import IO, Any
 from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.files.writing import require_writable
 from heterocc.runtime.serve.names import shown
-from heterocc.runtime.serve.statistics import Timing
+from heterocc.runtime.serve.telemetry.statistics import Timing
 
 MOST_BYTES = 256 << 20
 """The size of a trace, beyond which requests are not recorded."""

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import UsageError, note_text
 from heterocc.runtime import forks
-from heterocc.runtime.changing import Changing, Note, open_changing
-from heterocc.runtime.loaded import Loaded
+from heterocc.runtime.loading.changing import Changing, Note, open_changing
+from heterocc.runtime.loading.loaded import Loaded
+from heterocc.runtime.loading.several import Spread, open_several
 from heterocc.runtime.select.opening import LoadOptions, open_variant
 from heterocc.runtime.select.request import DeviceRequest
-from heterocc.runtime.several import Spread, open_several
 
 Runner = Loaded | Changing | Spread
 

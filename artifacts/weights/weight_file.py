@@ -14,7 +14,7 @@ from heterocc.artifacts.container import PAGE, local_header
 from heterocc.artifacts.errors import InternalError
 from heterocc.artifacts.files.atomic import AtomicFile
 from heterocc.artifacts.manifest import WEIGHTS_NAME
-from heterocc.artifacts.tensors import aligned
+from heterocc.artifacts.weights.tensors import aligned
 
 _CHUNK = 16 * 2**20
 

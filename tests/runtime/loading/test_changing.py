@@ -13,7 +13,7 @@ import pytest
 
 from heterocc.artifacts.errors import DeviceError, DeviceLostError, UnknownDeviceError, UsageError
 from heterocc.runtime import load
-from heterocc.runtime.loaded import Loaded
+from heterocc.runtime.loading.loaded import Loaded
 from heterocc.runtime.select import opening
 from tests.runtime import standin
 from tests.runtime.apis import Api

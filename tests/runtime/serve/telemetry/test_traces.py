@@ -19,9 +19,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from heterocc.artifacts.errors import OutputFileError, UsageError
-from heterocc.runtime.serve import traces
-from heterocc.runtime.serve.spans import RequestSpans
-from heterocc.runtime.serve.traces import RequestTrace
+from heterocc.runtime.serve.telemetry import traces
+from heterocc.runtime.serve.telemetry.spans import RequestSpans
+from heterocc.runtime.serve.telemetry.traces import RequestTrace
 from tests.perfetto import lost, opened_trace, rows
 from tests.runtime.serve.hostile import write_models
 from tests.runtime.serve.process import ServiceProcess

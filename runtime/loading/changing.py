@@ -13,7 +13,7 @@ from heterocc.artifacts.frozen import replaced
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime import forks
 from heterocc.runtime.feeds import Array, Feed
-from heterocc.runtime.loaded import Loaded, Results
+from heterocc.runtime.loading.loaded import Loaded, Results
 from heterocc.runtime.select.opening import LoadOptions, Opened, open_first, open_variant
 from heterocc.runtime.select.request import AUTO, FIRST, DeviceRequest, parse_request
 from heterocc.runtime.select.select import Selection, select_variants, shown

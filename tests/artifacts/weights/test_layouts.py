@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from heterocc.artifacts.errors import BundleManifestError
-from heterocc.artifacts.layouts import arranged, layout_problem, result_dtype
 from heterocc.artifacts.manifest import Block, Layout, Weight
 from heterocc.artifacts.reader import open_bundle
+from heterocc.artifacts.weights.layouts import arranged, layout_problem, result_dtype
 from heterocc.runtime.native import cpu_api
 from tests.artifacts.bundle_forge import contents, edited, pack
 from tests.artifacts.bundle_sample import LAYOUT, write_sample
