@@ -20,6 +20,11 @@ class Compound:
     right: Size
 
     @cached_property
+    def depth(self) -> int:
+        """How many quotients, minima and maxima are inside each other."""
+        return 1 + max(self.left.depth, self.right.depth)
+
+    @cached_property
     def text(self) -> str:
         """The expression in Python's notation, which also orders the parts of a size."""
         if self.kind == "//":
@@ -78,6 +83,11 @@ class Size:
             parts.append((" - " if count < 0 else " + ") + shown)
         text = "".join(parts)
         return text[3:] if text.startswith(" + ") else f"-{text[3:]}"
+
+    @cached_property
+    def depth(self) -> int:
+        """How many quotients, minima and maxima are inside each other, 0 of sums of products of names."""
+        return max((a.depth for product, _ in self.terms for a in product if isinstance(a, Compound)), default=0)
 
     @property
     def factor_text(self) -> str:

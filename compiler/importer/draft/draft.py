@@ -181,13 +181,20 @@ def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
     graph.node.extend(fresh.node)
 
 
+_GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
+
+
 def bodies(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
     """The graphs in a node's attributes (branches of If, bodies of Loop and Scan)."""
+    attributes = node.attribute
+    if not attributes:  # as most nodes; this is asked for every node in every step of the import
+        return ()
     found: list[onnx.GraphProto] = []
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
+    for attribute in attributes:
+        kind = attribute.type
+        if kind == _GRAPH:
             found.append(attribute.g)
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
+        elif kind == _GRAPHS:
             found.extend(attribute.graphs)
     return found
 
@@ -225,6 +232,8 @@ def captured_by(body: onnx.GraphProto) -> tuple[str, ...]:
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
     """All values that a node needs: its inputs that are present, then the values that its bodies capture."""
     direct = tuple(filter(None, node.input))
+    if not node.attribute:
+        return direct
     inner = [name for body in bodies(node) for name in captured_by(body)]
     return (*direct, *dict.fromkeys(name for name in inner if name not in direct)) if inner else direct
 

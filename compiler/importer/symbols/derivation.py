@@ -15,7 +15,7 @@ from heterocc.compiler.importer.symbols.containers import container_results, inp
 from heterocc.compiler.importer.symbols.control import Arrays, Inside
 from heterocc.compiler.importer.symbols.inferred import dtype_of, inferred_by_onnx
 from heterocc.compiler.importer.symbols.repeats import is_control
-from heterocc.compiler.importer.symbols.symbols import Dims, Symbols
+from heterocc.compiler.importer.symbols.symbols import DEEPEST, Dims, Symbols
 from heterocc.compiler.operators.applied import contents_of, fractions_of, shapes_of
 from heterocc.compiler.symbolic.contents import as_contents
 from heterocc.compiler.symbolic.fractions import are_whole
@@ -189,7 +189,7 @@ def _derive(
             if elements is None:
                 parts = [symbols.fractions.get(name) for name in node.input]
                 elements = _applied(symbols, node, fractions_of, given, parts, result, dtype)
-            if elements is not None:
+            if elements is not None and all(size is None or size.depth <= DEEPEST for size in elements.flat):
                 (symbols.contents if are_whole(elements) else symbols.fractions)[node.output[0]] = elements
 
 

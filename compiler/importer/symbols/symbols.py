@@ -15,6 +15,10 @@ from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.sizes import Filled, Size, named, number, product_of
 from heterocc.passes.graph import Value
 
+DEEPEST = 32
+"""Quotients, minima and maxima inside each other, of a size that is known by an expression: comparisons of nested ones
+take time with the power of their depth. A deeper one is known only at run time."""
+
 Dims = tuple[int | str | None, ...] | None
 """The shape of a value."""
 
@@ -136,5 +140,7 @@ class Symbols:
             return None if size is None or (size.number or 0) < 0 else size.number
         if size.text in self.pins:
             return self.pins[size.text]
+        if size.depth > DEEPEST:
+            return None
         known = self.sizes.setdefault(size.text, size)
         return size.text if known == size else None  # a dimension whose name reads like an expression
