@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tvm import te, tirx
+from tvm import tirx
 
 HALFWAY = 1e-6
 """Positions this close to halfway between two pixels count as halfway, as observed of ONNX Runtime 1.31."""
@@ -116,57 +116,19 @@ def _cubic(distance: tirx.Expr, attrs: Mapping[str, Any]) -> tirx.Expr:
     return tirx.Select(d <= _f(1.0), near, tirx.Select(d < _f(2.0), far, _f(0.0)))
 
 
-def dense_weights(
-    given: Sequence[te.Tensor],
-    shape: Sequence[tirx.Expr],
-    position: Callable[[tirx.Expr, Sequence[Any]], tirx.Expr],
-    ratio: Callable[[Sequence[Any]], tirx.Expr],
-    attrs: Mapping[str, Any],
-) -> te.Tensor:
-    """The weight of each place of the input [output, input] for linear and cubic filters, before they are normalised.
+def weight(x: tirx.Expr, place: tirx.Expr, length: tirx.Expr, ratio: tirx.Expr, attrs: Mapping[str, Any]) -> tirx.Expr:
+    """The weight that a linear or cubic filter at a position gives a place, before all are normalised.
 
-    With `antialias` a filter is as much wider as the result is smaller. Places outside count as those at the border,
-    unless they are excluded.
+    With `antialias` a filter is as much wider as the result is smaller.
     """
+    shrink = tirx.min(ratio, _f(1.0)) if attrs.get("antialias", 0) else _f(1.0)
+    distance = tirx.abs(x - place.astype("float32")) * shrink
     linear = attrs.get("mode") == "linear"
-    buffers = [tirx.decl_buffer(t.shape, t.dtype, f"given_{i}") for i, t in enumerate(given)]
-    written = tirx.decl_buffer(list(shape), "float32", "weights")
-    out, length = shape
-    zero, one = tirx.const(0, "int64"), tirx.const(1, "int64")
-
-    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
-        table = outs[0]
-        shrink = tirx.min(ratio(ins), _f(1.0)) if attrs.get("antialias", 0) else _f(1.0)
-        half = tirx.ceil(_f(1.0 if linear else 2.0) / shrink).astype("int64")
-
-        def row(y: tirx.Var) -> tirx.Stmt:
-            x = position(y, ins)
-            first = tirx.ceil(x).astype("int64") - half
-
-            def clear(k: tirx.Var) -> tirx.Stmt:
-                return tirx.BufferStore(table, _f(0.0), [y, k])
-
-            def add(k: tirx.Var) -> tirx.Stmt:
-                place = first + k
-                distance = tirx.abs(x - place.astype("float32")) * shrink
-                weight = tirx.max(_f(0.0), _f(1.0) - distance) if linear else _cubic(distance, attrs)
-                if attrs.get("exclude_outside", 0):
-                    weight = tirx.Select(tirx.all(place >= zero, place < length), weight, _f(0.0))
-                inside = tirx.max(tirx.min(place, length - one), zero)
-                return tirx.BufferStore(table, table[y, inside] + weight, [y, inside])
-
-            return tirx.SeqStmt([_loop(length, clear), _loop(half * tirx.const(2, "int64"), add)])
-
-        return _loop(out, row)
-
-    return te.extern(
-        [tuple(shape)], list(given), body, "weights", dtype=["float32"], in_buffers=buffers, out_buffers=[written]
-    )
-
-
-def _loop(extent: tirx.Expr, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
-    var = tirx.Var("i", "int64")
-    return tirx.For(var, tirx.const(0, "int64"), extent, tirx.ForKind.SERIAL, body(var))
+    found = tirx.max(_f(0.0), _f(1.0) - distance) if linear else _cubic(distance, attrs)
+    if attrs.get("exclude_outside", 0):
+        inside = tirx.all(place >= tirx.const(0, "int64"), place < length)
+        found = tirx.Select(inside, found, _f(0.0))
+    return found
 
 
 def _f(value: float) -> tirx.Expr:

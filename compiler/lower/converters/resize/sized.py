@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +16,12 @@ from heterocc.compiler.lower.converters.resize.places import (
     BY_RATIO,
     Region,
     cubic_shares,
-    dense_weights,
     is_outside,
     nearest,
     rounding,
     share,
     source,
+    weight,
 )
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized
@@ -29,6 +32,9 @@ Ratio = Callable[[Sequence[te.Tensor], Sequence[tirx.Expr]], tirx.Expr]
 
 Tensors = list[te.Tensor]
 Exprs = list[tirx.Expr]
+
+_MOST_TAPS = 16
+"""The most taps of a filter that are written out for each element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +135,12 @@ class _Along:
         elif mode not in ("linear", "cubic"):
             raise NotImplementedError(f"mode {mode}")
         elif self.attrs.get("antialias", 0):
-            found = self._dense()
+            found = self._filtered()
         elif mode == "linear" and not self.attrs.get("exclude_outside", 0):
             spaced = self._spaced()
             found = self._linear() if spaced is None else spaced
         else:
-            found = self._cubic() if mode == "cubic" else self._dense()
+            found = self._cubic() if mode == "cubic" else self._filtered()
         return self._with_outside(found)
 
     # ---- tables along the axis --------------------------------------------------------------------------------------
@@ -184,7 +190,10 @@ class _Along:
                 inside = tirx.max(tirx.min(place, last), tirx.const(0, "int64"))
                 return x(*(inside if d == axis else v for d, v in enumerate(i)))
 
-            return te.compute(wanted, lambda *i: at(read, i, rest).astype(dtype), name="resize")
+            made = te.compute(wanted, lambda *i: at(read, i, rest), name="resize")
+            return (
+                made if made.dtype == dtype else te.compute(wanted, lambda *i: made(*i).astype(dtype), name="resized")
+            )
 
         return self._emit(compute, [self.data, *tables], self._shape, dtype, "resize")
 
@@ -284,39 +293,48 @@ class _Along:
 
         return self._mixed(at, [first, *shares])
 
-    def _dense(self) -> relax.Expr:
-        """The result by a matrix of weights: for any number of taps, which may depend on data."""
-        axis, dtype = self.axis.axis, dtype_of(self.data)
+    def _filtered(self) -> relax.Expr:
+        """The result by a filter of so many taps as are needed: few are written out, more are a sum."""
+        axis, dtype, ratio = self.axis.axis, dtype_of(self.data), self.axis.ratio
         work, length = _work(dtype), dims_of(self.data)[axis]
+        half: Extent = 1 if self.attrs.get("mode") == "linear" else 2
+        if self.attrs.get("antialias", 0) and isinstance(ratio, int | float):
+            half = math.ceil(half / min(ratio, 1.0))
+        elif self.attrs.get("antialias", 0):
+            # The size of a result is at most that of the data times the ratio, but for a region of it.
+            half *= length if self.axis.region is not None else (length + self.axis.size - 1) // self.axis.size
+        shape = [2 * half, self.axis.size]
 
         def weights(given: Tensors, dims: Exprs, wanted: Exprs) -> te.Tensor:
-            def position(y: tirx.Expr, ins: Sequence[Any]) -> tirx.Expr:
-                return self._source(y, ins, dims, wanted[0])
+            def at(k: tirx.Var, y: tirx.Var) -> tirx.Expr:
+                x = self._source(y, given, dims, wanted[1])
+                return weight(
+                    x, _tap(x, k, wanted[0]), dims[axis], self.axis.ratio_of(given, dims, wanted[1]), self.attrs
+                )
 
-            def ratio(ins: Sequence[Any]) -> tirx.Expr:
-                return self.axis.ratio_of(ins, dims, wanted[0])
+            return te.compute(wanted, at, name="weights")
 
-            return dense_weights(given, wanted, position, ratio, self.attrs)
+        def shares(given: Tensors, _: Exprs, wanted: Exprs) -> te.Tensor:
+            k = te.reduce_axis((0, wanted[0]), name="k")
+            sums = te.compute([wanted[1]], lambda y: te.sum(given[0](k.var, y), axis=[k]), name="sums")
+            return te.compute(wanted, lambda k, y: given[0](k, y) / sums(y), name="shares")
 
-        table = self._emit(weights, self.tensors, [self.axis.size, length], "float32", "resize_places")
+        found = self._emit(weights, self.tensors, shape, "float32", "resize_places")
+        found = self._emit(shares, [found], shape, "float32", "resize_shares")
+        middle = self._table(lambda x, *_: tirx.ceil(x), "int64")
+        taps = shape[0]
 
-        def compute(tensors: Tensors, _: Exprs, wanted: Exprs) -> te.Tensor:
-            x, w = tensors
-            k = te.reduce_axis((0, x.shape[axis]), name="k")
+        def at(read: Callable[..., tirx.Expr], i: Sequence[tirx.Var], tables: Sequence[te.Tensor]) -> tirx.Expr:
+            def part(k: tirx.Expr) -> tirx.Expr:
+                place = tables[1](i[axis]) + k - tirx.floordiv(tables[0].shape[0], tirx.const(2, "int64"))
+                return read(i, place).astype(work) * tables[0](k, i[axis]).astype(work)
 
-            def at(*i: tirx.Var) -> tirx.Expr:
-                read = x(*(k.var if d == axis else v for d, v in enumerate(i)))
-                return te.sum(read.astype(work) * w(i[axis], k.var).astype(work), axis=[k])
+            if isinstance(taps, int) and taps <= _MOST_TAPS:
+                return functools.reduce(operator.add, (part(tirx.const(k, "int64")) for k in range(taps)))
+            k = te.reduce_axis((0, tables[0].shape[0]), name="k")
+            return te.sum(part(k.var), axis=[k])
 
-            def share_of(*i: tirx.Var) -> tirx.Expr:
-                return (total(*i) / sums(i[axis]).astype(work)).astype(dtype)
-
-            row = te.reduce_axis((0, x.shape[axis]), name="row")
-            sums = te.compute([wanted[axis]], lambda y: te.sum(w(y, row.var), axis=[row]), name="sums")
-            total = te.compute(wanted, at, name="resize")
-            return te.compute(wanted, share_of, name="resized")
-
-        return self._emit(compute, [self.data, table], self._shape, dtype, "resize")
+        return self._mixed(at, [found, middle])
 
     def _with_outside(self, found: relax.Expr) -> relax.Expr:
         """The extrapolation value where tf_crop_and_resize reads outside the data."""
@@ -334,6 +352,11 @@ class _Along:
             return te.compute(wanted, at, name="extrapolated")
 
         return self._emit(compute, [found, flags], self._shape, dtype, "resize")
+
+
+def _tap(x: tirx.Expr, number: tirx.Expr, taps: tirx.Expr) -> tirx.Expr:
+    """The place of a tap of a filter at a position."""
+    return tirx.ceil(x).astype("int64") - tirx.floordiv(taps, tirx.const(2, "int64")) + number
 
 
 def _work(dtype: str) -> str:
