@@ -157,6 +157,16 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 3, "m", "k")},
         {"w": _weight(6, 1, 5, 5), "b": _weight(6)},
     ),
+    "depthwise convolution with strides of three": (
+        [_N("Conv", ["x", "w"], ["y"], pads=[2] * 4, strides=[3] * 2, group=4)],
+        {"x": ("n", 4, "m", "k")},
+        {"w": _weight(4, 1, 5, 4)},
+    ),
+    "depthwise convolution of many taps": (
+        [_N("Conv", ["x", "w"], ["y"], pads=[4] * 4, group=4)],
+        {"x": ("n", 4, "m", "k")},
+        {"w": _weight(4, 1, 9, 9)},
+    ),
     "depthwise convolution plus another map": (
         [_N("Conv", ["x", "w"], ["c"], pads=[2] * 4, dilations=[2] * 2, group=4), _N("Add", ["c", "x"], ["y"])],
         {"x": ("n", 4, "m", "k")},
@@ -266,7 +276,12 @@ LEAST = {"padding by reflection": 3, "pooling of one dimension": 3}
 SIZES = st.one_of(st.integers(1, 5), st.integers(6, 70))
 
 
-LONG_COMPILES = ("attention", "batched product", "convolution with strides of 3")
+LONG_COMPILES = (
+    "attention",
+    "batched product",
+    "convolution with strides of 3",
+    "depthwise convolution of many taps",
+)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in LONG_COMPILES])
@@ -369,7 +384,7 @@ def test_pointwise_convolutions_with_strides_copy_rows() -> None:
 
 
 @pytest.mark.parametrize("mcpu", [AVX512, AVX2])
-@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2, 3])
 def test_depthwise_convolutions_of_any_size_have_one_form_or_code_of_narrower_vectors(stride: int, mcpu: str) -> None:
     nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[stride] * 2, group=32)]
     weights, isa = {"w": _weight(32, 1, 3, 3)}, isa_of(target_of(mcpu))

@@ -17,6 +17,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.padded import every
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, masked_vector, store_masked
@@ -41,8 +42,15 @@ TASKS = 16
 FEW_TAPS = 4
 """The taps of a signal up to which its row is read where it is."""
 
-MOST_TAPS = 49
-"""The limit on taps, all of which are written out."""
+MOST_TAPS = 169
+MOST_ACROSS = 49
+"""The limits on taps, all of which are written out, and on those of a row."""
+
+CHAINS = 4
+"""The sums of a tile of one vector, which are added up at the end: products of one sum would wait for each other."""
+
+MOST_STRIDE = 8
+"""The limit on strides along a row: a vector is made of so many."""
 
 
 def propose_sized_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
@@ -51,7 +59,8 @@ def propose_sized_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     if found is None or found.inputs != 1 or found.groups == 1 or not isa.masks:
         return
     sized = not (is_number(found.rows.places) and is_number(found.columns.places))
-    if sized and found.columns.stride <= 2 and found.taps <= MOST_TAPS and can_mask(kernel, _along(kernel, found)):
+    fits = found.taps <= MOST_TAPS and found.columns.taps <= MOST_ACROSS and found.columns.stride <= MOST_STRIDE
+    if sized and fits and can_mask(kernel, _along(kernel, found)):
         writer = partial(_Writer, kernel, found)
         yield Candidate("masked planes", writer(isa).cycles, writer)
 
@@ -193,9 +202,10 @@ class _Tile:
         found, lanes, tall, wide = self.found, self.lanes, self.tall, self.wide
         rows, taps = found.rows, found.columns.taps
         starts = [emit.bound(start + index(vector * lanes)) for vector in range(wide)]
-        sums = [emit.registers(tall, lanes) for _ in starts]
+        chains = CHAINS if tall * wide == 1 and found.taps > CHAINS else 1
+        sums = [emit.registers(tall * chains, lanes) for _ in starts]
         for total in sums:
-            with emit.loop(tall, "unroll") as row:
+            with emit.loop(tall * chains, "unroll") as row:
                 emit.put(total, emit.zeros(lanes), row * index(lanes), lanes)
         masks: Masks = {}
         for line in range((tall - 1) * rows.stride + rows.reach + 1):
@@ -215,7 +225,7 @@ class _Tile:
                     for row, tap_row in meets:
                         factor = self.factors(tap_row * taps + tap)
                         for total, values in zip(sums, inputs, strict=True):
-                            place = index(row * lanes)
+                            place = index((row if chains == 1 else tap % chains) * lanes)
                             emit.put(total, emit.vector(total, place, lanes) + factor * values[tap], place, lanes)
 
             if inside or self.copied is not None:
@@ -225,6 +235,9 @@ class _Tile:
                 self._mask(begin, masks)
             with build.If(tirx.all(number >= index(0), number < index(rows.size))), build.Then():
                 add()
+        if chains > 1:
+            every_sum = [emit.vector(sums[0], index(n * lanes), lanes) for n in range(chains)]
+            emit.put(sums[0], (every_sum[0] + every_sum[1]) + (every_sum[2] + every_sum[3]), index(0), lanes)
         axes = [None if n is None else Axis((n,), (self.kernel.extents[n],)) for n in found.loops]
         for begin, total in zip(starts, sums, strict=True):
             stored = None if inside else mask(begin, lanes, found.columns.places, may_precede=False)
@@ -282,7 +295,7 @@ class _Tile:
             if stride == 1:
                 return loaded(shift)
             phase = shift % stride
-            pair = [loaded(shift - phase), loaded(shift - phase + lanes)]
-            return build.bind(tirx.Shuffle(pair, list(range(phase, 2 * lanes, 2))))
+            parts = [loaded(shift - phase + number * lanes) for number in range(stride)]
+            return build.bind(every(parts, stride, phase, lanes))
 
         return [at(tap) for tap in range(columns.taps)]
