@@ -18,6 +18,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS, Term
+from heterocc.compiler.lower.cpu.generate.terms import broadcast as broadcast
 from heterocc.compiler.lower.cpu.generate.terms import vector as vector
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, is_number, larger, smaller, typical
@@ -179,11 +180,6 @@ def prefetch(buffer: tirx.Buffer, place: tirx.Expr, *, to_write: bool = False) -
     build.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *into_nearest_as_data))
 
 
-def broadcast(value: tirx.Expr, lanes: int) -> tirx.Expr:
-    """A vector of one number."""
-    return build.broadcast(value, lanes) if lanes > 1 else value
-
-
 def zeros(lanes: int, dtype: str = "float32") -> tirx.Expr:
     """A vector of zeros."""
     return broadcast(tirx.const(0, dtype), lanes)
@@ -218,8 +214,8 @@ def product_tile(
     vectors: int,
     terms: int,
     isa: Isa,
-    factor: Callable[[tirx.Expr, Any], tirx.Expr],
-    loaded: Callable[[int, Any], tirx.Expr],
+    factor: Callable[[tirx.Expr, Any], tirx.Expr | Sequence[tirx.Expr]],
+    loaded: Callable[[int, Any], tirx.Expr | Sequence[tirx.Expr]],
     walk: Walk = in_turn,
     edge: int = 0,
     among: Callable[[Any], Sequence[range]] | None = None,
@@ -256,7 +252,7 @@ def product_tile(
                 for column, (buffer, lanes) in enumerate(zip(sums[number % chains], widths, strict=True)):
                     place = row * index(lanes)
                     total = vector(buffer, place, lanes)
-                    put(buffer, kind.plus(total, broadcast(one, lanes), loaded(column, term)), place, lanes)
+                    put(buffer, kind.add(total, one, loaded(column, term)), place, lanes)
 
     walk(terms, step)
     for chain in sums[1:]:

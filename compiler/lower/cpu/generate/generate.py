@@ -21,10 +21,10 @@ from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_po
 from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
 from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import propose_sized_planes
 from heterocc.compiler.lower.cpu.generate.few_terms import generate_few_terms
-from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
-from heterocc.compiler.lower.cpu.generate.integers.limited_product import generate_limited_product
-from heterocc.compiler.lower.cpu.generate.integers.matrix_product import generate_matrix_product
-from heterocc.compiler.lower.cpu.generate.integers.product import generate_integer_product
+from heterocc.compiler.lower.cpu.generate.integers.depthwise import propose_integer_depthwise
+from heterocc.compiler.lower.cpu.generate.integers.limited_product import propose_limited_product
+from heterocc.compiler.lower.cpu.generate.integers.matrix_product import propose_matrix_product
+from heterocc.compiler.lower.cpu.generate.integers.product import propose_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.products.gates import generate_gated
@@ -55,8 +55,13 @@ PAIRED: tuple[Form, ...] = (
 )
 """Those that come before them if factors are rounded to bfloat16."""
 
-INTEGERS = (generate_matrix_product, generate_limited_product, generate_integer_product, generate_integer_depthwise)
-"""Those for products of integers."""
+INTEGERS: tuple[Form, ...] = (
+    propose_matrix_product,
+    propose_limited_product,
+    propose_integer_product,
+    propose_integer_depthwise,
+)
+"""Those of products of bytes."""
 
 FOLDS = (generate_pooling, generate_pooling_last, generate_few_terms, generate_reduction)
 """Those for values that are combined."""
@@ -85,7 +90,7 @@ def generate(
         return paired or written_best(kernel, FORMS, isa, layouts)
     integers = attempt(lambda: read_kernel(function, weights, BYTES))
     if integers is not None:
-        return of(*INTEGERS, read=integers)
+        return written_best(integers, INTEGERS, isa, layouts)
     others = attempt(lambda: read_kernel(function, weights, OTHERS))
     if others is not None:
         return written_best(others, (propose_product, propose_direct), isa, layouts)

@@ -7,7 +7,7 @@ rows. All outputs of a tile that read a column use the same group.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -15,37 +15,38 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
-from heterocc.compiler.lower.cpu.generate.integers.dot import dot_of_groups, group_of, in_vectors_of, row_groups
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.terms import BYTES, in_vectors_of
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
 
 _MOST_ROWS = 8
 """Outputs side by side that share a vector of weights."""
 
 
-def generate_integer_depthwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[()]] | None:
-    """The kernel written as a depthwise convolution of integers, None if it is not one."""
+def propose_integer_depthwise(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a depthwise convolution of integers."""
     data, weight = kernel.through_copies(kernel.left), kernel.through_copies(kernel.right)
     if dtype_of(data) != "uint8" or dtype_of(weight) != "int8" or len(kernel.places) < 2:
-        return None
+        return
     forms = [offset(side.indices, side.source, kernel.loops) for side in (data, weight)]
     written = offset([kernel.loops[i] for i in kernel.places], kernel.sum_, kernel.loops)
     if forms[0] is None or forms[1] is None or written is None:
-        return None
+        return
     if any(kernel.argument(side.source) is None for side in (data, weight)):
-        return None
+        return
     *outer, along, channel = kernel.places
     if any(form.steps[channel] != 1 for form in (forms[0], forms[1], written)):
-        return None
+        return
     if any(forms[1].steps[i] for i in (*outer, along)):
-        return None
+        return
     buffers = (data.source, weight.source)
     writer = _Writer(kernel, in_vectors_of(kernel.extents[channel], isa), (forms[0], forms[1]), buffers)
-    return emit.written(kernel, {}, writer.write), ()
+    yield Candidate("depthwise of bytes", math.prod(kernel.extents) / writer.lanes, lambda _: writer)
 
 
 class _Writer:
@@ -55,7 +56,8 @@ class _Writer:
         self, kernel: Kernel, isa: Isa, forms: tuple[Linear, Linear], buffers: tuple[tirx.Buffer, tirx.Buffer]
     ) -> None:
         width = min(isa.lanes, kernel.extents[kernel.places[-1]])
-        self.kernel, self.isa, self.lanes = kernel, replace(isa, lanes=width), width
+        self.kernel, self.isa, self.lanes, self.kind = kernel, replace(isa, lanes=width), width, BYTES[isa.dot]
+        self.packings = ()
         self.forms, self.buffers = forms, buffers
         *outer, along, channel = kernel.places
         self.outer = [kernel.axis([i]) for i in outer]
@@ -86,7 +88,7 @@ class _Writer:
 
     def _groups(self) -> Iterator[tuple[int, ...]]:
         """The numbers of the rows of each group."""
-        size = group_of(self.isa)
+        size = self.kind.together
         for first in range(0, len(self.rows), size):
             yield tuple(range(first, min(first + size, len(self.rows))))
 
@@ -98,7 +100,7 @@ class _Writer:
             where = at(self.forms[side], there)
             assert where is not None
             found.append(emit.vector(arguments.flat(self.buffers[side]), where, self.lanes))
-        return row_groups(found, self.isa)
+        return _grouped(found, self.kind.together)
 
     def _weights(self, arguments: Arguments, start: tirx.Expr) -> Mapping[tuple[int, int], tirx.Buffer]:
         """Groups of weights in registers, by the numbers of the group and of the tap in its row."""
@@ -130,7 +132,7 @@ class _Writer:
                 for output_, tap_ in others:
                     total = emit.vector(sums, index(output_ * width), width)
                     left, right = (emit.vector(b, index(0), width) for b in (group, weights[number, tap_]))
-                    emit.put(sums, dot_of_groups(total, left, right, self.isa), index(output_ * width), width)
+                    emit.put(sums, self.kind.plus(total, left, right), index(output_ * width), width)
         store_tile(
             self.kernel,
             arguments,
@@ -149,3 +151,18 @@ class _Writer:
             columns.setdefault(output * steps[0] + tap * steps[1], []).append((output, tap))
         for _, pairs in sorted(columns.items()):
             yield *pairs[0], pairs
+
+
+def _grouped(rows: Sequence[tirx.Expr], together: int) -> tirx.Expr:
+    """Vectors of bytes as one of several numbers in each lane, the first lowest; zeros for those that are missing."""
+    total: tirx.Expr | None = None
+    for place, row in enumerate(rows):
+        lanes = int(row.ty.dtype.lanes)
+        if together > 1:  # without copies of the sign in the places above
+            row = tirx.Cast(f"uint{32 // together}x{lanes}", row)
+        number = tirx.Cast(f"int32x{lanes}", row)
+        if place:
+            number = tirx.shift_left(number, tirx.const(place * (32 // together), f"int32x{lanes}"))
+        total = number if total is None else tirx.bitwise_or(total, number)
+    assert total is not None
+    return total

@@ -19,8 +19,8 @@ LIMIT = 128
 """The largest sum of positive weights, and of negative ones, whose products with 255 fit in 16 bits."""
 
 _GROUP = 4
-_COSTS = {0: 3.9, 1: 3.0, 2: 2.5}
-"""Instructions for a group of four terms, a row and a vector, by depth; 0 is that with products of 16-bit numbers."""
+_COSTS = {2: 2.5, 1: 3.0}
+"""Instructions for a group of four terms, a row and a vector, by depth."""
 _LEFT_COST = 3.4
 
 _WORD = 4
@@ -123,21 +123,16 @@ def _entries(keys: np.ndarray, panels: IntegerPanels) -> tuple[np.ndarray, np.nd
 
 def limited_panels(
     panels: IntegerPanels, arrays: Iterable[np.ndarray], steps: tuple[tuple[int, int], ...]
-) -> LimitedPanels | None:
-    """The limited form in which the products of some weights by panels of groups of four take the fewest instructions.
-
-    None if products of 16-bit numbers take fewer, for weights of which much is left.
-    """
+) -> list[tuple[float, LimitedPanels]]:
+    """The limited forms of some weights by panels of groups of four, with the instructions for a row and a vector."""
     spread = [panels.spread(array) for array in arrays]
     if not spread or panels.terms < _GROUP:
-        return None
-    groups = panels.segments * panels.groups
-    best, found = _COSTS[0] * groups, None
-    for depth in (2, 1):
-        counts = [len(np.unique(_divided(array, depth, panels)[1].keys(panels))) for array in spread]
-        cost = _COSTS[depth] * groups + _LEFT_COST * max(counts) / panels.vectors
-        if cost < best:
-            best, found = cost, LimitedPanels(panels, depth, _capacity(max(counts)), steps)
+        return []
+    found = []
+    for depth, cost in _COSTS.items():
+        count = max(len(np.unique(_divided(array, depth, panels)[1].keys(panels))) for array in spread)
+        instructions = cost * panels.segments * panels.groups + _LEFT_COST * count / panels.vectors
+        found.append((instructions, LimitedPanels(panels, depth, _capacity(count), steps)))
     return found
 
 

@@ -14,9 +14,9 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
-from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.integers.product import (
     IntegerProduct,
     ProductWriter,
@@ -46,6 +46,9 @@ LEAST_ROWS = 4
 _LEAST_TERMS = 64
 """Terms from which on matrices are faster: the sums of each go through memory."""
 
+_SUM_CYCLES = 1.0
+"""The time of a row of sums, which goes through memory, more than one in registers takes."""
+
 _LEAST_RUN = 16
 """Terms in a row from which on matrices are faster."""
 
@@ -53,19 +56,17 @@ _BLOCK = 1 << 19
 """Bytes of weights that stay in the second-level cache beside data and results."""
 
 
-def generate_matrix_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[IntegerPanels, ...]] | None:
-    """The kernel written as products of matrices of integers, None if it is not one or if it is too small."""
-    if not isa.matrices:
-        return None
-    found = find_integer_product(kernel)
+def propose_matrix_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as products of matrices of integers, if it is not too small."""
+    found = find_integer_product(kernel) if isa.matrices else None
     if found is None or not is_number(found.work):
-        return None
+        return
     run = found.terms.length if found.terms.step(found.data) == 1 else 1
     terms = run * math.prod(a.length for a in found.segments)
     if found.rows.length < LEAST_ROWS or found.columns.length < isa.lanes or run < _LEAST_RUN or terms < _LEAST_TERMS:
-        return None
-    writer = MatrixWriter(kernel, found, isa)
-    return emit.written(kernel, {writer.panels.argument: writer.panels.size}, writer.write), (writer.panels,)
+        return
+    writer = MatrixWriter(kernel, found, isa.decided)
+    yield Candidate("product of matrices", writer.cycles, lambda _: writer)
 
 
 def terms_of(terms: int) -> int:
@@ -84,13 +85,19 @@ class MatrixWriter(ProductWriter):
     """
 
     def __init__(self, kernel: Kernel, found: IntegerProduct, isa: Isa) -> None:
-        super().__init__(kernel, found, isa.decided)
+        super().__init__(kernel, found, isa)
         rows = found.rows.length
         matrices = -(-rows // _ROWS)
         self.height = -(-rows // matrices)  # of each matrix of the rows at a place of the outer axes
         self.outer = (*(a.length for a in found.outer), matrices)
         self.row_runs, self.column_runs = runs(math.prod(self.outer), 2), runs(-(-found.columns.length // isa.lanes), 2)
         self.panels = replace(self.panels, runs=self.column_runs, chunk=terms_of(found.terms.length))
+
+    @property
+    def cycles(self) -> float:
+        """Modelled time: 16 cycles for each product of matrices, and some for each row of their sums."""
+        matrices = self.panels.segments * self.panels.groups * self.panels.group // self.panels.chunk
+        return math.prod(self.outer) * self.panels.vectors * (_ROWS * matrices + _SUM_CYCLES * self.height)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -100,7 +107,7 @@ class MatrixWriter(ProductWriter):
         blocks = min(columns, max(-(-self.panels.size // _BLOCK), emit.shares(work, tiles, columns)))
         parts = emit.shares(work, blocks, tiles)
         with emit.shared_loop(blocks * parts, work) as task, self._tile_registers():
-            self.sums = [emit.scratch(self.height * self.isa.lanes, "int32") for _ in _SUMS]
+            self.results = [emit.scratch(self.height * self.isa.lanes, "int32") for _ in _SUMS]
             block, part = emit.unpacked(task, (blocks, parts))
             with emit.share_loop(part, parts, tiles) as tile, emit.share_loop(block, blocks, columns) as column:
                 emit.either_run(
@@ -146,14 +153,14 @@ class MatrixWriter(ProductWriter):
         starts = [self._start((number + index(v)) * index(lanes)) for v in range(wide)]
         for place, held in zip(places, registers, strict=True):
             for register in held:
-                where = tirx.address_of(self.sums[register][index(0)])
+                where = tirx.address_of(self.results[register][index(0)])
                 _run("tilestored64", _number(register), where, index(_BYTES))
 
             def at_number(row: tirx.Expr, column: int, lane: tirx.Expr, place: Place = place) -> Place:
                 *outer, (_, top) = place
                 return [*outer, (found.rows, top + row), (found.columns, starts[column] + lane)]
 
-            sums = [self.sums[register] for register in held]
+            sums = [self.results[register] for register in held]
             store_tile(self.kernel, arguments, sums, height, lanes, at_number, lambda _: lanes, in_memory=True)
 
     def _place(self, matrix: tirx.Expr) -> Place:

@@ -8,7 +8,7 @@ multiplies and adds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tvm import tirx
@@ -22,15 +22,17 @@ from heterocc.compiler.lower.cpu.generate.any_rows import (
     write_sized_tile,
     write_tile,
 )
-from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, reads_in_epilogue, store_tile
-from heterocc.compiler.lower.cpu.generate.integers.dot import dot, group_of, numbers
+from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.terms import BYTES
 from heterocc.compiler.lower.cpu.generate.tiles import Run, pick_tile, runs
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +55,16 @@ class IntegerProduct:
         return math.prod(a.length for a in (*self.outer, self.rows, self.columns, *self.segments, self.terms))
 
 
-def generate_integer_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[IntegerPanels, ...]] | None:
-    """The kernel written as a product of integers by a weight, None if it is not one."""
+def propose_integer_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a product of integers by a weight."""
     found = find_integer_product(kernel)
     if found is None:
-        return None
-    writer = ProductWriter(kernel, found, isa if isa.dot == "bytes" else isa.narrowed(found.columns.length))
-    return emit.written(kernel, {writer.panels.argument: writer.panels.size}, writer.write), (writer.panels,)
+        return
+
+    def writer(isa: Isa) -> ProductWriter:
+        return ProductWriter(kernel, found, isa if isa.dot == "bytes" else isa.narrowed(found.columns.length))
+
+    yield Candidate("product of bytes", writer(isa).cycles, writer)
 
 
 def find_integer_product(kernel: Kernel) -> IntegerProduct | None:
@@ -108,11 +113,21 @@ def _is_zero(expr: tirx.Expr) -> bool:
     return isinstance(expr, tirx.IntImm) and int(expr) == 0
 
 
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Numbers of groups of a segment that are added at once, with so many terms each, and the segment's places."""
+
+    data: tirx.Expr
+    weight: tirx.Expr
+    groups: Sequence[tirx.Expr]
+    terms: int
+
+
 class ProductWriter:
     """Writes a product: tiles of columns, whose weights stay in a cache, each down all rows."""
 
     def __init__(self, kernel: Kernel, found: IntegerProduct, isa: Isa) -> None:
-        self.kernel, self.found, self.isa = kernel, found, isa
+        self.kernel, self.found, self.isa, self.kind = kernel, found, isa, BYTES[isa.dot]
         length = found.columns.length
         count = -(-length // isa.lanes)
         # The products of pairs are in a register of their own before they are added.
@@ -120,8 +135,21 @@ class ProductWriter:
         tall, wide = pick_tile(found.rows.length, count, spare)
         self.row_runs, self.column_runs = row_runs(found.rows.length, tall), runs(count, wide)
         segments = math.prod(a.length for a in found.segments)
-        sizes = (segments, found.terms.length, length, group_of(isa), isa.lanes)
+        sizes = (segments, found.terms.length, length, self.kind.together, isa.lanes)
         self.panels = IntegerPanels(*found.panels, *sizes, self.column_runs)
+        self.cost = segments * self.panels.groups * self.kind.cost  # instructions for a row and a vector
+
+    @property
+    def packings(self) -> tuple[IntegerPanels | LimitedPanels, ...]:
+        """The packing of the weight."""
+        return (self.panels,)
+
+    @property
+    def cycles(self) -> float:
+        """Modelled time of the multiplications and additions."""
+        tiles = [(typical(r.count), r.size, v.count * v.size) for r in self.row_runs for v in self.column_runs]
+        outer = math.prod(typical(a.length) for a in self.found.outer)
+        return outer * self.cost / 2 * sum(count * rows * vectors for count, rows, vectors in tiles)
 
     @property
     def widens(self) -> bool:
@@ -189,7 +217,7 @@ class ProductWriter:
             )
 
         def sums(rows: Run, first: tirx.Expr) -> Sequence[tirx.Buffer]:
-            return self._sums(arguments, [*place, (found.rows, first)], (run, number), rows.size)
+            return self.sums(arguments, [*place, (found.rows, first)], (run, number), rows.size)
 
         total = found.rows.length
         with emit.share_loop(*share) as tile:
@@ -198,17 +226,46 @@ class ProductWriter:
             else:
                 write_tile(self.row_runs, tile, sums, store)
 
-    def _sums(
+    def sums(
         self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], rows: int
     ) -> Sequence[tirx.Buffer]:
-        """The sums of a tile of rows, of which `place` has the first."""
-        lanes = self.isa.lanes
-        sums = [emit.registers(rows, lanes, "int32") for _ in range(panel[0].size)]
-        with emit.loop(rows, "unroll") as row:
-            for buffer in sums:
-                emit.put(buffer, tirx.const(0, f"int32x{lanes}"), row * index(lanes), lanes)
-        self.add_terms(arguments, place, panel, sums, rows)
-        return sums
+        """The sums of a tile of rows from `place` on; `panel` is its run of columns and the first vector of these."""
+        found, panels, (run, number) = self.found, self.panels, panel
+        weights = arguments.flat(self.kernel.function.params[panels.argument])
+        pitch, size = found.rows.step(found.data) or 0, panels.lanes * panels.group
+
+        def numbers(row: tirx.Expr, step: Groups) -> Sequence[tirx.Expr]:
+            places = (step.data + row * index(pitch) + group * index(panels.group) for group in step.groups)
+            return [self.kind.number(self.data, where, step.terms) for where in places]
+
+        def columns(column: int, step: Groups) -> Sequence[tirx.Expr]:
+            places = (step.weight + (group * index(run.size) + index(column)) * index(size) for group in step.groups)
+            return [emit.vector(weights, where, size) for where in places]
+
+        def walk(_: int, step: Step) -> None:
+            with emit.loop(panels.segments) as segment:
+                values = emit.unpacked(segment, [a.length for a in found.segments])
+                data = at(found.data, [*place, *zip(found.segments, values, strict=True)])
+                assert data is not None
+                weight = number * index(panels.pitch) + segment * index(panels.groups * size * run.size)
+                self.walk(lambda groups, terms, n: step(Groups(data, weight, groups, terms), n))
+
+        steps = panels.segments * panels.groups
+        return emit.product_tile(rows, run.size, steps, self.isa, numbers, columns, walk, kind=self.kind)
+
+    def walk(self, step: Callable[[Sequence[tirx.Expr], int, int], None]) -> None:
+        """Call `step` for the groups of a segment that are added at once, with the number of terms in each."""
+        panels = self.panels
+        whole, more = divmod(panels.terms, panels.group)
+        if self.isa.dot == "pairs" and self.isa.registers <= 16:
+            # Unrolled, LLVM widens the weights of several groups at once, and stores sums to have registers for them.
+            unroll = 1
+        else:
+            # Rows of any number have code for many sizes of tiles, whose loops are kept short.
+            unroll = emit.UNROLL if is_number(self.found.rows.length) else emit.UNROLL // 2
+        emit.in_turn(whole, lambda group, number: step([group], panels.group, number), unroll)
+        if more:
+            step([index(whole)], more, 0)
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the end overlaps the previous one."""
@@ -216,45 +273,3 @@ class ProductWriter:
         if length <= lanes:
             return index(0)
         return tirx.min(column, index(length - lanes)) if length % lanes else column
-
-    def add_terms(
-        self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], sums: list[tirx.Buffer], rows: int
-    ) -> None:
-        """Add up all terms of a tile, segment by segment; `panel` is the run of its columns and its first vector."""
-        found, panels = self.found, self.panels
-        base = panel[1] * index(panels.pitch)
-        block = panels.groups * panels.group * self.isa.lanes * len(sums)
-        with emit.loop(panels.segments) as segment:
-            values = emit.unpacked(segment, [a.length for a in found.segments])
-            there = [*place, *zip(found.segments, values, strict=True)]
-            start = at(found.data, there)
-            assert start is not None
-            self.add_segment(arguments, start, base + segment * index(block), sums, rows)
-
-    def add_segment(
-        self, arguments: Arguments, start: tirx.Expr, base: tirx.Expr, sums: list[tirx.Buffer], rows: int
-    ) -> None:
-        """Add up the terms of a segment: groups of them, then what is left."""
-        found, panels, lanes = self.found, self.panels, self.isa.lanes
-        weights = arguments.flat(self.kernel.function.params[panels.argument])
-        pitch = found.rows.step(found.data) or 0
-
-        def step(group: tirx.Expr, count: int) -> None:
-            with emit.loop(rows, "unroll") as row:
-                where = start + row * index(pitch) + group * index(panels.group)
-                number = numbers(self.data, where, count, self.isa)
-                for column, buffer in enumerate(sums):
-                    weight = base + (group * index(len(sums)) + index(column)) * index(lanes * panels.group)
-                    total = emit.vector(buffer, row * index(lanes), lanes)
-                    emit.put(buffer, dot(total, number, weights, weight, self.isa), row * index(lanes), lanes)
-
-        if self.isa.dot == "pairs" and self.isa.registers <= 16:
-            # Unrolled, LLVM widens the weights of several groups at once, and stores sums to have registers for them.
-            with emit.loop(panels.terms // panels.group) as group:
-                step(group, panels.group)
-        else:
-            # Rows of any number have code for many sizes of tiles, whose loops are kept short.
-            unroll = emit.UNROLL if is_number(found.rows.length) else emit.UNROLL // 2
-            emit.in_turn(panels.terms // panels.group, lambda group, _: step(group, panels.group), unroll)
-        if panels.terms % panels.group:
-            step(index(panels.terms // panels.group), panels.terms % panels.group)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate.emit import bound, broadcast, put, vector
-from heterocc.compiler.lower.cpu.generate.integers.dot import dot, in_vectors_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import number
 from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group, Phase, Tiles
-
-_PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
+from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, in_vectors_of, of_fours
 
 
 @dataclass(frozen=True)
@@ -85,75 +83,16 @@ class Sums:
         for total in totals.values():
             put(total, broadcast(tirx.const(0, dtype), lanes), number(0), lanes)
         begins = [bound(source.start + row * number(source.pitch)) for row in rows]
-        add = _bytes(lanes, isa) if layer.narrow else _numbers(lanes)
+        kind = of_fours(in_vectors_of(lanes, isa)) if layer.narrow else NUMBERS[dtype]
         with build.serial(number(0), number(layer.terms)) as term:
-            factors = [add.factor(source.rows, begin + term * number(together)) for begin in begins]
+            factors = [kind.number(source.rows, begin + term * number(together)) for begin in begins]
             for gate in range(len(gates)):
                 for n, start in enumerate(starts):
                     place = start + (term * number(len(gates)) + number(gate)) * number(block * together)
+                    column_ = vector(weights, place, lanes * together)
                     for row, factor in enumerate(factors):
                         total = totals[row, gate, n]
-                        put(
-                            total,
-                            add.product(vector(total, number(0), lanes), factor, weights, place),
-                            number(0),
-                            lanes,
-                        )
+                        put(total, kind.add(vector(total, number(0), lanes), factor, column_), number(0), lanes)
         for (row, gate, n), total in totals.items():
             place = self.place(group, rows[row], gates.start + gate, columns[n])
             put(self.memory, vector(total, number(0), lanes), place, lanes)
-
-
-@dataclass(frozen=True)
-class _Add:
-    """How products are added: the factor of a row at a place, and a vector of sums plus its products with weights."""
-
-    factor: Callable[[tirx.Buffer, tirx.Expr], tirx.Expr]
-    product: Callable[[tirx.Expr, tirx.Expr, tirx.Buffer, tirx.Expr], tirx.Expr]
-
-
-def _numbers(lanes: int) -> _Add:
-    def product(total: tirx.Expr, factor: tirx.Expr, weights: tirx.Buffer, place: tirx.Expr) -> tirx.Expr:
-        return total + factor * vector(weights, place, lanes)
-
-    return _Add(lambda rows, place: broadcast(rows[place], lanes), product)
-
-
-def _bytes(lanes: int, isa: Isa) -> _Add:
-    """Products of four unsigned bytes of a row and of four weights of each column."""
-    isa = in_vectors_of(lanes, isa)
-
-    def factor(rows: tirx.Buffer, place: tirx.Expr) -> tirx.Expr:
-        return build.broadcast(tirx.reinterpret("int32", vector(rows, place, 4)), lanes)
-
-    def product(total: tirx.Expr, number_: tirx.Expr, weights: tirx.Buffer, place: tirx.Expr) -> tirx.Expr:
-        if isa.dot == "bytes":
-            return dot(total, number_, weights, place, isa)
-        return _without_bytes(total, number_, vector(weights, place, 4 * lanes), lanes, isa)
-
-    return _Add(factor, product)
-
-
-def _without_bytes(total: tirx.Expr, row: tirx.Expr, column: tirx.Expr, lanes: int, isa: Isa) -> tirx.Expr:
-    """`total` plus products of four bytes in each lane, by multiplications of 16 or 32 bits: none of them saturates."""
-    ty = f"int32x{lanes}"
-
-    def shifted(value: tirx.Expr, left: int, right: int) -> tirx.Expr:
-        kind = str(value.ty.dtype)
-        return tirx.shift_right(tirx.shift_left(value, tirx.const(left, kind)), tirx.const(right, kind))
-
-    if isa.dot in ("pairs", "limited") and lanes in _PAIRS:
-        wide = f"int16x{2 * lanes}"
-        halves = tirx.reinterpret(wide, column)
-        for weight, number_ in (
-            (shifted(halves, 8, 8), row),
-            (tirx.shift_right(halves, tirx.const(8, wide)), tirx.shift_right(row, tirx.const(8, ty))),
-        ):
-            low = tirx.reinterpret(wide, tirx.bitwise_and(number_, tirx.const(0x00FF00FF, ty)))
-            total = total + tirx.call_llvm_intrin(ty, _PAIRS[lanes], low, weight)
-        return total
-    words = tirx.reinterpret(ty, column)
-    for place in range(4):
-        level = tirx.bitwise_and(tirx.shift_right(row, tirx.const(8 * place, ty)), tirx.const(0xFF, ty))
-        total = total + level * shifted(words, 24 - 8 * place, 24)
-    return total

@@ -17,11 +17,12 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.converters.quantised.blocks import TERMS, TILE
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.any_rows import count_of, row_runs
-from heterocc.compiler.lower.cpu.generate.integers.dot import dot_codes
+from heterocc.compiler.lower.cpu.generate.emit import Step
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.blocked_panels import write_panels
 from heterocc.compiler.lower.cpu.generate.requested.blocked_weights import BlockedArguments
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.terms import FLOATS, of_codes
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 TALL = 6
@@ -93,51 +94,36 @@ def _add_block(
 ) -> None:
     """Add the products of a block: Σ (code - zero) · number = Σ code · number - zero · Σ number, times the scales."""
     lanes, (first, count) = given.isa.lanes, rows
-    dtype = "int32" if given.rounded else "float32"
+    kind = of_codes(given.isa, given.bits) if given.rounded else FLOATS
     column = given.column(vector, block)
-    sums = emit.registers(count, lanes, dtype)
-    with emit.loop(count, "unroll") as row:
+
+    def begin(row: tirx.Expr, _: int) -> tirx.Expr:
         number = emit.broadcast(given.rows[-1][(first + row) * index(given.blocks) + block], lanes)
-        nothing = emit.broadcast(tirx.const(0, dtype), lanes)
-        emit.put(sums, nothing - given.zero(column, dtype) * number, row * index(lanes), lanes)
-    together = math.gcd(given.words_of_block, WORDS)
-    with emit.loop(given.words_of_block // together) as turn:
-        for number in range(together):
-            word = turn * index(together) + index(number)
-            codes = given.word(column, word)
-            for step in range(given.steps):
-                term = block * index(given.block) + (word * index(given.steps) + index(step)) * index(TERMS)
-                places = [(first + index(row)) * index(given.terms) + term for row in range(count)]
-                (_add_bytes if given.rounded else _add_numbers)(given, sums, (codes, step), places)
+        return emit.zeros(lanes, kind.sums) - given.zero(column, kind.sums) * number
+
+    def walk(_: int, step: Step) -> None:
+        together = math.gcd(given.words_of_block, WORDS)
+        with emit.loop(given.words_of_block // together) as turn:
+            for number in range(together):
+                word = turn * index(together) + index(number)
+                codes = given.word(column, word)
+                for part in range(given.steps):
+                    term = block * index(given.block) + (word * index(given.steps) + index(part)) * index(TERMS)
+                    if given.rounded:
+                        step((term, given.codes(codes, part)), 0)
+                        continue
+                    for place in range(TERMS):
+                        values = emit.registers(1, lanes)
+                        emit.put(values, given.numbers(codes, part, place), index(0), lanes)
+                        step((term + index(place), emit.vector(values, index(0), lanes)), 0)
+
+    def factor(row: tirx.Expr, term: tuple[tirx.Expr, tirx.Expr]) -> tirx.Expr:
+        return kind.number(given.rows[0], (first + row) * index(given.terms) + term[0])
+
+    (sums,) = emit.product_tile(count, 1, 1, given.isa, factor, lambda _, term: term[1], walk, begin=begin, kind=kind)
     with emit.loop(count, "unroll") as row:
-        place, factor = row * index(lanes), given.scale(column)
+        place, scale = row * index(lanes), given.scale(column)
         if given.rounded:
-            factor = emit.broadcast(given.rows[1][(first + row) * index(given.blocks) + block], lanes) * factor
+            scale = emit.broadcast(given.rows[1][(first + row) * index(given.blocks) + block], lanes) * scale
         total = tirx.Cast(f"float32x{lanes}", emit.vector(sums, place, lanes))
-        emit.put(totals, emit.vector(totals, place, lanes) + total * factor, place, lanes)
-
-
-def _add_bytes(
-    given: BlockedArguments, sums: tirx.Buffer, codes: tuple[tirx.Buffer, int], places: Sequence[tirx.Expr]
-) -> None:
-    """Add the products of the codes of a step and four int8 of each row, at its place."""
-    lanes = given.isa.lanes
-    for row, place in enumerate(places):
-        total, where = emit.vector(sums, index(row * lanes), lanes), index(row * lanes)
-        numbers = (given.rows[0], place)
-        emit.put(sums, dot_codes(total, given.codes(*codes), numbers, given.isa, given.bits), where, lanes)
-
-
-def _add_numbers(
-    given: BlockedArguments, sums: tirx.Buffer, codes: tuple[tirx.Buffer, int], places: Sequence[tirx.Expr]
-) -> None:
-    """Add the products of the codes of a step and four float32 of each row, at its place."""
-    lanes = given.isa.lanes
-    for term in range(TERMS):
-        values = emit.registers(1, lanes)
-        emit.put(values, given.numbers(*codes, term), index(0), lanes)
-        for row, place in enumerate(places):
-            where = index(row * lanes)
-            number = emit.broadcast(given.rows[0][place + index(term)], lanes)
-            total = emit.vector(sums, where, lanes) + number * emit.vector(values, index(0), lanes)
-            emit.put(sums, total, where, lanes)
+        emit.put(totals, emit.vector(totals, place, lanes) + total * scale, place, lanes)
