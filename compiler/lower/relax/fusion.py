@@ -183,26 +183,36 @@ def _is_enlarged(function: tirx.PrimFunc) -> bool:
 
 
 def expansions_after_products_apart(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with kernels that make a product's results larger marked, so that they are not fused with it.
+    """The module with what makes a product's results larger marked, so that it is not fused with it.
 
     TVM takes the broadcasting of a product's results, such as the sums of all pairs of rows of two products, for
-    arithmetic on each of them. No generator writes a product with an epilogue of another size.
+    arithmetic on each of them. No generator writes a product with an epilogue of another size. Where another operand is
+    as large as the result, that one's product may have the arithmetic as its epilogue, and the smaller one is computed
+    before: else each of its rows would be computed for every row that it is added to. Factors of channels and
+    statistics of rows, which are alike along the last dimension, have generators of their own.
     """
-    computed: set[relax.Var] = set()
+    computed: dict[relax.Var, bool] = {}  # whether it is of two tensors, not a sum of one's elements
     larger: set[relax.Var] = set()
+    before: set[relax.Var] = set()
     for binding in bindings_of(mod["main"]):
         value = binding.value
         pattern = int(mod[value.args[0]].attrs.get(_PATTERN, _OPAQUE)) if is_kernel_call(value) else _OPAQUE
         if pattern == _PRODUCT:
-            computed.add(binding.var)
+            computed[binding.var] = len(arguments_of(value)) > 1
         elif pattern <= _BROADCAST:
             given = [a for a in arguments_of(value) if a in computed]
-            # Weights of another operand's channels, or statistics of its rows, are fused with it.
             if given and not any(_has_as_many(a.ty, binding.var.ty) for a in arguments_of(value)):
                 larger.add(binding.var)
             elif given:
-                computed.add(binding.var)
-    return _with_pattern(mod, larger, _INJECTIVE, "spread")
+                computed[binding.var] = any(computed[a] for a in given)
+                before.update(a for a in given if computed[a] and _is_repeated(a.ty, binding.var.ty))
+    return not_fused(_with_pattern(mod, larger, _INJECTIVE, "spread"), before)
+
+
+def _is_repeated(one: relax.TensorType, other: relax.TensorType) -> bool:
+    """Whether a tensor with more elements repeats whole rows of one, whose last dimension it has."""
+    last = [dims[-1] if (dims := _dims(ty)) else tirx.const(1, "int64") for ty in (one, other)]
+    return bool(sym.Analyzer().can_prove_equal(*last)) and not _has_as_many(one, other)
 
 
 def _has_as_many(one: relax.TensorType, other: relax.TensorType) -> bool:

@@ -104,3 +104,22 @@ def test_sums_of_pairs_of_rows_of_two_products_are_a_kernel_of_their_own(sized: 
     fused = [{graph.node_by_name[n].op_type for n in kernel.nodes} for kernel in made.kernels]
     assert [f for f in fused if "MatMul" in f and "Tanh" in f] == []
     assert [f for f in fused if {"MatMul", "Add"} <= f] != []  # the bias is still added with the product
+
+
+@pytest.mark.parametrize("computed", [True, False], ids=["a product", "an input"])
+def test_a_product_of_few_rows_is_computed_before_it_is_added_to_many(computed: bool) -> None:
+    """As in additive attention: each row of the first product is added to all steps of the second operand."""
+    rng = np.random.default_rng(0)
+    x, z = rng.standard_normal((3, 1, 8)).astype(np.float32), rng.standard_normal((3, 5, 8)).astype(np.float32)
+    weights = {name: rng.standard_normal((8, 8)).astype(np.float32) for name in ("w", "w2")} | {"b": np.ones(8, "f")}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="small"),
+        helper.make_node("Add", ["m", "b"], ["biased"]),
+        *([helper.make_node("MatMul", ["z", "w2"], ["large"], name="large")] if computed else []),
+        helper.make_node("Add", ["biased", "large" if computed else "z"], ["sum"], name="sum"),
+        helper.make_node("Tanh", ["sum"], ["y"]),
+    ]
+    made = model(nodes, {"x": x, "z": z}, ["y"], weights)
+    together = [k.nodes for k in kernel_module(job(made), cpu_target(CPU)).kernels if "sum" in k.nodes]
+    assert len(together) == 1 and "small" not in together[0] and ("large" in together[0]) == computed
+    assert_same(run_cpu(made, {"x": x, "z": z}), run_ort(made, {"x": x, "z": z}))
