@@ -288,6 +288,8 @@ class Measurer:
                 except HeteroccError as error:
                     sessions.pop(name, None)
                     self._why_not[name] = error.message
+            if not sessions:
+                return {}
             try:
                 sets = self._at_all_sizes(sessions, runs)
             except HeteroccError:  # with another number of threads there may not be enough memory
