@@ -10,7 +10,7 @@ from pathlib import Path
 from heterocc.artifacts.errors import LoweringError
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.text.names import file_name
-from heterocc.compiler.build.ahead import LoweringAhead
+from heterocc.compiler.build.ahead import LoweringAhead, LoweringBegun
 from heterocc.compiler.build.bisect_lowering import at_fault
 from heterocc.compiler.build.kept import lower_kept
 from heterocc.compiler.build.tuning import TunedPartition
@@ -98,6 +98,7 @@ class Builder:
         self._reporter = reporter
         self._records = open_records("tuning")
         self._done: dict[_Key, LoweredPartition] = {}
+        self._begun: dict[_Key, LoweringBegun] = {}
 
     def build(self, plan: Plan, devices: Iterable[TargetDevice] | None = None) -> BuiltPlan:
         """Lower every partition of `plan`, for `devices` if a variant's differ from the builder's.
@@ -111,7 +112,7 @@ class Builder:
                 part = f" {number}/{len(todo)}" if len(todo) > 1 else ""
                 progress.begin(f"{job.name}{part} for {job.device.name} ({count(len(job.nodes), 'node')})")
                 with watched(progress):
-                    self._done[self._key(job)] = self._begun(job) or self._next(self._tuned(job, brief, progress))
+                    self._done[self._key(job)] = self._taken(job) or self._next(self._tuned(job, brief, progress))
         if self._records is not None and self._records.failure is not None:
             self._reporter.note(self._records.failure)
         return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
@@ -128,9 +129,11 @@ class Builder:
         if self._ahead is not None and running.device.backend in GPU_BACKENDS:
             for plan, devices in self._likely:
                 for job in jobs_of(plan, self._model, devices):
-                    if job.device.backend == "cpu" and self._key(job) not in self._done:
-                        # Keys do not tell the shapes, which differ between builders.
-                        self._ahead.begin((self, self._key(job)), partial(self._quietly, job), brief)
+                    key = self._key(job)
+                    if job.device.backend == "cpu" and key not in self._done:
+                        self._ahead.busy()
+                        if key not in self._begun:
+                            self._begun[key] = self._ahead.begin(partial(self._quietly, job), brief)
 
     def quiet(self) -> None:
         """Let the kernels of expected plans be timed, as nothing else is running."""
@@ -142,8 +145,17 @@ class Builder:
         if self._ahead is not None:
             self._ahead.finish()
 
-    def _begun(self, job: PartitionJob) -> LoweredPartition | None:
-        return None if self._ahead is None else self._ahead.take((self, self._key(job)), self._reporter.note)
+    def _taken(self, job: PartitionJob) -> LoweredPartition | None:
+        """A partition whose lowering was begun, with its notes; None for others. Raises what the lowering raised."""
+        begun = self._begun.pop(self._key(job), None)
+        if begun is None:
+            return None
+        self.quiet()
+        try:
+            return begun.result.result()
+        finally:
+            for text in begun.notes:
+                self._reporter.note(text)
 
     def _next(self, job: PartitionJob) -> LoweredPartition:
         self.finish()

@@ -13,12 +13,11 @@ from heterocc.compiler.checking.weight_cost import MOST_LOST, OutputError, Produ
 from heterocc.compiler.importer.compressed import large_products
 from heterocc.compiler.importer.given import GivenModel
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.importer.weight_form import WeightForm
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.progress import Reporter
-from heterocc.compiler.sizes.requests import excludes_sizes, only_numbers, shape_requests, with_samples_in_bounds
+from heterocc.compiler.sizes.requests import model_at, shape_requests
 from heterocc.passes.show.printer import count, human_bytes
 
 _SHOWN = 4
@@ -95,15 +94,7 @@ def with_weights(
     request = next(iter(shape_requests(options)))
     names = (tuple(options.devices), *options.variants)
     with reporter.stage("compressing weights"), request.naming():
-        model = import_model(
-            source,
-            shapes=request.shapes,
-            dims=request.dims,
-            keep_dims=request.keep_dims,
-            only_numbers=only_numbers(names),
-            assume=excludes_sizes(request, names),
-        )
-        model = with_samples_in_bounds(model, request.bounds)
+        model = model_at(source, request, names)
         assert model.given is not None
         form, kept = _keeping(form, model.given, options)
         done = _compression(form, kept, model, model.given, options)

@@ -18,19 +18,11 @@ from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.importer.denormals import without_denormals
 from heterocc.compiler.importer.details import details_of
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.pipeline.request import Request
 from heterocc.compiler.pipeline.variants import VariantSpec, all_devices, last_resort_of, variant_specs
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.sizes.planned import with_planned_sizes
-from heterocc.compiler.sizes.requests import (
-    ShapeRequest,
-    excludes_sizes,
-    only_numbers,
-    require_bounds,
-    require_possible,
-    with_samples_in_bounds,
-)
+from heterocc.compiler.sizes.requests import ShapeRequest, model_at, require_bounds, require_possible
 from heterocc.compiler.support.traits import traits_of
 from heterocc.passes.explain.details import Details
 from heterocc.runtime.files.inputs import npz_shapes
@@ -70,7 +62,9 @@ class Imported:
     @property
     def input_shapes(self) -> dict[str, tuple[int | str | None, ...]]:
         """The shapes of the model's inputs, by their names in the model."""
-        return _input_shapes(self.model)
+        model = self.model
+        shapes = ((model.sources.get(name, name), model.input_shape(name)) for name in model.graph.inputs)
+        return {source: shape for source, shape in shapes if shape is not None}
 
     @cached_property
     def details(self) -> Details:
@@ -94,7 +88,10 @@ class Imported:
 
     def at_shapes(self, spec: VariantSpec) -> VariantSpec:
         """A spec at these sizes, with a name of its own if they are not the bundle's first."""
-        return _at_shapes(spec, self.shapes, self.model)
+        found, shapes = self.input_shapes, self.shapes
+        names = {dim for shape in found.values() for dim in shape if isinstance(dim, str)}
+        spec = replace(spec, shapes=found, bounds={n: sizes for n, sizes in shapes.bounds.items() if n in names})
+        return replace(spec, name=shapes.named(spec.name), choice=spec.name) if shapes.is_further else spec
 
 
 def import_at(request: Request, shapes: ShapeRequest) -> Imported:
@@ -102,16 +99,8 @@ def import_at(request: Request, shapes: ShapeRequest) -> Imported:
     options, reporter, names = request.options, request.reporter, request.names
     importing = reporter.stage(f"importing {request.source.path.name}{shapes.at}")
     with importing, timed(request.seconds, "import"), shapes.naming():
-        model = import_model(
-            request.source,
-            shapes=shapes.shapes,
-            dims=shapes.dims,
-            keep_dims=shapes.keep_dims,
-            only_numbers=only_numbers(names),
-            assume=excludes_sizes(shapes, names),
-        )
+        model = model_at(request.source, shapes, names)
     require_bounds(shapes, model)
-    model = with_samples_in_bounds(model, shapes.bounds)
     request.require_places()  # again, because the model's external data is known now
     lists, notes = resolve_lists(
         names,
@@ -146,17 +135,5 @@ def import_at(request: Request, shapes: ShapeRequest) -> Imported:
             reporter.note(note)
     for text in (*(note for note in notes if note == ORT_IS_LAST), *left_out(devices)):
         reporter.warn(text)
-    specs = tuple(_at_shapes(spec, shapes, model) for spec in specs)
-    return Imported(request=request, shapes=shapes, model=model, specs=specs, assumed=assumed, begun=begun)
-
-
-def _input_shapes(model: ImportedModel) -> dict[str, tuple[int | str | None, ...]]:
-    shapes = ((model.sources.get(name, name), model.input_shape(name)) for name in model.graph.inputs)
-    return {source: shape for source, shape in shapes if shape is not None}
-
-
-def _at_shapes(spec: VariantSpec, shapes: ShapeRequest, model: ImportedModel) -> VariantSpec:
-    found = _input_shapes(model)
-    names = {dim for shape in found.values() for dim in shape if isinstance(dim, str)}
-    spec = replace(spec, shapes=found, bounds={n: both for n, both in shapes.bounds.items() if n in names})
-    return replace(spec, name=shapes.named(spec.name), choice=spec.name) if shapes.is_further else spec
+    found = Imported(request=request, shapes=shapes, model=model, specs=specs, assumed=assumed, begun=begun)
+    return replace(found, specs=tuple(map(found.at_shapes, specs)))

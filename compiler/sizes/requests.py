@@ -11,6 +11,8 @@ from math import prod
 from heterocc.artifacts.errors import HeteroccError, Hint, ShapeOptionError
 from heterocc.artifacts.manifest import ANY_SIZE, Range
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.options import CompileOptions
 from heterocc.runtime.feeds import nearest
 from heterocc.runtime.files.shape_options import MAX_ELEMENTS
@@ -134,6 +136,19 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
         )
     last = len(found) - 1
     return tuple(replace(r, is_further=place > 0, is_general=place == last) for place, r in enumerate(found))
+
+
+def model_at(source: ModelSource, request: ShapeRequest, lists: Sequence[str | Sequence[str]]) -> ImportedModel:
+    """Import a model for lists of devices, at the sizes of a request. Raises the errors of the import."""
+    model = import_model(
+        source,
+        shapes=request.shapes,
+        dims=request.dims,
+        keep_dims=request.keep_dims,
+        only_numbers=only_numbers(lists),
+        assume=excludes_sizes(request, lists),
+    )
+    return with_samples_in_bounds(model, request.bounds)
 
 
 def request_for_rest(request: ShapeRequest) -> ShapeRequest:

@@ -28,19 +28,17 @@ def times(_candidates: object, _wait: object) -> list[float]:
     return [1.0]
 
 
-def test_a_partition_comes_once_with_its_notes() -> None:
-    made, notes = partition(), []
+def test_a_partition_comes_with_its_notes() -> None:
+    made = partition()
 
     def lower(_timer: Timer, note: Note) -> LoweredPartition:
         note("a note")
         return made
 
     with LoweringAhead() as ahead:
-        ahead.begin("key", lower, times)
-        assert ahead.take("other", notes.append) is None
-        assert ahead.take("key", notes.append) is made
-        assert ahead.take("key", notes.append) is None
-    assert notes == ["a note"]
+        begun = ahead.begin(lower, times)
+        assert begun.result.result() is made
+    assert begun.notes == ["a note"]
 
 
 def test_kernels_are_timed_once_it_is_quiet() -> None:
@@ -53,14 +51,15 @@ def test_kernels_are_timed_once_it_is_quiet() -> None:
         return partition()
 
     with LoweringAhead() as ahead:
-        ahead.begin("key", lower, times)
+        ahead.busy()
+        ahead.begin(lower, times)
         assert ready.wait(10)
         assert not timed.wait(0.1)
         ahead.quiet()
         assert timed.wait(10)
 
 
-@pytest.mark.parametrize("end", ["take", "finish", "exit"])
+@pytest.mark.parametrize("end", ["finish", "exit"])
 def test_whoever_waits_for_a_lowering_does_not_wait_for_quiet(end: str) -> None:
     made = partition()
 
@@ -69,11 +68,12 @@ def test_whoever_waits_for_a_lowering_does_not_wait_for_quiet(end: str) -> None:
         return made
 
     with LoweringAhead() as ahead:
-        ahead.begin("key", lower, times)
-        if end == "take":
-            assert ahead.take("key", print) is made
-        elif end == "finish":
+        ahead.busy()
+        begun = ahead.begin(lower, times)
+        if end == "finish":
             ahead.finish()
+            assert begun.result.done()
+    assert begun.result.result() is made
 
 
 def test_an_error_is_raised_where_the_partition_is_taken() -> None:
@@ -81,10 +81,10 @@ def test_an_error_is_raised_where_the_partition_is_taken() -> None:
         raise LoweringError("no code")
 
     with LoweringAhead() as ahead:
-        ahead.begin("key", lower, times)
+        begun = ahead.begin(lower, times)
         ahead.finish()
         with pytest.raises(LoweringError, match="no code"):
-            ahead.take("key", print)
+            begun.result.result()
 
 
 @pytest.mark.skipif(not any(d.backend == "opencl" for d in accelerators().devices), reason="no OpenCL device here")
