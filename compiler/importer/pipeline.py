@@ -28,6 +28,7 @@ from heterocc.compiler.importer.draft.names import Namer, rename_nodes, rename_v
 from heterocc.compiler.importer.estimates.runs import Work, work_of
 from heterocc.compiler.importer.estimates.work import Budget
 from heterocc.compiler.importer.folding.conv_fusion import fuse
+from heterocc.compiler.importer.folding.dequantised import write_dequantised
 from heterocc.compiler.importer.folding.empty_inputs import know_empty_inputs
 from heterocc.compiler.importer.folding.loops import require_few_trips
 from heterocc.compiler.importer.folding.pad_fusion import fuse_pads
@@ -190,6 +191,7 @@ def _normalised(
     settle_opset(draft, where)
     know_empty_inputs(draft, namer)
     state_backward_ends(draft, namer)
+    write_dequantised(draft)
     work = Rewriting(draft, namer, where)
     work.simplify()
     work.settle(REWRITES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tvm import relax
@@ -19,6 +19,13 @@ TILE = 16
 
 TERMS = 4
 """Codes of a column that lie side by side in a word of 32 bits, one in each byte, for products of bytes."""
+
+
+BYTE = 8
+"""Bits of codes that can have a sign."""
+
+SIGN = 128
+"""The difference of a byte without a sign from one with it; also its highest bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +99,27 @@ def _of_codes(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bo
     data = ctx.bb.normalize(data)
     *rows, terms = dims_of(data)
     blocks = (*rows, terms // weight.block)
-    codes = [((*rows, terms), "int8"), (blocks, "float32"), (blocks, "int32")]
-    kinds = codes if rounded else [(blocks, "float32")]
+    numbers = [((*rows, terms), "int8"), (blocks, "float32"), (blocks, "int32")]
+    kinds = numbers if rounded else [(blocks, "float32")]
     found = requested(ctx, "block_codes", [data], kinds, block=weight.block)
     factor = [ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(3)] if rounded else [data, found]
-    options = {"bits": weight.bits, "block": weight.block, "table": int(weight.table is not None)}
+    signed = not rounded and weight.bits == BYTE and (isinstance(weight.zeros, int) or weight.zeros.dtype == np.uint8)
+    options = {
+        "bits": weight.bits,
+        "block": weight.block,
+        "table": int(weight.table is not None),
+        "signed": int(signed),
+    }
+    zeros = weight.zeros
+    if signed:
+        # Most codes are near the zero point: sums of codes without signs would lose digits to cancellation.
+        weight = replace(weight, codes=weight.codes ^ SIGN)
+        zeros = zeros - SIGN if isinstance(zeros, int) else (zeros ^ SIGN).view(np.int8)
     tables: list[relax.Expr] = []
-    if isinstance(weight.zeros, int):
-        options["zero"] = weight.zeros
+    if isinstance(zeros, int):
+        options["zero"] = zeros
     else:
-        tables.append(constant(weight.in_tiles(weight.zeros)))
+        tables.append(constant(weight.in_tiles(zeros)))
     if weight.table is not None:
         tables.append(constant(weight.table))
     scales = constant(weight.in_tiles(weight.scales))

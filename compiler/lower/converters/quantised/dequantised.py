@@ -1,6 +1,6 @@
 """Nodes between DequantizeLinear and QuantizeLinear, computed in integers on devices that multiply integers.
 
-Products with a constant weight in blocks read its integers, too, and multiply them in float32.
+Products of float32 with a large constant weight read its integers, too, and multiply them in float32.
 
 A node whose operands are dequantised integers reads these integers instead; what DequantizeLinear computes is left out
 if nothing else reads it. A QuantizeLinear that follows multiplies the exact sums by one factor, as ONNX Runtime does.
@@ -14,13 +14,20 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.quantised.blocks import BlockedWeight, blocked_product
+from heterocc.compiler.lower.converters.quantised.blocks import TILE, BlockedWeight, blocked_product
 from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.converters.values import clipped, dtype_of, rank_of, scalar
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
+
+
+_LARGE = 1 << 12
+"""The fewest elements of a weight whose integers are read by a product of float32."""
+
+_LONGEST = 512
+"""The most terms of a block of such a weight: they are unpacked at once for many rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +124,40 @@ def _with_blocks(ctx: Context, inputs: list[relax.Expr | None], axis: int) -> re
     return blocked_product(ctx, inputs[0], found.weight(), rounded=False)
 
 
+def _with_integers(ctx: Context, inputs: list[relax.Expr | None], axis: int) -> relax.Expr | None:
+    """The product of the first input in float32 and a large constant weight, whose terms lie along this axis."""
+    found = _with_blocks(ctx, inputs, axis)
+    weight = _note(ctx, 1)
+    if found is not None or weight is None or weight.array is None or inputs[0] is None or ctx.backend != "cpu":
+        return found
+    array = weight.array if axis else weight.array.T
+    if array.ndim != 2 or array.dtype.itemsize != 1 or array.size < _LARGE or dtype_of(inputs[0]) != "float32":
+        return None
+    if max(weight.scale.size, weight.zero.size) > 1 and weight.axis == axis:
+        return None
+    return blocked_product(ctx, inputs[0], _in_long_blocks(array, weight), rounded=False)
+
+
+def _in_long_blocks(array: np.ndarray, weight: Dequantised) -> BlockedWeight:
+    """A weight [columns, terms] with one scale for each column, in as few blocks as are unpacked at once."""
+    columns, terms = array.shape
+    blocks = -(-terms // _LONGEST)
+    block = -(-terms // (blocks * TILE)) * TILE
+    first = -int(np.iinfo(array.dtype).min)
+    codes = np.full((columns, blocks * block), first, np.uint8)
+    codes[:, :terms] = array.astype(np.int16) + first
+    scales = np.broadcast_to(weight.scale.reshape(-1, 1), (columns, blocks)).astype(np.float32)
+    middle = (weight.zero.astype(np.int16) + first).astype(np.uint8).reshape(-1, 1)
+    zeros: np.ndarray | int = int(middle[0, 0])
+    if middle.size > 1:
+        zeros = np.ascontiguousarray(np.broadcast_to(middle, (columns, blocks)))
+    return BlockedWeight(8, terms, codes.reshape(columns, blocks, block), scales, zeros)
+
+
 def _matmul(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
     found = _operands(ctx)
     if found is None:
-        return _with_blocks(ctx, inputs, 0)
+        return _with_integers(ctx, inputs, 0)
     data, weight, array = found
     if array.ndim != 2 or (weight.scale.size > 1 and weight.axis % 2 != 1):
         return None
@@ -134,7 +171,7 @@ def _gemm(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
         return None
     turned = bool(attrs.get("transB", 0))
     if found is None:
-        product = _with_blocks(ctx, inputs, 1 if turned else 0)
+        product = _with_integers(ctx, inputs, 1 if turned else 0)
         bias = inputs[2] if len(inputs) > 2 else None
         return product if product is None or bias is None else op.add(product, bias)
     data, weight, array = found
@@ -169,12 +206,25 @@ def _gather(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
     """Gather the integers of a constant table and dequantise what was gathered."""
     table = _note(ctx, 0)
     gather = own_converter("", "Gather")
-    if table is None or table.array is None or table.scale.size != 1 or table.zero.size != 1 or gather is None:
+    if table is None or table.array is None or gather is None:
         return None
-    rows = op.astype(ctx.bb.normalize(gather(ctx, constant(table.array), inputs[1])), "float32")
+    array, axis = table.array, int(ctx.attrs.get("axis", 0)) % table.array.ndim
+
+    def gathered(values: np.ndarray) -> relax.Expr:
+        """What belongs to the integers that are gathered of values that differ along the table's axis, if at all."""
+        shape = [size if a == table.axis else 1 for a, size in enumerate(array.shape)]
+        if values.size == 1:
+            return scalar(float(values.reshape(())), "float32")
+        found = constant(values.reshape(shape).astype(np.float32))
+        if axis == table.axis:
+            return ctx.bb.normalize(gather(ctx, found, inputs[1]))
+        before, after = shape[:axis], shape[axis + 1 :]
+        return constant(values.reshape(*before, *(1,) * rank_of(inputs[1]), *after).astype(np.float32))
+
+    rows = op.astype(ctx.bb.normalize(gather(ctx, constant(array), inputs[1])), "float32")
     if np.any(table.zero):
-        rows = op.subtract(rows, scalar(float(table.zero.reshape(())), "float32"))
-    return op.multiply(rows, scalar(float(table.scale.reshape(())), "float32"))
+        rows = op.subtract(rows, gathered(table.zero))
+    return op.multiply(rows, gathered(table.scale))
 
 
 def _relu(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:

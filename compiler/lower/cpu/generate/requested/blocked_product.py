@@ -57,6 +57,7 @@ def write_blocked_product(request: Request, arguments: Sequence[tirx.Buffer]) ->
         zeros=more[0] if more else request.number("zero"),
         table=table,
         result=result,
+        signed=bool(request.number("signed")),
     )
     rows = math.prod(request.shapes[-1][:-1])
     if product.rounded or (is_number(rows) and rows < MANY):

@@ -22,8 +22,8 @@ class BlockedArguments:
     """The arguments of a kernel, as flat buffers.
 
     `rows` are the rows, their scales if they are int8, and their sums by block. `zeros` are the codes that stand for 0,
-    one of each block and column, or one for all. `table` has the numbers that codes are places of. The others are as
-    BlockedWeight has them.
+    one of each block and column, or one for all. `table` has the numbers that codes are places of. Codes of 8 bits may
+    be `signed`. The others are as BlockedWeight has them.
     """
 
     isa: Isa
@@ -37,6 +37,7 @@ class BlockedArguments:
     zeros: tirx.Buffer | int
     table: tirx.Buffer | None
     result: tirx.Buffer
+    signed: bool = False
 
     @property
     def rounded(self) -> bool:
@@ -89,6 +90,9 @@ class BlockedArguments:
         """The codes of a step in their bytes, or those of one term in 32 bits."""
         lanes, ty = self.isa.lanes, f"int32x{self.isa.lanes}"
         found = emit.vector(word, index(0), lanes)
+        if self.signed and term is not None:
+            highest = tirx.shift_left(found, tirx.const(8 * (TERMS - 1 - term), ty))
+            return tirx.shift_right(highest, tirx.const(8 * (TERMS - 1), ty))
         if shift := self.bits * step + (0 if term is None else 8 * term):
             found = tirx.shift_right(found, tirx.const(shift, ty))
         mask = ((1 << self.bits) - 1) * (1 if term is not None else 0x01010101)
