@@ -132,7 +132,7 @@ def llama_grouped(sizes: Sizes | None = None) -> onnx.ModelProto:
     total = net.op("Gather", net.op("Shape", "attention_mask"), net.array(1), axis=0)
     total = net.op("Cast", total, to=TensorProto.INT32)
     x = net.op("Gather", net.weight(s.words, s.width, scale=1.0), "input_ids")
-    y = net.op("SimplifiedLayerNormalization", x, net.gain(), epsilon=1e-5, axis=-1)
+    y = net.op("SimplifiedLayerNormalization", x, net.gain(), epsilon=1e-5, axis=-1, stash_type=1)
     caches = []
     for layer in range(s.layers):
         q, k, v = (net.linear(y, s.width, n * s.head) for n in (s.heads, s.key_heads, s.key_heads))

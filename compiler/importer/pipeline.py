@@ -134,6 +134,7 @@ def _import(
     try:
         model = _normalised(draft, stem, digest, where, given, assume=assume)
         if proposals is not None:
+            proposals.fix(_fixed(model, names))
             model = replace(model, samples=_samples(model, proposals))
         if unfixed:
             raise still_dynamic(unfixed, model.samples, where)
@@ -145,6 +146,15 @@ def _import(
         if empty is None:
             raise
         raise empty from error
+
+
+def _fixed(model: ImportedModel, names: Mapping[str, Sequence[str | None]]) -> dict[str, int]:
+    """The sizes of the inputs' named dimensions that have become numbers; `names` are those of inputs and outputs."""
+    shapes = {model.sources.get(name, name): model.input_shape(name) or () for name in model.graph.inputs}
+    pairs = (
+        (dim, size) for name, shape in shapes.items() for dim, size in zip(names.get(name, ()), shape, strict=False)
+    )
+    return {dim: size for dim, size in pairs if dim is not None and isinstance(size, int)}
 
 
 def _samples(model: ImportedModel, proposals: Proposals) -> Mapping[str, tuple[int, ...]]:

@@ -64,6 +64,13 @@ class Proposals:
         self._dynamic = [i for i in copy.graph.input if i.type.HasField("tensor_type") and not value_of(i).is_static]
         self._hints = _weights_near(copy, self._dynamic)[:_MOST_HINTS]
 
+    def fix(self, sizes: Mapping[str, int]) -> None:
+        """Set dimensions of which the import has found the size that they need to have, by their names."""
+        for info in self._dynamic:
+            for dim in info.type.tensor_type.shape.dim:
+                if dim.dim_param in sizes:
+                    dim.dim_value = sizes[dim.dim_param]
+
     def first(self, work: Callable[[Shapes], Work]) -> Shapes | None:
         """The first shapes with which ONNX Runtime runs the model; None if none are found in SECONDS.
 

@@ -1,4 +1,4 @@
-"""Named dimensions that an operator needs to be equal get one name."""
+"""Named dimensions that an operator needs to be equal get one name, or become the number that it needs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from heterocc.passes.graph import Value
 def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = False) -> bool:
     """Rename dimensions of the inputs that an operator needs to be equal to others; return whether there were any.
 
+    One that has to be a certain number, such as the size of a head in a cache of keys, becomes that number.
+
     The runtime refuses inputs in which dimensions of one name differ, so that code may rely on their equality. With
     `assume` these include dimensions that a Reshape exchanges, which makes the size that it infers known, and those
     that operators broadcast with each other whose code cannot do so at the run.
@@ -26,6 +28,7 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
     if symbols is None:
         return False
     first: dict[str, str] = {}
+    numbers: dict[str, int] = {}
 
     def root(name: str) -> str:
         while name in first:
@@ -37,6 +40,13 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
         given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
         needed = tuple(needed_equal(given, symbols.shape_of(values.get(node.output[0]))))
         assumed = (*_exchanged(given), *_fixed_broadcasts(given)) if assume else ()
+        for sizes in needed:
+            name, wanted = _number(*sizes)
+            if name in symbols.names and name not in numbers:
+                numbers[name] = wanted
+                draft.notes.append(
+                    f"{node.op_type} '{node.name}' needs the dimension '{name}' to be {wanted}: it is fixed"
+                )
         for sizes in (*needed, *assumed):
             one, other = (root(name) if name in symbols.names else None for name in _differing(*sizes, factors=assume))
             if one is None or other is None or one == other:
@@ -49,24 +59,35 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
                 f"{node.op_type} '{node.name}' needs the dimensions '{kept}' and '{renamed}' to be equal: "
                 f"both are called '{kept}' in the bundle"
             )
+    numbers = {root(name): size for name, size in numbers.items()}
     for info in draft.graph.input:
         for dim in dims_of(info):
-            if is_symbol(dim) and dim.dim_param in first:
+            if is_symbol(dim):
                 dim.dim_param = root(dim.dim_param)
-    if first:
-        draft.symbols = _renamed(symbols, tuple(names_of(draft.graph.input)), {n: root(n) for n in first})
-    return bool(first)
+                if dim.dim_param in numbers:
+                    dim.dim_value = numbers[dim.dim_param]
+    if first or numbers:
+        draft.symbols = _renamed(symbols, tuple(names_of(draft.graph.input)), {n: root(n) for n in first}, numbers)
+    return bool(first or numbers)
 
 
-def _renamed(symbols: Symbols, names: tuple[str, ...], roots: Mapping[str, str]) -> Symbols:
+def _renamed(symbols: Symbols, names: tuple[str, ...], roots: Mapping[str, str], numbers: Mapping[str, int]) -> Symbols:
     """Symbols with the assumptions about names that have not changed."""
-    changed = {*roots, *roots.values()}
+    changed = {*roots, *roots.values(), *numbers}
     return Symbols(
         names,
         filled=symbols.filled - changed | {roots[n] for n in roots if {n, roots[n]} <= symbols.filled},
         ranges={n: r for n, r in symbols.ranges.items() if n not in changed},
         steps={n: s for n, s in symbols.steps.items() if n not in changed},
     )
+
+
+def _number(left: Size, right: Size) -> tuple[str, int]:
+    """The dimension, and the number that it has to be for two sizes to be equal; an empty name if there is none."""
+    for size, other in ((left, right), (right, left)):
+        if size.name is not None and other.number is not None and other.number > 0:
+            return size.name, other.number
+    return "", 0
 
 
 def _differing(left: Size, right: Size, *, factors: bool) -> tuple[str | None, str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -205,6 +206,8 @@ def simplified_layer_normalization(ctx: Context, data: relax.Expr, scale: relax.
     """RMS normalisation: division by the root of the mean square."""
     if ctx.outputs > 1:
         raise NotImplementedError("the outputs mean and inv_std_var are not supported")
+    if ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT) != onnx.TensorProto.FLOAT:
+        raise NotImplementedError("a mean square in another type than float32 is not supported")
     rank = rank_of(data)
     axes = list(range(ctx.attrs.get("axis", -1) % rank, rank))
     return _rms(ctx, data, scale, axes)
