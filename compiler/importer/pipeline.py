@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from heterocc.compiler.importer.draft.draft import (
     INLINE_BYTES,
     Draft,
     bodies,
+    captured_by,
     opsets,
     reads,
     to_stub,
@@ -231,13 +232,34 @@ def _with_filled_dimensions(draft: Draft, values: Mapping[str, Value], where: st
     written = [o for n in draft.graph.node for o in n.output if o in values]
     dims = {d for o in written for d in values[o].shape or ()}
     seen = {name for d in dims if isinstance(d, str) for name in before.sizes[d].names}
-    empty = before.may_be_empty(dims) & seen
-    draft.symbols = replace(before.copy(), sizes={}, filled=frozenset(before.names) - empty)
-    found = simplify(draft, where)
-    if (len(draft.symbols.fresh), disagreements(draft, found)) < unknown:
-        return found
+    empty = before.may_be_empty(dims)
+    ignored = empty & _ignored_in_a_branch(draft, values)
+    for allowed in dict.fromkeys((empty & (seen | ignored), empty & seen)):
+        draft.symbols = replace(before.copy(), sizes={}, filled=frozenset(before.names) - allowed)
+        found = simplify(draft, where)
+        if (len(draft.symbols.fresh), disagreements(draft, found)) < unknown:
+            return found
     draft.symbols = before
     return simplify(draft, where)
+
+
+def _ignored_in_a_branch(draft: Draft, values: Mapping[str, Value]) -> set[str]:
+    """The names of dimensions that a branch of If has nothing of, and another has: the length of past keys.
+
+    A run that takes the first may have a size of 0, as the first step of a decoder.
+    """
+
+    def named(inputs: Iterable[str]) -> set[str]:
+        shapes = (values[name].shape or () for name in inputs if name in values)
+        return {dim for shape in shapes for dim in shape if isinstance(dim, str)}
+
+    outer = named(name for node in draft.graph.node for name in node.input)
+    found: set[str] = set()
+    for node in draft.graph.node:
+        if node.op_type == "If" and not node.domain:
+            branches = [named(captured_by(body)) for body in bodies(node)]
+            found |= set.union(*branches) - set.intersection(*branches)
+    return found - outer
 
 
 def _has_unknown_sizes(draft: Draft, values: Mapping[str, Value]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
@@ -66,3 +67,63 @@ def test_64_tokens_equal_those_of_onnx_runtime(build: Callable[[], onnx.ModelPro
         # Rows further apart than their number: the state was lengthened where it is.
         in_place = build is not decoder_networks.llama_grouped
         assert all(binding.state[name].flags.c_contiguous != in_place for name in pairs)
+
+
+def merged(path: Path) -> Path:
+    """Two forms of a layer in one model, as optimum merges decoders: without past rows, and with them."""
+    rng = np.random.default_rng(3)
+    weight = numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32), "w")
+
+    def branch(name: str, join: list[onnx.NodeProto], rows: str) -> onnx.GraphProto:
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], [f"{name}_new"]),
+            *join,
+            helper.make_node("MatMul", [f"{name}_new", f"{name}_turned"], [f"{name}_scores"]),
+            helper.make_node("Softmax", [f"{name}_scores"], [f"{name}_shares"], axis=-1),
+            helper.make_node("MatMul", [f"{name}_shares", f"{name}_all"], [f"{name}_y"]),
+        ]
+        outputs = [(f"{name}_y", ["new", 8]), (f"{name}_all", [rows, 8])]
+        return helper.make_graph(
+            nodes, name, [], [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs]
+        )
+
+    turn = [helper.make_node("Transpose", [f"{name}_all"], [f"{name}_turned"]) for name in ("first", "later")]
+    first = branch("first", [helper.make_node("Identity", ["first_new"], ["first_all"]), turn[0]], "new")
+    join = helper.make_node("Concat", ["past", "later_new"], ["later_all"], axis=0)
+    later = branch("later", [join, turn[1]], "past_rows + new")
+    graph = helper.make_graph(
+        [helper.make_node("If", ["use_cache"], ["y", "present"], then_branch=later, else_branch=first)],
+        "merged",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["new", 8]),
+            helper.make_tensor_value_info("past", TensorProto.FLOAT, ["past_rows", 8]),
+            helper.make_tensor_value_info("use_cache", TensorProto.BOOL, [1]),
+        ],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["new", 8]),
+            helper.make_tensor_value_info("present", TensorProto.FLOAT, ["present_rows", 8]),
+        ],
+        [weight],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def test_the_first_step_of_a_merged_decoder_has_no_past(tmp_path: Path) -> None:
+    path = merged(tmp_path / "m.onnx")
+    compile_model(path, tmp_path / "m.hcb", devices="CPU", measure=False)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    reference = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(1)
+    with load(tmp_path / "m.hcb") as session:
+        for past, cached in ((0, False), (5, True), (0, True), (3, False)):
+            feed = {
+                "x": rng.standard_normal((2, 8)).astype(np.float32),
+                "past": rng.standard_normal((past, 8)).astype(np.float32),
+                "use_cache": np.array([cached]),
+            }
+            for name, wanted in zip(("y", "present"), reference.run(None, feed), strict=True):
+                found = session.run(feed)[name]
+                assert found.shape == wanted.shape
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
