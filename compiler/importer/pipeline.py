@@ -257,8 +257,8 @@ def _ignored_in_a_branch(draft: Draft, values: Mapping[str, Value]) -> set[str]:
     found: set[str] = set()
     for node in draft.graph.node:
         if node.op_type == "If" and not node.domain:
-            branches = [named(captured_by(body)) for body in bodies(node)]
-            found |= set.union(*branches) - set.intersection(*branches)
+            one, other = (named(captured_by(body)) for body in bodies(node))
+            found |= one ^ other
     return found - outer
 
 

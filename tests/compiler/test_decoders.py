@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler import compile_model
+from heterocc.compiler.importer.pipeline import import_model
 from heterocc.runtime import load
 from tests import decoder_networks
 
