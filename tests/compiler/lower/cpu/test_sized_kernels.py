@@ -291,6 +291,15 @@ def test_a_kernel_of_any_size_is_right_and_stays_in_its_arguments(name: str, n: 
     kernel(name)({"n": n, "m": m, "k": k})
 
 
+@pytest.mark.parametrize(
+    "name", ["product of a weight and few columns", "convolution of one dimension", "filtered convolution"]
+)
+def test_every_number_of_few_columns_is_right(name: str) -> None:
+    """Their vectors lie along the rows of a weight's tiles, with code for one, four and eight columns."""
+    for columns in range(1, 10):
+        kernel(name)({"n": 1, "m": columns, "k": min(columns, 3)})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CASES if "convolution" in name or "pooling" in name])
 @settings(max_examples=100)

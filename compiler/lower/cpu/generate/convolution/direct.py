@@ -21,11 +21,11 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, FETCHED_BYTES, fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, masked_vector, store_row
+from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
-from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns
+from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns, put_rows, weight_vector
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
     Run,
@@ -184,7 +184,8 @@ class DirectWriter(CopiedRows):
             """Put the sums of a line of at most `count` outputs in the buffer: its vectors lie along channels."""
             assert buffers[1] is not None
             (found,) = self._sums(arguments, buffers[0], run, (group, first), (index(0), 1), few=count)
-            self._put_few(buffers[1], run, found, count)
+            pitch = index(self.vectors * self.isa.lanes)
+            put_rows(buffers[1], found, (run.size, count), self.isa, lambda row: row * pitch)
 
         if buffers[1] is None:
             self._store_rows(arguments, run, sums, place)
@@ -239,18 +240,6 @@ class DirectWriter(CopiedRows):
         """Whether a tile has code for lines of few outputs, of which a vector would be mostly empty."""
         known = is_number(self.vectors) or self.turned or not isinstance(self.packing, Panels)
         return not known and self.isa.has_masks and run.size <= self.isa.lanes
-
-    def _put_few(self, line_: tirx.Buffer, run: Run, sums: tirx.Buffer, count: int) -> None:
-        """Put sums of a line of few outputs, with vectors along channels, in the buffer of a line."""
-        lanes = self.isa.lanes
-        held = emit.scratch(count * lanes)
-        with emit.loop(count, "unroll") as column:
-            emit.put(held, emit.vector(sums, column * index(lanes), lanes), column * index(lanes), lanes)
-        with emit.loop(run.size) as row:
-            to = emit.bound(row * index(self.vectors * lanes))
-            emit.put(line_, emit.zeros(lanes), to, lanes)
-            for column in range(count):
-                emit.put(line_, held[index(column * lanes) + row], to + index(column), 1)
 
     def _store_line(
         self,
@@ -364,16 +353,15 @@ class DirectWriter(CopiedRows):
 
         terms = self.inputs * found.taps
         if few:
-            filled = mask(index(0), lanes, run.size)
 
             def input_at(column: tirx.Expr, term: _Term) -> tirx.Expr:
                 input_, tap_row, tap, further = term
                 return copied[self.place(input_, tap_row, tap, index(0)) + further[1] + column]
 
             def weight(_: int, term: _Term) -> tirx.Expr:
-                return masked_vector(weights, number_of(term), lanes, filled)
+                return weight_vector(weights, number_of(term), run.size, self.isa)
 
-            return list(emit.product_tile(few, 1, terms, self.isa, input_at, weight, walk))
+            return list(emit.product_tile(few, 1, terms, self.isa.narrowed(run.size), input_at, weight, walk))
         return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
 
     def _along_row(self, step: Callable[[int, tuple[tirx.Expr, tirx.Expr], int], None]) -> None:

@@ -13,6 +13,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
+from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index
@@ -20,9 +21,17 @@ from heterocc.compiler.lower.cpu.generate.products.product_reads import ProductR
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number
 
-COLUMNS = (1, 4)
+COLUMNS = (1, 4, 8)
 """Numbers of columns that have code of their own; of fewer, the rest are computed and dropped. With more, vectors of
 columns are faster."""
+
+
+def weight_vector(weights: tirx.Buffer, start: tirx.Expr, size: int, isa: Isa) -> tirx.Expr:
+    """The weights that a tile of `size` rows has for a term, as one of the shortest vectors that hold them."""
+    lanes = isa.narrowed(size).lanes
+    if lanes == size:
+        return emit.vector(weights, start, lanes)
+    return masked_vector(weights, start, lanes, mask(index(0), lanes, size))
 
 
 def of_columns(length: int, few: Callable[[int], None], many: Callable[[], None]) -> None:
@@ -35,6 +44,25 @@ def of_columns(length: int, few: Callable[[int], None], many: Callable[[], None]
             many()
 
     of(COLUMNS)
+
+
+def put_rows(
+    buffer: tirx.Buffer, sums: tirx.Buffer, shape: tuple[int, int], isa: Isa, start: Callable[[tirx.Expr], tirx.Expr]
+) -> None:
+    """Put sums of rows and columns, of each column a vector along the rows, into one vector for each row.
+
+    `shape` are the numbers of rows and columns, `start(row)` is the place of a row, whose vector ends with zeros.
+    """
+    rows, columns = shape
+    lanes = isa.narrowed(rows).lanes
+    held = emit.scratch(columns * lanes)
+    with emit.loop(columns, "unroll") as column:
+        emit.put(held, emit.vector(sums, column * index(lanes), lanes), column * index(lanes), lanes)
+    with emit.loop(rows) as row:
+        to = emit.bound(start(row))
+        emit.put(buffer, emit.zeros(isa.lanes), to, isa.lanes)
+        for number in range(columns):
+            emit.put(buffer, held[index(number * lanes) + row], to + index(number), 1)
 
 
 class FewColumns(ProductReads):
@@ -62,8 +90,8 @@ class FewColumns(ProductReads):
         count: int,
     ) -> None:
         """Write a tile of rows for all columns, at most `count`: the run and the first row, and the place of a row."""
-        found, lanes = self.found, self.isa.lanes
-        filled = mask(index(0), lanes, rows[0].size)
+        found, isa = self.found, self.isa.narrowed(rows[0].size)
+        lanes = isa.lanes
         weights = self.numbers(arguments, place, *rows)
         vectors = arguments.flat(found.vectors.load.source)
 
@@ -76,9 +104,9 @@ class FewColumns(ProductReads):
 
         def weight(_: int, term: tirx.Expr) -> tirx.Expr:
             one = weights(index(0), term)
-            return masked_vector(one.source, one.indices[0], lanes, filled)
+            return weight_vector(one.source, one.indices[0], rows[0].size, self.isa)
 
-        (sums,) = emit.product_tile(count, 1, self.terms, self.isa, number, weight)
+        (sums,) = emit.product_tile(count, 1, self.terms, isa, number, weight)
         held = emit.scratch(count * lanes)
         with emit.loop(count, "unroll") as column:
             emit.put(held, emit.vector(sums, column * index(lanes), lanes), column * index(lanes), lanes)

@@ -31,6 +31,7 @@ from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
+from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns, put_rows, weight_vector
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number
@@ -182,30 +183,56 @@ class _Writer(BlockInputs):
         planes = self.filter.planes
         with emit.loop(planes) as plane:
             base = first * index(planes * terms) + plane * index(run.size * terms)
-            for vectors in self.blocks.vector_runs:
-                with emit.loop(vectors.count) as number:
-                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                    begin = plane * index(self.plane) + start
+            to = plane * index(self._product_plane())
 
-                    def broadcast(row: tirx.Expr, term: tirx.Expr, base: tirx.Expr = base) -> tirx.Expr:
-                        return weights[base + term * index(run.size) + row]
+            def walk(count: int, step: Step, base: tirx.Expr = base) -> None:
+                if self.packing.size > FAR_NUMBERS:
+                    step = fetching(step, weights, run.size, lambda term: base + term * index(run.size))
+                emit.in_turn(count, step)
 
-                    def loaded(column: int, term: tirx.Expr, begin: tirx.Expr = begin) -> tirx.Expr:
-                        return emit.vector(inputs, begin + term * index(self.pitch) + index(column * lanes), lanes)
+            def in_vectors(base: tirx.Expr = base, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
+                for vectors in self.blocks.vector_runs:
+                    with emit.loop(vectors.count) as number:
+                        start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                        begin = plane * index(self.plane) + start
 
-                    def walk(count: int, step: Step, vectors: Run = vectors, base: tirx.Expr = base) -> None:
+                        def broadcast(row: tirx.Expr, term: tirx.Expr, base: tirx.Expr = base) -> tirx.Expr:
+                            return weights[base + term * index(run.size) + row]
+
+                        def loaded(column: int, term: tirx.Expr, begin: tirx.Expr = begin) -> tirx.Expr:
+                            return emit.vector(inputs, begin + term * index(self.pitch) + index(column * lanes), lanes)
+
                         # Of sizes that are known only at run time, the first run may be empty.
                         first_read = vectors is self.blocks.vector_runs[0] or not is_number(vectors.start)
-                        if self.packing.size > FAR_NUMBERS and first_read:
-                            step = fetching(step, weights, run.size, lambda term: base + term * index(run.size))
-                        emit.in_turn(count, step)
+                        sums = emit.product_tile(
+                            run.size,
+                            vectors.size,
+                            terms,
+                            self.isa,
+                            broadcast,
+                            loaded,
+                            walk if first_read else emit.in_turn,
+                        )
+                        with emit.loop(run.size, "unroll") as row:
+                            for column, buffer in enumerate(sums):
+                                place = to + start + row * index(self.pitch) + index(column * lanes)
+                                emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
 
-                    sums = emit.product_tile(run.size, vectors.size, terms, self.isa, broadcast, loaded, walk)
-                    to = plane * index(self._product_plane()) + start
-                    with emit.loop(run.size, "unroll") as row:
-                        for column, buffer in enumerate(sums):
-                            place = to + row * index(self.pitch) + index(column * lanes)
-                            emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
+            def of_few(count: int, base: tirx.Expr = base, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
+                def number(tile: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+                    return inputs[plane * index(self.plane) + term * index(self.pitch) + tile]
+
+                def weight(_: int, term: tirx.Expr) -> tirx.Expr:
+                    return weight_vector(weights, base + term * index(run.size), run.size, self.isa)
+
+                isa = self.isa.narrowed(run.size)
+                (sums,) = emit.product_tile(count, 1, terms, isa, number, weight, walk)
+                put_rows(products, sums, (run.size, count), self.isa, lambda row: to + row * index(self.pitch))
+
+            if not is_number(self.pitch) and self.isa.has_masks and run.size <= lanes:
+                of_columns(self.phases.count * self.blocks.tall * self.wide, of_few, in_vectors)
+            else:
+                in_vectors()
             if not is_number(self.pitch):
                 # The last vector of a row of tiles may read beyond the products.
                 end = plane * index(self._product_plane()) + index(run.size * self.pitch)
