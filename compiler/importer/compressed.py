@@ -12,8 +12,12 @@ import onnx
 from onnx import helper, numpy_helper
 from onnxruntime.capi._pybind_state import quantize_matmul_4bits, quantize_matmul_8bits
 
+from heterocc.compiler.importer.draft.constants import is_constant
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, nodes_of, opsets, set_nodes
+from heterocc.compiler.importer.draft.written import written
 from heterocc.compiler.importer.weight_form import WeightForm
+from heterocc.compiler.operators.layers.products import is_plain_product
+from heterocc.compiler.operators.table import of_node
 
 LEAST = 1 << 14
 """The fewest elements of a weight that is compressed: smaller ones save little."""
@@ -91,7 +95,7 @@ def large_products(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> Iter
     find = _constants(graph, weights)
     for part in graphs_of(graph):
         for node in part.node:
-            found = find(node.input[1]) if len(node.input) > 1 and _is_plain(node) else None
+            found = find(node.input[1]) if len(node.input) > 1 and is_plain_product(node) else None
             if found is None:
                 continue
             name, array, turned = found
@@ -171,16 +175,9 @@ def _replaced(
     found.metadata_props.extend(node.metadata_props)
     if not bias:
         return [found]
-    return [found, helper.make_node("Add", [result, bias], list(node.output), name=_fresh(f"{node.name}_bias", taken))]
-
-
-def _is_plain(node: onnx.NodeProto) -> bool:
-    """Whether the node is a product without factors, of a matrix that is not transposed."""
-    if node.domain or node.op_type not in ("MatMul", "Gemm"):
-        return False
-    has_bias = len(node.input) > 2 and bool(node.input[2])
-    ones = ("alpha", "beta") if has_bias else ("alpha",)
-    return all(_attribute(node, name, 1.0) == 1.0 for name in ones) and not _attribute(node, "transA", 0)
+    ends = {"product": result, "bias": bias, "result": node.output[0]}
+    label = _fresh(f"{node.name}_bias", taken)
+    return [found, *written("result = Add (product, bias)", ends, str, lambda _: label)]
 
 
 def _constants(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> Callable[[str], tuple[str, Array, bool] | None]:
@@ -193,12 +190,12 @@ def _constants(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> Callable
             node = writers.get(name)
             if node is None or node.domain:
                 return None
-            if node.op_type == "Constant":
+            if is_constant(node):
                 value = _attribute(node, "value", None)
                 return None if value is None else (name, numpy_helper.to_array(value), turned)
             if node.op_type == "Transpose" and list(_attribute(node, "perm", (1, 0))) == [1, 0]:
                 turned = not turned
-            elif node.op_type != "Identity":
+            elif not of_node(node).copies:
                 return None
             name = node.input[0]
         return name, weights[name], turned

@@ -17,6 +17,7 @@ from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.draft.written import copy_of, written
 from heterocc.compiler.importer.repeating.body import is_read
 from heterocc.compiler.importer.symbols.repeats import Rows, repeat_of
+from heterocc.compiler.operators.layers.products import is_plain_product
 from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 
@@ -60,17 +61,10 @@ def _products(draft: Draft, values: Mapping[str, Value], node: onnx.NodeProto) -
         if rank < 3 or rows.axis % rank == rank - 1:  # a row is a vector, or its terms lie along the axis
             continue
         for product in repeat.body.node:
-            if _is_product(product) and product.input[0] == rows.inner:
+            if is_plain_product(product) and product.input[0] == rows.inner:
                 weight = draft.weights.get(product.input[1])
                 if weight is not None and weight.ndim == 2:
                     yield rows, product
-
-
-def _is_product(node: onnx.NodeProto) -> bool:
-    """Whether a node is a product of its first two inputs, or the sum of that and the third."""
-    if node.op_type == "Gemm" and not node.domain:
-        return not _number(node, "transA", 0) and _number(node, "alpha", 1) == 1 == _number(node, "beta", 1)
-    return node.op_type == "MatMul" and not node.domain
 
 
 def _number(node: onnx.NodeProto, name: str, default: float) -> float:

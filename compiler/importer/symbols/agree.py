@@ -96,7 +96,9 @@ def shapes_needed(
     if node.op_type == "MatMul" and second is not None and None not in second:
         places = [(0, len(first) - 1), (1, max(len(second) - 2, 0))]
         return _alike([first, second], [places], unknown)
-    if node.op_type == "Concat" and all(s is not None and len(s) == len(first) and None not in s for s in given.shapes):
+    if of_node(node).joins == "inputs" and all(
+        s is not None and len(s) == len(first) and None not in s for s in given.shapes
+    ):
         axes = [axis for axis in range(len(first)) if axis != given.attribute("axis") % len(first)]
         alike = [[(place, axis) for place in range(len(given.shapes))] for axis in axes]
         return _alike(given.shapes, alike, unknown)

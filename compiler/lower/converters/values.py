@@ -11,6 +11,7 @@ from tvm import relax, tirx
 
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent, as_int64
+from heterocc.compiler.operators.table import operators
 
 _Item = TypeVar("_Item")
 
@@ -20,7 +21,7 @@ MOST_ENDS = 32
 TVM's code generation visits the parameters of a kernel recursively, and takes time that grows with their square.
 """
 
-GROUPED = frozenset("Concat Max Mean Min Split Sum".split())
+GROUPED = frozenset(["Split", *(operator.name for operator in operators() if operator.alone)])
 """Operators of any number of inputs or outputs that converters compute in groups."""
 
 

@@ -30,7 +30,6 @@ from heterocc.passes.graph import Value
 
 STORED = frozenset(["float16", "bfloat16"])
 
-_ROWS = frozenset(["Gather", "GatherElements", "GatherND"])
 _CODES = frozenset([TensorProto.FLOAT16, TensorProto.BFLOAT16])
 _TYPES = ("to", "dtype", "output_dtype")
 """Attributes that name the type of a result."""
@@ -92,10 +91,11 @@ class Widened:
         """
         if not self._all:
             return node.name not in self._nodes
-        if node.op_type in _ROWS:
+        operator = of_node(node)
+        if operator.moves and operator.indices == 1:
             return node.input[0] in self._model.weights
         return node.op_type == "BitCast" or not (
-            of_node(node).casts or any(self.dtype(name) is not None for name in node.input)
+            operator.casts or any(self.dtype(name) is not None for name in node.input)
         )
 
     def rounds(self, node: onnx.NodeProto) -> bool:

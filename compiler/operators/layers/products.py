@@ -147,9 +147,20 @@ def _einsum_flops(node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) ->
     return 2.0 * prod(extent.values())
 
 
+def is_plain_product(node: onnx.NodeProto) -> bool:
+    """Whether a node is a product of its first two inputs, the first not transposed, or the sum of that and a third."""
+    if node.domain or node.op_type not in (_MATMUL, _GEMM):
+        return False
+    has_bias = len(node.input) > 2 and bool(node.input[2])
+    ones = ("alpha", "beta") if has_bias else ("alpha",)
+    return all(attribute(node, name, 1.0) == 1.0 for name in ones) and not attribute(node, "transA", 0)
+
+
+_MATMUL, _GEMM = "MatMul", "Gemm"
+
 OPERATORS = (
     Operator(
-        "MatMul",
+        _MATMUL,
         needs=product,
         factors=FIRST_TWO,
         broadcasts=EVERY,
@@ -158,7 +169,7 @@ OPERATORS = (
         filled_bytes=(INNER,),
     ),
     Operator(
-        "Gemm",
+        _GEMM,
         needs=gemm,
         factors=FIRST_TWO,
         flops=_gemm_flops,

@@ -11,7 +11,14 @@ from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size, number
 
-_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1, "DynamicQuantizeLSTM": 4}
+LSTM, GRU, RNN = "LSTM", "GRU", "RNN"
+GATES = {LSTM: 4, GRU: 3, RNN: 1}
+STATES = {LSTM: 2, GRU: 1, RNN: 1}
+_QUANTISED = f"DynamicQuantize{LSTM}"
+
+
+def _kind(node: onnx.NodeProto) -> str:
+    return LSTM if node.op_type == _QUANTISED else str(node.op_type)
 
 
 def layer(needs: Needs) -> None:
@@ -42,24 +49,24 @@ def _directions(needs: Needs) -> Size:
 
 
 def _gated(needs: Needs, hidden: Size | None) -> Size | None:
-    return None if hidden is None else hidden * number(_GATES[needs.given.node.op_type])
+    return None if hidden is None else hidden * number(GATES[_kind(needs.given.node)])
 
 
 def _common(needs: Needs) -> Size | None:
     """The requirements of bias, lengths, states and peepholes; returns the hidden size."""
     given, data = needs.given, needs.shape(0, 3)
     known = given.attribute("hidden_size")
-    last = -1 if given.node.op_type != "DynamicQuantizeLSTM" else -2
+    last = -2 if given.node.op_type == _QUANTISED else -1
     hidden = number(int(known)) if known else needs.size(2, last)
     directions, by_batch = _directions(needs), bool(given.attribute("layout", 0))
     batch = data[0 if by_batch else 1] if data else None
     gated = _gated(needs, hidden)
     needs.shaped(3, [directions, None if gated is None else gated * number(2)])
     needs.shaped(4, [batch])
-    states = [5, 6] if given.node.op_type in ("LSTM", "DynamicQuantizeLSTM") else [5]
-    for place in states:
+    states = STATES[_kind(given.node)]
+    for place in range(5, 5 + states):
         needs.shaped(place, [batch, directions, hidden] if by_batch else [directions, batch, hidden])
-    if len(states) == 2:
+    if states == 2:
         needs.shaped(7, [directions, None if hidden is None else hidden * number(3)])
     return hidden
 
@@ -77,7 +84,7 @@ def quantised_shapes(given: Given) -> list[Shape] | None:
 def _flops(node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) -> float:
     steps, batch, features = inputs[0]
     directions, _, hidden = inputs[2]
-    return 2.0 * steps * batch * directions * _GATES[node.op_type] * hidden * (features + hidden)
+    return 2.0 * steps * batch * directions * GATES[_kind(node)] * hidden * (features + hidden)
 
 
 OPERATORS = (
@@ -92,10 +99,10 @@ OPERATORS = (
             flops=_flops,
             unread="hidden_size",
         )
-        for name in ("LSTM", "GRU", "RNN")
+        for name in GATES
     ),
     Operator(
-        "DynamicQuantizeLSTM",
+        _QUANTISED,
         MICROSOFT,
         shapes=quantised_shapes,
         needs=quantised_layer,

@@ -28,7 +28,11 @@ LEAST, NAMED = "heterocc_least", "heterocc_named"
 """The attributes of a Shape of the domain REQUIRED: the least size, and the text of the error for a smaller one."""
 
 
-@converter("If", domain=REQUIRED)
+TAKEN, NOT_COPIED, LEAST_SIZE, KNOWN_SIZES, RELATED, SHAPED = "If", "Reshape", "Shape", "Size", "Sizes", "Identity"
+"""The operators of the domain REQUIRED."""
+
+
+@converter(TAKEN, domain=REQUIRED)
 def _required(ctx: Context, condition: relax.Expr) -> relax.Expr:
     """A number that is computed only if the condition is what it has to be."""
     wanted = int(ctx.attrs[WANTED])
@@ -43,7 +47,7 @@ def _required(ctx: Context, condition: relax.Expr) -> relax.Expr:
     )
 
 
-@converter("Reshape", domain=REQUIRED)
+@converter(NOT_COPIED, domain=REQUIRED)
 def _not_copied(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
     """A number that is computed only if no size is 0 that then would mean another one."""
     axes = [int(axis) for axis in ctx.attrs[AXES]]
@@ -58,7 +62,7 @@ def _not_copied(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr
     return vector(ctx, [data, shape], 1, lambda ins: [element(ins[1], axes[0])], check)
 
 
-@converter("Shape", domain=REQUIRED)
+@converter(LEAST_SIZE, domain=REQUIRED)
 def _least(ctx: Context, data: relax.Expr) -> relax.Expr:
     """A number that is computed only if a size is large enough."""
     (axis,), least = (int(axis) for axis in ctx.attrs[AXES]), int(ctx.attrs[LEAST])
@@ -72,7 +76,7 @@ def _least(ctx: Context, data: relax.Expr) -> relax.Expr:
     return vector(ctx, [data], 1, lambda ins: [size(ins)], check)
 
 
-@converter("Size", domain=REQUIRED)
+@converter(KNOWN_SIZES, domain=REQUIRED)
 def _of_sizes(ctx: Context, data: relax.Expr) -> relax.Expr:
     """A number that is computed only if dimensions have the sizes that a node needs."""
     wanted = zip(ctx.attrs[AXES], ctx.attrs[LENGTHS], strict=True)
@@ -89,7 +93,7 @@ def _of_sizes(ctx: Context, data: relax.Expr) -> relax.Expr:
     return vector(own, [data], 1, lambda ins: [ins[0].shape[places[0][0]]], check)
 
 
-@converter("Sizes", domain=REQUIRED)
+@converter(RELATED, domain=REQUIRED)
 def _related(ctx: Context, *tensors: relax.Expr) -> relax.Expr:
     """A number that is computed only if the sizes of tensors are related as a node needs it."""
     variables = ctx.variables
@@ -135,7 +139,7 @@ def relation(left: tirx.Expr, kind: str, right: tirx.Expr) -> tirx.Expr:
     return tirx.any(tirx.EQ(left, right), tirx.EQ(left, whole(1)), tirx.EQ(right, whole(1)))
 
 
-@converter("Identity", domain=REQUIRED)
+@converter(SHAPED, domain=REQUIRED)
 def _of_shape(ctx: Context, data: relax.Expr) -> relax.Expr:
     """The data with the shape that a node needs. A run ends in which a size differs that is not a number here."""
     wanted = ctx.result()

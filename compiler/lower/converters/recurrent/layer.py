@@ -10,8 +10,7 @@ from types import MappingProxyType
 
 from tvm import tirx
 
-GATES = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
-STATES = MappingProxyType({"LSTM": 2, "GRU": 1, "RNN": 1})
+from heterocc.compiler.operators.layers.recurrent import GATES, GRU, STATES
 
 RECURRENT = "recurrent"
 """The kind of kernel that converters request for a direction of a layer."""
@@ -149,7 +148,7 @@ class Layer:
     def phases(self) -> tuple[range, ...]:
         """The gates whose sums are computed together: a candidate that reads the reset state has a phase of its own."""
         gates = GATES[self.kind]
-        if self.kind == "GRU" and not self.linear_before_reset:
+        if self.kind == GRU and not self.linear_before_reset:
             return range(gates - 1), range(gates - 1, gates)
         return (range(gates),)
 

@@ -13,15 +13,16 @@ import numpy as np
 from tvm import relax
 
 from heterocc.compiler.lower.converters.places import checked_lengths
-from heterocc.compiler.lower.converters.recurrent.layer import GATES, STATES, Activation, Layer, activations
+from heterocc.compiler.lower.converters.recurrent.layer import Activation, Layer, activations
 from heterocc.compiler.lower.converters.recurrent.request import recurrent_request
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, shape_of
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.operators.layers.recurrent import GATES, GRU, LSTM, RNN, STATES
 
 op = relax.op
 
-_DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+_DEFAULTS = {LSTM: ("Sigmoid", "Tanh", "Tanh"), GRU: ("Sigmoid", "Tanh"), RNN: ("Tanh",)}
 
 Projection = Callable[[relax.Expr, int], relax.Expr]
 """The products of inputs [steps · batch, features] and the weights of a direction, by its number."""
@@ -54,7 +55,7 @@ class _Inputs:
     peephole: relax.Expr | None
 
 
-@converter("GRU", "LSTM", "RNN")
+@converter(*GATES)
 def recurrent(
     ctx: Context, data: relax.Expr, weight: relax.Expr, recurrence: relax.Expr, *rest: relax.Expr | None
 ) -> list[relax.Expr]:
@@ -98,7 +99,7 @@ def layer_of(
             hidden,
             d == 1 or ctx.text("direction", "forward") == "reverse",
             functions,
-            kind == "GRU" and bool(ctx.attrs.get("linear_before_reset", 0)),
+            kind == GRU and bool(ctx.attrs.get("linear_before_reset", 0)),
             dtype or dtype_of(data),
             ctx.attrs.get("clip"),
             bool(ctx.attrs.get("input_forget", 0)),

@@ -11,6 +11,7 @@ from heterocc.compiler.lower.converters.recurrent.operators import Recurrence, l
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.operators.layers.recurrent import LSTM
 
 op = relax.op
 
@@ -39,7 +40,7 @@ def dynamic_quantize_lstm(
         return ctx.bb.emit(op.multiply(as_dtype(ctx.bb.emit(sums), "float32"), factors))
 
     recurrences = _in_bytes(*states)
-    return layer_of(ctx, "LSTM", levels, project, recurrences, bias, lengths, hidden, cell, peephole, dtype="float32")
+    return layer_of(ctx, LSTM, levels, project, recurrences, bias, lengths, hidden, cell, peephole, dtype="float32")
 
 
 _Quantised = tuple[np.ndarray, np.ndarray, np.ndarray]

@@ -15,7 +15,18 @@ from heterocc.compiler.importer.symbols.requirements import open_requirements
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.converters import REQUIRED, RESULTS
 from heterocc.compiler.lower.converters.computed.broadcasting import broadcast_dims, broadcast_places
-from heterocc.compiler.lower.converters.computed.required import AXES, LEFT, LENGTHS, NAMED, RELATIONS, RIGHT
+from heterocc.compiler.lower.converters.computed.required import (
+    AXES,
+    KNOWN_SIZES,
+    LEFT,
+    LENGTHS,
+    NAMED,
+    NOT_COPIED,
+    RELATED,
+    RELATIONS,
+    RIGHT,
+    SHAPED,
+)
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Require, Step
 from heterocc.compiler.symbolic.given import Given
@@ -120,7 +131,7 @@ class Checks:
         }
         chosen = [helper.make_attribute(key, values) for key, values in lists.items()]
         checked = f"{node.name}.related"
-        self.require(self.b.add("Sizes", inputs, checked, value=CHECK, domain=REQUIRED, attributes=chosen), steps)
+        self.require(self.b.add(RELATED, inputs, checked, value=CHECK, domain=REQUIRED, attributes=chosen), steps)
 
     def _of_needed_shapes(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
         """The node on copies of inputs with the shapes that it needs, where only the run knows theirs."""
@@ -139,9 +150,11 @@ class Checks:
                 lists = {AXES: list(numbers), LENGTHS: list(numbers.values()), NAMED: node.op_type}
                 chosen = [helper.make_attribute(key, values) for key, values in lists.items()]
                 checked = f"{node.name}.{place}.checked"
-                self.require(self.b.add("Size", held, checked, value=CHECK, domain=REQUIRED, attributes=chosen), steps)
+                self.require(
+                    self.b.add(KNOWN_SIZES, held, checked, value=CHECK, domain=REQUIRED, attributes=chosen), steps
+                )
             shaped = f"{node.name}.{place}.shaped"
-            known.input[place] = self.b.add("Identity", held, shaped, value=(value.dtype, dims), domain=REQUIRED)
+            known.input[place] = self.b.add(SHAPED, held, shaped, value=(value.dtype, dims), domain=REQUIRED)
         return known
 
     def _broadcast(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
@@ -192,4 +205,4 @@ class Checks:
         chosen = helper.make_attribute(AXES, axes)
         held = [self.b.held(node.input[0]), self.b.held(node.input[1])]
         name = f"{node.name}.checked"
-        self.require(self.b.add("Reshape", held, name, value=CHECK, domain=REQUIRED, attributes=[chosen]), steps)
+        self.require(self.b.add(NOT_COPIED, held, name, value=CHECK, domain=REQUIRED, attributes=[chosen]), steps)

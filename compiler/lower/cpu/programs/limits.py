@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from onnx import helper
 
 from heterocc.compiler.lower.converters import REQUIRED
-from heterocc.compiler.lower.converters.computed.required import AXES, LEAST, NAMED
+from heterocc.compiler.lower.converters.computed.required import AXES, LEAST, LEAST_SIZE, NAMED
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Require, Step
 from heterocc.compiler.symbolic.comparisons import least_size
@@ -50,7 +50,7 @@ class Limits:
         text = f"dimension '{name}' of input '{source}' must be {least} or more for the branch that the run takes"
         attributes = [helper.make_attribute(k, v) for k, v in ((AXES, [axis]), (LEAST, least), (NAMED, text))]
         value = self.b.add(
-            "Shape",
+            LEAST_SIZE,
             [shown],
             f"size_check_{self.count}.checked",
             value=("int64", (1,)),

@@ -23,7 +23,7 @@ from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZES, own_converter
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
-from heterocc.compiler.lower.converters.computed.required import WANTED
+from heterocc.compiler.lower.converters.computed.required import TAKEN, WANTED
 from heterocc.compiler.lower.converters.registry import MICROSOFT
 from heterocc.compiler.lower.cpu.programs.checks import CHECK, Checks, is_open, needed_shapes, run_requirements
 from heterocc.compiler.lower.cpu.programs.containers import Containers
@@ -282,7 +282,7 @@ class _Splitter:
             given = [self.held(node.input[0])]
             checked = f"{node.name}.checked"
             self.checks.require(
-                self.add("If", given, checked, value=CHECK, domain=REQUIRED, attributes=[wanted]), steps
+                self.add(TAKEN, given, checked, value=CHECK, domain=REQUIRED, attributes=[wanted]), steps
             )
         body = body_of(node, side)
         self.enter(body)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.converters.recurrent.layer import STATES, Layer
+from heterocc.compiler.lower.converters.recurrent.layer import Layer
+from heterocc.compiler.operators.layers.recurrent import STATES
 
 
 class Arguments:

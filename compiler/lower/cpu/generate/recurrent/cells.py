@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.converters.recurrent.layer import GATES, Layer
+from heterocc.compiler.lower.converters.recurrent.layer import Layer
 from heterocc.compiler.lower.cpu.generate.emit import bound
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments, number
 from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group
 from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
 from heterocc.compiler.lower.cpu.generate.recurrent.sums import Sums
+from heterocc.compiler.operators.layers.recurrent import GATES, GRU, LSTM, RNN
 
 _TOGETHER = 2
 """Vectors for which a function is computed together: its steps wait for each other otherwise."""
@@ -64,7 +65,7 @@ class Cells:
 
     def write(self, group: Group) -> None:
         """The outputs and the states of a step."""
-        find = {"RNN": self._simple, "GRU": self._gated, "LSTM": self._memory}[self.layer.kind]
+        find = {RNN: self._simple, GRU: self._gated, LSTM: self._memory}[self.layer.kind]
         for row, column, place in self._each(group):
             found = find(group, row, column, place)
             stored = row.where_running(found, tirx.const(0, self.layer.dtype))
@@ -152,7 +153,7 @@ class Cells:
         """The output of an LSTM, whose cell it writes."""
         layer, at = self.layer, [row.number, place]
         cell = self.given.last[1]
-        enters, leaves, stays, fresh = (self._total(group, row, gate, column) for gate in range(GATES["LSTM"]))
+        enters, leaves, stays, fresh = (self._total(group, row, gate, column) for gate in range(GATES[LSTM]))
         f, g, last = layer.activations
         entering = f(self._clipped(self._seen(enters, 0, at, cell)))
         one = tirx.const(1, layer.dtype)
