@@ -15,10 +15,10 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from heterocc.passes import schedule
 from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
+from heterocc.passes.merging import schedule
 from heterocc.passes.plan import Plan, consecutive
 
 

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from heterocc.passes.crumbs import without_crumbs
 from heterocc.passes.estimate import plan_seconds
 from heterocc.passes.graph import Numbers
-from heterocc.passes.islands import WORTH, pull_islands
+from heterocc.passes.merging.crumbs import without_crumbs
+from heterocc.passes.merging.islands import WORTH, pull_islands
+from heterocc.passes.merging.schedule import fewest_turns
+from heterocc.passes.merging.settling import settled
 from heterocc.passes.plan import UNPLACED, Partition, Plan
-from heterocc.passes.schedule import fewest_turns
-from heterocc.passes.settling import settled
 from heterocc.passes.spec import SpecPass
 
 

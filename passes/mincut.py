@@ -10,6 +10,7 @@ import numpy as np
 
 from heterocc.artifacts.errors import Hint, PinnedDeviceError, UnsupportedOpError
 from heterocc.passes.estimate import is_costed
+from heterocc.passes.merging.settling import settled
 from heterocc.passes.objective import Goal, Objective
 from heterocc.passes.optimum.fewest_bytes import find_fewest_bytes
 from heterocc.passes.optimum.overlap import find_overlap
@@ -19,7 +20,6 @@ from heterocc.passes.optimum.room import find_room
 from heterocc.passes.optimum.search import find
 from heterocc.passes.placement import place
 from heterocc.passes.plan import Partition, Plan
-from heterocc.passes.settling import settled
 from heterocc.passes.spec import SpecPass
 
 

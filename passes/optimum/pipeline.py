@@ -14,13 +14,13 @@ from itertools import permutations
 
 import numpy as np
 
+from heterocc.passes.merging.schedule import EXACT_WORK, grouped
 from heterocc.passes.native.calls import cheapest_turns
 from heterocc.passes.optimum import exact
 from heterocc.passes.optimum.descent import descend
 from heterocc.passes.optimum.problem import SEARCH_WORK, Floats, Labels, Problem
 from heterocc.passes.optimum.relaxed import Relaxed
 from heterocc.passes.optimum.search import MOST_NODES_DESCENT, MOST_NODES_EXACT, least_within_memory, lower_bound
-from heterocc.passes.schedule import EXACT_WORK, grouped
 
 ROUNDS = 16
 """Changes of the weights; a quarter of them for large graphs."""

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from heterocc.passes.cost import Machine
 from heterocc.passes.estimate import node_times
 from heterocc.passes.graph import Graph
+from heterocc.passes.merging.schedule import EXACT_WORK, grouped
 from heterocc.passes.native.calls import cheapest_turns
 from heterocc.passes.placement import overfull
-from heterocc.passes.schedule import EXACT_WORK, grouped
 from heterocc.passes.sent import Sent
 from heterocc.passes.shapes import shape_nodes
 

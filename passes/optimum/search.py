@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from heterocc.passes.merging.schedule import EXACT_WORK
 from heterocc.passes.native.calls import cheapest_turns
 from heterocc.passes.optimum import exact
 from heterocc.passes.optimum.borders import improved
@@ -14,7 +15,6 @@ from heterocc.passes.optimum.cuts import swap, swap_all
 from heterocc.passes.optimum.problem import Labels, Problem
 from heterocc.passes.optimum.relaxed import Relaxed, labels_at, relaxed
 from heterocc.passes.optimum.restarts import restarted
-from heterocc.passes.schedule import EXACT_WORK
 
 CROSSINGS = (0.0, 0.5, 1.0, 2.0)
 """Shares of a partition's overhead that are charged to each transfer, one cut for each."""

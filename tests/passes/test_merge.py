@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 
-from heterocc.passes import schedule
 from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.estimate import node_seconds, transfer_seconds
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
+from heterocc.passes.merging import schedule
+from heterocc.passes.merging.schedule import fewest_turns
 from heterocc.passes.native.calls import cheapest_turns
 from heterocc.passes.placement import overfull
 from heterocc.passes.plan import Partition, Plan
-from heterocc.passes.schedule import fewest_turns
 from tests.passes.graphs import LETTERS, arrows, chain, chain_graph, fewest_partitions, placed, plans, tensors
 
 JOIN = Merge(islands=False)

@@ -10,14 +10,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from heterocc.passes.blocks import Blocks, contract
-from heterocc.passes.connected import Islands
 from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.estimate import node_times
 from heterocc.passes.graph import Graph, Numbers
+from heterocc.passes.merging.blocks import Blocks, contract
+from heterocc.passes.merging.connected import Islands
+from heterocc.passes.merging.schedule import turn_numbers
 from heterocc.passes.placement import Budget
 from heterocc.passes.plan import UNPLACED
-from heterocc.passes.schedule import turn_numbers
 from heterocc.passes.sent import Sent
 from heterocc.passes.shapes import shape_nodes
 

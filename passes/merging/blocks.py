@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heterocc.passes.connected import followed
 from heterocc.passes.graph import Graph, Numbers
+from heterocc.passes.merging.connected import followed
 
 
 @dataclass(frozen=True, slots=True)

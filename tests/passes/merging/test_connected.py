@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterocc.passes.connected import components
+from heterocc.passes.merging.connected import components
 
 EDGES = st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heterocc.passes.blocks import contract
-from heterocc.passes.schedule import grouped, turn_numbers
+from heterocc.passes.merging.blocks import contract
+from heterocc.passes.merging.schedule import grouped, turn_numbers
 from tests.passes.many import random_start
 
 

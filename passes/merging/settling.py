@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from heterocc.passes.graph import Graph, Numbers
-from heterocc.passes.schedule import grouped
+from heterocc.passes.merging.schedule import grouped
 from heterocc.passes.sent import Sent
 
 

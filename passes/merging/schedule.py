@@ -16,8 +16,8 @@ from itertools import chain
 
 import numpy as np
 
-from heterocc.passes.blocks import contract
 from heterocc.passes.graph import Graph, Numbers
+from heterocc.passes.merging.blocks import contract
 from heterocc.passes.native.calls import cheapest_turns
 
 EXACT_WORK = 400_000
