@@ -121,3 +121,23 @@ def test_the_past_of_a_merged_decoder_may_be_empty(tmp_path: Path) -> None:
     """One branch has nothing of it: the first step takes that one."""
     model = import_model(merged(tmp_path / "m.onnx"), keep_dims=True)
     assert model.may_be_empty == {"past_rows"}
+
+
+def test_the_first_step_of_a_merged_decoder_has_no_past(tmp_path: Path) -> None:
+    path = merged(tmp_path / "m.onnx")
+    compile_model(path, tmp_path / "m.hcb", devices="CPU", measure=False)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    reference = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(1)
+    with load(tmp_path / "m.hcb") as session:
+        for past, cached in ((0, False), (5, True), (0, True), (3, False)):
+            feed = {
+                "given": rng.standard_normal((2, 8)).astype(np.float32),
+                "past": rng.standard_normal((past, 8)).astype(np.float32),
+                "use_cache": np.array([cached]),
+            }
+            for name, wanted in zip(("y", "present"), reference.run(None, feed), strict=True):
+                found = session.run(feed)[name]
+                assert found.shape == wanted.shape
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

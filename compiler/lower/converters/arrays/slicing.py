@@ -46,10 +46,9 @@ def _slice(ctx: Context, data: relax.Expr, *ends: relax.Expr | None) -> relax.Ex
         axis %= len(sizes)
         if step == 1 and same([result[axis]], [sizes[axis]]):
             continue  # all of the axis
-        from_back = isinstance(start, int) and start < 0
-        begin[axis] = tirx.max(tirx.const(0, "int64"), as_int64(sizes[axis]) + start) if from_back else start
-        if step < 0 and not from_back:
-            begin[axis] = tirx.min(as_int64(start), as_int64(sizes[axis]) - 1)
+        begin[axis] = _from_front(start, sizes[axis])
+        if step < 0 and not (isinstance(start, int) and start < 0):
+            begin[axis] = tirx.min(as_int64(begin[axis]), as_int64(sizes[axis]) - 1)
         stride[axis] = step
 
     def compute(given: list[te.Tensor], starts: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
@@ -65,6 +64,14 @@ def _slice(ctx: Context, data: relax.Expr, *ends: relax.Expr | None) -> relax.Ex
         return te.compute(shape, lambda *i: data(*map(place, range(len(i)), i)), name="slice")
 
     return emit_sized(ctx.bb, compute, [data], list(begin.values()), result, dtype_of(data), "slice")
+
+
+def _from_front(start: Extent, size: Extent) -> Extent:
+    """The place that a start means: of one that is negative, such as `-n` rows, that far from the end."""
+    if isinstance(start, tirx.Var) or (isinstance(start, int) and start >= 0):
+        return start
+    place = tirx.max(whole(0), as_int64(size) + as_int64(start))
+    return place if isinstance(start, int) else tirx.if_then_else(start < 0, place, as_int64(start))
 
 
 class _Cut:
