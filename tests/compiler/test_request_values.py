@@ -46,6 +46,7 @@ WHOLE = "(float[a, 3, h, w] x) => (float[a, 3, 1, 1] y) { y = GlobalMaxPool(x) }
 IMPULSE = np.eye(1, 16, dtype=np.float32).reshape(2, 8, 1)  # its transforms are exact
 SIGNAL: Feed = {"x": IMPULSE, "a": np.array(1)}
 FOURIER = "(float[b, 8, 1] x, int64 a) => (float[b, 8, 2] y) { y = DFT(x, , a) }"
+POINTS = "(float[b, n, 1] x) => (float[b, n, 2] y) { y = DFT<axis=1>(x) }"
 FRAMES = "(float[b, n, 1] x, int64 s, int64 l) => (float[b, f, k, 2] y) { y = STFT(x, s, , l) }"
 FRAMED: Feed = {"x": IMPULSE, "s": np.array(2), "l": np.array(4)}
 WINDOWED = FRAMES.replace("l) =>", "l, float[w] v) =>").replace("s, ,", "s, v,")
@@ -79,6 +80,13 @@ CASES: dict[str, tuple[str, int, Feed, Feed, str]] = {
     "an axis that is not there": (TOTALS, 17, {"x": MAP[0, 0, 0], "a": np.array(-1)}, {"a": np.array(1)}, "CumSum"),
     "an axis after the last of a signal": (FOURIER, 20, SIGNAL, {"a": np.array(1 << 33)}, "DFT .* not one of"),
     "an axis before the first of a signal": (FOURIER, 20, SIGNAL, {"a": np.array(-10)}, "DFT .* not one of"),
+    "a signal of too many terms": (
+        POINTS,
+        17,
+        {"x": IMPULSE},
+        {"x": np.zeros((1, 1 << 17, 1))},
+        "DFT .* 536870912 terms",
+    ),
     "the axis of imaginary parts": (FOURIER, 20, SIGNAL, {"a": np.array(-1)}, "DFT .* not one of"),
     "a frame longer than the signal": (FRAMES, 17, FRAMED, {"l": np.array(9)}, "STFT .* longer than the signal"),
     "a frame of nothing": (FRAMES, 17, FRAMED, {"l": np.array(0)}, "STFT .* length of a frame is not positive"),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.operators.record import RANGE, Operator, Part
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+
+from heterocc.compiler.operators.record import RANGE, Operator, Part, attribute
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -59,8 +64,33 @@ def dft_shapes(given: Given) -> list[Shape] | None:
     return [(*shape[:axis], half + number(1) if half is not None else size, *shape[axis + 1 : -1], number(2))]
 
 
+def _of_any_length(
+    node: onnx.NodeProto, opset: int, shapes: Sequence[Sequence[int | str | None] | None], constants: Sequence[Any]
+) -> bool:
+    """Whether only the run knows the length of a DFT, or its axis: all terms of all results are taken."""
+    length, axis = (place < len(node.input) and bool(node.input[place]) for place in (1, 2))
+    if any(given and constants[place] is None for place, given in ((1, length), (2, axis))):
+        return True
+    if length or shapes[0] is None:
+        return shapes[0] is None
+    along = int(constants[2].flat[0]) if axis else attribute(node, "axis", 1 if opset < 20 else -2)
+    return not isinstance(shapes[0][along % len(shapes[0])], int)
+
+
+def _of_any_frames(
+    node: onnx.NodeProto, _opset: int, shapes: Sequence[Sequence[int | str | None] | None], constants: Sequence[Any]
+) -> bool:
+    """Whether only the run knows the length of the frames of an STFT, its step, or a window of a signal of any size."""
+    window, length = (place < len(node.input) and bool(node.input[place]) for place in (2, 3))
+    if constants[1] is None or (length and constants[3] is None):
+        return True
+    if not window or constants[2] is not None:
+        return False
+    return not all(shape is not None and all(isinstance(d, int) for d in shape) for shape in (shapes[0], shapes[2]))
+
+
 OPERATORS = (
-    Operator("DFT", shapes=dft_shapes, needs=fourier, float32_results=RANGE, steep=True),
+    Operator("DFT", shapes=dft_shapes, needs=fourier, float32_results=RANGE, steep=True, quadratic=_of_any_length),
     Operator(
         "STFT",
         shapes=_stft_shapes,
@@ -69,6 +99,7 @@ OPERATORS = (
         intervals={0: (-1.0, 1.0)},
         float32_results=RANGE,
         steep=True,
+        quadratic=_of_any_frames,
     ),
     Operator("MelWeightMatrix", float32_results=RANGE),
     *(Operator(name, expanded=True) for name in ("BlackmanWindow", "HammingWindow", "HannWindow")),

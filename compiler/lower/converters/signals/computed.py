@@ -18,6 +18,7 @@ from heterocc.compiler.lower.converters.computed.numbers import (
     unravelled,
     vector,
     whole,
+    within_limit,
 )
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
@@ -126,9 +127,19 @@ def transformed(ctx: Context, data: relax.Expr, *given: relax.Expr | None) -> re
             return tirx.SeqStmt([start, loop(tirx.min(most, dft.along(ins)), term)])
 
         # The sizes of the result may be known without the axis and the length.
-        return _checked(ctx, dft.demands(ins), loop(product(out.shape), one))
+        demands = [*dft.demands(ins), _few_terms(out, tirx.min(most, dft.along(ins)))]
+        return _checked(ctx, demands, loop(product(out.shape), one))
 
     return table(ctx, dft.tensors, ctx.result(), write, dtype, "dft")
+
+
+MOST_TERMS = 1 << 29
+"""The most terms of a transform: 16,384 points, or half a minute. One request must not occupy a service for longer."""
+
+
+def _few_terms(out: tirx.Buffer, terms: tirx.Expr) -> tuple[tirx.Expr, str]:
+    """The limit of the work of all results, each a sum of these terms."""
+    return within_limit([*out.shape, terms], MOST_TERMS), f"it would have more than {MOST_TERMS} terms, the limit"
 
 
 def _checked(ctx: Context, demands: Sequence[tuple[tirx.Expr, str]], body: tirx.Stmt) -> tirx.Stmt:
@@ -234,6 +245,6 @@ def frames_transformed(ctx: Context, data: relax.Expr, *given: relax.Expr | None
 
             return tirx.SeqStmt([tirx.BufferStore(out, tirx.const(0, dtype), spot), loop(size, term)])
 
-        return _checked(ctx, stft.demands(ins), loop(product(out.shape), one))
+        return _checked(ctx, [*stft.demands(ins), _few_terms(out, size)], loop(product(out.shape), one))
 
     return table(ctx, stft.tensors, ctx.result(), write, dtype, "stft")
