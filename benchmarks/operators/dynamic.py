@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,8 @@ def _rows() -> Iterator[DynamicCase]:
         ("CumSum middle", (4, "n", 64), [("CumSum", np.array(1))], LENGTHS),
     ):
         yield DynamicCase("rows", name, _one(shape, *kinds), sizes)  # type: ignore[arg-type]
+    for k in (1, 20):
+        yield DynamicCase("rows", f"TopK {k} of 1000", partial(_top, k), tuple({"n": n} for n in (1, 16, 128)))
     yield DynamicCase("rows", "LayerNormalization", _one(
         ("n", 256), ("LayerNormalization", np.ones(256, np.float32), np.zeros(256, np.float32))), LENGTHS)  # fmt: skip
     ones, zeros = np.ones(64, np.float32), np.zeros(64, np.float32)
@@ -127,6 +130,11 @@ def _rows() -> Iterator[DynamicCase]:
     yield DynamicCase("rows", "InstanceNormalization 2d", _one(
         (1, 64, "h", "w"), ("InstanceNormalization", ones, zeros)), IMAGES)  # fmt: skip
     yield DynamicCase("rows", "GroupNorm and SiLU", _group_norm, IMAGES)
+
+
+def _top(k: int) -> onnx.ModelProto:
+    net = Builder(("n", 1000))  # type: ignore[arg-type]
+    return net.model(*net.ops("TopK", 2, "x0", net.constant(np.array([k]))))
 
 
 def _group_norm() -> onnx.ModelProto:
@@ -145,6 +153,7 @@ def _resizes() -> Iterator[DynamicCase]:
         ("linear x2 align", 2.0, {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
         ("linear x0.5", 0.5, {"mode": "linear", **_RESIZE}),
         ("cubic x2", 2.0, {"mode": "cubic", "cubic_coeff_a": -0.75, **_RESIZE}),
+        ("linear x0.5 antialias", 0.5, {"mode": "linear", "antialias": 1, **_RESIZE}),
     ):  # fmt: skip
         scales = np.array([1, 1, scale, scale], np.float32)
         yield DynamicCase("Resize", name, _one((1, 24, "h", "w"), ("Resize", None, scales, extra)), IMAGES)
@@ -177,6 +186,8 @@ def _elements() -> Iterator[DynamicCase]:
     yield DynamicCase("elements", "outer", outer, SQUARES)
     yield DynamicCase("elements", "gated by a mask", gated, LENGTHS)
     yield DynamicCase("elements", "Tile", _one((4, "n", 64), ("Tile", np.array([1, 1, 3]))), LENGTHS)
+    yield DynamicCase("elements", "Tile in front", _one(("n", 64), ("Tile", np.array([12, 1]))), LENGTHS)
+    yield DynamicCase("elements", "Tile of long rows", _one(("n", 1000), ("Tile", np.array([1, 3]))), SQUARES)
     yield DynamicCase("elements", "Transpose", _one((1, 64, "n"), ("Transpose", {"perm": [0, 2, 1]})), LENGTHS)
     yield DynamicCase("elements", "NCHW to NHWC", _one(
         (1, 32, "h", "w"), ("Transpose", {"perm": [0, 2, 3, 1]})), IMAGES)  # fmt: skip
@@ -192,6 +203,8 @@ def _convolutions() -> Iterator[DynamicCase]:
         ("3x3 groups 4 64->64", 64, 64, 3, {"group": 4}),
         ("depthwise 3x3 64", 64, 64, 3, {"group": 64}),
         ("depthwise 5x5 s2 64", 64, 64, 5, {"group": 64, "strides": [2, 2]}),
+        ("depthwise 3x3 s3 64", 64, 64, 3, {"group": 64, "strides": [3, 3]}),
+        ("depthwise 9x9 64", 64, 64, 9, {"group": 64}),
         ("2x2 SAME 32->16", 32, 16, 2, {"auto_pad": "SAME_UPPER"}),
         ("3x3 SAME s2 32->32", 32, 32, 3, {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
         ("7x7 s2 3->64", 3, 64, 7, {"strides": [2, 2]}),
