@@ -11,7 +11,8 @@ candidate with a time of its own (see `generate/__init__.py`):
   or sums are kept between blocks of input channels (decision 54);
 - `filtering/`: 3x3 by minimal filtering;
 - depthwise ones: `planes.py` reads in place (`shifted.py`: vectors with zeros outside a row), `sized_planes.py` does so
-  in masked vectors of any size, `depthwise.py` copies rows: large strides and kernels. `row_lanes.py` chooses lanes.
+  in masked vectors (any sizes, large strides), `depthwise.py` copies rows: large kernels, and where there are no masks.
+  `row_lanes.py` chooses lanes.
 
 `pooling.py` combines windows (`divisors.py`: the divisors of means at a border; `pooling_last.py`: maps with the
 channels last).

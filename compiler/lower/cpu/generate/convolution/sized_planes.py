@@ -1,4 +1,4 @@
-"""Generation of depthwise convolutions of maps of any size that read their inputs where they are, in masked vectors.
+"""Generation of depthwise convolutions in masked vectors, which read inputs where they are: any sizes, large strides.
 
 A vector lies along a row of outputs, as far as the row goes. Masks keep those at the border inside the map: what they
 leave out are the zeros of the padding. So two forms of code serve all sizes, and nothing is copied. Of signals with
@@ -54,13 +54,13 @@ MOST_STRIDE = 8
 
 
 def propose_sized_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
-    """The kernel as a depthwise convolution of maps of any size."""
+    """The kernel as a depthwise convolution of maps of any size, or by a stride that needs more than one shuffle."""
     found = find_convolution(kernel)
     if found is None or found.inputs != 1 or found.groups == 1 or not isa.masks:
         return
     sized = not (is_number(found.rows.places) and is_number(found.columns.places))
     fits = found.taps <= MOST_TAPS and found.columns.taps <= MOST_ACROSS and found.columns.stride <= MOST_STRIDE
-    if sized and fits and can_mask(kernel, _along(kernel, found)):
+    if (sized or found.columns.stride > 2) and fits and can_mask(kernel, _along(kernel, found)):
         writer = partial(_Writer, kernel, found)
         yield Candidate("masked planes", writer(isa).cycles, writer)
 
