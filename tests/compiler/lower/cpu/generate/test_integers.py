@@ -13,6 +13,7 @@ from onnx import helper
 
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.lower.cpu.generate import corrections
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.integers.matrix_product import terms_of
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
@@ -81,6 +82,21 @@ def test_a_product_of_integers_is_exact_at_the_ends_of_their_range(
     given = {"x": x, "z": np.array(zero, np.uint8)}
     kernel = Generated([node("MatMulInteger", ["x", "w", "z"], ["y"])], given, {"w": w}, target)
     np.testing.assert_array_equal(kernel.run("int32"), exact(x, w, given["z"], np.zeros((), np.int8)))
+
+
+@pytest.mark.parametrize(
+    ("deviation", "factor", "limited"), [(20.0, 1.0, True), (20.0, 1e9, False), (120.0, 1.0, False)]
+)
+def test_forms_of_products_of_bytes_are_chosen_by_their_time(
+    deviation: float, factor: float, limited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limited weights take fewer instructions unless much is left of them."""
+    monkeypatch.setitem(corrections.NARROW, "limited product", factor)
+    x, w = drawn(1, "uint8", 8, 64), trained(2, 64, 48, deviation=deviation)
+    target = cpu_target(TargetDevice("CPU", "cpu", target=attributes(AVX2)))
+    made = Generated([node("MatMulInteger", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target)
+    assert made.done is not None
+    assert [type(p) for p in made.done[1]] == [LimitedPanels if limited else IntegerPanels]
 
 
 PAIRS = DEVICES.filter(lambda attributes: attributes["mcpu"] in (AVX512, AVX2))
