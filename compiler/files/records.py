@@ -29,6 +29,7 @@ SOURCES = (
     "compiler/files",
     "compiler/importer",
     "compiler/lower",
+    "compiler/modules.py",
     "compiler/operators",
     "compiler/symbolic",
     "compiler/tools.py",

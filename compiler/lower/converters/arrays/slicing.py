@@ -118,7 +118,8 @@ class _Cut:
     def _place(index: tirx.Expr, size: tirx.Expr, step: tirx.Expr, is_end: bool) -> tirx.Expr:
         index = tirx.Select(index < whole(0), tirx.max(index, -size - whole(1)) + size, index)
         ahead = tirx.max(whole(0), tirx.min(index, size))
-        back = tirx.max(whole(-1 if is_end else 0), tirx.min(index, size - whole(1)))
+        first = whole(-1) if is_end else tirx.min(whole(0), size - whole(1))  # there is none of an empty dimension
+        back = tirx.max(first, tirx.min(index, size - whole(1)))
         if is_end:
             back = tirx.Select(tirx.any(*(index == whole(end) for end in NO_ENDS)), whole(-1), back)
         return tirx.Select(step > whole(0), ahead, back)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
+from tests.compiler.onnx_build import model, node, noise, value
 from tests.compiler.small import save
 from tests.reference import reference_session
 
@@ -57,3 +59,18 @@ def test_a_start_that_may_be_before_the_front_or_behind_it(tmp_path: Path) -> No
             feed = {"x": np.zeros((rows, 3), np.float32)}
             feed["all"] = np.arange(1, 1 + total * 8, dtype=np.float32).reshape(total, 8)
             np.testing.assert_array_equal(session.run(feed)["y"], reference.run(None, feed)[0])
+
+
+@pytest.mark.parametrize("step", [-1, -2, 1])
+def test_a_slice_that_a_request_gives_has_no_elements_of_an_empty_dimension(tmp_path: Path, step: int) -> None:
+    parts = [value(name, [1], onnx.TensorProto.INT64) for name in ("start", "end", "axis", "step")]
+    cut = node("Slice", "x start end axis step", "y")
+    proto = model([cut], [value("x", ["a", "b"]), *parts], [value("y")])
+    compile_model(proto, tmp_path / "m.hcb", devices="CPU", check=False)
+    with load(tmp_path / "m.hcb") as session:
+        for width in (0, 1, 3):
+            for start, end in ((-1, -4), (0, 2), (2, -9)):
+                given = {"start": start, "end": end, "axis": 1, "step": step}
+                feed = {"x": noise(2, width), **{name: np.array([number]) for name, number in given.items()}}
+                (wanted,) = reference_session(proto).run(None, feed)
+                np.testing.assert_array_equal(session.run(feed)["y"], wanted)
