@@ -7,6 +7,8 @@ from tvm import relax
 
 from heterocc.compiler.lower.converters.quantised.blocks import BlockedWeight, blocked_product, unpacked
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
+from heterocc.compiler.lower.converters.values import dtype_of
+from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.operators.layers.products import ROUNDED
 
 op = relax.op
@@ -70,11 +72,27 @@ def matmul_nbits(
     bias: relax.Expr | None = None,
 ) -> relax.Expr:
     """Product with a weight of codes of 2, 4 or 8 bits in blocks along its terms."""
-    if groups is not None:
-        raise NotImplementedError("g_idx is not supported")
     weight = _weight(ctx, b, scales, zeros)
-    product = blocked_product(ctx, a, weight, rounded=_is_rounded(ctx, weight))
+    if groups is not None:
+        product = _in_groups(ctx, a, weight, groups)
+    else:
+        product = blocked_product(ctx, a, weight, rounded=_is_rounded(ctx, weight))
     return product if bias is None else op.add(product, bias)
+
+
+def _in_groups(ctx: Context, a: relax.Expr, weight: BlockedWeight, groups: relax.Expr) -> relax.Expr:
+    """The product with a weight whose terms belong to blocks in any order, as GPTQ's `desc_act` has them: in floats."""
+    known = ctx.array(groups)
+    if known is None:
+        raise NotImplementedError("g_idx must be constant")
+    if not isinstance(weight.zeros, int):
+        raise NotImplementedError("zero points beside g_idx, which ONNX Runtime ignores, are not supported")
+    block_of = known[: weight.terms]
+    if block_of.size and not 0 <= block_of.min() <= block_of.max() < weight.scales.shape[1]:
+        raise NotImplementedError("g_idx has a number that is not that of a block")
+    codes = weight.codes.reshape(weight.columns, -1)[:, : weight.terms].astype(np.float32)
+    numbers = (codes - weight.zeros) * weight.scales.astype(np.float32)[:, block_of]
+    return ctx.bb.normalize(op.matmul(a, constant(np.ascontiguousarray(numbers.T).astype(dtype_of(a)))))
 
 
 def _weight(ctx: Context, b: relax.Expr, scales: relax.Expr, zeros: relax.Expr | None) -> BlockedWeight:

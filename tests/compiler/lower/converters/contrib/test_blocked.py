@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from heterocc.artifacts.errors import UnsupportedOpError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
@@ -128,6 +129,38 @@ def test_weights_keep_their_bits_in_the_bundle(tmp_path: Path) -> None:
     with open_bundle(tmp_path / "m.hcb") as bundle:
         stored = sum(weight.nbytes for weight in bundle.manifest.weights)
     assert stored <= 1.01 * sum(len(i.raw_data) for i in model.graph.initializer)
+
+
+def _in_any_order(product: Product) -> tuple[onnx.ModelProto, np.ndarray]:
+    """The product with the block of each term in g_idx, in any order; and these blocks."""
+    model, _ = product.drawn()
+    blocks = product.terms // product.block
+    block_of = np.random.default_rng(5).permutation(np.repeat(np.arange(blocks), product.block)).astype(np.int32)
+    model.graph.initializer.append(numpy_helper.from_array(block_of, "g"))
+    model.graph.node[0].input[:] = ["x", "w", "s", "z" if product.zeros == "uint8" else "", "g"]
+    return model, block_of
+
+
+def test_terms_may_belong_to_blocks_in_any_order(tmp_path: Path) -> None:
+    """As GPTQ with `desc_act` orders them."""
+    product = Product(terms=128)
+    model, block_of = _in_any_order(product)
+    scales = numpy_helper.to_array(model.graph.initializer[1]).reshape(COLUMNS, -1).astype(np.float64)
+    _, weight = product.drawn()
+    own = np.repeat(np.arange(scales.shape[1]), product.block)
+    expected = weight / scales[:, own].T * scales[:, block_of].T
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, measure=False)
+    with load(tmp_path / "m.hcb") as session:
+        for rows in ROWS:
+            x = np.random.default_rng(rows).standard_normal((rows, 128)).astype(np.float32)
+            wanted = x.astype(np.float64) @ expected
+            np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+def test_zero_points_of_blocks_in_any_order_are_refused(tmp_path: Path) -> None:
+    model, _ = _in_any_order(Product(terms=128, zeros="uint8"))
+    with pytest.raises(UnsupportedOpError, match="which ONNX Runtime ignores"):
+        compile_model(model, tmp_path / "m.hcb", devices="CPU", measure=False)
 
 
 def test_a_product_of_a_block_of_zeros_is_zero(tmp_path: Path) -> None:
