@@ -131,7 +131,7 @@ class _Writer:
                 with build.If(tirx.all(*inside)), build.Then():
                     combine(*where)
 
-        checked = [(w, n) for w, n in zip((rows, columns), corner, strict=True) if not _never_outside(w)]
+        checked = [(w, n) for w, n in zip((rows, columns), corner, strict=True) if not w.is_inside]
         conditions = [c for w, n in checked for c in (n >= 0, n + index(w.reach) < index(w.size))]
         if conditions:
             emit.either(tirx.all(*conditions), every, some)
@@ -142,7 +142,3 @@ class _Writer:
 def _corner(window: Window, place: tirx.Expr) -> tirx.Expr:
     """The place of the first tap of an output, which may be before the image."""
     return place * index(window.stride) - index(window.before)
-
-
-def _never_outside(window: Window) -> bool:
-    return is_number(window.size) and is_number(window.places) and window.is_inside
