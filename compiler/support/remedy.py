@@ -71,18 +71,48 @@ def remedy(
 
 
 def _fixed_lengths(model: ImportedModel, node: Node) -> Hint | str:
-    """What fixes the length of a node's vectors of whole numbers, on which the rank of its result depends."""
-    values = model.graph.values
-    if model.symbols is None or all(values[output].shape is not None for output in node.outputs):
+    """What fixes the length of a node's vectors of whole numbers, on which the rank of its result or code depends."""
+    values, symbols = model.graph.values, model.symbols
+    known = all(values[output].shape is not None for output in node.outputs)
+    if symbols is None or (known and node.op_type != "ScatterND"):
         return ""
     read = [values[name] for name in node.inputs if values[name].dtype in ("int32", "int64")]
-    lengths = [size for value in read for size in (model.symbols.shape_of(value) or ())[-1:] if size is not None]
-    name = next((name for size in lengths for name in sorted(size.names) if name in model.symbols.names), None)
-    if name is None:
+    lengths = [size for value in read for size in (symbols.shape_of(value) or ())[-1:] if size is not None]
+    length = next((size for size in lengths if not size.names.isdisjoint(symbols.names)), None)
+    if length is None:
         return ""
+    name = next(name for name in sorted(length.names) if name in symbols.names)
+    found = _length(model, node) if length.name == name else None
+    size = f"{2 if found is None else found}"
+    say = "" if found is not None else " say"
+    what = "; or fix a length," if found is None else "; or fix the length that the ranks of its tensors need,"
     if any(name in shape for shape in model.dimensions.values()):
-        return Hint(f"; or fix a length, dims={{{name!r}: 2}} say", f"; or fix a length, --dim {quoted(name)}=2 say")
+        return Hint(f"{what} dims={{{name!r}: {size}}}{say}", f"{what} --dim {quoted(name)}={size}{say}")
     source = name.rpartition("_")[0]  # a dimension without a name has one of its input and axis
-    return Hint(
-        f"; or fix a length, shapes={{{source!r}: [2]}} say", f"; or fix a length, --shape {quoted(source)}=2 say"
-    )
+    return Hint(f"{what} shapes={{{source!r}: [{size}]}}{say}", f"{what} --shape {quoted(source)}={size}{say}")
+
+
+def _length(model: ImportedModel, node: Node) -> int | None:
+    """The length of a node's vectors, or of the last axis of its indices, from the ranks of its other tensors.
+
+    The rank of a result is what the model states of its output. None if the ranks are not known, or do not fit.
+    """
+    shapes = [model.graph.values[name].shape for name in model.protos[node.name].input if name]
+    ranks = [None if shape is None else len(shape) for shape in shapes]
+    stated = len(model.dimensions.get(model.sources.get(node.outputs[0], ""), ())) or None
+    data, places = ranks[0], ranks[1] if len(ranks) > 1 else None
+    match node.op_type:
+        case "Reshape" | "Expand" | "ConstantOfShape":
+            found = stated
+        case "Squeeze" if data is not None and stated is not None:
+            found = data - stated
+        case "Unsqueeze" if data is not None and stated is not None:
+            found = stated - data
+        case "GatherND" if data is not None and places is not None and stated is not None:
+            batch = next((a.i for a in model.protos[node.name].attribute if a.name == "batch_dims"), 0)
+            found = data + places - 1 - batch - stated
+        case "ScatterND" if data is not None and places is not None and ranks[2] is not None:
+            found = data + places - 1 - ranks[2]
+        case _:
+            found = None
+    return found if found is not None and found > 0 else None
