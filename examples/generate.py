@@ -62,7 +62,7 @@ class Folder:
         if not bundle.exists():
             import onnx
 
-            from heterocc.compiler.driver import compile_model
+            from heterocc.compiler import compile_model
 
             print(f"compiling {self.model}", file=sys.stderr)
             inputs = onnx.load(self.model, load_external_data=False).graph.input
