@@ -25,6 +25,11 @@ class Fraction:
     above: Size
     below: int
 
+    @property
+    def depth(self) -> int:
+        """How many quotients, minima and maxima are inside each other, as of a size."""
+        return self.above.depth
+
 
 Element = Size | Fraction | None
 
