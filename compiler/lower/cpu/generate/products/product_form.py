@@ -102,9 +102,10 @@ def _loops(axis: Axis) -> int:
 def _can_compute(kernel: Kernel, found: Product) -> bool:
     """Whether what factors are computed from can be read along rows or columns, and terms.
 
-    Numbers are computed anew for each panel of columns, which is only done for casts of integers.
+    Numbers are computed anew for each panel of columns, which is only done for casts to other types than float32.
     """
-    if found.numbers.value is not None and not isinstance(found.numbers.value, tirx.Cast):
+    computed = found.numbers.value
+    if computed is not None and (kernel.dtype == "float32" or not isinstance(computed, tirx.Cast)):
         return False
     for side, along in ((found.numbers, found.rows), (found.vectors, found.columns)):
         reads = [] if side.value is None else loads(side.value)
