@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnxruntime.capi._pybind_state import quantize_matmul_4bits, quantize_matmul_8bits
 
 from heterocc.compiler.importer.draft.constants import is_constant
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, nodes_of, opsets, set_nodes
@@ -18,6 +17,7 @@ from heterocc.compiler.importer.draft.written import written
 from heterocc.compiler.importer.weight_form import WeightForm
 from heterocc.compiler.operators.layers.products import is_plain_product
 from heterocc.compiler.operators.table import of_node
+from heterocc.runtime.execute.ort_session import onnxruntime_package
 
 LEAST = 1 << 14
 """The fewest elements of a weight that is compressed: smaller ones save little."""
@@ -85,7 +85,8 @@ def compressed(weight: Array, form: WeightForm) -> Codes:
     scales = np.zeros((columns, blocks), weight.dtype)
     zeros = np.zeros((columns, -(-blocks // each)), np.uint8)
     symmetric = form.bits == 8
-    quantize = quantize_matmul_8bits if form.bits == 8 else quantize_matmul_4bits
+    functions = onnxruntime_package().capi._pybind_state
+    quantize = functions.quantize_matmul_8bits if form.bits == 8 else functions.quantize_matmul_4bits
     quantize(packed, padded, scales, zeros, form.block, columns, terms, symmetric)
     return Codes(form, terms, columns, packed, scales, None if symmetric else zeros)
 

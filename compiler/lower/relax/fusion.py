@@ -210,9 +210,11 @@ def expansions_after_products_apart(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _is_repeated(one: relax.TensorType, other: relax.TensorType) -> bool:
-    """Whether a tensor with more elements repeats whole rows of one, whose last dimension it has."""
-    last = [dims[-1] if (dims := _dims(ty)) else tirx.const(1, "int64") for ty in (one, other)]
-    return bool(sym.Analyzer().can_prove_equal(*last)) and not _has_as_many(one, other)
+    """Whether a tensor with more elements repeats whole rows of one, of more than one element each."""
+    one_element, analyzer = tirx.const(1, "int64"), sym.Analyzer()
+    last = [dims[-1] if (dims := _dims(ty)) else one_element for ty in (one, other)]
+    rows = analyzer.can_prove_equal(*last) and not analyzer.can_prove_equal(last[0], one_element)
+    return bool(rows) and not _has_as_many(one, other)
 
 
 def _has_as_many(one: relax.TensorType, other: relax.TensorType) -> bool:
