@@ -91,7 +91,7 @@ def test_a_fault_of_the_user_is_an_error_with_a_code(
 
 
 def test_help_and_version_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, words in ((["--help"], "inspect"), (["bench", "--help"], "--iterations"), (["--version"], "0.1.0")):
+    for arguments, words in ((["--help"], "inspect"), (["bench", "--help"], "--iterations"), (["--version"], "0.2.0")):
         assert run_command(arguments) == 0
         assert words in capsys.readouterr().out
 
