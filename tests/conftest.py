@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from heterocc.runtime.fault_variables import WRONG_KERNEL, honoured
 from heterocc.runtime.native import cuda_unavailable_reason, opencl_unavailable_reason, vulkan_unavailable_reason
+from tests.browser import running_browser
 from tests.browser import unavailable_reason as browser_unavailable_reason
 from tests.emulator import unavailable_reason as emulator_unavailable_reason
 from tests.golden_files import Golden
@@ -79,3 +80,13 @@ def _numbers_do_not_depend_on_other_tests(request: pytest.FixtureRequest) -> Non
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden(bool(request.config.getoption("--bless")))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A browser, once for all tests of a process: Playwright runs one at a time."""
+    reason = browser_unavailable_reason()
+    if reason is not None:
+        pytest.skip(reason)
+    with running_browser() as found:
+        yield found

@@ -14,8 +14,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from tests.browser import running_browser
-
 _ROWS = """async (sql) => {
   const found = await app.trace.engine.query(sql), names = found.columns(), rows = [];
   const row = found.iter(Object.fromEntries(names.map((name) => [name, "str_null"])));
@@ -46,17 +44,17 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def opened_trace(path: Path) -> Iterator[Any]:
+def opened_trace(browser: Any, path: Path) -> Iterator[Any]:
     """A tab of Perfetto that has opened a trace."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, trace=path))
     Thread(target=server.serve_forever, daemon=True).start()
     try:
-        with running_browser() as browser:
-            page = browser.new_page()
-            address = f"http://127.0.0.1:{server.server_port}"
-            page.goto(f"{address}/index.html#!/?url={address}/the-trace")
-            page.wait_for_function("globalThis.app && app.trace && !app.isLoadingTrace", timeout=60_000)
-            yield page
+        page = browser.new_page()
+        address = f"http://127.0.0.1:{server.server_port}"
+        page.goto(f"{address}/index.html#!/?url={address}/the-trace")
+        page.wait_for_function("globalThis.app && app.trace && !app.isLoadingTrace", timeout=60_000)
+        yield page
+        page.close()
     finally:
         server.shutdown()
         server.server_close()

@@ -1,4 +1,4 @@
-"""A browser, once for all tests of the page."""
+"""The page in the browser of all tests."""
 
 from __future__ import annotations
 
@@ -11,16 +11,7 @@ import pytest
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.measured import Measured
 from heterocc.passes.explain.report import report_html
-from tests.browser import open_report, running_browser, unavailable_reason
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    reason = unavailable_reason()
-    if reason is not None:
-        pytest.skip(reason)
-    with running_browser() as found:
-        yield found
+from tests.browser import open_report
 
 
 @pytest.fixture

@@ -40,10 +40,10 @@ def test_a_trace_has_every_run_and_kernels_lie_within_their_partition(bundle_of:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
-def test_perfetto_reads_every_kernel_within_its_partition(bundle_of: Write, tmp_path: Path) -> None:
+def test_perfetto_reads_every_kernel_within_its_partition(bundle_of: Write, browser: Any, tmp_path: Path) -> None:
     bundle, path = bundle_of(two_kernels()), tmp_path / "trace.json"
     assert run_command(["bench", str(bundle), "-n", "1", "--profile", "--trace", str(path)]) == 0
-    with opened_trace(path) as page:
+    with opened_trace(browser, path) as page:
         kernels = rows(
             page,
             """

@@ -62,13 +62,13 @@ def test_a_trace_has_each_request_with_its_steps_inside(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
-def test_perfetto_reads_every_request_and_its_steps(tmp_path: Path) -> None:
+def test_perfetto_reads_every_request_and_its_steps(browser: Any, tmp_path: Path) -> None:
     models, path = write_models(tmp_path / "models"), tmp_path / "trace.json"
     with ServiceProcess(models, "--trace", path) as service:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda size: ask(service.http, "numbers", size), range(1, 21)))
         assert service.end() == 0
-    with opened_trace(path) as page:
+    with opened_trace(browser, path) as page:
         found = rows(
             page,
             """
