@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -46,7 +47,12 @@ class Merge(SpecPass):
     def run(self, plan: Plan) -> Plan:
         """The plan with fewer partitions."""
         merged = self._merged(plan)
-        return without_crumbs(merged, lambda labels: self._joined(merged, labels)) if self.islands else merged
+        while self.islands:
+            found = without_crumbs(merged, partial(self._joined, merged))
+            if found is merged:
+                break
+            merged = self._merged(found)  # without the crumbs there may be other islands
+        return merged
 
     def _merged(self, plan: Plan) -> Plan:
         before = plan_seconds(plan)
