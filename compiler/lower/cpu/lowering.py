@@ -11,7 +11,6 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.importer.model import ImportedModel
@@ -204,19 +203,6 @@ def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages
         scheduled = _scheduled(module, job, target, objects)
     tuned = () if close is None else tuple(close.found)
     return Stages(module, scheduled, destination_passing(scheduled), tuned)
-
-
-def is_batch(model: ImportedModel, device: TargetDevice) -> bool:
-    """Whether the model is a batch of separate items, which the CPU runs at the speed of code of fixed shapes."""
-    symbols = model.symbols
-    if symbols is None or len(symbols.names) != 1:
-        return False
-    job = whole_job(model, device)
-    try:
-        mod = import_partition(job, cpu_target(device)).mod
-    except HeteroccError:
-        return False
-    return is_separable(mod, Variables(model).variable(symbols.names[0]).name, len(job.inputs))
 
 
 def _form(job: PartitionJob, target: Target) -> _Form:

@@ -13,7 +13,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
-from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter, best_writer
+from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_convolution
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
@@ -38,7 +38,7 @@ def propose_paired_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     if found is None or found.inputs < 2 or not can_store(kernel):
         return
     if len(found.rows.phases) * len(found.columns.phases) <= MOST_PHASES:
-        writer = partial(best_writer, _Writer, kernel, found)
+        writer = partial(_Writer, kernel, found)
         yield Candidate("direct", writer(isa).cycles, writer, "of pairs", "int32")
 
 

@@ -2,8 +2,7 @@
 
 Strides are separated by the remainders of row and column. All copied rows have one pitch, so that the outputs of
 several rows form one line, as do their inputs at any tap: a vector may extend over several rows, and narrow maps fill
-vectors as wide ones do. If taps lie along a row only, columns may be copied in its place: they have no padding between
-them.
+vectors as wide ones do.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 
 from tvm import tirx
-from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.blocks import dtype_of
@@ -94,10 +92,9 @@ class CopiedRows:
 
     kind: Term
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, turned: bool = False) -> None:
-        """If it is `turned`, `found` has rows and columns exchanged, and the copied rows are the tensor's columns."""
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         isa = isa.of(kernel.dtype)
-        self.kernel, self.found, self.turned = kernel, found, turned
+        self.kernel, self.found = kernel, found
         self.kind = NUMBERS[kernel.dtype]
         self.copied = self._copied_columns(found.columns)
         self.pitch = self.copied.extent
@@ -113,7 +110,7 @@ class CopiedRows:
         self.chunks = self._chunks()
         places = found.rows.places
         self._take_rows(min(self.usual_rows, places) if self.fixed else -(-places // self.chunks))
-        self.masked = not turned and takes_masked_rows(found.columns, self.isa)
+        self.masked = takes_masked_rows(found.columns, self.isa)
         self.plane = emit.spread(self.lines * self.pitch + self._beyond)
 
     @property
@@ -164,12 +161,6 @@ class CopiedRows:
         costs = [(self._cycles(rows) * self._filling(rows), rows) for rows in range(1, most + 1)]
         return self.isa.choose("rows", close(costs)) if is_number(self.found.rows.places) else min(costs)[1]
 
-    @property
-    def used(self) -> float:
-        """The share of computed numbers that are outputs."""
-        places = typical(self.found.rows.places * self.found.columns.places)
-        return places / typical(self.chunks * self._vectors(self.rows) * self.isa.lanes)
-
     def _vectors(self, rows: int) -> int:
         """The number of vectors of `rows` rows of outputs: whole ones per row, or a line with the gaps between rows."""
         if self.whole:
@@ -178,11 +169,8 @@ class CopiedRows:
 
     @property
     def cycles(self) -> float:
-        """Modelled time of the convolution; columns are copied one number at a time."""
-        images = typical(self.found.batch) * self.found.groups
-        places = self._copied_lines(typical(self.rows)) * typical(self.found.columns.places)
-        columns = NUMBER_CYCLES * typical(self.chunks) * places if self.turned else 0.0
-        return images * (self._cycles(typical(self.rows)) + columns)
+        """Modelled time of the convolution."""
+        return typical(self.found.batch) * self.found.groups * self._cycles(typical(self.rows))
 
     @property
     def all_copied(self) -> float:
@@ -318,9 +306,6 @@ class CopiedRows:
             with emit.loop(planes) as plane:
                 end = (there * index(planes) + plane) * index(self.plane) + index(self.lines * self.pitch)
                 emit.put(copied, emit.zeros(self.isa.lanes, dtype_of(copied)), end, self.isa.lanes)
-        if self.turned:
-            self._copy_columns(flat, channel, to, top, exists)
-            return
 
         def copy_phase(number: tirx.Expr, phase: tirx.Expr, inside: bool) -> None:
             with emit.loop(self.lines) as line:
@@ -352,33 +337,6 @@ class CopiedRows:
             masked_row(*places, columns, exists, self.isa.lanes)
         else:
             padded_row(*places, columns, row, self.isa.lanes)
-
-    def _copy_columns(
-        self,
-        flat: tirx.Buffer,
-        channel: tirx.Expr,
-        to: tuple[tirx.Buffer, tirx.Expr],
-        top: tirx.Expr,
-        exists: tirx.Expr | None,
-    ) -> None:
-        """Copy the tensor's columns that the outputs from column `top` read of a channel, padded, or zeros."""
-        across, down = self.found.rows, self.found.columns
-        copied, there = to
-        with emit.loop(self.lines) as line:
-            column = top + line - index(across.before)
-            first = channel * index(down.size * across.size) + column
-            begin = there * index(self.plane) + line * index(self.pitch)
-
-            def take(first: tirx.Expr = first, begin: tirx.Expr = begin) -> None:
-                with emit.loop(down.size) as row:
-                    build.buffer_store(copied, flat[first + row * index(across.size)], [begin + row])
-
-            def clear(begin: tirx.Expr = begin) -> None:
-                with emit.loop(down.size) as row:
-                    build.buffer_store(copied, emit.zeros(1, dtype_of(copied)), [begin + row])
-
-            inside = tirx.all(column >= index(0), column < index(across.size))
-            emit.either(inside if exists is None else tirx.all(inside, exists), take, clear)
 
     def _always_inside(self, rows: Window, phase: int) -> bool:
         if not is_number(rows.size):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from tvm import tirx
 
@@ -43,12 +42,6 @@ MOST_IN_ROW = 16
 MOST_IN_STRIDES = 64
 """The limit on unrolled taps of a row by a stride: LLVM takes minutes for hundreds."""
 
-TURNED_GAIN = 1.15
-"""The gain in used lanes for which columns take the place of rows, which are copied one number at a time."""
-
-TURNED_PRODUCTS = 128
-"""The smallest number of products of an input for which this pays for the copy."""
-
 POINT_TIME = 1.06
 """The time of 1x1 over the modelled one if sums are stored through a line, because rows do not fill vectors: of 64 to
 256 channels at 56x56 on a Zen 4, where products store them from registers."""
@@ -58,34 +51,11 @@ SPARE = 3
 
 
 def propose_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
-    """The kernel as a direct convolution, of its rows or of its columns."""
+    """The kernel as a direct convolution."""
     found = find_planes(kernel)
     if found is not None and can_store(kernel):
-        writer = partial(best_writer, DirectWriter, kernel, found)
+        writer = partial(DirectWriter, kernel, found)
         yield Candidate("direct", writer(isa).cycles, writer)
-
-
-def best_writer(kind: type[Writer], kernel: Kernel, found: Convolution, isa: Isa) -> Writer:
-    """The generator of a convolution: of its rows, or of its columns if that is better."""
-    if all(map(is_number, kernel.extents)) and _can_turn(found):
-        turned = kind(kernel, _turned(found), isa.decided, turned=True)
-        if turned.used > TURNED_GAIN * kind(kernel, found, isa.decided).used:
-            return kind(kernel, _turned(found), isa, turned=True)
-    return kind(kernel, found, isa)
-
-
-def _can_turn(found: Convolution) -> bool:
-    """Whether taps lie along a row only, so that columns in place of rows have no padding between them."""
-    rows, columns = found.rows, found.columns
-    one_row = rows.taps == 1 and rows.places == rows.size > 1 and rows.stride == 1 and found.loops[2] is not None
-    pays = found.outputs * columns.taps >= TURNED_PRODUCTS
-    return one_row and columns.taps > 1 and columns.stride == 1 and pays
-
-
-def _turned(found: Convolution) -> Convolution:
-    batch, channel, row, column = found.loops
-    assert row is not None
-    return replace(found, rows=found.columns, columns=found.rows, loops=(batch, channel, column, row))
 
 
 _Term = tuple[tirx.Expr, tirx.Expr, int, tuple[tirx.Expr, tirx.Expr]]
@@ -93,7 +63,6 @@ _Term = tuple[tirx.Expr, tirx.Expr, int, tuple[tirx.Expr, tirx.Expr]]
 
 _HERE = index(0), index(0)
 
-Writer = TypeVar("Writer", bound="DirectWriter")
 Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
 PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 
@@ -101,8 +70,8 @@ PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 class DirectWriter(CopiedRows):
     """A generator of a convolution: for each chunk of output rows, all tiles of output channels."""
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, turned: bool = False) -> None:
-        super().__init__(kernel, found, isa, turned)
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
+        super().__init__(kernel, found, isa)
         registers = self.isa.registers - (SPARE if self.isa.registers > 16 else 0)
         spared = replace(self.isa, registers=registers)
         fixed = is_number(self.vectors)
@@ -208,7 +177,7 @@ class DirectWriter(CopiedRows):
         line, start, count = vectors
         found = self.found
         size = 4 * typical(found.outputs) * typical(found.rows.places) * typical(found.columns.places)
-        if self.turned or size < FETCHED_BYTES or typical(found.work) < emit.PARALLEL_WORK:
+        if size < FETCHED_BYTES or typical(found.work) < emit.PARALLEL_WORK:
             return
         columns = Axis((found.loops[-1],), (found.columns.places,))
         for buffer, form in written_forms(self.kernel):
@@ -238,7 +207,7 @@ class DirectWriter(CopiedRows):
 
     def _takes_few(self, run: Run) -> bool:
         """Whether a tile has code for lines of few outputs, of which a vector would be mostly empty."""
-        known = is_number(self.vectors) or self.turned or not isinstance(self.packing, Panels)
+        known = is_number(self.vectors) or not isinstance(self.packing, Panels)
         return not known and self.isa.has_masks and run.size <= self.isa.lanes
 
     def _store_line(
@@ -269,18 +238,6 @@ class DirectWriter(CopiedRows):
             of_columns(length, sums[1], in_vectors)
         else:
             in_vectors()
-        if self.turned:
-            with emit.loop(run.size) as row, emit.loop(self.found.columns.places) as line:
-                first = row * index(pitch) + line
-                store_vectors(
-                    self.kernel,
-                    arguments,
-                    lambda column: line_[first + column * index(self.pitch)],
-                    lambda column: place(row, column, line),
-                    self.rows,
-                    lanes,
-                )
-            return
         places = self.found.columns.places
         columns = Axis((self.found.loops[-1],), (places,))
         masked = not is_number(places) and self.isa.has_masks and can_mask(self.kernel, columns)

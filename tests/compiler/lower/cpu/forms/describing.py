@@ -31,7 +31,6 @@ FIELDS = {
     "edge": "edge",
     "filter": "filter",
     "copies": "copies",
-    "turned": "turned",
     "in_turn": "block",
     "together": "together",
 }
