@@ -12,6 +12,7 @@ from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.bundles import Inputs, Json, On, Seed, Shape, Trace, is_model
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out
 from heterocc.compiler.cli.help import examples
+from heterocc.compiler.cli.options import Compare
 from heterocc.compiler.cli.signing import RequireSignature, TrustedKeys
 from heterocc.runtime.cli.output import print_json, print_plain
 from heterocc.runtime.requests.limits import Aim
@@ -90,6 +91,7 @@ def bench(
         Path | None,
         typer.Option("--report", help="With --profile: also write one HTML page on the model, with measured times."),
     ] = None,
+    compare: Compare = None,
     percentiles: Annotated[
         str | None, typer.Option("--percentiles", metavar="P,…", help="Percentiles to show; default: 50,90,99.")
     ] = None,
@@ -122,6 +124,7 @@ def bench(
     """
     with errors(json), ExitStack() as stack:
         from heterocc.compiler.cli.tables import print_notes, rich_table
+        from heterocc.passes.explain.other import read_other
         from heterocc.runtime.cli import actions
         from heterocc.runtime.cli.bench import Measure
         from heterocc.runtime.cli.peers import peers_of
@@ -137,6 +140,7 @@ def bench(
         actions.require_plain_csv(csv=csv, json=json, profile=profile)
         actions.require_profile("--report", report, profile=profile)
         actions.require_profile("--trace", trace, profile=profile)
+        other = read_other(compare, report)
         if model is not None:
             from heterocc.compiler.commands.cached_bundle import cached_bundle
 
@@ -153,7 +157,7 @@ def bench(
             from heterocc.compiler.cli.pages import write_page
             from heterocc.compiler.commands.explaining import explain_bundle, measured_run
 
-            write_page(bundle, report, explain_bundle(bundle, done.variant), measured_run(done.profile))
+            write_page(bundle, report, explain_bundle(bundle, done.variant), measured_run(done.profile), other)
         if json:
             print_json(done.report)
             return
@@ -176,5 +180,6 @@ def register(app: typer.Typer) -> None:
             "heterocc bench model.onnx --against onnxruntime,openvino",
             "heterocc bench model.onnx --dim n=1,8,32 --threads 1,2 --stable 1",
             "heterocc bench model.hcb -d AUTO:VULKAN,CPU",
+            "heterocc bench new.hcb --profile --report both.html --compare old.html",
         )
     )(bench)

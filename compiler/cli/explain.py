@@ -14,6 +14,7 @@ from heterocc.compiler.cli.console import ConsoleReporter, errors
 from heterocc.compiler.cli.help import examples
 from heterocc.compiler.cli.options import (
     Affinity,
+    Compare,
     DeviceFile,
     Devices,
     Dim,
@@ -69,6 +70,7 @@ def explain(
     objective: Objective = "latency",
     passes: Passes = None,
     report: Report = None,
+    compare: Compare = None,
     annotate: Annotated[
         Path | None,
         typer.Option(
@@ -102,14 +104,17 @@ def explain(
                 ),
                 reporter,
                 annotate=annotate,
+                compare=compare,
             )
         else:
             _refuse_given(context, path)
             from heterocc.compiler.commands.explaining import explain_bundle
+            from heterocc.passes.explain.other import read_other
 
+            other = read_other(compare, report)
             found = explain_bundle(path, devices)
             if report is not None:
-                write_page(path, report, found)
+                write_page(path, report, found, other=other)
         named = None if node is None else found.named(node)
         if json:
             print_json(found.to_json(named))
@@ -169,5 +174,6 @@ def register(app: typer.Typer) -> None:
             "heterocc explain model.onnx -d GPU,CPU",
             "heterocc explain model.onnx -d GPU,CPU --node 'decoder/*'",
             "heterocc explain model.hcb --report out.html",
+            "heterocc explain model.onnx -d CPU --report both.html --compare out.html",
         )
     )(explain)

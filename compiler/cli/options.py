@@ -198,6 +198,14 @@ Report = Annotated[
         "--report", help="Also write one HTML page: the model, its placement and its times. It loads nothing."
     ),
 ]
+Compare = Annotated[
+    Path | None,
+    typer.Option(
+        "--compare",
+        help="With --report: also show this other report, which was written before, beside the new one.",
+        autocompletion=completion.files(".html"),
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=INSIGHT)]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Hide progress and notes; warnings remain.", rich_help_panel=INSIGHT)

@@ -38,7 +38,7 @@ const FILL = {
   nodes: () => nodesPanel(model, actions.show, found.length ? found : null),
   kernels: () => kernelsPanel(model, actions.show),
   plan: () => planPanel(model, actions.show),
-  compare: () => {},
+  compare: () => { if (beside) compareWith(() => new Model(beside.report), beside.name); },
 };
 function select(name) {
   for (const tab of TABS) {
@@ -118,17 +118,21 @@ $("timeall").onclick = () => views.timeline.reset();
 $("source").onchange = () => { views.timeline.load($("source").value); views.timeline.sums($("lanesums")); };
 
 /* ---- comparison */
+/* The report that was packed into this page to be compared with it, or null. */
+const beside = JSON.parse($("beside").textContent);
 const compared = new Comparison(model, actions);
-function compareWith(text, name) {
+function compareWith(read, name) {
   $("comparewrong").textContent = "";
-  try { compared.load(readReport(text, model.format), name); } catch (error) {
+  try { compared.load(read(), name); } catch (error) {
     $("compared").hidden = true;
     $("comparewrong").textContent = name + " cannot be compared: " + error.message;
   }
 }
 $("other").onchange = async () => {
   const [file] = $("other").files;
-  if (file) compareWith(await file.text(), file.name);
+  if (!file) return;
+  const text = await file.text();
+  compareWith(() => readReport(text, model.format), file.name);
 };
 
 head();
@@ -138,6 +142,7 @@ views.graph.colouring.legend($("legend"));
 chosen(null);
 select("graph");
 views.graph.start();
+if (beside) select("compare");
 new ResizeObserver(redraw).observe(document.body);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   [views.graph, views.timeline, compared.left, compared.right].forEach((view) => { if (view) view.pen.refresh(); });

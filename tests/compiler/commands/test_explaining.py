@@ -1,6 +1,7 @@
 """`heterocc explain` of models and bundles, and the query whose changes are compiled."""
 
 import json
+import re
 from pathlib import Path
 
 import onnx
@@ -129,6 +130,14 @@ def test_a_report_is_written_by_explain_compile_and_bench(tmp_path: Path) -> Non
     assert done.exit_code == 2 and "add --profile" in done.output
     done = CliRunner().invoke(app, ["explain", str(bundle), "--report", str(bundle)])
     assert done.exit_code == 1 and "HC111" in done.output
+    other = str(tmp_path / "d.html")
+    for number, arguments in enumerate(
+        (["explain", str(model), "-d", "CPU"], ["explain", str(bundle)], ["bench", str(bundle), "-n", "1", "--profile"])
+    ):
+        beside = re.search('id="beside">(.*?)</script>', page(f"both-{number}.html", *arguments, "--compare", other))
+        assert beside is not None and json.loads(beside[1]) == {"name": "d.html", "report": data}
+        done = CliRunner().invoke(app, [*arguments, "--compare", other])
+        assert done.exit_code == 2 and "add --report" in done.output
 
 
 def test_an_annotated_model_has_device_partition_time_and_reason_of_every_node(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.measured import Measured
+from heterocc.passes.explain.other import OtherReport
 from heterocc.passes.explain.report import report_html
 from tests.browser import open_report
 
@@ -19,9 +20,15 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Open a report in a tab; no script may fail, and nothing be loaded."""
     pages = []
 
-    def open_(found: Explanation, measured: Measured | None = None, name: str = "page", **options: Any) -> Any:
+    def open_(
+        found: Explanation,
+        measured: Measured | None = None,
+        name: str = "page",
+        other: OtherReport | None = None,
+        **options: Any,
+    ) -> Any:
         path = tmp_path / f"{name}.html"
-        path.write_text(report_html(found, measured), encoding="utf-8")
+        path.write_text(report_html(found, measured, other), encoding="utf-8")
         pages.append(open_report(browser, path, **options))
         return pages[-1]
 

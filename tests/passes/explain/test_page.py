@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from heterocc.passes.explain.other import read_other
 from heterocc.passes.explain.report import report_html
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.plan import Plan
@@ -245,6 +246,15 @@ def test_two_reports_stand_side_by_side(opened: Open, tmp_path: Path) -> None:
     assert text_of(page).startswith("Left\nGPU, ") and "\nRight\nCPU, " in text_of(page)
     colours = page.evaluate("[compared.left, compared.right].map((v) => v.colouring.node(v.model.nodes[5]))")
     assert colours[0] == colours[1] and page.evaluate("compared.left.model.nodes[5].device") == "CPU"
+
+
+def test_a_page_that_holds_two_reports_opens_at_their_comparison(opened: Open, tmp_path: Path) -> None:
+    graph = network(45)
+    (tmp_path / "gpu.html").write_text(report_html(explained(graph)), encoding="utf-8")
+    page = opened(explained(graph, devices=("CPU",)), other=read_other(tmp_path / "gpu.html", tmp_path / "both.html"))
+    assert page.is_visible("#compared") and page.get_attribute("[data-panel=compare]", "aria-selected") == "true"
+    assert page.inner_text("#comparetitle") == "Left: this report. Right: gpu.html."
+    assert "partitions\t1\t7\t7.00" in page.inner_text("#comparesums")
 
 
 def test_colours_are_by_device_time_or_operator_in_light_and_dark(opened: Open) -> None:

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from heterocc.artifacts.errors import FileMissingError, InputError, OutputFileError, UsageError
 from heterocc.passes.base import policy_pipeline
 from heterocc.passes.cost import Link, Machine, PlacementDevice
 from heterocc.passes.explain import report
 from heterocc.passes.explain.details import Details
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.measured import Measured, Moment, Timed
+from heterocc.passes.explain.other import read_other
 from heterocc.passes.explain.page_data import report_data
 from heterocc.passes.explain.record import read_record, write_record
 from heterocc.passes.explain.report import report_html
@@ -50,7 +52,7 @@ def test_the_page_loads_nothing_and_survives_hostile_names() -> None:
     assert "default-src 'none'" in page
     assert "://" not in page
     assert not re.search(r"\b(src|href)=|@import|url\(|fetch\(|XMLHttpRequest|innerHTML|eval\(", page)
-    assert page.count("</script>") == 2 and data_of(page)["model"] == HOSTILE
+    assert page.count("</script>") == 3 and data_of(page)["model"] == HOSTILE
 
 
 def test_a_name_that_looks_like_a_mark_of_the_page_stays_a_name() -> None:
@@ -124,3 +126,45 @@ def test_every_file_of_the_page_is_in_it_and_is_short() -> None:
     listed = {f"{name}.js" for name in report.SCRIPTS} | {f"{name}.css" for name in report.STYLES} | {"page.html"}
     assert {p.name for p in folder.iterdir()} == listed
     assert all(len(p.read_text().splitlines()) < 320 for p in folder.iterdir())
+
+
+def test_another_report_is_packed_into_the_page_as_data(tmp_path: Path) -> None:
+    graph = Graph(HOSTILE, (Node("n", "Relu", ("v0",), ("v1",)),), tensors(["v0", "v1"]), ("v0",), ("v1",))
+    first, both = tmp_path / "first.html", tmp_path / "both.html"
+    first.write_text(report_html(explained(graph)), encoding="utf-8")
+    page = report_html(explained(chain_graph(3)), other=read_other(first, both))
+    assert page.count("</script>") == 3
+    beside = re.search(r'id="beside">(.*?)</script>', page)
+    assert beside is not None
+    assert json.loads(beside[1]) == {"name": "first.html", "report": data_of(first.read_text(encoding="utf-8"))}
+    # The page of two is itself a report: that on its own model.
+    both.write_text(page, encoding="utf-8")
+    again = read_other(both, tmp_path / "third.html")
+    assert again is not None and again.data == data_of(page)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<html></html>", "it is not a report of heterocc"),
+        ('<script type="application/json" id="data">{"format": </script>', "its data is damaged"),
+        ('<script type="application/json" id="data">[NaN]</script>', "its data is damaged"),
+        (f'<script type="application/json" id="data">{"[" * 100_000}</script>', "its data is damaged"),
+        ('<script type="application/json" id="data">{"format": 1}</script>', "another version of heterocc wrote it"),
+        ('<script type="application/json" id="data">[2]</script>', "another version of heterocc wrote it"),
+    ],
+)
+def test_a_file_that_is_not_a_report_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "other.html").write_text(text)
+    with pytest.raises(InputError, match=reason):
+        read_other(tmp_path / "other.html", tmp_path / "out.html")
+
+
+def test_another_report_needs_a_new_one_which_does_not_overwrite_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not asked for"):
+        read_other(tmp_path / "a.html", None)
+    with pytest.raises(FileMissingError):
+        read_other(tmp_path / "a.html", tmp_path / "b.html")
+    (tmp_path / "a.html").write_text(report_html(explained(chain_graph(3))), encoding="utf-8")
+    with pytest.raises(OutputFileError, match="would overwrite"):
+        read_other(tmp_path / "a.html", tmp_path / "." / "a.html")
