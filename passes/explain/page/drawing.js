@@ -106,8 +106,8 @@ class Pen {
     if (note) this.text(note, box.left + box.w - 9, box.top + 18, 11, this.fg, 400, "right");
     if (name) this.text(name, box.left + 14, box.top + 34, 11, this.dim);
   }
-  end(box, name, note) {
-    const c = this.c;
+  end(box, kind, name, note) {
+    const c = this.c, wide = box.w - box.h;
     this.box(box.left, box.top, box.w, box.h, box.h / 2);
     c.fillStyle = this.card;
     c.fill();
@@ -115,8 +115,8 @@ class Pen {
     c.lineWidth = 1.2 / Math.min(1, Math.max(this.zoom, 0.2));
     c.stroke();
     if (this.isFar) return;
-    this.text(name, box.x, box.top + (note ? 14 : 20), 11.5, this.fg, 600, "center");
-    if (note) this.text(note, box.x, box.top + 26, 10, this.dim, 400, "center");
+    this.text(kind + this.fit(name, wide - this.width(kind, 11.5, 600), 11.5, 600, true), box.x, box.top + 14, 11.5, this.fg, 600, "center");
+    this.text(this.fit(note, wide, 10), box.x, box.top + 26, 10, this.dim, 400, "center");
   }
   closed(box, look) {
     this.leaf(box, look);

@@ -1,5 +1,5 @@
 /* The graph of a model on a canvas: zoom, selection, groups that open and close, and keys. */
-const MOST_OPEN = 90;
+const MOST_OPEN = [90, 40, 20], WIDEST = 2600; // boxes that are seen at first: fewer where they would not fit into a window
 
 class GraphView {
   /* `chosen` is called with the selected box, or null. */
@@ -19,9 +19,14 @@ class GraphView {
   }
   group(grouping) {
     this.tree = buildTree(this.model, grouping);
-    openSome(this.tree.root, MOST_OPEN);
     this.box = null;
-    this.arrange();
+    for (const most of MOST_OPEN) {
+      eachGroup(this.tree.root, (group) => { group.open = false; group.arranged = null; });
+      changed(this.tree.root);
+      openSome(this.tree.root, most);
+      this.arrange();
+      if (this.scene.width <= WIDEST) break;
+    }
   }
   colour(mode) {
     this.mode = mode;
@@ -196,7 +201,7 @@ class GraphView {
       pen.c.globalAlpha = pale ? 0.25 : 1;
       if (box.kind === "node") pen.leaf(box, this.look(box));
       else if (box.kind === "group") pen.closed(box, this.look(box));
-      else { const v = model.values[box.value]; pen.end(box, (box.kind === "input" ? "in " : "out ") + short(v.name, 18), short(model.type(v), 28)); }
+      else { const v = model.values[box.value]; pen.end(box, box.kind === "input" ? "in " : "out ", v.name, model.type(v)); }
     }
     for (const [key, own] of dots) pen.dots(own, key.slice(4), key.startsWith("pale") ? 0.25 : 1);
     pen.c.globalAlpha = 1;
@@ -217,12 +222,17 @@ class GraphView {
   }
   /* Shape and bytes of the value, beside the end of an edge. */
   labels(edges, top, bottom) {
+    const taken = [];
     for (const edge of edges) {
       const n = edge.points.length, [a, b] = [edge.points[n - 2], edge.points[n - 1]];
       if (b[1] < top || b[1] > bottom || b[1] - a[1] < 24) continue;
       const first = this.model.values[edge.values.values().next().value];
       const text = edge.values.size > 1 ? plural(edge.values.size, "value") : this.model.shape(first) + (this.view.zoom >= 1 ? ", " + bytes(first.bytes) : "");
-      this.pen.text(text, (a[0] + b[0]) / 2 + 5, (a[1] + b[1]) / 2 + 3, 9.5, this.pen.dim);
+      const [x, y] = [(a[0] + b[0]) / 2 + 5, (a[1] + b[1]) / 2 + 3], end = x + this.pen.width(text, 9.5) + 4;
+      // On one another they could not be read; the pointer has all of them.
+      if (taken.some(([l, r, at]) => x < r && end > l && Math.abs(at - y) < 10)) continue;
+      taken.push([x, end, y]);
+      this.pen.text(text, x, y, 9.5, this.pen.dim);
     }
   }
   describe(edge) {

@@ -1,7 +1,7 @@
 /* Layered placement of boxes and of the edges between them, from the top down.
    K. Sugiyama, S. Tagawa, M. Toda, "Methods for visual understanding of hierarchical system structures" (1981); the
    boxes of a layer have the places of least squared distance from the means of their neighbours (isotonic regression). */
-const LAYER_GAP = 38, BOX_GAP = 22, ROUTE_WIDTH = 10, SWEEPS = 6, ROUTES_PER_BOX = 8, ALIKE = 6;
+const LAYER_GAP = 38, BOX_GAP = 22, ROUTE_WIDTH = 10, SWEEPS = 6, ROUTES_PER_BOX = 8, ALIKE = 100;
 
 /* Places of `sizes` ([width, height]), which come in an order that most of `links` ([from, to]) follow. `entries` are lists
    of boxes that one thing outside is joined to, `exits` boxes that are joined to something outside. The result has the

@@ -30,7 +30,7 @@ function ownScope(node) {
 /* The scopes of a model's nodes. One that has none, as steps of an exporter or the import add them, is with its reader. */
 function scopesOf(model) {
   if (model.scopes) return model.scopes;
-  const found = model.nodes.map(ownScope);
+  const found = repeated(model.nodes.map(ownScope));
   for (let i = found.length - 1; i >= 0; i--) {
     if (found[i]) continue;
     const reader = model.after(model.nodes[i]).find((r) => r > i && found[r]);
@@ -39,6 +39,21 @@ function scopesOf(model) {
   model.scopes = found.map((scope) => scope || []);
   for (let i = found.length - 1; i >= 0; i--) model.scopes[i] = between(model, i) || model.scopes[i];
   return model.scopes;
+}
+/* PyTorch's exporter to TorchScript numbers the calls of a module that is called several times, and calls what is inside of
+   the third one /layer_2/Add, but /layer/attention_2/Add: a group of such names would be before and after itself. */
+function repeated(scopes) {
+  const known = new Set(scopes.flatMap((scope) => (scope || []).map((_, i) => scope.slice(0, i + 1).join("/"))));
+  const belongs = (scope, i) => {
+    const [, name, call] = /^(.*)_(\d+)$/.exec(scope[i]) || [];
+    if (!call) return null;
+    const outer = scope.slice(0, i).join("/"), own = outer + "_" + call;
+    return known.has(outer + "/" + name) && known.has(own) && !known.has(own + "/" + name) ? [...own.split("/"), name, ...scope.slice(i + 1)] : null;
+  };
+  return scopes.map((scope) => {
+    for (let i = scope ? scope.length - 1 : 0; i > 0; i--) scope = belongs(scope, i) || scope;
+    return scope;
+  });
 }
 function common(a, b) {
   let length = 0;

@@ -211,6 +211,88 @@ def test_sums_by_operator_and_by_module_have_shares(opened: Open) -> None:
     assert page.inner_text("#hits").startswith("15 of 60 nodes")
 
 
+def labelled(labels: tuple[str, ...]) -> Graph:
+    nodes = tuple(Node(f"n{i}", "Relu", (f"v{i}",), (f"v{i + 1}",), (label,)) for i, label in enumerate(labels))
+    return Graph("chain", nodes, tensors([f"v{i}" for i in range(len(labels) + 1)]), ("v0",), (f"v{len(labels)}",))
+
+
+def test_each_call_of_a_module_that_is_called_several_times_is_a_group(opened: Open) -> None:
+    # As PyTorch's exporter to TorchScript writes them: the number of the call is at the innermost module.
+    calls = tuple(
+        label
+        for call in ("", "_1", "_2")
+        for label in (
+            f"/layer/attention/query{call}/MatMul",
+            f"/layer/attention/query{call}/Add",
+            f"/layer/attention{call}/Softmax",
+            f"/layer{call}/Mul",
+            f"/layer{call}/Add",
+        )
+    )
+    page = opened(explained(labelled(calls)))
+    page.click("#openall")
+    groups = page.evaluate("""() => {
+      const all = [];
+      eachGroup(views.graph.tree.root, (group) => all.push([group.path, group.nodes.length]));
+      return all;
+    }""")
+    assert groups == [
+        [path, size]
+        for call in ("", "_1", "_2")
+        for path, size in ((f"layer{call}", 5), (f"layer{call}/attention", 3), (f"layer{call}/attention/query", 2))
+    ]
+
+
+def test_modules_whose_names_end_in_numbers_are_groups_of_their_own(opened: Open) -> None:
+    labels = (
+        "/block/conv_1/A",
+        "/block/conv_1/B",
+        "/block_1/conv_1/A",
+        "/block_1/conv_1/B",
+        "/block_1/conv/A",
+        "/block_1/conv/B",
+    )
+    page = opened(explained(labelled(labels)))
+    found = page.evaluate("scopesOf(model).map((s) => s.join('/'))")
+    assert found == [label.strip("/").rsplit("/", 1)[0] for label in labels]
+
+
+def test_a_wide_graph_opens_with_fewer_groups(opened: Open) -> None:
+    graph = arrows("; ".join(f"first->b{b}_{i}->b{b}_all->last" for b in range(5) for i in range(8)))
+    nodes = tuple(replace(n, original=(n.name.replace("_", "/"),)) for n in graph.nodes)
+    page = opened(explained(replace(graph, nodes=nodes)))
+    assert "b0" in boxes(page) and page.evaluate("views.graph.scene.width") <= page.evaluate("WIDEST")
+    page.click("#openall")
+    assert page.evaluate("views.graph.scene.width") > page.evaluate("WIDEST")
+
+
+def test_text_on_edges_does_not_overlap_and_that_of_inputs_is_inside(opened: Open) -> None:
+    graph = network(45)
+    long = tuple(f"a_dimension_with_a_long_name_{i}" for i in range(4))
+    values = {**graph.values, "x": replace(graph.values["x"], shape=long)}
+    page = opened(explained(replace(graph, values=values)))
+    inside = page.evaluate("""() => {
+      const { pen, scene } = views.graph, box = scene.boxes.find((b) => b.kind === "input");
+      const widths = [], plain = pen.text;
+      pen.text = (text, x, y, size, colour, weight) => widths.push(pen.width(text, size, weight));
+      pen.end(box, "in ", "a_name_that_is_much_longer_than_its_box", model.type(model.values[box.value]));
+      pen.text = plain;
+      return Math.max(...widths) <= box.w - box.h + 1;
+    }""")
+    assert inside
+    page.evaluate("views.graph.openAll(true); views.graph.view.zoom = 1")
+    texts = page.evaluate("""() => {
+      const pen = views.graph.pen, drawn = [], plain = pen.text;
+      pen.text = (text, x, y, size) => { if (size === 9.5) drawn.push([x, x + pen.width(text, size), y]); };
+      views.graph.paint();
+      pen.text = plain;
+      return drawn;
+    }""")
+    assert len(texts) > 5
+    for (left, right, y), (start, end, at) in itertools.combinations(texts, 2):
+        assert right < start or end < left or abs(y - at) >= 10
+
+
 def test_tables_sort_by_their_heads_and_lead_to_nodes(opened: Open) -> None:
     page = opened(explained(chain_graph(40), "Sigmoid"))
     page.click("[data-panel=nodes]")
