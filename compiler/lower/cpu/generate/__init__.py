@@ -3,7 +3,7 @@
 A reader (`read.py`: a kernel as a contraction with stages before and after it) → candidates → a choice → a writer → the
 packing of the weights. Every form of a product or convolution in FORMS of `generate.py` proposes candidates: a modelled
 time, and what makes the writer. `candidates.py` multiplies each time by one factor for the form and core
-(`corrections.py`), and has the form with the least written. Forms do not know each other. Of other kinds of kernels
+(`cores.py`), and has the form with the least written. Forms do not know each other. Of other kinds of kernels
 `generate.py` takes the first that fits.
 
 All use `places.py` (loops combined to axes, indices as linear forms), `tiles.py` (the register tile, chosen by a model,

@@ -14,7 +14,6 @@ from tvm import tirx
 
 from heterocc.compiler.lower.choices import close, ranked
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.corrections import correction
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -42,7 +41,7 @@ class Writer(Protocol):
 class Candidate:
     """A form in which a kernel can be written.
 
-    `form` is its name in the table of corrections, `cycles` the time by its model, `detail` what tells it from others
+    `form` is its name in the corrections of cores, `cycles` the time by its model, `detail` what tells it from others
     of the form. `writer` chooses its tiles; it is called for the candidate that is written. `dtype` is the type of
     packed weights, if it is not float32.
     """
@@ -81,6 +80,11 @@ def written_best(
     return None
 
 
+def candidates(kernel: Kernel, forms: Iterable[Form], isa: Isa) -> list[Candidate]:
+    """All that the forms propose, the fastest by its model first."""
+    return [candidate for _, candidate, _ in sorted(_judged(kernel, forms, isa), key=lambda one: one[0])]
+
+
 def _judged(
     kernel: Kernel, forms: Iterable[Form], isa: Isa
 ) -> Iterator[tuple[float, Candidate, tuple[tirx.Expr, ...]]]:
@@ -88,7 +92,7 @@ def _judged(
     for form in forms:
         proposed, conditions = noted(partial(_proposed, form, kernel, isa))
         for candidate in proposed or ():
-            yield candidate.cycles * correction(candidate.form, isa), candidate, conditions
+            yield candidate.cycles * isa.core.corrections.get(candidate.form, 1.0), candidate, conditions
 
 
 def _proposed(form: Form, kernel: Kernel, isa: Isa) -> list[Candidate]:

@@ -13,22 +13,11 @@ from heterocc.compiler.lower.cpu.generate.emit import Step
 from heterocc.compiler.lower.cpu.generate.places import Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 
-FAR_NUMBERS = 192 << 10
-"""The number of weights above which they do not stay in a second-level cache while a kernel runs."""
-
-FETCHED_NUMBERS = 32 << 10
-"""The number of weights above which products fetch the next panel's or tile's: other kernels of a network have run
-since they were read. mobilenetv2 takes 0.975 of the time with it, others 0.98 to 1.00."""
-
 AHEAD = 1024
 """The distance in elements between a weight in use and the prefetched one."""
 
 LINE = 16
 """The float32 elements of a cache line."""
-
-FETCHED_BYTES = 256 << 10
-"""The size in bytes of a tensor from which on what a kernel reads of it in place next, or writes to it, is prefetched:
-a smaller one may be in the second-level cache."""
 
 MOST_TURNS = 2
 """The most turns for which one sum fetches the same item."""

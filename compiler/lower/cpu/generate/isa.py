@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from heterocc.compiler.devices.host import ZEN4, ZEN5
 from heterocc.compiler.lower.choices import Choose, best
+from heterocc.compiler.lower.cpu.generate.cores import Core, core_of
 from heterocc.compiler.lower.cpu.sizes import typical
 from heterocc.compiler.lower.cpu.target import features_of, triple_of, vector_lanes
 
@@ -42,18 +42,18 @@ class Unaligned:
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """An instruction set: `registers` vector registers, each of `lanes` float32, and its products of integers.
+    """An instruction set on a `core`: `registers` vector registers, each of `lanes` float32, and products of integers.
 
     `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
     factors of products of float32 are rounded to bfloat16. `matrices` is whether the CPU multiplies matrices of bytes
     (AMX). `masks` is whether some lanes of a vector can be read and stored, where the others may be outside the memory.
-    `halves` is whether the CPU computes vectors in two halves, so that half as long ones take half the time.
-    `near_cache` is whether it reads its third-level cache about as fast as its second-level one. `fast_math` is whether
-    faster ways with larger rounding errors may be taken. `choose` picks one of the options that the models of a
-    kernel's time find close. `weights_of` gives the weights that calls of the kernel have for an argument, by its
-    number; none if they are not known. `unaligned` are arguments that may begin inside a line of the cache.
+    `fast_math` is whether faster ways with larger rounding errors may be taken. `choose` picks one of the options that
+    the models of a kernel's time find close. `weights_of` gives the weights that calls of the kernel have for an
+    argument, by its number; none if they are not known. `unaligned` are arguments that may begin inside a line of the
+    cache.
     """
 
+    core: Core
     lanes: int
     registers: int
     dot: Dot = "single"
@@ -61,8 +61,6 @@ class Isa:
     bfloat: bool = False
     matrices: bool = False
     masks: bool = False
-    halves: bool = False
-    near_cache: bool = False
     fast_math: bool = False
     choose: Choose = field(default=best, compare=False, repr=False)
     weights_of: Callable[[int], Sequence[np.ndarray]] = field(default=lambda _: (), compare=False, repr=False)
@@ -96,11 +94,10 @@ def isa_of(target: Target) -> Isa:
     lanes = vector_lanes(target)
     arm = (triple_of(target) or "").startswith(("aarch64", "arm64"))
     wide = lanes >= 16
-    names = {target.attrs.get("model"), target.attrs.get("mcpu")}
-    halves, near = wide and ZEN4 in names, wide and not names.isdisjoint((ZEN4, ZEN5))
     dot, matrices = _dot(target, lanes, arm), wide and "amx-int8" in features_of(target)
     registers = 32 if arm or wide else 16
-    return Isa(lanes, registers, dot, matrices=matrices, masks=wide, halves=halves, near_cache=near)
+    core = core_of({target.attrs.get("model"), target.attrs.get("mcpu")}, lanes, registers)
+    return Isa(core, lanes, registers, dot, matrices=matrices, masks=wide)
 
 
 def has_pairs(target: Target) -> bool:

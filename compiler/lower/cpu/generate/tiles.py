@@ -9,19 +9,14 @@ from functools import cache
 from tvm import tirx
 
 from heterocc.compiler.lower.choices import close
+from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, typical, zero_unless
 
 MOST_ROWS = 14
-SAME_SET = 8
-"""Rows of a tile that may share a set of the first-level cache."""
-
 MOST_VECTORS = 15
 ROW_VECTORS = 6
 """Vectors of a tile of a single row; such a product is limited by memory, which one narrow stream uses best."""
-
-LATENCY = 4.5
-"""The latency of a multiply-add in cycles: 4 on current x86 and ARM, and a margin for imperfect scheduling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,27 +97,14 @@ def _overlapping(total: int, most: int, short: bool) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def step_cycles(rows: int, vectors: float) -> float:
-    """Cycles of one step of the reduction in a tile of `rows` broadcast numbers times `vectors`.
-
-    Two fused multiply-adds and two loads a cycle, at least the latency of one; and a charge for loads, of broadcasts
-    from the first-level cache and of vectors from the second.
-    """
-    return max(rows * vectors / 2, (rows + vectors) / 2, LATENCY) + 0.08 * rows + 0.2 * vectors
-
-
-HOISTED = 4
-"""Vectors of unrolled terms that LLVM loads at once for a tile of a single vector."""
-
-
 def registers_of(tall: int, wide: int, isa: Isa) -> int:
     """The registers that a tile of `tall` numbers times `wide` vectors needs: for sums, vectors and a number.
 
     Few registers have to hold the vectors of several terms, too, if there is one for each: sums would be stored else.
     Where other code fixes the rows of tiles, they may be.
     """
-    hoisted = wide == 1 and isa.registers <= 16 and isa.tall is None
-    return tall * wide + (HOISTED if hoisted else wide) + 1
+    hoisted = isa.core.hoisted if wide == 1 and isa.tall is None else 1
+    return tall * wide + max(wide, hoisted) + 1
 
 
 MANY_ROWS = 840
@@ -146,24 +128,25 @@ def pick_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tuple
     return isa.choose("tile", _best_tiles(rows, vectors, isa.decided, most))
 
 
-def most_rows(pitch: int) -> int:
+def most_rows(pitch: int, core: Core) -> int:
     """The most rows of a tile that reads rows of numbers `pitch` bytes apart where they are.
 
-    Rows that are a multiple of 4096 bytes apart share a set of a first-level cache of 64 sets, which holds 8 or 12
-    lines: with more rows, each number would be fetched from the second level again.
+    Rows that are a multiple of 4096 bytes apart share a set of a first-level cache of 64 sets: with more rows than a
+    set has lines, each number would be fetched from the second level again.
     """
-    return min(MOST_ROWS, SAME_SET * (4096 // math.gcd(pitch, 4096)))
+    return min(MOST_ROWS, core.first_ways * (4096 // math.gcd(pitch, 4096)))
 
 
-def most_lines(pitch: int) -> int:
-    """The most cache lines `pitch` bytes apart that stay in a second-level cache of 1 MiB with 16 ways."""
-    return 16 * ((1 << 16) // math.gcd(pitch, 1 << 16))
+def most_lines(pitch: int, core: Core) -> int:
+    """The most cache lines `pitch` bytes apart that stay in a second-level cache of 1024 sets."""
+    return core.second_ways * ((1 << 16) // math.gcd(pitch, 1 << 16))
 
 
 def tile_cycles(rows: int, vectors: int, isa: Isa) -> float:
     """Modelled cycles of a step of all tiles that cover `rows` × `vectors`, for each of these products."""
     tall, wide = choose_tile(rows, vectors, isa)
-    time = sum(r.count * v.count * step_cycles(r.size, v.size) for r in runs(rows, tall) for v in runs(vectors, wide))
+    step = isa.core.step_cycles
+    time = sum(r.count * v.count * step(r.size, v.size) for r in runs(rows, tall) for v in runs(vectors, wide))
     return time / (rows * vectors)
 
 
@@ -184,7 +167,7 @@ def _best_tiles(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> lis
             if registers_of(tall, wide, isa) > isa.registers:
                 break
             time = sum(
-                r.count * v.count * step_cycles(r.size, v.size)
+                r.count * v.count * isa.core.step_cycles(r.size, v.size)
                 for r in _known_runs(rows, tall)
                 for v in _known_runs(vectors, wide)
             )
@@ -208,6 +191,8 @@ def tile_of_any_number(rows: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int,
     So wide tiles gain little, and narrow ones have less code. Of products, which store a tile's rows far apart, wide
     ones are faster.
     """
+    step = isa.core.step_cycles
+    step = isa.core.step_cycles
     found: list[tuple[float, int, tuple[int, int]]] = []
     for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, MOST_VECTORS + 1 if rows > 1 else ROW_VECTORS + 1):
@@ -215,7 +200,7 @@ def tile_of_any_number(rows: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int,
                 break
             tiles = _known_runs(rows, tall)
             time = sum(
-                r.count * (n // wide * step_cycles(r.size, wide) + n % wide * step_cycles(r.size, 1)) / n
+                r.count * (n // wide * step(r.size, wide) + n % wide * step(r.size, 1)) / n
                 for r in tiles
                 for n in VECTORS
             )
@@ -240,8 +225,9 @@ def edge_lanes(rows: int, length: int, isa: Isa) -> int:
         return isa.lanes
     tall, wide = choose_tile(rows, count, isa)
     rows = typical(rows)
-    whole = sum(r.count * v.count * step_cycles(r.size, v.size) for r in runs(rows, tall) for v in runs(count, wide))
-    edged = sum(r.count * step_cycles(r.size, count - 0.5) for r in runs(rows, edged_rows(rows, count, isa)))
+    step = isa.core.step_cycles
+    whole = sum(r.count * v.count * step(r.size, v.size) for r in runs(rows, tall) for v in runs(count, wide))
+    edged = sum(r.count * step(r.size, count - 0.5) for r in runs(rows, edged_rows(rows, count, isa)))
     return isa.lanes // 2 if edged < whole else isa.lanes
 
 

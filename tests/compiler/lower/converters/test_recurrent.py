@@ -14,6 +14,7 @@ from onnx import helper
 from tvm import tirx
 
 from heterocc.compiler.lower.converters.recurrent.layer import Layer, activations
+from heterocc.compiler.lower.cpu.generate.cores import AVX512
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
 from heterocc.compiler.lower.pipeline import kernel_module
@@ -116,7 +117,7 @@ def test_the_sums_of_a_tile_are_written_once(hidden: int, batch: int | None, til
     functions = tuple(activations(["Sigmoid", "Tanh", "Tanh"], [], []))
     lstm = Layer("LSTM", None, batch, hidden, False, functions, False, "float32")
     loops: list[tirx.For] = []
-    tvm_ffi.structural_walk(write_layer(lstm, "k", Isa(16, 32)).body, [(tirx.For, loops.append)], order="pre")
+    tvm_ffi.structural_walk(write_layer(lstm, "k", Isa(AVX512, 16, 32)).body, [(tirx.For, loops.append)], order="pre")
     sums = [loop for loop in loops if isinstance(loop.extent, tirx.IntImm) and _adds_products(loop.body)]
     assert len(sums) == tiles
 

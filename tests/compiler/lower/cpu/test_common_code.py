@@ -12,6 +12,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
+from heterocc.compiler.lower.cpu import schedule
 from heterocc.compiler.lower.cpu.common_code import with_common_code
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.products import tile_fetch
@@ -19,6 +20,7 @@ from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import kernel_module
+from tests.compiler.lower.cpu.generate.generated import with_core
 from tests.compiler.lower.lowered import CPU, assert_same, execute, job, model, run_ort
 
 node = helper.make_node
@@ -133,7 +135,7 @@ def test_dense_blocks_of_any_depth_have_as_many_functions(monkeypatch: pytest.Mo
 
 def test_dense_blocks_of_large_maps_have_as_many_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their products prefetch what they write while sums of any length are computed."""
-    monkeypatch.setattr(tile_fetch, "FETCHED_BYTES", 0)
+    monkeypatch.setattr(schedule, "isa_of", lambda target: with_core(target, fetched_bytes=0))
     monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
     shares, calls = tile_fetch.fetching_shares, []
     monkeypatch.setattr(tile_fetch, "fetching_shares", lambda *a, **k: calls.append(1) or shares(*a, **k))

@@ -53,7 +53,7 @@ class AttentionWriter:
         form = self.form
         count = -(-form.keys // self.for_keys.lanes)
         # Few registers hold tiles of a few rows, into which more than MOST_ROWS are divided better.
-        every = is_number(form.rows) and isa.registers <= 16
+        every = is_number(form.rows) and isa.core.few_registers
         tall, wide = choose_tile(form.rows if every else min(typical(form.rows), MOST_ROWS), count, isa)
         self.row_runs, self.key_runs = runs(form.rows, tall, short=False), vector_runs(count, wide)
         wide = max(1, (isa.registers - 1) // (tall + 1))

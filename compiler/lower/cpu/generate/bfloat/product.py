@@ -31,8 +31,7 @@ FEWEST_TERMS = 8
 """The number of terms below which a product stays in float32: rounding would take longer than it saves."""
 
 PANELS = 4
-STRIP_BYTES = 512 << 10
-"""Panels for which rows are rounded once, and the limit on their bytes, which are to stay in a second-level cache."""
+"""Panels for which rows are rounded once: their vectors are to stay in a second-level cache."""
 
 
 def propose_paired_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
@@ -80,7 +79,8 @@ class _Writer(ProductWriter):
         if self.copies:
             return 1
         groups = sum(r.count for r in self.column_runs)
-        return max(1, min(groups, PANELS, STRIP_BYTES // (4 * self.terms * wide * self.isa.lanes)))
+        held = self.isa.core.second_cache * 2 // 3
+        return max(1, min(groups, PANELS, held // (4 * self.terms * wide * self.isa.lanes)))
 
     @property
     def pitch(self) -> int:

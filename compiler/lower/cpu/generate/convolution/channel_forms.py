@@ -10,7 +10,7 @@ from itertools import product
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.channel_tiles import ChannelTiles
-from heterocc.compiler.lower.cpu.generate.convolution.channel_tiling import MOST_REGISTERS, Schedule, Tiling
+from heterocc.compiler.lower.cpu.generate.convolution.channel_tiling import Schedule, Tiling
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED
 from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
@@ -101,7 +101,7 @@ def _in_blocks(found: Convolution, isa: Isa, *, rearranged: bool) -> Schedule:
     tall = -(-rows.places // -(-rows.places // tall))
     if _is_pointwise(found):
         return Schedule("pixels", "in place" if _is_in_order(found) else "pixels", tall, tall, blocked=True)
-    wide = isa.registers > MOST_REGISTERS and columns.places >= FEWEST_IN_ROW
+    wide = not isa.core.few_registers and columns.places >= FEWEST_IN_ROW
     return Schedule("blocks of inputs", "rows", tall, 1 if wide or rows.places == 1 else tall, blocked=True)
 
 
@@ -113,7 +113,7 @@ def _in_rows(found: Convolution, isa: Isa) -> Convolution | None:
     pixels = found.rows.places * found.columns.places
     tiles = found.batch * found.groups * -(-found.outputs // (USUAL_VECTORS * isa.lanes))
     counts = [n for n in range(-(-pixels // PIXELS), pixels // FEWEST_OF_A_ROW + 1) if pixels % n == 0]
-    if isa.registers <= MOST_REGISTERS or not counts or found.rows.places < found.rows.size:
+    if isa.core.few_registers or not counts or found.rows.places < found.rows.size:
         return None
     wanted = emit.TASKS if found.work >= emit.PARALLEL_WORK else 1
     rows = next((n for n in counts if n * tiles >= wanted), counts[-1])

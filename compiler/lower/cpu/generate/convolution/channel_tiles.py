@@ -19,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.channel_tiling import Tili
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Term, loop_inside, range_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import FETCHED_BYTES, FETCHED_NUMBERS, LINE, Shared, fetching_next
+from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.generate.transposes import transposed
@@ -216,7 +216,7 @@ class ChannelTiles(Tiling):
         walk, factor = self._source(arguments, copied, block, line, start)
 
         def fetched(_terms: int, step: Step) -> None:
-            if found.taps == 1 and self.packing.size > FETCHED_NUMBERS:
+            if found.taps == 1 and 4 * self.packing.size > self.isa.core.fetched_weights:
                 terms, tiles = self.packing.terms, sum(r.count for _, r in self.tiles)
                 shared = Shared(weights, base, width * terms, terms, tiles, number)
                 step = fetching_next(step, shared, lambda term: term.input)
@@ -256,7 +256,7 @@ class ChannelTiles(Tiling):
             walk(fetching)
 
         far = self.found.taps == 1 and self.blocks == 1
-        far = far and 4 * self.found.inputs * rows.size * columns.size >= FETCHED_BYTES
+        far = far and 4 * self.found.inputs * rows.size * columns.size >= self.isa.core.fetched_bytes
         return ahead if far else walk, lambda pixel, term: flat[place(term) + pixel * index(columns.stride)]
 
     @property

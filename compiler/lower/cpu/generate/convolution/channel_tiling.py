@@ -17,19 +17,13 @@ from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED, far_time
-from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import REGION, DenseRows
+from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Part, parts_of, share_inside, taps_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, registers_of, runs, step_cycles
-
-MOST_REGISTERS = 16
-"""The registers of instruction sets whose caches are those of a Zen 3."""
-
-SPARE = 3
-"""The number of 32 registers that a tile leaves free."""
+from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, registers_of, runs
 
 HELD = 2
 """The number of 32 registers that loops over the taps of copied rows need besides sums and weights."""
@@ -39,9 +33,6 @@ STORE_CYCLES = 0.3
 STORE_FAR_CYCLES = 0.7
 """The time in cycles in which a sum is turned, in whole vectors of pixels, and then stored; also if the sums of a line
 do not stay in a first-level cache until then."""
-
-SUMS_NEAR = 32 << 10
-"""The bytes of sums of a line, before and after they are turned, that do."""
 
 PLACE_CYCLES = 12.0
 """The time in cycles of computing the place of a pixel of several rows, for each tile of channels."""
@@ -58,31 +49,8 @@ LOOKED_UP = 0.8
 KEPT_CYCLES = 1.5
 """The time of loading a vector of sums of the blocks before, and of storing it."""
 
-COPY_CYCLES = 1.2
-"""The time of copying a pixel."""
-
-FAR_CYCLES = ((768 << 10, 4.0), (32 << 10, 2.0))
-"""The time in cycles in which a vector of weights comes from a farther cache, if those of a tile exceed these bytes:
-what a second-level and a first-level cache hold."""
-
 LINES_BYTES = 85
 """The bytes of the cache lines with the pixels of a tile, in the mean of their places."""
-
-FAR_BYTES = 48 << 10
-FAR_POINTS = 1.3
-"""What a tile of 1x1 reads with 16 registers, if it does not stay in a first-level cache until the next one, and the
-time of such tiles over the modelled one: no other tap reads the lines of an input channel again."""
-
-NEAR_BYTES = 34 << 10
-"""The limit on what all tiles read of a block of a small map: a first-level cache of 32 KiB holds most of it."""
-
-TILE_BYTES = 20 << 10
-"""The limit on what one tile reads of a block of a larger map; the next tile finds most of it in that cache."""
-
-WEIGHT_BYTES = 18 << 10
-WEIGHT_BYTES_WIDE = 40 << 10
-"""The share of the weights of several taps, whose inputs are few enough to come from a second-level cache; also with 32
-registers, for which more terms pay (measured on a Zen 4)."""
 
 UNROLLED_BYTES = 128 << 10
 """The limit on weights of a block for which its inputs become a multiple of the terms that are unrolled: with two of
@@ -90,11 +58,6 @@ UNROLLED_BYTES = 128 << 10
 
 FEWEST_TERMS = 48
 """The smallest number of terms of a block: the sums of fewer would mostly be loaded and stored."""
-
-SUM_BYTES = 160 << 10
-SUM_BYTES_WIDE = 256 << 10
-"""The limit on sums that are kept from block to block: they are to stay in a second-level cache. CPUs with 32 registers
-have larger ones."""
 
 INSIDE = 0.9
 """The share of taps inside the input up to which those outside are left out, for tiles of a row."""
@@ -257,11 +220,11 @@ class Tiling:
         """Registers for the inputs of `tall` pixels, and spare ones."""
         schedule, columns = self.schedule, self.found.columns
         if schedule.source == "rows" and not schedule.blocked:
-            if not schedule.written and self.isa.registers > MOST_REGISTERS:
+            if not schedule.written and not self.isa.core.few_registers:
                 return HELD
             if columns.taps > 1 and columns.stride <= columns.reach:
                 return tall + 1  # LLVM keeps those that several taps read, and computes with what is left
-        return 1 + (SPARE if self.isa.registers > MOST_REGISTERS else 0)
+        return 1 + self.isa.core.spare
 
     def _row_cycles(self, tall: int, wide: int) -> float:
         """Modelled time of a line for one input channel and one row of taps."""
@@ -282,11 +245,12 @@ class Tiling:
         found, schedule = self.found, self.schedule
         if schedule.blocked:
             looked_up = LOOKED_UP * tall if schedule.source == "rows" and schedule.deep > 1 else 0.0
-            return max(step_cycles(tall, wide), (tall + looked_up + wide) / 2)
+            return max(self.isa.core.step_cycles(tall, wide), (tall + looked_up + wide) / 2)
         loops = 0.0 if schedule.written else TAP_CYCLES if schedule.source == "rows" else INSIDE_CYCLES
         weights = 4 * found.inputs * found.taps * wide * self.isa.lanes
-        far = next((cycles for size, cycles in FAR_CYCLES if weights > size), 0.0)
-        return max(step_cycles(tall, wide) + loops, far * wide)
+        core = self.isa.core
+        far = core.second_miss if weights > core.far_bytes else core.first_miss if weights > core.first_cache else 0.0
+        return max(self.isa.core.step_cycles(tall, wide) + loops, far * wide)
 
     def with_tap(self, tap: int) -> Sequence[range]:
         """The pixels of a line, all in one tile, whose tap of this number is not in the padding at the sides."""
@@ -300,17 +264,18 @@ class Tiling:
     def _inputs_of_block(self) -> int:
         """The largest number of input channels of a block with which tiles read from the first-level cache.
 
-        Of 1x1 convolutions all, with 32 registers: a Zen 4 takes 1.01 to 1.04 times as long in blocks of them.
+        Of 1x1 convolutions all, unless the core has `blocked_points`: a Zen 4 takes 1.01 to 1.04 times as
+        long in blocks of them.
         """
         found, points = self.found, self.schedule.source != "rows"
-        few = self.isa.registers <= MOST_REGISTERS
-        if points and not few:
+        core = self.isa.core
+        if points and not core.blocked_points:
             return found.inputs
         weights = found.taps * self.widest * 4
-        most = (WEIGHT_BYTES if few else WEIGHT_BYTES_WIDE) // weights
+        most = core.weight_bytes // weights
         if points:
-            near = NEAR_BYTES // (weights + 4 * self.pixels)
-            most = near if near >= FEWEST_TERMS else TILE_BYTES // (weights + LINES_BYTES)
+            near = core.near_bytes // (weights + 4 * self.pixels)
+            most = near if near >= FEWEST_TERMS else core.tile_bytes // (weights + LINES_BYTES)
         divisors = [n for n in range(1, found.inputs + 1) if found.inputs % n == 0 and n * found.taps >= FEWEST_TERMS]
         block = max((n for n in divisors if n <= most), default=min(divisors, default=found.inputs))
         if points or block % emit.UNROLL == 0:
@@ -339,8 +304,9 @@ class Tiling:
     def _far(self) -> float:
         """The factor of the time of sums if what tiles read does not stay in a near cache."""
         found = self.found
-        if found.taps == 1 and self.isa.registers <= MOST_REGISTERS:
-            return FAR_POINTS if self.inputs * (LINES_BYTES + 4 * self.widest) > FAR_BYTES else 1.0
+        core = self.isa.core
+        if found.taps == 1 and core.few_registers:
+            return core.far_points if self.inputs * (LINES_BYTES + 4 * self.widest) > core.point_bytes else 1.0
         line = self.pixels if self.schedule.source == "pixels" else self.schedule.deep * found.columns.size
         read = 4 * found.inputs * found.rows.taps * line if self.copied is None else self.copied.row_bytes
         return far_time(read // self.blocks, 4 * self.widest * self.packing.terms, self.isa)
@@ -350,7 +316,8 @@ class Tiling:
         """Modelled time of copying what a chunk reads of all input channels."""
         if self.copied is not None:
             return self.copied.all_copied / self.chunks
-        return self.found.inputs * self.lines * self.pixels * COPY_CYCLES if self.schedule.source == "pixels" else 0.0
+        numbers = self.found.inputs * self.lines * self.pixels if self.schedule.source == "pixels" else 0
+        return numbers * self.isa.core.copied_number
 
     def _tasks_of(self) -> tuple[int, int]:
         """The numbers of parts of the output channels, and of the lines of a chunk, which threads share.
@@ -362,21 +329,20 @@ class Tiling:
         parts = emit.shares(found.work, images * self.chunks, tiles)
         if self.schedule.shared:
             return parts, emit.shares(found.work, images * parts, self.lines)
-        most = SUM_BYTES if self.isa.registers <= MOST_REGISTERS else SUM_BYTES_WIDE
         sums = 4 * self.lines * self.pixels * found.outputs if self.blocks > 1 else 0
-        held = max(1, min(tiles, -(-sums // most)))
+        held = max(1, min(tiles, -(-sums // self.isa.core.sum_bytes)))
         return min(range(held, max(held, parts) + 1), key=self._cycles_in), 1
 
     def _cycles_in(self, parts: int, steps: int = 1) -> float:
         """Modelled time of the convolution, with these numbers of tasks."""
         found = self.found
         images = found.batch * found.groups
-        near = 8 * self.widest * self.across <= SUMS_NEAR
+        near = 8 * self.widest * self.across <= self.isa.core.first_cache
         stored = TURN_CYCLES * self.across + (STORE_CYCLES if near else STORE_FAR_CYCLES) * self.pixels
         sums = images * self.chunks * (self._sum_cycles + self.lines * found.outputs * stored)
         copies = again = 0.0
         if self.copied is not None and self.schedule.shared:
-            again = images * self.copied.for_all + REGION
+            again = images * self.copied.for_all + self.isa.core.region
         else:
             copies = images * self.chunks * parts * self._copy_cycles
             again = images * self.copied.again if self.copied is not None else 0.0

@@ -19,16 +19,13 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, W
 from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
 from heterocc.compiler.lower.cpu.generate.convolution.padded import MANY_PHASES, padded_row, takes_vectors
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, LINE
+from heterocc.compiler.lower.cpu.generate.fetch import LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import tile_cycles
 from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, larger, smaller, typical
-
-COPY_BYTES = 256 << 10
-"""The limit in bytes on copied rows, which are to stay in a second-level cache with the weights."""
 
 MOST_UNROLLED = 9
 """The limit on unrolled taps of one column."""
@@ -42,30 +39,14 @@ CHANNELS_OF_FEW = 8
 COPYING = 0.06
 """The limit on the time of all copies of the same rows, one for each part of the channels, in that of their sums."""
 
-NUMBER_CYCLES = 1.2
-"""The time in cycles of a number that is copied on its own."""
-
 SHUFFLE_CYCLES = 1.5
 """The time in cycles of a vector that is loaded and shuffled into a vector of columns by a stride above 2."""
-
-STREAM_CYCLES = 3.0
-"""The time in cycles that a cache line of weights adds if each chunk reads it from a farther cache, or a line of copied
-rows if each tile does."""
 
 CHANNELS_OF_A_TILE = 8
 """The usual number of output channels of a tile."""
 
-NEAR_BYTES = 1 << 20
-"""What the tiles of a row of outputs may read, of inputs and weights, to find most of it in a second-level cache."""
-
-FAR_TIME = 1.25
-"""The time of tiles that read more, over the modelled one, with 32 registers (measured on a Zen 4)."""
-
 SIZED_ROWS = 8
 """The limit on rows of a chunk if the number of rows is known only at run time; maps of fewer rows are smaller."""
-
-SIZED_BYTES = 2 * COPY_BYTES
-"""The limit in bytes on rows that are copied of a map of any size."""
 
 LINES_A_COPY = 4
 """Rows of such a chunk for each row that the next one copies again."""
@@ -78,7 +59,7 @@ Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tir
 
 def far_time(row_bytes: int, weight_bytes: int, isa: Isa) -> float:
     """The factor of the time of sums if tiles read so many bytes of inputs for a row of outputs, and of weights."""
-    return FAR_TIME if isa.registers > 16 and row_bytes + weight_bytes > NEAR_BYTES else 1.0
+    return isa.core.far_sums if row_bytes + weight_bytes > isa.core.row_bytes else 1.0
 
 
 def is_one_chunk(found: Convolution, rows: int) -> bool:
@@ -135,7 +116,9 @@ class CopiedRows:
             return -(-rows.places // min(self.usual_rows, rows.places))
         again = rows.reach // rows.stride
         many = larger(self.usual_rows * typical(self.pitch) // self.pitch, max(self.usual_rows, LINES_A_COPY * again))
-        held = SIZED_BYTES // (4 * inputs * len(rows.phases) * len(columns.phases)) // self.pitch - again
+        held = (
+            2 * self.isa.core.copy_bytes // (4 * inputs * len(rows.phases) * len(columns.phases)) // self.pitch - again
+        )
         return -(-rows.places // smaller(many, larger(held, min(self.usual_rows, FEW_ROWS))))
 
     @property
@@ -193,7 +176,7 @@ class CopiedRows:
         """Modelled time of reading weights again for every chunk of rows but the first, if a near cache lacks them."""
         found = self.found
         weights = found.outputs * found.inputs * found.taps
-        return (chunks - 1) * weights / LINE * STREAM_CYCLES if weights > FAR_NUMBERS else 0.0
+        return (chunks - 1) * weights / LINE * self.isa.core.line if 4 * weights > self.isa.core.far_bytes else 0.0
 
     def _copy_cycles(self, rows: int) -> float:
         """Modelled time of one copy of the rows for `rows` rows of outputs."""
@@ -203,7 +186,7 @@ class CopiedRows:
             return 2 * lines * (pitch / self.isa.lanes + 4)
         if takes_vectors(stride, self.isa.lanes) and pitch >= self.isa.lanes:
             return lines * (SHUFFLE_CYCLES * stride * -(-pitch // self.isa.lanes) + 8)
-        return NUMBER_CYCLES * lines * pitch
+        return self.isa.core.copied_number * lines * pitch
 
     def _sum_cycles(self, rows: int) -> float:
         """Modelled time of the sums of `rows` rows of outputs; rows beyond a cache slow them down.
@@ -213,10 +196,10 @@ class CopiedRows:
         found = self.found
         sums = self._computed(rows) * found.inputs * found.taps * found.outputs / 2
         numbers = self._copied_lines(rows) * typical(self.pitch)
-        if self.row_bytes > COPY_BYTES:
+        if self.row_bytes > self.isa.core.copy_bytes:
             sums *= far_time(self.row_bytes, 4 * CHANNELS_OF_A_TILE * found.inputs * found.taps, self.isa)
-            return sums + -(-found.outputs // CHANNELS_OF_A_TILE) * numbers / LINE * STREAM_CYCLES
-        return sums * (2.0 if 4 * numbers > COPY_BYTES else 1.0)
+            return sums + -(-found.outputs // CHANNELS_OF_A_TILE) * numbers / LINE * self.isa.core.line
+        return sums * (2.0 if 4 * numbers > self.isa.core.copy_bytes else 1.0)
 
     @property
     def row_bytes(self) -> int:

@@ -26,9 +26,6 @@ VECTOR_CYCLES = 1.5
 ROW_CYCLES = 12.0
 """The time in cycles that each row adds to that of its vectors if these are loaded by masks."""
 
-REGION = 1500.0
-"""The time in cycles to start a shared loop and to wait for its last task."""
-
 FETCH_CYCLES = 2.5
 """The time in cycles by which a number that is copied for all threads is read later, in the mean of both cores."""
 

@@ -25,11 +25,8 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, Run, runs, vector_runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import assume, exceeds, is_number, typical
-
-COPY_BYTES = 24 << 10
-"""The limit in bytes on copied rows, which are to stay in a first-level cache."""
 
 COPY_ROW_CYCLES = 8.0
 """The time of copying a row, beside that of its vectors."""
@@ -101,7 +98,8 @@ class _Writer:
         self.phases = found.columns.phases
         count = -(-found.columns.places // self.isa.lanes)
         tall, wide = self._tile_size(count)
-        lines = max(1, COPY_BYTES // (4 * typical(self.pitch) * len(self.phases)))
+        near = isa.core.first_cache * 3 // 4  # copied rows are to stay there
+        lines = max(1, near // (4 * typical(self.pitch) * len(self.phases)))
         rows = max(tall, (lines - found.rows.reach) // found.rows.stride // tall * tall)
         self.rows = _equal(found.rows.places, rows, tall) if is_number(found.rows.places) else tall
         self.chunks = -(-found.rows.places // self.rows)
@@ -120,7 +118,7 @@ class _Writer:
         more accumulators would need.
         """
         found = self.found
-        most = 12 if self.isa.registers > 16 else 6
+        most = self.isa.core.plane_sums
         places, count = typical(found.rows.places), typical(count)
 
         sizes = [(t, n) for t in range(1, min(8, places) + 1) for n in range(1, count + 1) if t * n <= most]
@@ -137,7 +135,7 @@ class _Writer:
             lines = (row.size - 1) * found.rows.stride + found.rows.taps
             for run in runs(-(-typical(found.columns.places) // self.isa.lanes), size[1]):
                 loads = 1.75 * lines * found.columns.taps * run.size + row.size * taps
-                one = max(row.size * run.size * taps / 2, loads / 2, LATENCY * taps) + row.size * run.size
+                one = max(row.size * run.size * taps / 2, loads / 2, self.isa.core.latency * taps) + row.size * run.size
                 total += row.count * run.count * one
         return total
 

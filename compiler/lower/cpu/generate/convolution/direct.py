@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UN
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, FETCHED_BYTES, fetching, written_forms
+from heterocc.compiler.lower.cpu.generate.fetch import fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
@@ -46,9 +46,6 @@ POINT_TIME = 1.06
 """The time of 1x1 over the modelled one if sums are stored through a line, because rows do not fill vectors: of 64 to
 256 channels at 56x56 on a Zen 4, where products store them from registers."""
 
-SPARE = 3
-"""The number of 32 registers that a tile leaves free, because LLVM loads the inputs of several taps at once."""
-
 
 def propose_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a direct convolution."""
@@ -72,8 +69,7 @@ class DirectWriter(CopiedRows):
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         super().__init__(kernel, found, isa)
-        registers = self.isa.registers - (SPARE if self.isa.registers > 16 else 0)
-        spared = replace(self.isa, registers=registers)
+        spared = replace(self.isa, registers=self.isa.registers - self.isa.core.spare)
         fixed = is_number(self.vectors)
         tall, wide = (
             pick_tile(found.outputs, self.vectors, spared)
@@ -177,7 +173,7 @@ class DirectWriter(CopiedRows):
         line, start, count = vectors
         found = self.found
         size = 4 * typical(found.outputs) * typical(found.rows.places) * typical(found.columns.places)
-        if size < FETCHED_BYTES or typical(found.work) < emit.PARALLEL_WORK:
+        if size < self.isa.core.fetched_bytes or typical(found.work) < emit.PARALLEL_WORK:
             return
         columns = Axis((found.loops[-1],), (found.columns.places,))
         for buffer, form in written_forms(self.kernel):
@@ -287,7 +283,7 @@ class DirectWriter(CopiedRows):
             return base + number * index(run.size)
 
         def walk(_terms: int, step: Step) -> None:
-            if self.packing.size > FAR_NUMBERS and not is_number(self.vectors):
+            if 4 * self.packing.size > self.isa.core.far_bytes and not is_number(self.vectors):
                 step = fetching(step, weights, run.size, number_of)
             if found.taps == 1:
                 emit.in_turn(self.inputs, lambda input_, number: step((input_, index(0), 0, _HERE), number))

@@ -29,7 +29,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, Run, runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 MOST_UNROLLED = 3000
@@ -170,7 +170,7 @@ class _Writer:
 
     def _options(self) -> dict[tuple[tuple[_Part, ...], tuple[_Part, ...]], str]:
         """The tiles of every size, each with a name."""
-        most = 12 if self.isa.registers > 16 else 6
+        most = self.isa.core.plane_sums
         tall, wide = self.found.rows.places, self.count
         sizes = [(t, n) for t in range(1, min(most, tall) + 1) for n in range(1, min(most, wide) + 1) if t * n <= most]
         every: dict[tuple[tuple[_Part, ...], tuple[_Part, ...]], str] = {}
@@ -216,13 +216,13 @@ class _Writer:
         """Modelled time of a plane: multiply-adds, loads of vectors that mostly cross a cache line, and latency."""
         found = self.found
         load, taps = 1.75 if found.columns.stride == 1 else 3.5, found.plane_taps
-        total = 0.0
+        total, latency = 0.0, self.isa.core.latency * taps
         for row in rows:
             lines = (row.size - 1) * found.rows.stride + found.rows.reach + 1
             for run in columns:
                 loads = load * lines * found.columns.taps * run.size + row.size * taps
                 sums = row.size * run.size * taps / 2
-                total += row.count * run.count * (max(sums, loads / 2, LATENCY * taps) + row.size * run.size)
+                total += row.count * run.count * (max(sums, loads / 2, latency) + row.size * run.size)
         return total
 
     def write(self, arguments: Arguments) -> None:

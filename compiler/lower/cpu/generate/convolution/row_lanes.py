@@ -24,6 +24,6 @@ def covering_lanes(isa: Isa, places: int, fits: Callable[[int], bool] = lambda _
     def cycles(lanes: int) -> float:
         vectors = -(-places // lanes)
         share = lanes / isa.lanes
-        return vectors * (max(share, 0.5) + HALF_CYCLES if isa.halves else share + VECTOR_CYCLES)
+        return vectors * (max(share, 0.5) + HALF_CYCLES if isa.core.halves else share + VECTOR_CYCLES)
 
     return replace(isa, lanes=min(sizes, key=lambda lanes: (cycles(lanes), -lanes)))

@@ -257,7 +257,7 @@ class ProductWriter:
         """Call `step` for the groups of a segment that are added at once, with the number of terms in each."""
         panels = self.panels
         whole, more = divmod(panels.terms, panels.group)
-        if self.isa.dot == "pairs" and self.isa.registers <= 16:
+        if self.isa.dot == "pairs" and self.isa.core.few_registers:
             # Unrolled, LLVM widens the weights of several groups at once, and stores sums to have registers for them.
             unroll = 1
         else:

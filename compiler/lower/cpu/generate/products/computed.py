@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from heterocc.compiler.lower.cpu.blocks import divisor_up_to
+from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
@@ -58,7 +59,7 @@ def _is_read_well(function: tirx.PrimFunc, isa: Isa) -> bool:
         found = None if kernel is None else find_product(kernel)
         if kernel is None or found is None or not can_store(kernel) or _is_narrow(found, isa):
             return False
-        return found.vectors.value is not None or (_reads_numbers(found) and _reads_vectors(found, isa))
+        return found.vectors.value is not None or (_reads_numbers(found, isa.core) and _reads_vectors(found, isa))
 
     with assuming(dims_of(function)):
         return bool(attempt(reads))
@@ -75,14 +76,14 @@ def _is_narrow(found: Product, isa: Isa) -> bool:
     return length < LANES_USED * computed
 
 
-def _reads_numbers(found: Product) -> bool:
+def _reads_numbers(found: Product, core: Core) -> bool:
     """Whether numbers of a row are side by side, or those of a term are and the lines of all terms stay in a cache."""
     step = found.terms.step(found.numbers.form)
     if step is None or not (is_number(step) and is_number(found.terms.length)):
         return False
     if abs(step) <= 1:
         return True
-    near = found.terms.length <= min(MOST_TERMS, most_lines(4 * abs(step)))
+    near = found.terms.length <= min(MOST_TERMS, most_lines(4 * abs(step), core))
     return near and found.rows.step(found.numbers.form) == 1
 
 

@@ -64,7 +64,7 @@ class PanelCopies:
 
         Rows whose distance is a multiple of a large power of two map to few of its sets.
         """
-        return self.distance > 0 and typical(self.found.terms.length) > most_lines(self.distance)
+        return self.distance > 0 and typical(self.found.terms.length) > most_lines(self.distance, self.isa.core)
 
     def must_copy(self) -> bool:
         """Whether panels of the vectors are copied before use."""
@@ -86,7 +86,7 @@ class PanelCopies:
         vectors are computed in halves, multiply-adds take long enough to hide the loads.
         """
         fixed = is_number(self.length) and is_number(self.terms)
-        if not fixed or self.isa.lanes < CROSSING_LANES or self.isa.halves:
+        if not fixed or self.isa.lanes < CROSSING_LANES or self.isa.core.halves:
             return False
         rows = typical(self.found.rows.length)
         least = COPIED_ROWS if self.distance % (4 * LINE) else 2 * COPIED_ROWS

@@ -49,19 +49,12 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     edged_rows,
     most_rows,
     pick_tile,
-    step_cycles,
     vector_runs,
 )
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which a panel is copied."""
-
-NUMBER_CYCLES = 1.2
-"""The time of a number that is copied on its own."""
-
-STRIP_BYTES = 24 << 10
-"""The limit in bytes on the vectors of a strip of columns, which are to stay in a first-level cache."""
 
 
 def propose_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
@@ -128,7 +121,7 @@ class ProductWriter(FewColumns):
             return MOST_ROWS
         if not is_number(pitch):
             return ROW_PLACES
-        return most_rows(4 * abs(pitch))
+        return most_rows(4 * abs(pitch), self.isa.core)
 
     @property
     def packings(self) -> tuple[Panels | PairPanels, ...]:
@@ -140,12 +133,12 @@ class ProductWriter(FewColumns):
         """Modelled time, without that of copying whole vectors."""
         unused = 1 - self.edge / self.isa.lanes if self.edge else 0.0
         tiles = [
-            typical(r.count) * typical(v.count) * step_cycles(r.size, v.size - unused)
+            typical(r.count) * typical(v.count) * self.isa.core.step_cycles(r.size, v.size - unused)
             for r in self.row_runs
             for v in self.column_runs
         ]
         found = self.found
-        copies = NUMBER_CYCLES * typical(self.length) if self.copies and _has_no_rows(found) else 0.0
+        copies = self.isa.core.copied_number * typical(self.length) if self.copies and _has_no_rows(found) else 0.0
         outer = math.prod(typical(a.length) for a in found.outer)
         return outer * (typical(self.terms) * sum(tiles) + typical(found.terms.length) * copies)
 
@@ -201,7 +194,8 @@ class ProductWriter(FewColumns):
             return 1
         if typical(found.work) >= emit.PARALLEL_WORK:
             groups = typical(math.prod(a.length for a in found.outer)) * groups // emit.TASKS
-        return max(1, min(groups, STRIP_BYTES // (4 * found.terms.length * wide * self.isa.lanes)))
+        near = self.isa.core.first_cache * 3 // 4  # the vectors of a strip are to stay there
+        return max(1, min(groups, near // (4 * found.terms.length * wide * self.isa.lanes)))
 
     def _several_panels(
         self, arguments: Arguments, place: Place, strip: tuple[tirx.Expr, int], share: tuple[tirx.Expr, int, int]
@@ -321,7 +315,9 @@ class ProductWriter(FewColumns):
         walk = self.fetched(arguments, place, panel, (rows, tile, tiles))
         if not run.short:
             at_first = [*place, (self.found.rows, first)]
-            walk = fetching_tile(self.kernel, self.found, arguments, at_first, (rows.size, starts), walk, self.unroll)
+            tile = (rows.size, starts)
+            core = self.isa.core
+            walk = fetching_tile(self.kernel, self.found, arguments, at_first, tile, walk, self.unroll, core)
         return emit.product_tile(
             rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, self.edge, kind=self.kind
         )

@@ -10,8 +10,6 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
 from heterocc.compiler.lower.cpu.generate.fetch import (
-    FETCHED_BYTES,
-    FETCHED_NUMBERS,
     Shared,
     fetching,
     fetching_next,
@@ -30,10 +28,6 @@ FEW_TILES = 3
 
 MANY_TERMS = 64
 """The smallest number of terms that they read so."""
-
-FAR_MAP = 2 << 20
-"""The size in bytes from which on what panels are copied from is fetched before: a smaller one may be in a second-level
-cache, and fetching takes 1.05 times as long (measured on an Intel CPU)."""
 
 LARGE_TILE = 12
 """The smallest number of vectors of sums of such tiles: the loop takes too much of the time of others."""
@@ -127,7 +121,7 @@ class ProductReads(PanelCopies):
         numbers, vectors = self.packed
         rows, tile, count = tiles
         packing = vectors or numbers
-        if packing is None or packing.size <= FETCHED_NUMBERS:
+        if packing is None or 4 * packing.size <= self.isa.core.fetched_weights:
             return partial(emit.in_turn, unroll=self.unroll)
         if vectors is not None and is_number(count) and count == 1:
             return partial(emit.in_turn, unroll=self.unroll)
@@ -166,7 +160,7 @@ class ProductReads(PanelCopies):
             return emit.UNROLL
         in_place = self.packed[1] is None and not self.copies and columns.step(side.form) == 1
         few = self.terms >= MANY_TERMS and sum(r.count for r in self.row_runs) <= FEW_TILES
-        if in_place and few and 4 * self.terms * self.length >= FETCHED_BYTES:
+        if in_place and few and 4 * self.terms * self.length >= self.isa.core.fetched_bytes:
             return 1
         counts = (emit.UNROLL, 1) if self.edge else range(emit.UNROLL, 0, -1)
         return next(n for n in counts if self.terms % n <= 1)
@@ -182,9 +176,9 @@ class ProductReads(PanelCopies):
             return False
         if not (is_number(self.terms) and is_number(self.length)):
             return False
-        if (self.isa.halves and (copied is not None or self.strip > 1)) or self.evicts:
+        if (self.isa.core.halves and (copied is not None or self.strip > 1)) or self.evicts:
             return False
-        far = FETCHED_BYTES if copied is None else FAR_MAP
+        far = self.isa.core.fetched_bytes if copied is None else self.isa.core.fetched_map
         return self.terms >= 4 * emit.UNROLL and 4 * self.terms * self.length >= far
 
     def _fetched_next_panel(

@@ -8,8 +8,9 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import loads
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Walk
-from heterocc.compiler.lower.cpu.generate.fetch import FETCHED_BYTES, fetching_shares, written_forms
+from heterocc.compiler.lower.cpu.generate.fetch import fetching_shares, written_forms
 from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, offset
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -27,6 +28,7 @@ def fetching_tile(
     tile: tuple[int, Sequence[tirx.Expr]],
     walk: Walk,
     unroll: int,
+    core: Core,
 ) -> Walk:
     """A walk over the terms of a tile that prefetches what its epilogue reads and writes.
 
@@ -37,7 +39,7 @@ def fetching_tile(
         return walk
     wanted = [(b, form, False) for b, form in epilogue_reads(kernel) if typical(found.terms.length) >= READ_TERMS]
     written = found.rows.length * found.columns.length
-    if not is_number(written) or 4 * written >= FETCHED_BYTES:
+    if not is_number(written) or 4 * written >= core.fetched_bytes:
         wanted += [(b, form, True) for b, form in written_forms(kernel)]
     wanted = [w for w in wanted if found.rows.step(w[1]) and found.columns.step(w[1]) == 1]
     if not wanted:

@@ -25,8 +25,8 @@ from heterocc.compiler.lower.cpu.generate.requested.form import Request
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS, of_codes
 from heterocc.compiler.lower.cpu.sizes import is_number
 
-TALL = 6
-"""Rows of a tile with 32 registers: each has a result, the sums of a block, and a number."""
+REGISTERS_A_ROW = 5
+"""Registers for each row of a tile: for a result, the sums of a block, and a number, with what codes need."""
 
 WORDS = 4
 """Words of codes that are unpacked in one turn of the loop over a block."""
@@ -72,7 +72,7 @@ def write_blocked_product(request: Request, arguments: Sequence[tirx.Buffer]) ->
 
 def _write_tiles(given: BlockedArguments, rows: int) -> None:
     """Write the product vector by vector of columns, whose codes stay in a cache for all rows."""
-    tiles = row_runs(rows, TALL if given.isa.registers > 16 else TALL // 2)
+    tiles = row_runs(rows, given.isa.registers // REGISTERS_A_ROW)
     vectors = -(-given.columns // given.isa.lanes)
     count = count_of(rows, tiles)
     with emit.shared_loop(vectors, rows * given.columns * given.terms) as vector, emit.loop(count) as tile:

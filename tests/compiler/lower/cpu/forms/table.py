@@ -131,6 +131,11 @@ def _without_code() -> Iterator[list[str]]:
         yield seen
 
 
+def kernels_of(shapes: Sequence[Shape]) -> Mapping[str, list[_Kernel]]:
+    """The kernels of each shape, by its name."""
+    return _kernels(tuple(shapes))
+
+
 @cache
 def _kernels(shapes: tuple[Shape, ...]) -> Mapping[str, list[_Kernel]]:
     """The kernels of each shape, by its name: those of fixed sizes from one model, the others from one each."""

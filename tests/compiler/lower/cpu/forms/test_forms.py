@@ -14,7 +14,6 @@ import dataclasses
 
 import pytest
 
-from heterocc.compiler.lower.cpu.generate import corrections
 from tests.compiler.lower.cpu.forms.files import BLESS, FOLDER, changes, complaint, groups, path_of, read
 from tests.compiler.lower.cpu.forms.shapes import Shape, conv, every_shape, matmul, some_shapes
 from tests.compiler.lower.cpu.forms.table import Core, core_of, table
@@ -65,7 +64,8 @@ def _known(core: str, *shapes: Shape) -> dict[str, str]:
 def test_a_core_with_other_registers_takes_other_forms() -> None:
     shapes = [conv((1, 64, 28, 28), 64, (3, 3), stride=2), matmul((16, 256), (256, 1000))]
     core = core_of("znver4")
-    fewer = Core(dataclasses.replace(core.isa, registers=16), core.pairs)
+    record = dataclasses.replace(core.isa.core, registers=16, spare=0, hoisted=4)
+    fewer = Core(dataclasses.replace(core.isa, registers=16, core=record), core.pairs)
     known = _known("znver4", *shapes)
     assert table(shapes, core) == known
     rows = changes("znver4", known, table(shapes, fewer))
@@ -74,11 +74,13 @@ def test_a_core_with_other_registers_takes_other_forms() -> None:
     assert all(shape.name in complaint(rows) for shape in shapes)
 
 
-def test_a_changed_factor_shows_as_changed_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_factor_shows_as_changed_rows() -> None:
     shape = conv((1, 64, 28, 28), 64, (3, 3), stride=2)
     known = _known("znver4", shape)
-    monkeypatch.setitem(corrections.WIDE, "direct", 0.1)
-    assert changes("znver4", known, table([shape], core_of("znver4")))
+    core = core_of("znver4")
+    record = dataclasses.replace(core.isa.core, corrections={**core.isa.core.corrections, "direct": 0.1})
+    changed = Core(dataclasses.replace(core.isa, core=record), core.pairs)
+    assert changes("znver4", known, table([shape], changed))
 
 
 def test_the_table_does_not_depend_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

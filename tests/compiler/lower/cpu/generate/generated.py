@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -42,6 +43,12 @@ def target_of(mcpu: str) -> tvm.target.Target:
     attributes = ["-prefer-256-bit"] if mcpu == AVX512 else []
     target = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": mcpu}
     return tvm.target.Target({**target, "mattr": attributes} if attributes else target)
+
+
+def with_core(target: tvm.target.Target, **changes: Any) -> Isa:
+    """The instruction set of a target, on a core that differs in some fields."""
+    isa = isa_of(target)
+    return replace(isa, core=replace(isa.core, **changes))
 
 
 class Generated:

@@ -13,17 +13,17 @@ import pytest
 from onnx import helper
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.generate import corrections, emit, generate
+from heterocc.compiler.lower.cpu.generate import cores, emit, generate
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_vectors
-from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import at
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, assuming
-from tests.compiler.lower.cpu.generate.generated import FORMS, Generated, assert_near, runnable, target_of
+from tests.compiler.lower.cpu.generate.generated import FORMS, Generated, assert_near, runnable, target_of, with_core
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((7, 20), np.float32)
@@ -75,10 +75,10 @@ def test_a_form_from_outside_is_one_function_and_one_line_of_the_list(
 ) -> None:
     """It is written where its time, corrected for the core, is the least."""
     written: list[str] = []
-    for core in (corrections.NARROW, corrections.WIDE, corrections.NEON):
-        monkeypatch.setitem(core, "plain", factor)
     monkeypatch.setattr(FORMS, (*generate.FORMS, partial(plain, written, cycles)))
-    kernel = Generated(NODES, {"x": X}, {"w": W}, target_of(runnable()[0]))
+    target = target_of(runnable()[0])
+    isa = with_core(target, corrections={**isa_of(target).core.corrections, "plain": factor})
+    kernel = Generated(NODES, {"x": X}, {"w": W}, target, isa)
     assert written == (["plain"] if taken else [])
     assert_near(kernel.run(), np.maximum(X.astype(np.float64) @ W, 0), 20)
 
@@ -109,7 +109,7 @@ def test_no_form_imports_another_one() -> None:
 
 def test_factors_are_of_forms_that_there_are() -> None:
     """A factor for a form that was renamed or removed would be ignored."""
-    named = {name for core in (corrections.NARROW, corrections.WIDE, corrections.NEON) for name in core}
+    named = {name for core in (cores.AVX2, cores.AVX512, cores.NEON) for name in core.corrections}
     homes = {form.__module__ for form in generate.FORMS}  # type: ignore[attr-defined]
     sources = "".join(inspect.getsource(sys.modules[home]) for home in homes)
     assert all(f'"{name}"' in sources for name in named)

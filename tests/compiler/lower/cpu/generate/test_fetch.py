@@ -11,15 +11,23 @@ from onnx import helper
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution import channel_tiles, direct
+from heterocc.compiler.lower.cpu.generate.convolution import direct
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.products import product_reads, tile_fetch
+from heterocc.compiler.lower.cpu.generate.products import product_reads
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
 from tests.compiler.lower.cpu.generate.convolution.test_input_blocks import pointwise, propose_blocks
 from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import only
-from tests.compiler.lower.cpu.generate.generated import AVX512, FORMS, Generated, assert_near, runnable, target_of
+from tests.compiler.lower.cpu.generate.generated import (
+    AVX512,
+    FORMS,
+    Generated,
+    assert_near,
+    runnable,
+    target_of,
+    with_core,
+)
 
 
 @pytest.mark.parametrize(("count", "terms", "width"), [(1, 8, 48), (16, 768, 48), (7, 37, 16), (3, 5, 64), (40, 9, 8)])
@@ -42,14 +50,6 @@ def test_sums_that_share_weights_fetch_all_of_the_next_ones(
     assert len(fetched) <= 2 * (-(-size // LINE) + count * terms)
 
 
-@pytest.fixture
-def everything_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights of all sizes are prefetched."""
-    for module in (product_reads, channel_tiles):
-        monkeypatch.setattr(module, "FETCHED_NUMBERS", 0)
-
-
-@pytest.mark.usefixtures("everything_far")
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize("vectors", [True, False])
 def test_products_that_prefetch_weights_agree(cpu: str, vectors: bool) -> None:
@@ -63,17 +63,17 @@ def test_products_that_prefetch_weights_agree(cpu: str, vectors: bool) -> None:
         nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
         feed, weights = {"x": w.reshape(1, 50, 9, 10)}, {"w": x.reshape(37, 50, 1, 1)}
         right = (x.astype(np.float64) @ w).reshape(1, 37, 9, 10)
-    kernel = Generated(nodes, feed, weights, target_of(cpu))
+    target = target_of(cpu)
+    kernel = Generated(nodes, feed, weights, target, with_core(target, fetched_weights=0))
     assert kernel.done is not None
     assert "prefetch" in kernel.done[0].script()
     assert_near(kernel.run(), right, 50)
 
 
-@pytest.mark.usefixtures("everything_far")
 @pytest.mark.parametrize("cpu", runnable())
 def test_input_blocks_that_prefetch_weights_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FORMS, (propose_blocks,))
-    assert check(cpu, pointwise(5, 7, inputs=21, outputs=48, groups=2))
+    assert check(cpu, pointwise(5, 7, inputs=21, outputs=48, groups=2), fetched_weights=0)
 
 
 @pytest.mark.parametrize("cpu", runnable())
@@ -90,10 +90,8 @@ def test_convolutions_prefetch_large_outputs_and_agree(
         emit, "prefetch", lambda *given, **how: written.append("to_write" in how) or prefetch(*given, **how)
     )
     monkeypatch.setattr(FORMS, (direct.propose_direct,))
-    monkeypatch.setattr(direct, "FETCHED_BYTES", 1 << 30)
-    assert check(cpu, case) and not any(written)
-    monkeypatch.setattr(direct, "FETCHED_BYTES", 0)
-    assert check(cpu, case) and any(written)
+    assert check(cpu, case, fetched_bytes=1 << 30) and not any(written)
+    assert check(cpu, case, fetched_bytes=0) and any(written)
 
 
 @pytest.mark.parametrize("cpu", runnable())
@@ -106,10 +104,8 @@ def test_maps_read_in_place_fetch_the_next_panel_and_agree(
     shares = product_reads.fetching_shares
     monkeypatch.setattr(product_reads, "fetching_shares", lambda *a, **k: calls.append(1) or shares(*a, **k))
     case = pointwise(20, 21, inputs=96, outputs=outputs)
-    monkeypatch.setattr(product_reads, "FETCHED_BYTES", 1 << 30)
-    assert check(cpu, case) and not calls
-    monkeypatch.setattr(product_reads, "FETCHED_BYTES", 0)
-    assert check(cpu, case) and calls
+    assert check(cpu, case, fetched_bytes=1 << 30) and not calls
+    assert check(cpu, case, fetched_bytes=0) and calls
 
 
 @pytest.mark.parametrize("cpu", runnable())
@@ -121,9 +117,8 @@ def test_maps_read_in_strips_or_copied_fetch_the_next_ones_and_agree(
     case = pointwise(20, 21, inputs=inputs, outputs=outputs)
     fetched = []
     for bytes_ in (1 << 30, 0):
-        monkeypatch.setattr(product_reads, "FETCHED_BYTES", bytes_)
-        monkeypatch.setattr(product_reads, "FAR_MAP", bytes_)
-        fetched.append(fetched_in(lambda: check(cpu, case), monkeypatch))
+        core = {"fetched_bytes": bytes_, "fetched_map": bytes_}
+        fetched.append(fetched_in(lambda core=core: check(cpu, case, **core), monkeypatch))
     assert fetched[0] < fetched[1]
 
 
@@ -136,8 +131,8 @@ def test_input_blocks_fetch_the_next_pixels_and_agree(
     monkeypatch.setattr(FORMS, (propose_blocks,))
     monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
     for bytes_, fetches in ((1 << 30, 0), (0, 1)):
-        monkeypatch.setattr(channel_tiles, "FETCHED_BYTES", bytes_)
-        fetched = fetched_in(lambda: check(cpu, pointwise(*size, inputs=21, outputs=48)), monkeypatch)
+        case = pointwise(*size, inputs=21, outputs=48)
+        fetched = fetched_in(lambda n=bytes_, case=case: check(cpu, case, fetched_bytes=n), monkeypatch)
         assert bool(fetched) == bool(fetches)
 
 
@@ -146,8 +141,7 @@ def test_strided_convolutions_fetch_the_next_row_and_agree(cpu: str, monkeypatch
     case = Case(1, 1, 21, 48, (13, 15), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0))
     monkeypatch.setattr(FORMS, (only(0),))  # in place
     for bytes_, fetches in ((1 << 30, 0), (0, 1)):
-        monkeypatch.setattr(channel_tiles, "FETCHED_BYTES", bytes_)
-        fetched = fetched_in(lambda: check(cpu, case), monkeypatch)
+        fetched = fetched_in(lambda n=bytes_: check(cpu, case, fetched_bytes=n), monkeypatch)
         assert bool(fetched) == bool(fetches)
 
 
@@ -178,9 +172,8 @@ def test_products_of_few_tiles_read_large_maps_row_after_row_and_agree(
     usual = 3 if cpu == AVX512 and inputs == 70 else UNROLL
     for bytes_, expected in ((1 << 30, usual), (0, 1 if cpu == AVX512 else usual)):
         steps.clear()
-        for module in (product_reads, tile_fetch):
-            monkeypatch.setattr(module, "FETCHED_BYTES", bytes_)
-        kernel = Generated(nodes, feed, {"w": w.reshape(16, inputs, 1, 1)}, target_of(cpu))
+        isa = with_core(target_of(cpu), fetched_bytes=bytes_)
+        kernel = Generated(nodes, feed, {"w": w.reshape(16, inputs, 1, 1)}, target_of(cpu), isa)
         assert_near(kernel.run(), right.reshape(1, 16, 25, 31), inputs)
         assert steps and set(steps) == {expected}
 

@@ -13,14 +13,13 @@ from onnx import helper
 
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.compiler.lower.cpu.generate import corrections
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.integers.matrix_product import terms_of
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.tiles import runs
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.target import cpu_target
-from tests.compiler.lower.cpu.generate.generated import AVX2, AVX512, Generated, runnable
+from tests.compiler.lower.cpu.generate.generated import AVX2, AVX512, Generated, runnable, with_core
 from tests.compiler.lower.lowered import execute, job, model
 from tests.few_examples import few
 
@@ -87,14 +86,12 @@ def test_a_product_of_integers_is_exact_at_the_ends_of_their_range(
 @pytest.mark.parametrize(
     ("deviation", "factor", "limited"), [(20.0, 1.0, True), (20.0, 1e9, False), (120.0, 1.0, False)]
 )
-def test_forms_of_products_of_bytes_are_chosen_by_their_time(
-    deviation: float, factor: float, limited: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forms_of_products_of_bytes_are_chosen_by_their_time(deviation: float, factor: float, limited: bool) -> None:
     """Limited weights take fewer instructions unless much is left of them."""
-    monkeypatch.setitem(corrections.NARROW, "limited product", factor)
     x, w = drawn(1, "uint8", 8, 64), trained(2, 64, 48, deviation=deviation)
     target = cpu_target(TargetDevice("CPU", "cpu", target=attributes(AVX2)))
-    made = Generated([node("MatMulInteger", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target)
+    isa = with_core(target, corrections={"limited product": factor})
+    made = Generated([node("MatMulInteger", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target, isa)
     assert made.done is not None
     assert [type(p) for p in made.done[1]] == [LimitedPanels if limited else IntegerPanels]
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
+from heterocc.compiler.lower.cpu.generate import cores
 from heterocc.compiler.lower.cpu.generate.convolution.row_lanes import covering_lanes
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -38,10 +39,14 @@ def test_runs_cover_everything_once_in_tiles_of_nearly_one_size(total: int, most
 @pytest.mark.parametrize("rows", [24, 48, 300])
 def test_tiles_of_any_number_of_vectors_are_narrow(rows: int) -> None:
     """What whole tiles leave is computed vector by vector, at less speed."""
-    assert tile_of_any_number(rows, Isa(16, 32)) == (12, 2)
+    assert tile_of_any_number(rows, Isa(cores.AVX512, 16, 32)) == (12, 2)
 
 
-@given(st.integers(1, 600), st.integers(1, 80), st.sampled_from([Isa(16, 32), Isa(8, 16), Isa(4, 32)]))
+@given(
+    st.integers(1, 600),
+    st.integers(1, 80),
+    st.sampled_from([Isa(cores.AVX512, 16, 32), Isa(cores.AVX2, 8, 16), Isa(cores.NEON, 4, 32)]),
+)
 def test_a_tile_fits_the_registers_and_the_stack(rows: int, vectors: int, isa: Isa) -> None:
     tall, wide = choose_tile(rows, vectors, isa)
     assert tall <= rows and wide <= vectors
@@ -52,10 +57,10 @@ def test_a_tile_fits_the_registers_and_the_stack(rows: int, vectors: int, isa: I
 @pytest.mark.parametrize(
     ("target", "isa"),
     [
-        (target_of(AVX512), Isa(16, 32, "pairs", masks=True)),
-        (target_of(AVX2), Isa(8, 16, "pairs")),
-        (target_of("x86-64"), Isa(4, 16)),
-        (ARM, Isa(4, 32)),
+        (target_of(AVX512), Isa(cores.AVX512, 16, 32, "pairs", masks=True)),
+        (target_of(AVX2), Isa(cores.AVX2, 8, 16, "pairs")),
+        (target_of("x86-64"), Isa(cores.SSE, 4, 16)),
+        (ARM, Isa(cores.NEON, 4, 32)),
     ],
 )
 def test_the_instruction_set_is_read_off_the_target(target: object, isa: Isa) -> None:
@@ -65,7 +70,7 @@ def test_the_instruction_set_is_read_off_the_target(target: object, isa: Isa) ->
 def test_a_cpu_that_computes_halves_of_vectors_gets_vectors_that_fill_rows() -> None:
     named = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": AVX512, "model": "znver4"})
     whole, halves = isa_of(target_of(AVX512)), isa_of(named)
-    assert halves == replace(whole, halves=True, near_cache=True)
+    assert halves == replace(whole, core=cores.ZEN4_CORE)
     assert [covering_lanes(whole, places).lanes for places in (7, 14, 20, 28, 40, 56)] == [8, 16, 16, 16, 16, 16]
     assert [covering_lanes(halves, places).lanes for places in (7, 14, 20, 28, 40, 56)] == [8, 16, 8, 16, 8, 8]
 
@@ -119,4 +124,4 @@ def test_narrow_maps_of_enough_channels_have_vectors_along_these() -> None:
 
 @pytest.mark.parametrize(("pitch", "most"), [(4096, 8), (8192, 8), (12288, 8), (2048, 14), (3072, 14), (4160, 14)])
 def test_rows_that_share_a_set_of_the_cache_are_few(pitch: int, most: int) -> None:
-    assert most_rows(pitch) == most
+    assert most_rows(pitch, cores.AVX512) == most

@@ -2,71 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from heterocc.compiler.lower.choices import close
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, SMALL, Filter
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import SMALL, Filter
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.phases import Phases
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
+from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, step_cycles, vector_runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
-
-SPARE = 3
-"""The number of 32 registers that a tile leaves free for LLVM."""
-
-OUTPUT_CYCLES = {SMALL: 34.0, LARGE: 130.0}
-"""The time of transforming a vector of tiles of outputs in `step_cycles`, with the epilogue; measured on a Zen 5."""
-
-SHARED_CACHE = 4 << 20
-"""The usable bytes of a shared third-level cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Core:
-    """What the model assumes of a core: `cache` are the usable bytes of its second-level cache.
-
-    `inputs` is the time of transforming a vector of tiles of inputs, with copies. `stream` are bytes from the
-    third-level cache per unit of time, mostly while products are computed, `weights` those of weights by filter: large
-    tiles use each for so few products that reading takes longer.
-    """
-
-    cache: int
-    inputs: Mapping[Filter, float]
-    stream: float
-    weights: Mapping[Filter, float]
-
-
-_WIDE = _Core(768 << 10, {SMALL: 40.0, LARGE: 110.0}, 24.0, {SMALL: 32.0, LARGE: 4.4})
-"""Of 1 MiB and more of second-level cache, as CPUs with AVX-512 have it.
-
-With blocks for a near third-level cache an Intel CPU took 1.5 to 2.2 times as long for 256 and 512 channels at 14 to
-56, where their inputs did not stay in the second.
-"""
-
-_NEAR = replace(_WIDE, stream=96.0)
-"""The same with a near third-level cache; measured on a Zen 5."""
-
-_NARROW = _Core(540 << 10, {SMALL: 80.0, LARGE: 110.0}, 24.0, {SMALL: 64.0, LARGE: 4.4})
-"""Of 512 KiB, as many CPUs without AVX-512 have it; measured on a Zen 3."""
-
-
-def _core(isa: Isa) -> _Core:
-    if isa.registers <= 16:
-        return _NARROW
-    return _NEAR if isa.near_cache else _WIDE
-
-
-FAR_STREAM = 16.0
-"""Bytes from memory per unit of time."""
-
-REMOTE_STREAM = 1.5
-"""Bytes that one core reads, and writes again for the next block, in a unit of time of what another has written."""
-
-REGION = 1000.0
-"""Time to start a shared loop and to wait for its last task."""
 
 THREADS = ((1, 0.45), (2, 0.45), (4, 0.1))
 """Numbers of threads for which the blocks should be good, and their weights: the number at run time is not known."""
@@ -183,7 +129,7 @@ def _sized_blocks(found: Convolution, isa: Isa) -> Blocks:
     most = min(TILES, key=cost)
     tall, wide = -(-found.rows.places // 2), -(-found.columns.places // 2)
     # Two rows of tiles share half of the rows that they copy; a wide image has them if they stay in the cache.
-    held = _core(isa).cache // (4 * SMALL.planes * (found.inputs + CHANNELS_HELD))
+    held = isa.core.second_cache // (4 * SMALL.planes * (found.inputs + CHANNELS_HELD))
     rows = larger(most // wide, smaller(2, held // wide))
     count = -(-tall // larger(1, smaller(tall, rows)))
     height = -(-tall // count)
@@ -215,21 +161,21 @@ def _blocks(
     images = phases.pitch // phases.down  # in turn
     rows = -(-found.rows.places // images)
     count = images * -(-rows // min(step * height * phases.down, rows))
-    steps = sum(r.count * v.count * step_cycles(r.size, v.size) for r in channels for v in columns)
+    steps = sum(r.count * v.count * isa.core.step_cycles(r.size, v.size) for r in channels for v in columns)
     turns = lines * -(-wide // narrow)
     apart = PHASE_CYCLES * lines * step**2 * wide if phases.count > 1 or phases.apart else 0.0
-    core = _core(isa)
+    core = isa.core
     streamed = _streaming(found, vectors * isa.lanes, channels, filter_, core)
     tiles = sum(r.count for r in channels)
-    inputs = (turns * core.inputs[filter_] + 2 * apart) * found.inputs
-    outputs = planes * found.inputs * steps + (turns * OUTPUT_CYCLES[filter_] + apart) * found.outputs + streamed
+    inputs = (turns * core.filter_inputs[step] + 2 * apart) * found.inputs
+    outputs = planes * found.inputs * steps + (turns * core.filter_outputs[step] + apart) * found.outputs + streamed
     blocks = found.batch * count
-    remote = planes * 4 * found.inputs * vectors * isa.lanes / REMOTE_STREAM
+    remote = planes * 4 * found.inputs * vectors * isa.lanes / core.remote_stream
 
     def time(threads: int) -> float:
         if together:
             share = -(-tiles // threads) / tiles
-            waits = (remote * (1 - 1 / threads) + 2 * REGION) if threads > 1 else 0.0
+            waits = (remote * (1 - 1 / threads) + 2 * core.region) if threads > 1 else 0.0
             return blocks * (inputs / threads + share * outputs + waits)
         share = -(-tiles // parts) / tiles
         return -(-blocks * parts // threads) * (inputs + share * outputs)
@@ -241,20 +187,20 @@ def _blocks(
     )
 
 
-def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...], filter_: Filter, core: _Core) -> float:
+def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...], filter_: Filter, core: Core) -> float:
     """The time of a block for reloading data that does not stay in the second-level cache."""
     walks, planes = sum(r.count for r in channels), filter_.planes
     inputs = planes * 4 * found.inputs * tiles
     products = planes * 4 * max(r.size for r in channels) * tiles
     weights = planes * 4 * found.inputs * found.outputs
-    read = weights / core.weights[filter_] if weights + inputs + products > core.cache else 0
+    read = weights / core.filter_weights[filter_.outputs] if weights + inputs + products > core.second_cache else 0
     total = 0
-    if inputs + products > core.cache:
+    if inputs + products > core.second_cache:
         total += walks * inputs
-    if 2 * products > core.cache:
+    if 2 * products > core.second_cache:
         total += walks * 2 * products
-    return read + total / (FAR_STREAM if inputs + products > SHARED_CACHE else core.stream)
+    return read + total / (core.memory_stream if inputs + products > core.third_cache else core.third_stream)
 
 
 def _spared(isa: Isa) -> Isa:
-    return replace(isa, registers=isa.registers - (SPARE if isa.registers > 16 else 0))
+    return replace(isa, registers=isa.registers - isa.core.spare)

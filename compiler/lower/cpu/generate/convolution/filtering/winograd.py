@@ -27,7 +27,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms impor
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, fetching
+from heterocc.compiler.lower.cpu.generate.fetch import fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
@@ -186,7 +186,7 @@ class _Writer(BlockInputs):
             to = plane * index(self._product_plane())
 
             def walk(count: int, step: Step, base: tirx.Expr = base) -> None:
-                if self.packing.size > FAR_NUMBERS:
+                if 4 * self.packing.size > self.isa.core.far_bytes:
                     step = fetching(step, weights, run.size, lambda term: base + term * index(run.size))
                 emit.in_turn(count, step)
 

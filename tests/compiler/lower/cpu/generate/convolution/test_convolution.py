@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of
+from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of, with_core
 from tests.few_examples import few
 
 node = helper.make_node
@@ -76,8 +77,11 @@ def reference(case: Case, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return total.reshape(case.batch, case.groups * case.outputs, *places)
 
 
-def check(cpu: str, case: Case) -> bool:
-    """Compare a convolution with its reference; False if the forms, all or those of a test, have none for it."""
+def check(cpu: str, case: Case, **core: Any) -> bool:
+    """Compare a convolution with its reference; False if the forms, all or those of a test, have none for it.
+
+    `core` are fields in which the core differs from the target's.
+    """
 
     def floats(*shape: int) -> np.ndarray:
         return RNG.standard_normal(shape).astype(np.float32)
@@ -100,7 +104,8 @@ def check(cpu: str, case: Case) -> bool:
         node("Relu", ["c"], ["r"]),
         node("Add", ["r", "z"], ["y"]),
     ]
-    kernel = Generated(nodes, {"x": x, "z": z}, {"w": w, "b": b}, target_of(cpu))
+    target = target_of(cpu)
+    kernel = Generated(nodes, {"x": x, "z": z}, {"w": w, "b": b}, target, with_core(target, **core))
     if kernel.done is None:
         return False
     right = np.maximum(right + b.reshape(-1, *(1 for _ in case.size)), 0) + z

@@ -76,11 +76,8 @@ def test_blocks_agree_for_any_attributes(cpu: str, case: Case, terms: int, pixel
         patch.setattr(channel_forms, "FEWEST_PIXELS", 1)
         patch.setattr(channel_tiling, "FEWEST_TERMS", terms)
         patch.setattr(channel_forms, "PIXELS", pixels)
-        for limit in ("SUM_BYTES", "SUM_BYTES_WIDE"):
-            patch.setattr(channel_tiling, limit, held << 10)
-        for limit in ("NEAR_BYTES", "TILE_BYTES", "WEIGHT_BYTES", "WEIGHT_BYTES_WIDE"):
-            patch.setattr(channel_tiling, limit, 1 << 10)
-        assert check(cpu, case)
+        limits = dict.fromkeys(("near_bytes", "tile_bytes", "weight_bytes"), 1 << 10)
+        assert check(cpu, case, sum_bytes=held << 10, **limits)
 
 
 @pytest.mark.parametrize("cpu", runnable())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +20,21 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import 
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import choose_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import filters, propose_winograd
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
+from heterocc.compiler.lower.cpu.generate.cores import AVX512, ZEN5_CORE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.runtime import load
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, reference
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import check as checked
 from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import choosing
-from tests.compiler.lower.cpu.generate.generated import ARM, FORMS, Generated, assert_near, runnable, target_of
+from tests.compiler.lower.cpu.generate.generated import (
+    ARM,
+    FORMS,
+    Generated,
+    assert_near,
+    runnable,
+    target_of,
+    with_core,
+)
 from tests.compiler.lower.lowered import model, run_ort
 from tests.compiler.small import save
 from tests.few_examples import few
@@ -33,8 +44,8 @@ RNG = np.random.default_rng(13)
 CPUS = st.sampled_from(runnable())
 SIZES = st.one_of(st.integers(1, 20), st.sampled_from([27, 28, 33, 56, 65, 70]))
 EVERY_FORM = generate.FORMS
-FAR, NEAR = Isa(16, 32), Isa(16, 32, near_cache=True)
-"""Instruction sets of CPUs whose third-level cache is far and near."""
+FAR, NEAR = (Isa(core, 16, 32) for core in (AVX512, ZEN5_CORE))
+"""Instruction sets on cores whose third-level cache is far and near."""
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +74,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(draw(st.integers(1, 2)), 1, inputs, outputs, size, (3, 3), (1, 1), apart, before, after)
 
 
-def check(cpu: str, case: Case) -> None:
+def check(cpu: str, case: Case, **core: Any) -> None:
     """A convolution with a residual that is read as the output is written, and one along its columns."""
     x = floats(case.batch, case.inputs, *case.size)
     w, b = floats(case.outputs, case.inputs, 3, 3), floats(case.outputs)
@@ -75,7 +86,9 @@ def check(cpu: str, case: Case) -> None:
         node("Add", ["r", "z"], ["s"]),
         node("Mul", ["s", "line"], ["y"]),
     ]
-    kernel = Generated(nodes, {"x": x, "z": z, "line": line}, {"w": w, "b": b}, target_of(cpu))
+    target = target_of(cpu)
+    given = {"x": x, "z": z, "line": line}
+    kernel = Generated(nodes, given, {"w": w, "b": b}, target, with_core(target, **core))
     assert kernel.done is not None and isinstance(kernel.done[1][0], FilteredPanels)
     right = (np.maximum(right + b.reshape(-1, 1, 1), 0) + z) * line
     assert_near(kernel.run(), right, case.inputs * 9)
@@ -156,7 +169,7 @@ def test_every_way_to_share_filtered_work_agrees(form: tuple[int, bool], monkeyp
 def test_threads_find_equal_work_in_blocks_and_parts_of_channels() -> None:
     for inputs, outputs, size in ((64, 64, 56), (128, 128, 28), (128, 32, 28), (256, 256, 14), (128, 32, 14)):
         side = Window(size, 1, 3, 1, 1, size)
-        blocks = choose_blocks(Convolution(None, 1, 1, 1, inputs, outputs, side, side, (0, 1, 2, 3)), Isa(16, 32))  # type: ignore[arg-type]
+        blocks = choose_blocks(Convolution(None, 1, 1, 1, inputs, outputs, side, side, (0, 1, 2, 3)), FAR)  # type: ignore[arg-type]
         assert blocks.cycles <= 1.15 * blocks.alone
 
 
@@ -193,9 +206,9 @@ def test_large_tiles_are_at_most_six_times_as_far_from_float64_as_onnx_runtime(c
 def test_large_tiles_are_for_fast_math_only() -> None:
     side = Window(56, 1, 3, 1, 1, 56)
     found = Convolution(None, 1, 1, 1, 256, 256, side, side, (0, 1, 2, 3))  # type: ignore[arg-type]
-    assert filters(found, Isa(16, 32)) == (SMALL,)
-    assert filters(found, Isa(16, 32, fast_math=True)) == (SMALL, LARGE)
-    small, large = (choose_blocks(found, Isa(16, 32), filter_).alone for filter_ in (SMALL, LARGE))
+    assert filters(found, FAR) == (SMALL,)
+    assert filters(found, replace(FAR, fast_math=True)) == (SMALL, LARGE)
+    small, large = (choose_blocks(found, FAR, filter_).alone for filter_ in (SMALL, LARGE))
     assert large < small
 
 
@@ -219,10 +232,10 @@ def test_an_infinity_spoils_only_the_tiles_of_outputs_that_read_it(cpu: str) -> 
     assert np.all(~np.isfinite(found[..., 5:8, 16:19]))
 
 
-def test_weights_fetched_ahead_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "FAR_NUMBERS", 0)
+def test_weights_fetched_ahead_agree() -> None:
     for outputs in (3, 13, 40):
-        check(runnable()[0], Case(1, 1, 9, outputs, (14, 15), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
+        case = Case(1, 1, 9, outputs, (14, 15), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+        check(runnable()[0], case, far_bytes=0)
 
 
 @pytest.mark.parametrize(
