@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
 REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
 
-.PHONY: help setup demo test lint test-browser test-models test-slow test-search test-native fuzz hostile operators operators-again bench wheels wheel-aarch64 container-check site clean
+.PHONY: help setup demo test lint test-browser test-models test-slow test-search test-native fuzz hostile operators operators-again bench fit wheels wheel-aarch64 container-check site clean
 
 help:
 	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
@@ -21,6 +21,7 @@ help:
 	@echo 'make hostile      requests that do not fit, to every operator: each must end in an error or in ONNX Runtime'"'"'s result (REQUESTS=100000, hours)'
 	@echo 'make operators    all of onnx'"'"'s node tests on each device; writes docs/operators.md (an hour; goes on where it was stopped)'
 	@echo 'make operators-again  only the cases that docs/operators.md lists as refused, on each device (minutes)'
+	@echo 'make fit          measure this CPU'"'"'s core: its record for the models of kernels, and which forms that would change (minutes, alone)'
 	@echo 'make wheels       build heterocc and heterocc-runtime, install each in a fresh environment, run a bundle there'
 	@echo 'make wheel-aarch64  cross-build heterocc-runtime for ARM, and run a bundle with it in qemu'
 	@echo 'make container-check  the steps of packaging/Dockerfile in a fresh environment, without a container tool'
@@ -94,6 +95,9 @@ bench: setup
 	$(VENV)/python benchmarks/load.py
 	$(VENV)/python benchmarks/hop.py
 	$(VENV)/python benchmarks/latency.py
+
+fit: setup
+	$(VENV)/python benchmarks/fit_core.py
 
 wheels: setup
 	@$(VENV)/python scripts/wheels.py
