@@ -11,7 +11,6 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.channel_tiles import ChannelTiles
 from heterocc.compiler.lower.cpu.generate.convolution.channel_tiling import Schedule, Tiling
-from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED
 from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
@@ -78,10 +77,9 @@ def _with_rows(kernel: Kernel, found: Convolution, isa: Isa) -> Iterator[Schedul
     numbers = DenseRows(kernel, found, isa, found.rows.places).numbers
     if found.work >= emit.PARALLEL_WORK and 4 * found.batch * found.groups * found.inputs * numbers <= TOGETHER_BYTES:
         rows.append(found.rows.places)
-    writes = (True, False)[found.columns.taps > MOST_UNROLLED :]
-    for deep, together, written in product(range(1, deepest + 1), range(len(rows)), writes):
+    for deep, together in product(range(1, deepest + 1), range(len(rows))):
         if deep <= rows[together]:
-            yield Schedule("copied rows", "rows", rows[together], deep, shared=together == 1, written=written)
+            yield Schedule("copied rows", "rows", rows[together], deep, shared=together == 1)
 
 
 def _is_pointwise(found: Convolution) -> bool:

@@ -301,11 +301,6 @@ class ChannelTiles(Tiling):
     ) -> None:
         """Call `step` for all terms, of the rows and columns of taps that are `inside`."""
         rows, columns = self.found.rows, self.found.columns
-        if self.schedule.written:
-            with emit.loop(self.found.inputs) as input_, emit.loop(rows.taps) as row:
-                for number in range(columns.taps):
-                    step(Term(input_, row, index(number), input_), 0)
-            return
         with self._inputs_in_turn() as first, loop_inside(rows, inside[0]) as row:
 
             def of_tap(tap: tirx.Expr) -> None:

@@ -83,9 +83,8 @@ class Schedule:
     Outputs are computed in chunks of `rows` rows, and tiles are cut from lines of `deep` rows of a chunk each. Inputs
     are read in place, or copied for a chunk: the pixels that 1x1 with strides reads side by side, or rows with padding.
     Chunks and parts of the channels are the tasks of threads; or there is one chunk, of which threads share the lines
-    and make the copies together, if `shared`. Sums are kept between blocks of input channels if it is `blocked`. The
-    taps of a row are `written` out inside a loop over input channels, else loops around it. `form` is the name of the
-    form in the table of corrections.
+    and make the copies together, if `shared`. Sums are kept between blocks of input channels if it is `blocked`. `form`
+    is the name of the form in the table of corrections.
     """
 
     form: str
@@ -94,14 +93,13 @@ class Schedule:
     deep: int = 1
     shared: bool = False
     blocked: bool = False
-    written: bool = False
 
     @property
     def detail(self) -> str:
         """What tells it from others of the form."""
         if self.source != "rows" or self.blocked:
             return ""
-        return f"{self.deep}{' together' if self.shared else ''}, {'unrolled' if self.written else 'loops over taps'}"
+        return f"{self.deep}{' together' if self.shared else ''}"
 
     def __str__(self) -> str:
         return f"{self.form} {self.detail}".rstrip()
@@ -130,7 +128,6 @@ class Tiling:
         self.inputs = self._inputs_of_block() if schedule.blocked else found.inputs
         self.blocks = found.inputs // self.inputs
         self.in_turn = self.inputs if schedule.blocked or found.taps == 1 else inputs_together(found.inputs)
-        self.in_turn = 1 if schedule.written else self.in_turn
         taps = (found.rows.taps, found.columns.taps)
         self.packing = Panels(
             found.weight,
@@ -183,14 +180,13 @@ class Tiling:
     @property
     def by_tap(self) -> bool:
         """Whether the taps of a row are written out around loops over input channels, of pixels that have each."""
-        schedule = self.schedule
-        loops = schedule.source == "rows" and not schedule.blocked and not schedule.written
-        return loops and self.in_one_tile and self.found.columns.taps <= MOST_UNROLLED
+        copied = self.schedule.source == "rows" and not self.schedule.blocked
+        return copied and self.in_one_tile and self.found.columns.taps <= MOST_UNROLLED
 
     @property
     def skips_rows(self) -> bool:
         """Whether rows of taps that are in the padding for all of a line are left out."""
-        return not self.schedule.written and (self.schedule.deep < self.schedule.rows or self.found.rows.places == 1)
+        return self.schedule.deep < self.schedule.rows or self.found.rows.places == 1
 
     @property
     def cycles(self) -> float:
@@ -220,7 +216,7 @@ class Tiling:
         """Registers for the inputs of `tall` pixels, and spare ones."""
         schedule, columns = self.schedule, self.found.columns
         if schedule.source == "rows" and not schedule.blocked:
-            if not schedule.written and not self.isa.core.few_registers:
+            if not self.isa.core.few_registers:
                 return HELD
             if columns.taps > 1 and columns.stride <= columns.reach:
                 return tall + 1  # LLVM keeps those that several taps read, and computes with what is left
@@ -229,7 +225,7 @@ class Tiling:
     def _row_cycles(self, tall: int, wide: int) -> float:
         """Modelled time of a line for one input channel and one row of taps."""
         found, vectors = self.found, runs(self._vectors, wide)
-        whole = self.schedule.source == "rows" and not self.schedule.blocked and not self.schedule.written
+        whole = self.schedule.source == "rows" and not self.schedule.blocked
         if whole and tall >= self.pixels and found.columns.taps <= MOST_UNROLLED:
             inside = [sum(map(len, self.with_tap(tap))) for tap in range(found.columns.taps)]
             return sum(v.count * self._step_cycles(pixels, v.size) for v in vectors for pixels in inside if pixels)
@@ -246,7 +242,7 @@ class Tiling:
         if schedule.blocked:
             looked_up = LOOKED_UP * tall if schedule.source == "rows" and schedule.deep > 1 else 0.0
             return max(self.isa.core.step_cycles(tall, wide), (tall + looked_up + wide) / 2)
-        loops = 0.0 if schedule.written else TAP_CYCLES if schedule.source == "rows" else INSIDE_CYCLES
+        loops = TAP_CYCLES if schedule.source == "rows" else INSIDE_CYCLES
         weights = 4 * found.inputs * found.taps * wide * self.isa.lanes
         core = self.isa.core
         far = core.second_miss if weights > core.far_bytes else core.first_miss if weights > core.first_cache else 0.0
