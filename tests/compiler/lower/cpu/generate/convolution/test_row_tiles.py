@@ -82,11 +82,8 @@ def test_all_forms_agree_for_any_attributes(cpu: str, case: Case, number: int) -
         assert check(cpu, case)
 
 
-@pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("form", [(False, 1), (True, 1), (True, 2)])
-def test_narrow_maps_are_correct_in_each_form(
-    form: tuple[bool, int], written: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_narrow_maps_are_correct_in_each_form(form: tuple[bool, int], monkeypatch: pytest.MonkeyPatch) -> None:
     # Rows of 4 pixels with AVX-512, of 3 with AVX2, of which two are a tile.
     width = 12 if AVX512 in runnable() else 8
     case = Case(2, 2, 40, 48, (15, width), (3, 2), (3, 3), (1, 1), (1, 0), (1, 1))
@@ -96,8 +93,7 @@ def test_narrow_maps_are_correct_in_each_form(
         for candidate in propose_channels(kernel, isa):
             writer = candidate.writer(isa)
             how = writer.schedule
-            kind = (how.shared, how.deep, how.written) if candidate.form == "copied rows" else None
-            if kind == (*form, written):
+            if candidate.form == "copied rows" and (how.shared, how.deep) == form:
                 found.append(writer)
                 yield candidate
 
