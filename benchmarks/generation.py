@@ -1,168 +1,171 @@
-"""Tokens per second of language models that take the keys and values of earlier tokens, beside ONNX Runtime.
+"""Language models that take keys and values of earlier tokens: times of tokens and prompts, beside other programs.
 
-Usage: python benchmarks/generation.py [--prompt 16,128] [--past 0] [--tokens 64] [--threads 1,2] [--seconds 3]
-                                       [--keep FOLDER] [--compile-only] [--dim batch=1] MODEL.onnx …
+Usage: python benchmarks/generation.py [--prompt 32,128] [--past 0,2048] [--tokens 32] [--threads 1,2] [--seconds 3]
+                                       [--keep FOLDER] [--compile-only] [--dim batch_size=1] MODEL.onnx …
 A model has the inputs input_ids, past_key_values.…, and perhaps attention_mask and position_ids, and the outputs logits
-and present.…; it is compiled for the CPU with a batch of 1. Ours runs by `session.bind(state=…)`, ONNX Runtime by
-IO binding, with its last outputs as inputs: neither copies keys and values between runs. Both write the most probable
-tokens, which must be equal. They take turns, with pauses between; a generation of 8 tokens before each is not counted.
-`--past` are numbers of tokens before the prompt, whose keys and values are random and an input of the first run.
-`--keep` is a folder for bundles, which are not compiled again if they are there; `--compile-only` ends when they are.
+and present.…; it is compiled for the CPU with a batch of 1. Peers are ONNX Runtime and, where they are installed,
+OpenVINO and onnxruntime-genai, which needs the folder of its builder (genai_config.json beside the model); a line says
+which are missing. All write the most probable tokens, and none copies keys and values between runs. In models without
+weights of few bits, whose products are rounded alike by ONNX Runtime alone, the tokens must be those of ONNX Runtime.
+They take turns, with pauses between; a generation of 4 tokens before each is not counted. `--past` are numbers of
+tokens before the prompt, computed beforehand. `--keep` is a folder for bundles, which are not compiled again if they
+are there; `--compile-only` ends when they are.
 
-Prints tokens per second after the prompt, and milliseconds of the run of the prompt: the best time of each run in all
-turns. Ratios above 1 are faster than ONNX Runtime. Writes benchmarks/results/generation.json.
+Prints the milliseconds of a token after the prompt (the mean of the best times of each), those of the run of the
+prompt, and the best peer's time over ours: above 1 is faster. `same` is the number of first tokens that equal ONNX
+Runtime's. Writes benchmarks/results/generation.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
+import onnx
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.peers.generation import (  # noqa: E402
+    GenAI,
+    Generation,
+    OnnxRuntime,
+    OpenVino,
+    Ours,
+    Runner,
+    caches_of,
+)
+
 from heterocc.compiler import compile_model  # noqa: E402
-from heterocc.runtime import Session, load  # noqa: E402
+from heterocc.runtime import load  # noqa: E402
 from heterocc.runtime.cli.bench import wait_until_idle  # noqa: E402
-from heterocc.runtime.execute.ort_session import open_session, session_options  # noqa: E402
 
-Feed = dict[str, Any]
-Step = Callable[[Feed, bool], Any]
-"""Runs a feed without state and returns the logits; the flag is for the first run, whose state is empty."""
-
-
-@dataclass(frozen=True)
-class Generation:
-    """Tokens, seconds of the run of the prompt, and of each run after it."""
-
-    tokens: tuple[int, ...]
-    prompt: float
-    others: tuple[float, ...]
+OURS, REFERENCE = "heterocc", "onnxruntime"
+WARM_UP = 4
+"""Tokens that are not counted before each generation."""
 
 
-def present(past: str) -> str:
-    """The output that is the input `past` of the next run."""
-    return past.replace("past_key_values", "present")
+def missing(model: Path) -> dict[str, str]:
+    """The peers that cannot run a model here, with the reasons."""
+    found = {}
+    for name, package in (("openvino", "openvino"), ("genai", "onnxruntime_genai")):
+        if importlib.util.find_spec(package) is None:
+            found[name] = f"{package} is not installed"
+    if not (model.parent / "genai_config.json").is_file():
+        found.setdefault("genai", f"{model.parent} has no genai_config.json")
+    return found
 
 
-def our_step(session: Session, past: int) -> Step:
-    """Runs by a binding whose state goes from run to run, and begins with `past` tokens."""
-    caches = {i.name: i for i in session.inputs if i.name.startswith("past_key_values.")}
-    binding = session.bind(state={name: present(name) for name in caches})
-    begin = {name: _begin(i.shape or (), i.dtype, past) for name, i in caches.items()}
-    return lambda feed, first: binding.run({**feed, **begin} if first else feed)["logits"]
-
-
-def peer_step(session: onnxruntime.InferenceSession, past: int) -> Step:
-    """Runs by IO binding: outputs stay in ONNX Runtime's memory and are inputs of the next run."""
-    caches = {i.name: i for i in session.get_inputs() if i.name.startswith("past_key_values.")}
-    outputs = [o.name for o in session.get_outputs()]
-    state: dict[str, Any] = {}
-    arrays = {name: _begin(i.shape, "float32", past) for name, i in caches.items()}
-    begin = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}
-
-    def step(feed: Feed, first: bool) -> Any:
-        if first:
-            state.update(begin)
-        binding = session.io_binding()
-        for name, array in feed.items():
-            binding.bind_cpu_input(name, array)
-        for name, value in state.items():
-            binding.bind_ortvalue_input(name, value)
-        for name in outputs:
-            binding.bind_output(name, "cpu")
-        session.run_with_iobinding(binding)
-        found = dict(zip(outputs, binding.get_outputs(), strict=True))
-        state.update({name: found[present(name)] for name in caches})
-        return found["logits"].numpy()
-
-    return step
-
-
-def _begin(shape: Any, dtype: str, past: int) -> Any:
-    """Keys or values of the first `past` tokens, random; other dynamic dimensions are 1."""
-    sizes = [past if a == 2 else d if isinstance(d, int) else 1 for a, d in enumerate(shape)]
-    return np.random.default_rng(1).standard_normal(sizes).astype(dtype)
-
-
-def generate(step: Step, names: set[str], past: int, prompt: list[int], count: int) -> Generation:
-    """The most probable next token after `past` tokens and a prompt, `count` times."""
-    tokens = prompt
-    written, seconds = [], []
-    for number in range(count):
-        start = time.perf_counter()
-        given: Feed = {
-            "input_ids": np.array([tokens]),
-            "position_ids": np.arange(past, past + len(tokens))[None],
-            "attention_mask": np.ones((1, past + len(tokens)), np.int64),
-        }
-        logits = step({name: array for name, array in given.items() if name in names}, number == 0)
-        past += len(tokens)
-        tokens = [int(logits[0, -1].argmax())]
-        seconds.append(time.perf_counter() - start)
-        written += tokens
-    return Generation(tuple(written), seconds[0], tuple(seconds[1:]))
+def peers(model: Path, threads: int, caches: Mapping[str, Any], longest: int) -> dict[str, Runner]:
+    """The peers that can run a model."""
+    made: dict[str, Callable[[], Runner]] = {
+        REFERENCE: lambda: OnnxRuntime(model, threads, caches),
+        "openvino": lambda: OpenVino(model, threads, caches),
+        "genai": lambda: GenAI(model, threads, longest),
+    }
+    left_out = missing(model)
+    found = {}
+    for name in (name for name in made if name not in left_out):
+        try:
+            found[name] = made[name]()
+        except Exception as error:
+            if name == REFERENCE:
+                raise
+            left_out[name] = str(error).strip().splitlines()[-1]
+    for name, reason in left_out.items():
+        print(f"without {name}: {reason}", file=sys.stderr)
+    return found
 
 
 def measure(
     model: Path, bundle: Path, past: int, prompt: int, count: int, threads: int, seconds: float
 ) -> dict[str, Any]:
-    """The best times of both."""
-    reference = open_session(str(model), session_options(threads=threads))
-    names = {i.name for i in reference.get_inputs()}
-    first = np.random.default_rng(0).integers(3, 90, prompt).tolist()
+    """The best times of all runners. Raises SystemExit for other tokens than ONNX Runtime's."""
+    random = np.random.default_rng(0)
+    before, first = (random.integers(3, 90, size).tolist() for size in (past, prompt))
     with load(bundle, threads=threads) as session:
-        steps = {"heterocc": our_step(session, past), "onnxruntime": peer_step(reference, past)}
-        found: dict[str, list[Generation]] = {name: [] for name in steps}
-        end = time.perf_counter() + seconds * len(steps)
-        while not found["heterocc"] or time.perf_counter() < end:
-            for name, step in steps.items():
+        runners: dict[str, Runner] = {OURS: Ours(session)}
+        runners |= peers(model, threads, caches_of(session), past + prompt + count + 1)
+        for runner in runners.values():
+            runner.begin(before)
+        found: dict[str, list[Generation]] = {name: [] for name in runners}
+        end = time.perf_counter() + seconds * len(runners)
+        while not found[OURS] or time.perf_counter() < end:
+            for name, runner in runners.items():
                 wait_until_idle()
-                generate(step, names, past, first, 8)
-                found[name].append(generate(step, names, past, first, count))
-    ours, theirs = ({g.tokens for g in found[name]} for name in steps)
-    if ours != theirs or len(ours) != 1:
-        raise SystemExit(f"the tokens differ: {ours}, ONNX Runtime {theirs}")
-    row: dict[str, Any] = {"model": model.stem, "past": past, "prompt": prompt, "threads": threads}
-    row["different"] = len(set(*ours))
+                runner.generate(first, WARM_UP)
+                found[name].append(runner.generate(first, count))
+    reference = found[REFERENCE][0].tokens
+    row: dict[str, Any] = {"model": name_of(model), "past": past, "prompt": prompt, "threads": threads}
+    row["different"] = len(set(reference))
     for name, runs in found.items():
         # Each token's best time: runs of the machine's neighbours hit some tokens of every generation.
         best = np.min([g.others for g in runs], axis=0)
-        row[name] = {"tokens_per_second": len(best) / best.sum(), "prompt_ms": min(g.prompt for g in runs) * 1e3}
+        same = min(_alike(g.tokens, reference) for g in runs)
+        row[name] = {"token_ms": best.mean() * 1e3, "prompt_ms": min(g.prompt for g in runs) * 1e3, "same": same}
+    if row[OURS]["same"] < count and not has_few_bits(model):
+        raise SystemExit(f"{model}: the tokens differ from ONNX Runtime's after the first {row[OURS]['same']}")
     return row
+
+
+def _alike(tokens: tuple[int, ...], others: tuple[int, ...]) -> int:
+    """The number of first tokens that are equal."""
+    return next((n for n, (a, b) in enumerate(zip(tokens, others, strict=True)) if a != b), len(others))
+
+
+def has_few_bits(model: Path) -> bool:
+    """Whether a model has products whose runners may round the other factor differently."""
+    graph = onnx.load(model, load_external_data=False).graph
+    return any(node.op_type in ("MatMulNBits", "DequantizeLinear") for node in graph.node)
+
+
+def name_of(model: Path) -> str:
+    """The file's name, or that of its folder where exporters name each file alike."""
+    return model.parent.name if model.stem == "model" else model.stem
 
 
 def line(row: dict[str, Any]) -> str:
     """A row of the table."""
-    ours, peer = row["heterocc"], row["onnxruntime"]
     text = f"{row['model']:<24}{row['past']:>6}{row['prompt']:>7}{row['threads']:>3}"
-    text += f"{ours['tokens_per_second']:>10.0f}{peer['tokens_per_second']:>8.0f}"
-    text += f"{ours['tokens_per_second'] / peer['tokens_per_second']:>8.2f}"
-    text += f"{ours['prompt_ms']:>12.2f}{peer['prompt_ms']:>8.2f}{peer['prompt_ms'] / ours['prompt_ms']:>8.2f}"
-    return text + f"{row['different']:>11}"
+    names = [name for name in (OURS, REFERENCE, "openvino", "genai") if name in row]
+    for figure in ("token_ms", "prompt_ms"):
+        best = min(row[name][figure] for name in names[1:])
+        text += "  |" + "".join(f" {name} {row[name][figure]:.2f}" for name in names)
+        text += f" ratio {best / row[OURS][figure]:.2f}"
+    return text + f"  | same {row[OURS]['same']}, {row['different']} different"
+
+
+def cases(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows as scripts/performance.py reads them: one for tokens, one for the prompt."""
+    found = []
+    for row in rows:
+        where = f"{row['model']}, past {row['past']}"
+        texts = (("token_ms", f"{where}, a token"), ("prompt_ms", f"{where}, a prompt of {row['prompt']}"))
+        for figure, name in texts:
+            times = {k: {"min": v[figure]} for k, v in row.items() if isinstance(v, dict)}
+            found.append({"name": name, "threads": row["threads"], "ms": times})
+    return found
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--prompt", default="16,128")
+    parser.add_argument("--prompt", default="32,128")
     parser.add_argument("--past", default="0")
-    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--seconds", type=float, default=3.0, help="per case and runner")
-    parser.add_argument("--dim", default="batch=1", help="a dimension that is fixed; empty for none")
+    parser.add_argument("--dim", default="batch_size=1", help="a dimension that is fixed; empty for none")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--compile-only", action="store_true")
     given = parser.parse_args()
@@ -171,11 +174,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        if not given.compile_only:
-            print(f"{'model':<24}{'past':>6}{'prompt':>7}{'th':>3}{'tokens/s':>10}{'ORT':>8}{'ratio':>8}"
-                  f"{'prompt ms':>12}{'ORT':>8}{'ratio':>8}{'different':>11}")  # fmt: skip
         for model in given.models:
-            bundle = folder / f"{model.stem}-{given.dim or 'any'}.hcb"
+            bundle = folder / f"{name_of(model)}-{given.dim or 'any'}.hcb"
             if not bundle.exists():
                 compile_model(model, bundle, devices="CPU", dims=dims)
             lists = [[int(n) for n in text.split(",")] for text in (given.past, given.prompt, given.threads)]
@@ -185,7 +185,7 @@ def main() -> None:
     if rows:
         out = ROOT / "benchmarks" / "results"
         out.mkdir(exist_ok=True)
-        (out / "generation.json").write_text(json.dumps(rows, indent=2) + "\n")
+        (out / "generation.json").write_text(json.dumps({"rows": rows, "cases": cases(rows)}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

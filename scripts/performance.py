@@ -218,7 +218,7 @@ def rows_of(results: Any, runners: int) -> list[list[Any]]:
         ours = times.pop("heterocc", times.pop("default", None))
         if ours is None:
             continue
-        peers = [times.get(name) for name in ("onnxruntime", "openvino")][: runners - 1]
+        peers = [times.get(name) for name in ("onnxruntime", "openvino", "genai")][: runners - 1]
         figures = [None if t is None else float(f"{t:.3g}") for t in (ours, *peers)]
         name = case["name"] if "name" in case else f"{case['model']}, {case['size']}"
         found.append([name, case["threads"], *figures])
