@@ -89,7 +89,8 @@ class Executable:
             devices = (kind, self.space.index, POOLED, *devices)  # type: ignore[assignment]
         vm["vm_initialization"](*devices)
         if instrument is not None:
-            observer = tvm_ffi.convert(instrument)
+            # Converted again, a native observer would be called by way of Python.
+            observer = instrument if isinstance(instrument, tvm_ffi.Function) else tvm_ffi.convert(instrument)
             vm["set_instrument"](cpu_api.with_denormals(observer, kept=True) if self._flushes_denormals else observer)
         return vm
 

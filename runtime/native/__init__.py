@@ -5,8 +5,9 @@ CUDA uses TVM's runtime. Drivers' binaries are identified by a hash of device, d
 `tvm_libraries.py` chooses the copy of TVM's libraries.
 
 `cpu/` has the thread pool of CPU kernels, the memory of their tensors of dynamic sizes (`heap.h`, with the limits in
-`memory_limits.h`), copies weights in other layouts, and asks the processor for its features where /proc/cpuinfo cannot
-be read (`processor.h`). A run of plain arrays whose inputs and outputs only CPU code touches is one call of it
+`memory_limits.h`), copies weights in other layouts, times kernels for profiles (`kernel_times.cc`), and asks the
+processor for its features where /proc/cpuinfo cannot be read (`processor.h`). A run of plain arrays whose inputs and
+outputs only CPU code touches is one call of it
 (`cpu_runner.py`, `cpu/fast_path.h`): it checks the feed, points the tensors at the caller's arrays and at new results,
 and runs the code. It returns None for any other feed, and if the code fails; the run then goes through the chain, which
 converts inputs and says what is wrong. Code runs without TVM's virtual machine: `cpu/straight_reader.cc` and

@@ -11,7 +11,7 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -159,6 +159,51 @@ def with_denormals(function: Callable[..., Any], *, kept: bool) -> Callable[...,
     if _library() is None:
         return function
     found: Callable[..., Any] = _function("with_denormals")(function, kept)
+    return found
+
+
+def kernels_only(observer: Callable[..., int]) -> Callable[..., int]:
+    """An observer of a virtual machine that hears of kernels, and not of the machine's own functions.
+
+    A run calls thousands of these, and to pass a call to Python takes longer than many kernels. Without the plug-in the
+    observer itself.
+    """
+    if _library() is None:
+        return observer
+    found: Callable[..., int] = _function("kernels_only")(observer)
+    return found
+
+
+def kernel_times(most: int) -> tuple[Callable[..., int], Callable[[], KernelTimes]] | None:
+    """An observer of a virtual machine that times kernels of the CPU, and a function that takes their times so far.
+
+    It keeps at most `most` calls one by one. None without the plug-in. Both are for one thread at a time.
+    """
+    if _library() is None:
+        return None
+    observe, take = _function("kernel_times")(most)
+
+    def taken() -> KernelTimes:
+        symbols, sums, calls = take()
+        return KernelTimes(tuple(map(str, symbols)), _rows(sums, 2), _rows(calls, 3))
+
+    return observe, taken
+
+
+class KernelTimes(NamedTuple):
+    """Times of kernels in nanoseconds of the host's clock, as `perf_counter_ns` has them.
+
+    `sums` has a row for each symbol: its time, and its calls. `calls` has one for each call: the number of the symbol,
+    begin and end.
+    """
+
+    symbols: tuple[str, ...]
+    sums: list[list[int]]
+    calls: list[list[int]]
+
+
+def _rows(numbers: bytes, width: int) -> list[list[int]]:
+    found: list[list[int]] = np.frombuffer(numbers, np.int64).reshape(-1, width).tolist()
     return found
 
 

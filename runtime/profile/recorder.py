@@ -11,8 +11,9 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from heterocc.runtime.execute.executable import Instrument, synchronizer
+from heterocc.runtime.native.cpu_api import KernelTimes, kernel_times, kernels_only
 from heterocc.runtime.native.kernel_clock import KernelClock
-from heterocc.runtime.plan.schedule import Call, Schedule, Step
+from heterocc.runtime.plan.schedule import HOST, Call, Schedule, Step
 from heterocc.runtime.profile.timestamps import Timestamps
 
 _OWNERS = count(1)
@@ -61,6 +62,7 @@ class Recorder:
     _kernels: list[tuple[int, str]] = field(default_factory=list)
     _launches: list[tuple[int, int]] = field(default_factory=list)
     _free: int = 0
+    _takers: dict[int, Callable[[], KernelTimes]] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Discard the times of all runs so far. No run may be in progress."""
@@ -74,8 +76,12 @@ class Recorder:
         space = self.plan.spaces[partition]
         clock = self.timestamps.clock(space)
         if clock is not None:
-            return self._stamping(partition, clock)
-        return self._waiting(partition, synchronizer(space))
+            return kernels_only(self._stamping(partition, clock))
+        native = kernel_times(MOST_INTERVALS) if space == HOST else None
+        if native is not None:
+            observe, self._takers[partition] = native
+            return observe
+        return kernels_only(self._waiting(partition, synchronizer(space)))
 
     def _waiting(self, partition: int, wait: Callable[[], None] | None) -> Instrument:
         """A hook that waits for every kernel."""
@@ -150,8 +156,21 @@ class Recorder:
             cell.calls += 1
             if clock is not None:
                 self._collect(clock)
+            if isinstance(step, Call) and step.partition in self._takers:
+                self._take(step.partition)
 
         return timed
+
+    def _take(self, partition: int) -> None:
+        """Enter the times of a partition's kernels that were timed in native code."""
+        symbols, sums, calls = self._takers[partition]()
+        for symbol, (spent, times) in zip(symbols, sums, strict=True):
+            cell = self.kernels.setdefault((partition, symbol), Cell())
+            cell.real += spent
+            cell.cpu += spent
+            cell.calls += times
+        for number, begin, end in calls:
+            self._keep((partition, symbols[number]), begin, end)
 
     def _collect(self, clock: KernelClock) -> None:
         taken: defaultdict[int, list[int]] = defaultdict(list)
