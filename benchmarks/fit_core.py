@@ -35,7 +35,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from heterocc.compiler.devices.host import host_cpu  # noqa: E402
-from heterocc.compiler.lower.cpu.blocks import dtype_of  # noqa: E402
 from heterocc.compiler.lower.cpu.generate import cores, emit  # noqa: E402
 from heterocc.compiler.lower.cpu.generate.candidates import candidates  # noqa: E402
 from heterocc.compiler.lower.cpu.generate.cores import Core  # noqa: E402
@@ -44,6 +43,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of  # n
 from heterocc.compiler.lower.cpu.generate.read import read_kernel  # noqa: E402
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE  # noqa: E402
 from heterocc.compiler.lower.cpu.sizes import attempt  # noqa: E402
+from heterocc.compiler.lower.kernels.expressions import dtype_of  # noqa: E402
 from tests.compiler.lower.cpu.forms import table as forms  # noqa: E402
 from tests.compiler.lower.cpu.forms.files import changes  # noqa: E402
 from tests.compiler.lower.cpu.forms.shapes import every_shape, some_shapes  # noqa: E402

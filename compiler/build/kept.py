@@ -31,7 +31,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.arranged import Arranged, Deferred, Elements, elements, in_layout
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob, Tuned
 from heterocc.compiler.lower.codegen.link import find_linker
-from heterocc.compiler.lower.turned import before_turning, contiguous, in_order, of_turned
+from heterocc.compiler.lower.kernels.turned import before_turning, contiguous, in_order, of_turned
 from heterocc.runtime.execute.narrow import carried
 from heterocc.runtime.fault_variables import WRONG_KERNEL
 

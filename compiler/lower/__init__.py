@@ -1,13 +1,9 @@
 """Lowering of one partition of the graph to code for its device.
 
-The back ends (`cpu/`, `opencl/`, `vulkan/`, `cuda/`, `ort/`) share the way from ONNX nodes to a Relax module (`relax/`,
-`converters/`), code generation (`codegen/`), schedules for GPUs (`gpu/`), half precision (`half/`) and workarounds for
-TVM (`tvm_fixes/`). One partition is lowered at a time: scopes of TVM belong to the process.
-
-A kernel's alternatives are options of a choice (`choices.py`), the best according to a model first. `turned.py` packs
-weights from where the model has them, transposed or not. `variables.py` maps names of dimensions to TVM's variables,
-`quotients.py` removes tests of signs from indices, and `approximations.py` has the coefficients of mathematical
-functions.
+The back ends (`cpu/`, `opencl/`, `vulkan/`, `cuda/`, `ort/`) do not import each other. They share the way from ONNX
+nodes to a Relax module (`converters/`, `relax/`), what is known of kernels (`kernels/`), code generation (`codegen/`),
+schedules for GPUs (`gpu/`), half precision (`half/`) and workarounds for TVM (`tvm_fixes/`). One partition is lowered
+at a time: scopes of TVM belong to the process. `variables.py` maps names of dimensions to TVM's variables.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call
 
-from heterocc.compiler.lower.cpu.blocks import BlockView, divisor_up_to, dtype_of, itemsize, loads, nodes, uses, view
+from heterocc.compiler.lower.cpu.blocks import BlockView, view
+from heterocc.compiler.lower.kernels.expressions import divisor_up_to, dtype_of, itemsize, loads, nodes, uses
 
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import LoopRV, SBlockRV

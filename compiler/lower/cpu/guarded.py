@@ -20,7 +20,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, attempt, dims_of
-from heterocc.compiler.lower.quotients import truncating
+from heterocc.compiler.lower.kernels.quotients import truncating
 from heterocc.compiler.lower.variables import can_be_empty
 
 _REDUCTION = 2

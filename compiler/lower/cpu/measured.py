@@ -24,9 +24,9 @@ from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.lower.backend import Candidate, Run, Tuned, Tuning
-from heterocc.compiler.lower.choices import Trail
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.codegen.link import link
+from heterocc.compiler.lower.kernels.choices import Trail
 from heterocc.compiler.lower.tuning.tensors import Tensor, random_values, tensors_of
 from heterocc.compiler.lower.tuning.timing import MARGIN
 from heterocc.compiler.lower.written import SOURCE

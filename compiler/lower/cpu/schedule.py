@@ -15,19 +15,10 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 from heterocc.compiler.lower.arranged import Arranged
-from heterocc.compiler.lower.choices import Trail
 from heterocc.compiler.lower.codegen.scopes import without_scopes
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.alike import AlikeKernels
-from heterocc.compiler.lower.cpu.blocks import (
-    BlockView,
-    is_iters,
-    is_plain_arithmetic,
-    leaf_blocks,
-    loads,
-    view,
-    with_loops,
-)
+from heterocc.compiler.lower.cpu.blocks import BlockView, leaf_blocks, view, with_loops
 from heterocc.compiler.lower.cpu.common_code import families, with_common_code
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.concatenations.read_in_place import read_in_place
@@ -45,6 +36,9 @@ from heterocc.compiler.lower.cpu.measured import Choice, CloseChoices
 from heterocc.compiler.lower.cpu.rows_of_items import rows_of_items
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.itemwise import Pattern, patterns
+from heterocc.compiler.lower.kernels.choices import Trail
+from heterocc.compiler.lower.kernels.expressions import is_iters, is_plain_arithmetic, loads
+from heterocc.compiler.lower.kernels.turned import repacked
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax.kernels import always_among, calls_run
@@ -58,7 +52,6 @@ from heterocc.compiler.lower.straight import (
     write_main,
 )
 from heterocc.compiler.lower.tuning.work import work_of
-from heterocc.compiler.lower.turned import repacked
 from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
 from heterocc.compiler.lower.written import REQUEST, SOURCE, WRITTEN
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from heterocc.compiler.lower.choices import Choose, best
+from heterocc.compiler.lower.kernels.choices import Choose, best
 
 ENDLESS = 2**31 - 1
 

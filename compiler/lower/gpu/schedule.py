@@ -19,10 +19,11 @@ from heterocc.compiler.lower.gpu.reduction.rows import joins_rows
 from heterocc.compiler.lower.gpu.regions import with_single_reads
 from heterocc.compiler.lower.gpu.rules import RULES, SIZED_RULES, scheduled_by
 from heterocc.compiler.lower.gpu.tuning.tune import Kernel, Tuner
+from heterocc.compiler.lower.kernels.quotients import truncating
+from heterocc.compiler.lower.kernels.turned import repacked
 from heterocc.compiler.lower.launches import launches
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
-from heterocc.compiler.lower.quotients import truncating
 from heterocc.compiler.lower.reasons import reason_of
 from heterocc.compiler.lower.relax.kernels import always_among, kernel_calls
 from heterocc.compiler.lower.relax.merge import merge_rows
@@ -35,7 +36,6 @@ from heterocc.compiler.lower.straight import (
     with_kernel,
     write_main,
 )
-from heterocc.compiler.lower.turned import repacked
 
 if TYPE_CHECKING:
     from tvm.target import Target

@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 from heterocc.compiler.lower.pipeline import KernelModule
 
 _ABOVE = (

@@ -14,9 +14,10 @@ from tvm import relax, tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.backend import KernelInfo
-from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_conditional, is_iters, read_blocks
+from heterocc.compiler.lower.cpu.blocks import BlockView, read_blocks
 from heterocc.compiler.lower.cpu.generate.places import Linear, linear, shape_of
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_iters
 from heterocc.compiler.lower.relax.importer import dtype_name, static_shape
 from heterocc.compiler.lower.relax.kernels import Home, KernelModule
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, vars_of

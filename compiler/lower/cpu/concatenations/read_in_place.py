@@ -15,9 +15,10 @@ from tvm import relax, tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.backend import KernelInfo
-from heterocc.compiler.lower.cpu.blocks import is_iters, read_blocks
+from heterocc.compiler.lower.cpu.blocks import read_blocks
 from heterocc.compiler.lower.cpu.concatenations.in_place import BYTES, joined_arguments, merged
 from heterocc.compiler.lower.cpu.generate.places import Linear, linear
+from heterocc.compiler.lower.kernels.expressions import is_iters
 from heterocc.compiler.lower.relax.importer import dtype_name, static_shape
 from heterocc.compiler.lower.relax.kernels import Home, KernelModule
 from heterocc.compiler.lower.straight import (

@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeAlias
 
 from tvm import tirx
 
-from heterocc.compiler.lower.choices import close, ranked
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import attempt, noted, record
+from heterocc.compiler.lower.kernels.choices import close, ranked
 
 Packing: TypeAlias = Any
 """The layout of a weight, of a class that `layouts.py` knows: with `argument`, `key`, `size` and `apply`."""

@@ -13,7 +13,6 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.alignment import ANY_ADDRESS, argument_name
-from heterocc.compiler.lower.cpu.blocks import dtype_of, itemsize
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
@@ -22,6 +21,7 @@ from heterocc.compiler.lower.cpu.generate.terms import broadcast as broadcast
 from heterocc.compiler.lower.cpu.generate.terms import vector as vector
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, is_number, larger, smaller, typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize
 
 PARALLEL_WORK = 1 << 18
 """The smallest number of multiply-adds that is divided among threads, about three microseconds of one."""

@@ -12,7 +12,6 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import loads
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
@@ -22,6 +21,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, 
 from heterocc.compiler.lower.cpu.generate.read import Fold
 from heterocc.compiler.lower.cpu.generate.reductions import Reduction, Writer, at_lane, from_arguments
 from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.kernels.expressions import loads
 
 MOST = 4
 """The most terms: more are combined in a vector of terms with fewer shuffles."""

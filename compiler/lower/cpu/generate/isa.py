@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from heterocc.compiler.lower.choices import Choose, best
 from heterocc.compiler.lower.cpu.generate.cores import Core, core_of
 from heterocc.compiler.lower.cpu.sizes import typical
 from heterocc.compiler.lower.cpu.target import features_of, triple_of, vector_lanes
+from heterocc.compiler.lower.kernels.choices import Choose, best
 
 if TYPE_CHECKING:
     from tvm.target import Target

@@ -11,9 +11,10 @@ from typing import Any, TypeVar, cast
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, loads, read_blocks
+from heterocc.compiler.lower.cpu.blocks import BlockView, read_blocks
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, shape_of, substituted
 from heterocc.compiler.lower.cpu.sizes import size_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_iters, loads
 
 T = TypeVar("T")
 

@@ -19,7 +19,6 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional, is_function, loads, nodes, uses
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, kept_stages
@@ -37,6 +36,7 @@ from heterocc.compiler.lower.cpu.generate.places import (
 )
 from heterocc.compiler.lower.cpu.generate.read import Fold
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_function, loads, nodes, uses
 
 PARALLEL_TERMS = 1 << 16
 """The smallest number of terms that is divided among threads; one with a function counts as `FUNCTION`."""

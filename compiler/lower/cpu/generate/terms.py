@@ -15,10 +15,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate.isa import Dot, Isa
 from heterocc.compiler.lower.cpu.generate.pairs import plus_products
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 _BYTES = {16: "llvm.x86.avx512.vpdpbusd.512", 4: "llvm.aarch64.neon.usdot.v4i32.v16i8"}
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}

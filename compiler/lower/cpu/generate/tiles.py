@@ -8,10 +8,10 @@ from functools import cache
 
 from tvm import tirx
 
-from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, typical, zero_unless
+from heterocc.compiler.lower.kernels.choices import close
 
 MOST_ROWS = 14
 MOST_VECTORS = 15

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from tvm import tirx
 
-from heterocc.compiler.lower.approximations import ASIN, ATAN, COS, SIN
 from heterocc.compiler.lower.cpu.maths.lanes import (
     FLOAT32,
     FLOAT64,
@@ -17,6 +16,7 @@ from heterocc.compiler.lower.cpu.maths.lanes import (
     quartic,
     select,
 )
+from heterocc.compiler.lower.kernels.approximations import ASIN, ATAN, COS, SIN
 
 _FAR = 2.0**26
 """The size above which the products of quadrants with parts of π/2 are not exact."""

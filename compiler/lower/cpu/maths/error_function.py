@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.lower.approximations import (
+from heterocc.compiler.lower.cpu.maths.exponential import ROUND
+from heterocc.compiler.lower.cpu.maths.lanes import Value, polynomial, select
+from heterocc.compiler.lower.cpu.maths.tables import by_interval
+from heterocc.compiler.lower.kernels.approximations import (
     ERF_LOG_REST,
     ERF_NEAR,
     ERF_ONE,
@@ -11,9 +14,6 @@ from heterocc.compiler.lower.approximations import (
     ERF_TABLE,
     EXP2_SHORT,
 )
-from heterocc.compiler.lower.cpu.maths.exponential import ROUND
-from heterocc.compiler.lower.cpu.maths.lanes import Value, polynomial, select
-from heterocc.compiler.lower.cpu.maths.tables import by_interval
 
 
 def erf(x: Value) -> Value:

@@ -6,8 +6,8 @@ import math
 
 from tvm import tirx
 
-from heterocc.compiler.lower.approximations import EXP, LN2_HIGH, LN2_LOW, LOG
 from heterocc.compiler.lower.cpu.maths.lanes import AVX512_LANES, FLOAT32, Value, polynomial, select
+from heterocc.compiler.lower.kernels.approximations import EXP, LN2_HIGH, LN2_LOW, LOG
 
 ROUND = 1.5 * 2**23
 """A float32 plus this number, minus this number, is rounded to an integer; the low bits of the sum are the integer.

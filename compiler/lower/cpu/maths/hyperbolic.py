@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from heterocc.compiler.lower.approximations import EXP, LN2_HIGH, LN2_LOW, SINH, TANH_STEP, TANH_TABLE
 from heterocc.compiler.lower.cpu.maths.exponential import LEAST_NORMAL, ROUND, exp_normal, exp_to, scaled_exp
 from heterocc.compiler.lower.cpu.maths.lanes import Value, polynomial, quartic, select
 from heterocc.compiler.lower.cpu.maths.tables import by_interval
+from heterocc.compiler.lower.kernels.approximations import EXP, LN2_HIGH, LN2_LOW, SINH, TANH_STEP, TANH_TABLE
 
 
 def tanh(x: Value) -> Value:

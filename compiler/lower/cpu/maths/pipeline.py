@@ -11,9 +11,9 @@ from tvm.ir import Call, TensorLoad
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional
 from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional
 
 PIPELINE = "heterocc_cpu"
 """The name by which `tvm.tirx.build` and `relax.build` find these passes."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from heterocc.compiler.lower.approximations import EXP2, LOG_RATIO
 from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, FLOAT64, INT64, Value, polynomial, select
+from heterocc.compiler.lower.kernels.approximations import EXP2, LOG_RATIO
 
 _ROUND = 1.5 * 2**52
 """The equivalent of `exponential.ROUND` for float64."""

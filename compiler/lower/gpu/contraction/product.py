@@ -13,9 +13,9 @@ from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.contraction.axes import split_groups, variables_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
@@ -181,9 +181,7 @@ def _stored(sum_: tirx.Buffer, after: s_tir.SBlock | None) -> tuple[tuple[tirx.V
         return ()
     if not isinstance(after.body, tirx.BufferStore):
         return None
-    reads: list[TensorLoad] = []
-    tvm_ffi.structural_walk(after.body.value, [(TensorLoad, reads.append)], order="post")
-    places = [tuple(r.indices) for r in reads if r.source.same_as(sum_)]
+    places = [tuple(r.indices) for r in loads(after.body.value) if r.source.same_as(sum_)]
     found: list[tuple[tirx.Var, int]] = []
     for iterator in after.iter_vars:
         axes = [d for d, index in enumerate(places[0]) if index.same_as(iterator.var)] if places else []

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.contraction.product import Product, product_of
 from heterocc.compiler.lower.gpu.contraction.tile import GPU_GROUP, Tile, choose_tile
 from heterocc.compiler.lower.gpu.contraction.tiled import all_of
 from heterocc.compiler.lower.gpu.limits import ENDLESS, Limits
 from heterocc.compiler.lower.gpu.packed import LanesLast, Packed
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 USUAL = 64
 """The size for which a tile is chosen if the size of an axis is known only at run time."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heterocc.compiler.lower.choices import ranked
 from heterocc.compiler.lower.gpu.groups import SIMD
 from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.kernels.choices import ranked
 
 MOST_ROWS = 14
 """The most rows of a tile on CPUs. With more, the vector registers would not suffice for the operands."""

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from heterocc.compiler.lower.choices import ranked
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.contraction.product import Axis, Product, last_index, product_of, uses
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.kernels.choices import ranked
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 SMALLEST = 16
 """The least rows, columns and terms for which sharing operands saves more than the barriers cost."""

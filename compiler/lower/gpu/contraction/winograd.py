@@ -16,8 +16,6 @@ import tvm_ffi
 from tvm import s_tir, sym, te, tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.choices import ranked
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.contraction.contraction import schedule_contraction
 from heterocc.compiler.lower.gpu.contraction.filtering import F2, F4, Filtering, Matrix, Transformed
@@ -28,6 +26,8 @@ from heterocc.compiler.lower.gpu.contraction.tiled import all_of, schedule_tiled
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.turns import Element, Store, loaded_in_turns, stored_in_turns
+from heterocc.compiler.lower.kernels.choices import ranked
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 CHANNELS = 16
 """The least input and output channels for which filtering saves more than the transforms cost."""

@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 
 Exprs = tuple[tirx.Expr, ...]
 
@@ -35,6 +35,11 @@ class Accumulator:
     starts: Exprs
     terms: Exprs
     merge: Callable[[Exprs, Exprs], Exprs]
+
+    @property
+    def loads(self) -> list[TensorLoad]:
+        """All reads of buffers in the terms."""
+        return [load for term in self.terms for load in loads(term)]
 
 
 def accumulator_of(block: s_tir.SBlock) -> Accumulator:
@@ -81,7 +86,7 @@ def _single(store: tirx.BufferStore) -> tuple[Exprs, Callable[[Exprs, Exprs], Ex
         raise UnknownFormError(type(value).__name__)
     kind = type(value)
     for old, term in ((value.a, value.b), (value.b, value.a)):
-        if _loads(old, store) and not _mentions(term, store.buffer):
+        if _is_accumulated(old, store) and not _mentions(term, store.buffer):
             return (term,), lambda a, b: (kind(a[0], b[0]),)
     raise UnknownFormError(type(value).__name__)
 
@@ -91,7 +96,7 @@ def _several(stores: Sequence[tirx.BufferStore]) -> tuple[Exprs, Callable[[Exprs
     taken = [s.value for s in stores]
     if any(not isinstance(v, tirx.Select) for v in taken):
         raise UnknownFormError("no choice")
-    if any(not _loads(v.false_value, s) for v, s in zip(taken, stores, strict=True)):
+    if any(not _is_accumulated(v.false_value, s) for v, s in zip(taken, stores, strict=True)):
         raise UnknownFormError("a value is not a choice between the old and the new one")
     condition = taken[0].condition
     if any(not tvm_ffi.structural_equal(v.condition, condition) for v in taken):
@@ -111,7 +116,7 @@ def _several(stores: Sequence[tirx.BufferStore]) -> tuple[Exprs, Callable[[Exprs
 def _rewritten(expr: tirx.Expr, stores: Sequence[tirx.BufferStore], terms: Exprs, a: Exprs, b: Exprs) -> tirx.Expr:
     """A condition on old values and terms, rewritten to compare two partial results."""
     for store, term, left, right in zip(stores, terms, a, b, strict=True):
-        if _loads(expr, store):
+        if _is_accumulated(expr, store):
             return left
         if tvm_ffi.structural_equal(_bare(expr), _bare(term)):
             return right
@@ -128,7 +133,7 @@ def _bare(expr: tirx.Expr) -> tirx.Expr:
     return expr
 
 
-def _loads(expr: tirx.Expr, store: tirx.BufferStore) -> bool:
+def _is_accumulated(expr: tirx.Expr, store: tirx.BufferStore) -> bool:
     """Whether an expression loads the element that the store overwrites."""
     if not isinstance(expr, TensorLoad) or not expr.source.same_as(store.buffer):
         return False
@@ -136,8 +141,4 @@ def _loads(expr: tirx.Expr, store: tirx.BufferStore) -> bool:
 
 
 def _mentions(expr: tirx.Expr, buffer: tirx.Buffer) -> bool:
-    found: list[bool] = []
-    tvm_ffi.structural_walk(
-        expr, [(TensorLoad, lambda load: found.append(bool(load.source.same_as(buffer))))], order="post"
-    )
-    return any(found)
+    return any(load.source.same_as(buffer) for load in loads(expr))

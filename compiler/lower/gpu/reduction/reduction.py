@@ -15,7 +15,6 @@ from math import prod
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
@@ -27,6 +26,7 @@ from heterocc.compiler.lower.gpu.reduction.row_lanes import share_of
 from heterocc.compiler.lower.gpu.reduction.row_parts import Parts, PartsWriter
 from heterocc.compiler.lower.gpu.reduction.rows import Axes, Output, Reduction, Rows, multiplies, rows_of
 from heterocc.compiler.lower.gpu.reduction.teams import MOST_STEPS, Team, teams_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 FEW = 64
 """The most results of a kernel for which several work groups per result are worth reading the operands repeatedly."""

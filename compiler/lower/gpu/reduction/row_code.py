@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.reduction.rows import Axes, Rows
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, uses
 
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
@@ -40,7 +39,7 @@ def hoisted(expr: tirx.Expr, axes: Axes) -> tuple[tirx.Expr, list[tuple[tirx.Var
     def visit(node: tirx.Expr) -> tirx.Expr:
         if isinstance(node, tirx.Var | tirx.IntImm | tirx.FloatImm):
             return node
-        if not _uses(node, axes.element):
+        if not any(uses(node, v) for v in axes.element):
             name = tirx.Var(f"same{len(parts)}", dtype_of(node))
             parts.append((name, node))
             return name
@@ -53,12 +52,6 @@ def hoisted(expr: tirx.Expr, axes: Axes) -> tuple[tirx.Expr, list[tuple[tirx.Var
         return node
 
     return visit(expr), parts
-
-
-def _uses(expr: tirx.Expr, iterators: Sequence[tirx.Var]) -> bool:
-    found: list[tirx.Buffer | tirx.Var] = []
-    tvm_ffi.structural_walk(expr, [(tirx.Var, found.append)], order="post")
-    return any(v.same_as(i) for v in found for i in iterators)
 
 
 def assign(values: Sequence[tirx.Expr], targets: Sequence[tuple[tirx.Buffer, list[tirx.Expr]]]) -> tirx.Stmt:
@@ -84,7 +77,8 @@ def steps(rows: Rows, across: bool) -> frozenset[int | None]:
     parts += [(r.axes, r.accumulator.terms, ()) for r in rows.reductions]
     parts += [(o.axes, (o.store.value,), (o.store,)) for o in rows.outputs if o.axes.length > 1]
     for axes, exprs, stores in parts:
-        for source, indices in [*_loads(exprs), *((s.buffer, s.indices) for s in stores)]:
+        reads = [(load.source, load.indices) for expr in exprs for load in loads(expr)]
+        for source, indices in [*reads, *((s.buffer, s.indices) for s in stores)]:
             if source in results:
                 continue
             fixed = [nest.index(0)] * (len(rows.extents) - 1)
@@ -101,10 +95,3 @@ def _step(flat: tirx.Expr, moving: tirx.Var) -> int | None:
     after = nest.substituted(flat, [(moving, moving + nest.index(1))])
     difference = sym.Analyzer().simplify(after - flat)
     return int(difference) if isinstance(difference, tirx.IntImm) else None
-
-
-def _loads(exprs: Sequence[tirx.Expr]) -> list[tuple[tirx.Buffer, Sequence[tirx.Expr]]]:
-    found: list[tuple[tirx.Buffer, Sequence[tirx.Expr]]] = []
-    for expr in exprs:
-        tvm_ffi.structural_walk(expr, [(TensorLoad, lambda n: found.append((n.source, n.indices)))], order="post")
-    return found

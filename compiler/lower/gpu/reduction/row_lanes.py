@@ -8,10 +8,10 @@ from typing import Literal
 from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu.reduction.row_code import hoisted, steps
 from heterocc.compiler.lower.gpu.reduction.rows import Rows
 from heterocc.compiler.lower.gpu.reduction.teams import CORES, parts_for_cores
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 LANES = (16, 8, 4)
 """The widths of vectors, best first."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
 from heterocc.compiler.lower.gpu.reduction.accumulate import Accumulator, UnknownFormError, accumulator_of
+from heterocc.compiler.lower.kernels.expressions import loads, uses
 
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
@@ -108,11 +108,9 @@ def joins_rows(function: tirx.PrimFunc) -> bool:
 def multiplies(reduction: Reduction) -> bool:
     """Whether terms are products of operands that vary along the row and between rows, as in a matrix product."""
     rows = []
-    for load in _loads(reduction.accumulator.terms):
-        if any(_named(i, reduction.axes.element) for i in load.indices):
-            rows.append(
-                frozenset(p for p, v in enumerate(reduction.axes.row) if any(_named(i, [v]) for i in load.indices))
-            )
+    for load in reduction.accumulator.loads:
+        if any(uses(i, v) for i in load.indices for v in reduction.axes.element):
+            rows.append(frozenset(p for p, v in enumerate(reduction.axes.row) if any(uses(i, v) for i in load.indices)))
     return len(set(rows)) > 1
 
 
@@ -155,13 +153,13 @@ class _Analysis:
         reduced = [v for v in block.iter_vars if int(v.iter_type) == _REDUCED]
         spatial = [v for v in block.iter_vars if int(v.iter_type) == _SPATIAL and int(v.dom.extent) > 1]
         accumulator = accumulator_of(block)
-        loads = _loads(accumulator.terms)
-        if any(_windowed(load, spatial, reduced) for load in loads):
+        reads = accumulator.loads
+        if any(_windowed(load, spatial, reduced) for load in reads):
             raise UnknownFormError(block.name_hint)
         sizes = tuple(int(v.dom.extent) for v in spatial)
         if self.extents is None:
             self.extents = sizes
-        row = self._row(loads, spatial)
+        row = self._row(reads, spatial)
         for place, size in enumerate(self.extents):
             if row[place] is None:
                 free = [v for v in spatial if int(v.dom.extent) == size and not any(v.var.same_as(r) for r in row)]
@@ -184,7 +182,7 @@ class _Analysis:
         if not isinstance(store, tirx.BufferStore) or not self._param(store.buffer):
             raise UnknownFormError(block.name_hint)
         spatial = [v for v in block.iter_vars if int(v.dom.extent) > 1]
-        row = self._row(_loads((store.value,)), spatial)
+        row = self._row(loads(store.value), spatial)
         if any(v is None for v in row):
             raise UnknownFormError(block.name_hint)
         self._no_output(store.buffer)
@@ -246,23 +244,5 @@ def _labels(indices: Sequence[tirx.Expr], row: Sequence[tirx.Var]) -> tuple[int 
 
 def _windowed(load: TensorLoad, spatial: Sequence[tirx.IterVar], reduced: Sequence[tirx.IterVar]) -> bool:
     """Whether an index depends both on the row and on the term, as in pooling and convolution."""
-    return any(
-        _uses(index, spatial) and _uses(index, [v for v in reduced if int(v.dom.extent) > 1]) for index in load.indices
-    )
-
-
-def _uses(expr: tirx.Expr, iterators: Sequence[tirx.IterVar]) -> bool:
-    return _named(expr, [v.var for v in iterators])
-
-
-def _named(expr: tirx.Expr, variables: Sequence[tirx.Var]) -> bool:
-    found: list[tirx.Var] = []
-    tvm_ffi.structural_walk(expr, [(tirx.Var, found.append)], order="post")
-    return any(v.same_as(used) for v in variables for used in found)
-
-
-def _loads(exprs: Sequence[tirx.Expr]) -> list[TensorLoad]:
-    found: list[TensorLoad] = []
-    for expr in exprs:
-        tvm_ffi.structural_walk(expr, [(TensorLoad, found.append)], order="post")
-    return found
+    terms = [v for v in reduced if int(v.dom.extent) > 1]
+    return any(all(any(uses(index, v.var) for v in some) for some in (spatial, terms)) for index in load.indices)

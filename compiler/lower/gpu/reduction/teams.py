@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from heterocc.compiler.lower.choices import ranked
-from heterocc.compiler.lower.cpu.blocks import itemsize
 from heterocc.compiler.lower.gpu.groups import SIMD
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.reduction.row_code import steps
 from heterocc.compiler.lower.gpu.reduction.rows import Rows
+from heterocc.compiler.lower.kernels.choices import ranked
+from heterocc.compiler.lower.kernels.expressions import itemsize
 
 
 @dataclass(frozen=True, slots=True)

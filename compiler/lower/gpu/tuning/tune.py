@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import Candidate, PartitionJob, Run, Tuned, Tuning
-from heterocc.compiler.lower.choices import Trail
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.rules import RULES, Rule, scheduled_by
 from heterocc.compiler.lower.gpu.tuning.key import identity, key_of
 from heterocc.compiler.lower.gpu.tuning.run import Bench, Build
+from heterocc.compiler.lower.kernels.choices import Trail
 from heterocc.compiler.lower.progress import unwatched
 from heterocc.compiler.lower.tuning.tensors import Tensor, tensors_of
 from heterocc.compiler.lower.tuning.timing import MARGIN

@@ -16,11 +16,11 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.plain import branches
 from heterocc.compiler.lower.gpu.reduction.accumulate import Accumulator, UnknownFormError, accumulator_of
 from heterocc.compiler.lower.gpu.reduction.rows import inline
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, uses
 
 _REDUCED = int(tirx.IterVar.CommReduce)
 
@@ -149,8 +149,8 @@ def _windows(
     load = _sliding(accumulator.terms[0], taps)
     none = [(u, nest.index(0)) for u in units]
     slid = [nest.substituted(i, none) for i in load.indices[-2:]]
-    slots = [[v for v in spatial if _moves(i, v.var)] for i in slid]
-    tapped = [[v for v in taps if _moves(i, v.var)] for i in slid]
+    slots = [[v for v in spatial if uses(i, v.var)] for i in slid]
+    tapped = [[v for v in taps if uses(i, v.var)] for i in slid]
     if any(len(found) > 1 for found in [*slots, *tapped]) or sum(map(len, tapped)) != len(taps):
         raise UnknownFormError("not a window over two sides")
     bare = [_side(i, v, t) for i, v, t in zip(slid, slots, tapped, strict=True)]
@@ -158,10 +158,10 @@ def _windows(
     planes = [v for v in spatial if not any(v.var.same_as(w.var) for w in sliding)]
     moving = [v.var for v in [*sliding, *taps]]
     place = tuple(load.indices[:-2])
-    if any(_moves(i, v) for i in place for v in moving):
+    if any(uses(i, v) for i in place for v in moving):
         raise UnknownFormError("planes that depend on the window")
-    others = [n for n in _loads(accumulator.terms[0]) if not n.source.same_as(load.source)]
-    if any(_moves(i, v.var) for other in others for i in other.indices for v in sliding):
+    others = [n for n in loads(accumulator.terms[0]) if not n.source.same_as(load.source)]
+    if any(uses(i, v.var) for other in others for i in other.indices for v in sliding):
         raise UnknownFormError("a factor for each output")
     source, border, sides = _behind_padding(params, before, load, bare)
     unused = tirx.Var("unused", "int64")
@@ -187,9 +187,9 @@ def _sliding(term: tirx.Expr, taps: Sequence[tirx.IterVar]) -> TensorLoad:
     """The load that moves with the taps. Loads of factors, which are indexed by the taps alone, are excluded."""
     found = [
         n
-        for n in _loads(term)
+        for n in loads(term)
         if len(n.indices) >= 2
-        and any(_moves(i, t.var) for i in n.indices[-2:] for t in taps)
+        and any(uses(i, t.var) for i in n.indices[-2:] for t in taps)
         and not any(isinstance(i, tirx.Var) and i.same_as(t.var) for i in n.indices for t in taps)
     ]
     if len(found) != 1:
@@ -279,7 +279,7 @@ def _after(
             raise UnknownFormError("no output")
         return None, ()
     store = block.body
-    reads = [n for n in _loads(store.value) if n.source.same_as(kept)]
+    reads = [n for n in loads(store.value) if n.source.same_as(kept)]
     if not isinstance(store, tirx.BufferStore) or not any(store.buffer.same_as(p) for p in params) or not reads:
         raise UnknownFormError(block.name_hint)
     if any(
@@ -308,15 +308,3 @@ def _slope(expr: tirx.Expr, var: tirx.Var) -> int:
     if not isinstance(difference, tirx.IntImm):
         raise UnknownFormError("an index that is not linear")
     return int(difference)
-
-
-def _moves(expr: tirx.Expr, var: tirx.Var) -> bool:
-    found: list[tirx.Var] = []
-    tvm_ffi.structural_walk(expr, [(tirx.Var, found.append)], order="post")
-    return any(v.same_as(var) for v in found)
-
-
-def _loads(expr: tirx.Expr) -> list[TensorLoad]:
-    found: list[TensorLoad] = []
-    tvm_ffi.structural_walk(expr, [(TensorLoad, found.append)], order="post")
-    return found

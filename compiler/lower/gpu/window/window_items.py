@@ -8,10 +8,10 @@ from math import prod
 
 from tvm import tirx
 
-from heterocc.compiler.lower.choices import ranked
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.window.window import Side, Windows
+from heterocc.compiler.lower.kernels.choices import ranked
 
 GROUP = 64
 """The work items of a group."""

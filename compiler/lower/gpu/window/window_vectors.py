@@ -13,10 +13,10 @@ from math import prod
 
 from tvm import tirx
 
-from heterocc.compiler.lower.choices import ranked
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.window.window import Windows
+from heterocc.compiler.lower.kernels.choices import ranked
 
 CACHED = 3072
 """The most elements of an item's copy, which should stay in the L1 cache, unless one row of outputs needs more."""

@@ -14,11 +14,11 @@ from heterocc.compiler import compile_model
 from heterocc.compiler.build import build
 from heterocc.compiler.devices.host import host_cpu, is_this_cpu
 from heterocc.compiler.lower.backend import Candidate, LoweredPartition, PartitionJob, Run, Tuning
-from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu import measured
 from heterocc.compiler.lower.cpu.generate import tiles
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.measured import fastest
+from heterocc.compiler.lower.kernels.choices import close
 from heterocc.compiler.lower.tuning.timing import brief
 from heterocc.compiler.pipeline.report import CompileReport
 from tests.compiler.lower.lowered import CPU, assert_same, execute, job, model, run_ort

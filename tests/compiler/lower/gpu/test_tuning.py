@@ -17,7 +17,6 @@ from tvm_ffi import structural_map
 from heterocc.artifacts.errors import CudaCompilerMissingError
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import Candidate, LoweredPartition, Tuning
-from heterocc.compiler.lower.choices import Option
 from heterocc.compiler.lower.cuda import lowering as cuda
 from heterocc.compiler.lower.cuda.target import cuda_target, limits_of
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, find_compiler
@@ -27,6 +26,7 @@ from heterocc.compiler.lower.gpu.plain import schedule_plain
 from heterocc.compiler.lower.gpu.rules import RULES, Rule
 from heterocc.compiler.lower.gpu.tuning import tune
 from heterocc.compiler.lower.gpu.tuning.key import key_of
+from heterocc.compiler.lower.kernels.choices import Option
 from heterocc.compiler.lower.opencl.target import limits_of as opencl_limits
 from heterocc.compiler.lower.opencl.target import opencl_target
 from heterocc.compiler.lower.pipeline import kernel_module

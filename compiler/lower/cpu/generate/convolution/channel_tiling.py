@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from heterocc.compiler.lower.choices import close
-from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED, far_time
 from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
@@ -24,6 +22,8 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, registers_of, runs
+from heterocc.compiler.lower.kernels.choices import close
+from heterocc.compiler.lower.kernels.expressions import divisor_up_to
 
 HELD = 2
 """The number of 32 registers that loops over the taps of copied rows need besides sums and weights."""

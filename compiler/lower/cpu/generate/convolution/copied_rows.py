@@ -12,8 +12,6 @@ from functools import partial
 
 from tvm import tirx
 
-from heterocc.compiler.lower.choices import close
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
@@ -26,6 +24,8 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import tile_cycles
 from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, larger, smaller, typical
+from heterocc.compiler.lower.kernels.choices import close
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 MOST_UNROLLED = 9
 """The limit on unrolled taps of one column."""

@@ -13,7 +13,6 @@ from functools import partial
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
@@ -27,6 +26,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import assume, exceeds, is_number, typical
+from heterocc.compiler.lower.kernels.choices import close
 
 COPY_ROW_CYCLES = 8.0
 """The time of copying a row, beside that of its vectors."""

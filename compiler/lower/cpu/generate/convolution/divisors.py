@@ -13,10 +13,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, uses
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import substituted
 from heterocc.compiler.lower.cpu.generate.read import Fold, Stage
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, uses
 
 LARGEST = 1 << 20
 """The limit on terms of a window."""

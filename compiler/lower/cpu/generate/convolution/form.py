@@ -9,11 +9,11 @@ from itertools import groupby
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import is_conditional
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import index, linear, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
 from heterocc.compiler.lower.cpu.sizes import is_number, size_of, smaller
+from heterocc.compiler.lower.kernels.expressions import is_conditional
 
 
 @dataclass(frozen=True, slots=True)

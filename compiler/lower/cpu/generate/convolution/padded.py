@@ -8,13 +8,13 @@ from functools import partial
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 MANY_PHASES = 4
 """The limit on phases whose copies have code of their own: LLVM takes seconds for that of a hundred."""

@@ -17,7 +17,6 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
@@ -31,6 +30,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
+from heterocc.compiler.lower.kernels.choices import close
 
 MOST_UNROLLED = 3000
 """The limit on the multiply-adds of vectors that are written out, which bounds the size of the code."""

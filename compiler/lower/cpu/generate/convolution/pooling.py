@@ -16,7 +16,6 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.divisors import with_tables
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window, padding, read_window
@@ -30,6 +29,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shap
 from heterocc.compiler.lower.cpu.generate.read import Fold
 from heterocc.compiler.lower.cpu.generate.reductions import find_reduction
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 MOST_TAPS = 16
 """The limit on unrolled taps of a row or column; longer windows are scheduled."""

@@ -13,7 +13,6 @@ from itertools import product
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
@@ -23,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import BYTES, in_vectors_of
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 _MOST_ROWS = 8
 """Outputs side by side that share a vector of weights."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.any_rows import (
     count_of,
@@ -33,6 +32,7 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import BYTES
 from heterocc.compiler.lower.cpu.generate.tiles import Run, pick_tile, runs
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 
 @dataclass(frozen=True, slots=True)

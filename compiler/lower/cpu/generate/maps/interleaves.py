@@ -14,7 +14,6 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional, loads, nodes, uses
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
@@ -22,6 +21,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, loop
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.generate.spans import widths
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes, uses
 
 FEWEST_LANES = 4
 MOST_ROWS = 4

@@ -16,17 +16,7 @@ from itertools import pairwise
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import (
-    dtype_of,
-    is_function,
-    is_iters,
-    itemsize,
-    loads,
-    nodes,
-    outside_loads,
-    read_blocks,
-    uses,
-)
+from heterocc.compiler.lower.cpu.blocks import read_blocks
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
@@ -43,6 +33,16 @@ from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors, share_vectors
 from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
+from heterocc.compiler.lower.kernels.expressions import (
+    dtype_of,
+    is_function,
+    is_iters,
+    itemsize,
+    loads,
+    nodes,
+    outside_loads,
+    uses,
+)
 
 PARALLEL_ELEMENTS = 1 << 16
 """The smallest number of elements that is divided among threads. A function of an element counts as `FUNCTION` more, a

@@ -12,13 +12,13 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, uses
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, linear, loop_values, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.sizes import exceeds
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, uses
 
 FEWEST_LANES = 4
 MOST_TIMES = 8

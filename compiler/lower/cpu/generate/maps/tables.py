@@ -13,13 +13,13 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, is_function, loads, nodes, outside_loads, uses
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
 from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_function, loads, nodes, outside_loads, uses
 
 ENTRIES = 256
 LEAST_ELEMENTS = 4096

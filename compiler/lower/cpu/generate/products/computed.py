@@ -9,7 +9,6 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -17,6 +16,7 @@ from heterocc.compiler.lower.cpu.generate.products.product_form import Product, 
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, edge_lanes, most_lines
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, is_number
+from heterocc.compiler.lower.kernels.expressions import divisor_up_to
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_pairs
 

@@ -15,7 +15,6 @@ from functools import partial
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import is_function, loads, outside_loads
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
@@ -28,6 +27,7 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, read_gated
 from heterocc.compiler.lower.cpu.generate.spans import Move, in_vectors, share_vectors
 from heterocc.compiler.lower.cpu.generate.tiles import runs
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
+from heterocc.compiler.lower.kernels.expressions import is_function, loads, outside_loads
 
 FEWEST_PIXELS = 4
 """Pixels of a channel below which this form has nothing to make vectors of."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional, loads, nodes
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes
 
 ROWS_A_VALUE = 16
 """Rows that a computed panel serves at least."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.blocks import loads
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Walk
@@ -15,6 +14,7 @@ from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, offse
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
+from heterocc.compiler.lower.kernels.expressions import loads
 
 READ_TERMS = 32
 """Terms of a product from which on what its epilogue reads is prefetched: in fewer it would not arrive."""

@@ -6,11 +6,11 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.quantised.blocks import TERMS
-from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.blocked_weights import BlockedArguments
 from heterocc.compiler.lower.cpu.generate.tiles import MANY_ROWS, Run, choose_tile, runs
+from heterocc.compiler.lower.kernels.expressions import divisor_up_to
 
 CHUNK = 512
 """Terms whose weights are unpacked together: with the rows of a tile they stay in the nearest caches."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heterocc.compiler.lower.cpu.blocks import itemsize
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.kernels.expressions import itemsize
 
 Shape = tuple[int, ...]
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, itemsize
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import rows
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize
 
 LONG = 1024
 """The length from which on threads share the repetitions of a row."""

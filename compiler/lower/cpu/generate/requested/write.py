@@ -10,7 +10,6 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import RECURRENT, Layer
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.bound_sizes import with_bound_sizes
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
@@ -26,7 +25,8 @@ from heterocc.compiler.lower.cpu.generate.requested.running import write_running
 from heterocc.compiler.lower.cpu.generate.requested.tile import write_tile
 from heterocc.compiler.lower.cpu.generate.requested.top_k import write_top_k
 from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, assuming, dims_of
-from heterocc.compiler.lower.quotients import truncating
+from heterocc.compiler.lower.kernels.expressions import dtype_of
+from heterocc.compiler.lower.kernels.quotients import truncating
 from heterocc.compiler.lower.written import REQUEST, WRITTEN
 
 Writer = Callable[[Request, Sequence[tirx.Buffer]], None]

@@ -12,7 +12,6 @@ from math import gcd, prod
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import loads
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index
@@ -20,6 +19,7 @@ from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot, axis_of
 from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.kernels.expressions import loads
 
 CHAINS = 4
 """The number of accumulators of one period or several, if they fit, so that sums do not wait for each other."""

@@ -6,11 +6,11 @@ from math import prod
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.blocks import loads, uses
 from heterocc.compiler.lower.cpu.generate.maps.maps import read_map
 from heterocc.compiler.lower.cpu.generate.rows.rows import vector_axis
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows, RowStage, read_rows
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, typical
+from heterocc.compiler.lower.kernels.expressions import loads, uses
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_rows
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, outside_loads
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, outside_loads
 
 CHEAP = 4
 """The largest cost of an element that passes compute again; loads, additions and similar operations cost 1."""

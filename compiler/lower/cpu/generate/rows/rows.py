@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, loads
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -23,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.rows.passes import Pass
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot, axis_of
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 
 CHAINS = 4
 """The number of accumulators of a reduction along a row."""

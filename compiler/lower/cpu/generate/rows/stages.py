@@ -11,18 +11,10 @@ from dataclasses import dataclass, field
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.blocks import (
-    BlockView,
-    dtype_of,
-    is_conditional,
-    is_iters,
-    loads,
-    nodes,
-    read_blocks,
-    uses,
-)
+from heterocc.compiler.lower.cpu.blocks import BlockView, read_blocks
 from heterocc.compiler.lower.cpu.generate.places import index, offset, shape_of, substituted
 from heterocc.compiler.lower.cpu.generate.read import Combination, Nest, combination, is_constant
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_iters, loads, nodes, uses
 
 
 @dataclass(frozen=True)

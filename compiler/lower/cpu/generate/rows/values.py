@@ -12,7 +12,6 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, outside_loads
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
@@ -20,6 +19,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, 
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.sizes import is_number, smaller, typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, outside_loads
 
 PARALLEL_ELEMENTS = 1 << 16
 """The smallest number of elements, times passes, that is divided among threads; a function counts as `FUNCTION`."""

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.generate.generated import Generated, runnable, target_of
 from tests.compiler.lower.lowered import job, model, run_cpu

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from heterocc.compiler.lower.choices import close
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import SMALL, Filter
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.phases import Phases
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
@@ -13,6 +12,7 @@ from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
+from heterocc.compiler.lower.kernels.choices import close
 
 THREADS = ((1, 0.45), (2, 0.45), (4, 0.1))
 """Numbers of threads for which the blocks should be good, and their weights: the number at run time is not known."""

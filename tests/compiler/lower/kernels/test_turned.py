@@ -13,7 +13,7 @@ from heterocc.compiler.lower.arranged import block, in_layout, layout
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import runs
 from heterocc.compiler.lower.cpu.layouts import layout_of
-from heterocc.compiler.lower.turned import before_turning, contiguous, in_order, of_turned, repacked
+from heterocc.compiler.lower.kernels.turned import before_turning, contiguous, in_order, of_turned, repacked
 from tests.few_examples import few
 
 
