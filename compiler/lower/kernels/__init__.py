@@ -2,6 +2,6 @@
 
 `expressions.py` reads expressions (what they load, use and call), `choices.py` has the choices between alternatives of
 a kernel, the best according to a model first. `turned.py` packs weights from where the model has them, transposed or
-not, `quotients.py` removes tests of signs from indices, and `approximations.py` has the coefficients of mathematical
-functions.
+not, and `quotients.py` removes tests of signs from indices. `functions/` has mathematical functions as formulas of an
+abstract number, with the coefficients of `approximations.py`.
 """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from heterocc.compiler.lower.kernels.functions.number import by_two_powers
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import (
     BOOL,
@@ -204,6 +206,63 @@ class Scalar:
         operands = (self.id, *(o.id for o in others))
         result = self.body.pure(Op.EXT_INST, type_, self.body.module.glsl, function, *operands)
         return Scalar(self.body, self.dtype, result)
+
+    def where(self, condition: Scalar, no: Scalar | Number) -> Scalar:
+        """This value if a condition holds, else another; both are computed."""
+        return select(condition, self, no)
+
+    def fma(self, factor: Scalar | Number, summand: Scalar | Number) -> Scalar:
+        """self · factor + summand, rounded twice."""
+        return self * factor + summand
+
+    def at_least(self, low: float) -> Scalar:
+        """The larger of this and a number; NaN stays NaN."""
+        return self.constant(low).where(self < low, self)
+
+    def at_most(self, high: float) -> Scalar:
+        """The smaller of this and a number; NaN stays NaN."""
+        return self.constant(high).where(self > high, self)
+
+    def sqrt(self) -> Scalar:
+        """The device's square root, within 3 ulp; NaN for negative numbers. Any float type."""
+        return self.constant(math.nan).where(self < 0.0, self.glsl(Glsl.SQRT))
+
+    def magnitude(self) -> Scalar:
+        """|x|. Any float type."""
+        return self.glsl(Glsl.F_ABS)
+
+    def with_sign_of(self, other: Scalar) -> Scalar:
+        """A float32 with the sign of another."""
+        return ((self.bits() & 0x7FFFFFFF) | (other.bits() & -0x80000000)).float_of_bits()
+
+    def negated_if(self, other: Scalar) -> Scalar:
+        """A float32 with its sign changed if that of another is negative."""
+        return (self.bits() ^ (other.bits() & -0x80000000)).float_of_bits()
+
+    def below_infinity(self) -> Scalar:
+        """Whether a float32 is neither NaN nor infinite, by its bits: drivers may assume that operands are not NaN."""
+        return (self.bits() & 0x7FFFFFFF) < 0x7F800000
+
+    def bits(self) -> Scalar:
+        """The bits of a float32 as an int32."""
+        return self.bitcast(INT32)
+
+    def float_of_bits(self) -> Scalar:
+        """The float32 that has these bits."""
+        return self.bitcast(FLOAT32)
+
+    def as_float(self) -> Scalar:
+        """An integer as a float32."""
+        return self.to(FLOAT32)
+
+    def rounded_to_integer(self, factor: float | None, bias: int) -> tuple[Scalar, Scalar]:
+        """The integer nearest to self · factor, and its sum with a bias as an int32."""
+        n = (self if factor is None else self * factor).glsl(Glsl.ROUND_EVEN)
+        return n, n.to(INT32) + bias
+
+    def times_power(self, n: Scalar, bits: Scalar) -> Scalar:
+        """self · 2^n; `bits` is n + 254."""
+        return by_two_powers(self, bits)
 
     def bitcast(self, dtype: DType) -> Scalar:
         """The same bits as another type of equal size."""

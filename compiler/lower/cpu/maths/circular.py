@@ -1,4 +1,4 @@
-"""Circular functions of float32, in float64, and their inverses."""
+"""Circular functions and the arc tangent of float32, in float64."""
 
 from __future__ import annotations
 
@@ -7,31 +7,18 @@ from collections.abc import Callable
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.maths.lanes import (
-    FLOAT32,
-    FLOAT64,
-    Condition,
-    Value,
-    polynomial,
-    quartic,
-    select,
-)
-from heterocc.compiler.lower.kernels.approximations import ASIN, ATAN, COS, SIN
+from heterocc.compiler.lower.kernels.approximations import ATAN, COS, SIN
+from heterocc.compiler.lower.kernels.functions.lanes import FLOAT32, FLOAT64, ROUND64, Condition, Value
+from heterocc.compiler.lower.kernels.functions.number import polynomial, select
 
 _FAR = 2.0**26
 """The size above which the products of quadrants with parts of π/2 are not exact."""
 
-_ROUND = 1.5 * 2**52
 _PART = 2.0**-26
 _HALF_PI_1 = math.floor(math.pi / 2 / _PART) * _PART
 _HALF_PI_2 = math.pi / 2 - _HALF_PI_1
 _HALF_PI_3 = 6.123233995736766e-17
 """π/2 as a sum: 27 bits, the rest of float64's, and what float64 lacks."""
-
-
-_PI_HIGH = 3.1415927410125732
-_PI_LOW = math.pi - _PI_HIGH
-"""π as the nearest float32, and the rest."""
 
 
 def sin(x: Value) -> Value:
@@ -62,36 +49,6 @@ def atan(x: Value) -> Value:
     return (near + start).to(FLOAT32).with_sign_of(x)
 
 
-def asin(x: Value) -> Value:
-    """The arc sine, within 2 ulp; NaN beyond 1."""
-    size = x.magnitude()
-    root, rest, large = _arc_sine(size)
-    far = (_PI_HIGH / 2 - (root + root)) + (_PI_LOW / 2 - (rest + rest))
-    return select(large, far, root + rest).with_sign_of(x)
-
-
-def acos(x: Value) -> Value:
-    """The arc cosine, within 1 ulp; NaN beyond 1."""
-    root, rest, large = _arc_sine(x.magnitude())
-    near = _PI_HIGH / 2 - (x + (rest.negated_if(x) - _PI_LOW / 2))
-    double = rest + rest
-    far = select(x < 0.0, _PI_HIGH - ((root + root) + (double - _PI_LOW)), (root + root) + double)
-    return select(large, far, near)
-
-
-def _arc_sine(size: Value) -> tuple[Value, Value, Condition]:
-    """The arc sine of `size` up to 1/2, else of the root of (1 - size) / 2, half of its complement; and which it is.
-
-    It is the sum of two numbers, of which the second is small: what is left of the series, and of the root.
-    """
-    large = size > 0.5
-    square = select(large, (1.0 - size) * 0.5, size * size)
-    root = select(large, square.sqrt(), size)
-    lost = (-root).fma(root, square) * 0.5 / root.at_least(1e-30)
-    rest = quartic(square, ASIN) * (square * root)
-    return root, select(large, rest + lost, rest), large
-
-
 def _of_any(name: str, size: Value, combine: Callable[[Value, Value, Value], Value]) -> Value:
     """A function of the sine and cosine of the reduced argument, and of the quadrant.
 
@@ -101,8 +58,8 @@ def _of_any(name: str, size: Value, combine: Callable[[Value, Value, Value], Val
     if lanes.count == 1:
         return lanes.bound(tirx.call_pure_extern(FLOAT32, name, size.expr), FLOAT32)
     number = size.to(FLOAT64)
-    shifted = number.fma(2 / math.pi, _ROUND)
-    n = shifted - _ROUND
+    shifted = number.fma(2 / math.pi, ROUND64)
+    n = shifted - ROUND64
     rest = n.fma(-_HALF_PI_3, n.fma(-_HALF_PI_2, n.fma(-_HALF_PI_1, number)))
     square = rest * rest
     s = polynomial(square, SIN).fma(square * rest, rest)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from heterocc.compiler.lower.cpu.maths import wide
-from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, FLOAT64, Value, select
+from heterocc.compiler.lower.kernels.functions.lanes import FLOAT32, FLOAT64, Value
+from heterocc.compiler.lower.kernels.functions.number import select
 
 
 def asinh(x: Value) -> Value:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.maths import wide
-from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, FLOAT64, Value, select
+from heterocc.compiler.lower.kernels.functions.lanes import FLOAT32, FLOAT64, Value
+from heterocc.compiler.lower.kernels.functions.number import select
 
 
 def power(x: Value, y: Value) -> Value:

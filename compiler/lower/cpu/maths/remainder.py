@@ -6,7 +6,8 @@ import math
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, FLOAT64, Value, select
+from heterocc.compiler.lower.kernels.functions.lanes import FLOAT32, FLOAT64, Value
+from heterocc.compiler.lower.kernels.functions.number import select
 
 _FAR = 2.0**28
 """The quotient from which float64 may round a quotient of float32 to an integer that it is below."""

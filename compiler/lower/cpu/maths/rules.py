@@ -17,14 +17,16 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op, register_op_attr
 
-from heterocc.compiler.lower.cpu.maths.circular import acos, asin, atan, cos, sin, tan
-from heterocc.compiler.lower.cpu.maths.error_function import erf
-from heterocc.compiler.lower.cpu.maths.exponential import exp, log
-from heterocc.compiler.lower.cpu.maths.hyperbolic import cosh, sigmoid, silu, sinh, tanh, tanh_softplus
+from heterocc.compiler.lower.cpu.maths.activations import erf, sigmoid, silu, tanh, tanh_softplus
+from heterocc.compiler.lower.cpu.maths.avx512 import AVX512_LANES, scaled_by_instruction
+from heterocc.compiler.lower.cpu.maths.circular import atan, cos, sin, tan
 from heterocc.compiler.lower.cpu.maths.inverse import acosh, asinh, atanh
-from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, Lanes, Value
 from heterocc.compiler.lower.cpu.maths.power import power
 from heterocc.compiler.lower.cpu.maths.remainder import fmod
+from heterocc.compiler.lower.kernels.functions.arc_sine import acos, asin
+from heterocc.compiler.lower.kernels.functions.exponential import exp, log
+from heterocc.compiler.lower.kernels.functions.hyperbolic import cosh, sinh
+from heterocc.compiler.lower.kernels.functions.lanes import FLOAT32, Lanes, Value
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -289,7 +291,8 @@ def _is_ours(call: Call) -> bool:
 
 def expression(name: str, arguments: list[tirx.Expr], avx512: bool) -> tirx.Expr:
     """A function of float32 numbers or vectors as arithmetic."""
-    lanes = Lanes(int(arguments[0].ty.dtype.lanes), avx512)
+    count = int(arguments[0].ty.dtype.lanes)
+    lanes = Lanes(count, scaled_by_instruction if avx512 and count % AVX512_LANES == 0 else None)
     values = [lanes.argument(a) for a in arguments]
     return lanes.closed({**FUNCTIONS, **INSTRUCTIONS}[name](*values))
 

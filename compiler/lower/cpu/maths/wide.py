@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, FLOAT64, INT64, Value, polynomial, select
 from heterocc.compiler.lower.kernels.approximations import EXP2, LOG_RATIO
-
-_ROUND = 1.5 * 2**52
-"""The equivalent of `exponential.ROUND` for float64."""
+from heterocc.compiler.lower.kernels.functions.lanes import FLOAT32, FLOAT64, INT64, ROUND64, Value
+from heterocc.compiler.lower.kernels.functions.number import polynomial, select
 
 _ROOT_HALF_BITS = 0x3F3504F3
 
@@ -35,8 +33,8 @@ def log2(x: Value) -> Value:
 def exp2(x: Value) -> Value:
     """2^x for float64 x, within 2^-28 of it; beyond ±200 as at ±200, out of the range of float32. NaN stays NaN."""
     bounded = x.at_least(-200.0).at_most(200.0)
-    shifted = bounded + (_ROUND + 1023)
-    rest = bounded - (shifted - (_ROUND + 1023))
+    shifted = bounded + (ROUND64 + 1023)
+    rest = bounded - (shifted - (ROUND64 + 1023))
     return polynomial(rest, (1.0, *EXP2)) * (shifted.bits() << 52).float_of_bits()
 
 

@@ -1,4 +1,4 @@
-"""Sine, cosine and tangent of any argument, and their inverses."""
+"""Sine, cosine and tangent of any argument, and the arc tangent."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from heterocc.compiler.lower.kernels.functions.number import polynomial
 from heterocc.compiler.lower.vulkan.dtypes import FLOAT32, INT32, UINT32
-from heterocc.compiler.lower.vulkan.maths.basic import bits_of, copysign, is_finite, is_nan, magnitude, polynomial, sqrt
+from heterocc.compiler.lower.vulkan.maths.basic import is_nan
 from heterocc.compiler.lower.vulkan.scalar import Scalar, select
 from heterocc.compiler.lower.vulkan.spirv import Glsl
 
@@ -18,7 +19,6 @@ _ATAN = (
     *(-0.3333329856, 0.1999854892, -0.1426424086, 0.1095218137, -0.0840343684),
     *(0.05795735866, -0.03117761388, 0.01091448124, -0.001793593867),
 )
-_ASIN = (0.1666665971, 0.07500503957, 0.04451695457, 0.03180771694, 0.014438604, 0.03751645237)
 
 
 def sin(x: Scalar) -> Scalar:
@@ -40,47 +40,24 @@ def tan(x: Scalar) -> Scalar:
     return select(odd, -c, s) / select(odd, s, c)
 
 
-def asin(x: Scalar) -> Scalar:
-    """The arc sine, within 3 ulp; NaN outside [-1, 1]."""
-    a = magnitude(x)
-    far = _HALF_PI - 2.0 * _arc_sine_of_root((1.0 - a) * 0.5)
-    z = a * a
-    return copysign(select(a > 0.5, far, a + a * z * polynomial(z, _ASIN)), x)
-
-
-def acos(x: Scalar) -> Scalar:
-    """The arc cosine, within 3 ulp; NaN outside [-1, 1]."""
-    a = magnitude(x)
-    twice = 2.0 * _arc_sine_of_root((1.0 - a) * 0.5)
-    far = select(x < 0.0, math.pi - twice, twice)
-    z = x * x
-    return select(a > 0.5, far, _HALF_PI - (x + x * z * polynomial(z, _ASIN)))
-
-
 def atan(x: Scalar) -> Scalar:
     """The arc tangent, within 3 ulp."""
-    a = magnitude(x)
+    a = x.magnitude()
     steep = a > 1.0
     flat = _arc_tangent_to_one(select(steep, 1.0 / a, a))
-    return copysign(select(steep, _HALF_PI - flat, flat), x)
+    return select(steep, _HALF_PI - flat, flat).with_sign_of(x)
 
 
 def atan2(y: Scalar, x: Scalar) -> Scalar:
     """The angle of the point (x, y), within 4 ulp; zeros and infinities as in C."""
-    a, b = magnitude(y), magnitude(x)
+    a, b = y.magnitude(), x.magnitude()
     steep = a > b
     low, high = select(steep, b, a), select(steep, a, b)
     ratio = select(low.equals(high), select(high.equals(0.0), high, 1.0), low / high)
     angle = _arc_tangent_to_one(ratio)
     angle = select(steep, _HALF_PI - angle, angle)
-    angle = select(bits_of(x) < 0, math.pi - angle, angle)
-    return select(is_nan(x) | is_nan(y), x + y, copysign(angle, y))
-
-
-def _arc_sine_of_root(z: Scalar) -> Scalar:
-    """asin(√z) for z ≤ 1/4; NaN for negative z."""
-    root = sqrt(z)
-    return root + root * z * polynomial(z, _ASIN)
+    angle = select(x.bits() < 0, math.pi - angle, angle)
+    return select(is_nan(x) | is_nan(y), x + y, angle.with_sign_of(y))
 
 
 def _arc_tangent_to_one(x: Scalar) -> Scalar:
@@ -95,7 +72,7 @@ def _by_quadrant(quadrant: Scalar, s: Scalar, c: Scalar) -> Scalar:
 
 def _sine_and_cosine(x: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     """The quadrant of x, and the sine and cosine of its distance from the quadrant's middle."""
-    small = magnitude(x) < 131072.0
+    small = x.magnitude() < 131072.0
     type_ = INT32.compute(x.body.module)
     chosen = x.body.choose(small.id, lambda: _ids(_reduced(x)), lambda: _ids(_reduced_far(x)), type_)
     quadrant, rest = (Scalar(x.body, INT32, i) for i in chosen)
@@ -124,7 +101,7 @@ def _reduced(x: Scalar) -> tuple[Scalar, Scalar]:
     rest = x
     for part in _parts_of_half_pi(7, 4):
         rest = rest - n * part
-    return n.to(INT32), bits_of(rest)
+    return n.to(INT32), rest.bits()
 
 
 _TWO_BY_PI = (0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB)
@@ -133,7 +110,7 @@ _TWO_BY_PI = (0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3
 
 def _reduced_far(x: Scalar) -> tuple[Scalar, Scalar]:
     """The quadrant and remainder for any larger x, from the relevant bits of 2/π (Payne and Hanek's method)."""
-    bits = (bits_of(x) & 0x7FFFFFFF).bitcast(UINT32)
+    bits = (x.bits() & 0x7FFFFFFF).bitcast(UINT32)
     offset = (bits >> 23) - (127 - 7)
     word, shift = offset >> 5, offset & 31
     words = [_from_table(word, first) for first in range(4)]
@@ -148,10 +125,10 @@ def _reduced_far(x: Scalar) -> tuple[Scalar, Scalar]:
     fraction = ((top << 2) | (middle >> 30)).bitcast(INT32).to(FLOAT32) * 2.0**-32
     fraction = fraction + (middle << 2).to(FLOAT32) * 2.0**-64
     rest = fraction * _HALF_PI
-    negative = bits_of(x) < 0
+    negative = x.bits() < 0
     rest = select(negative, -rest, rest)
     quadrant = select(negative, -quadrant.bitcast(INT32), quadrant.bitcast(INT32))
-    return quadrant, bits_of(select(is_finite(x), rest, x.constant(math.nan)))
+    return quadrant, select(x.below_infinity(), rest, x.constant(math.nan)).bits()
 
 
 def _from_table(word: Scalar, first: int) -> Scalar:

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import math
 
+from heterocc.compiler.lower.kernels.approximations import LOG
+from heterocc.compiler.lower.kernels.functions.number import polynomial
 from heterocc.compiler.lower.vulkan.dtypes import FLOAT32, INT32
-from heterocc.compiler.lower.vulkan.maths.basic import (
-    bits_of,
-    clamped,
-    copysign,
-    is_finite,
-    is_nan,
-    magnitude,
-    polynomial,
-    sqrt,
-    times_power_of_two,
-)
-from heterocc.compiler.lower.vulkan.maths.exponential import LN2, LOG, exp_near_zero, split_exponent
+from heterocc.compiler.lower.vulkan.maths.basic import is_nan, times_power_of_two
+from heterocc.compiler.lower.vulkan.maths.exponential import LN2, exp_near_zero, split_exponent
 from heterocc.compiler.lower.vulkan.maths.quotients import exact_product
 from heterocc.compiler.lower.vulkan.scalar import Scalar, select
 from heterocc.compiler.lower.vulkan.spirv import Glsl
@@ -31,7 +23,7 @@ def power(x: Scalar, y: Scalar) -> Scalar:
         direct = _constant_power(x, float(y.known))
         if direct is not None:
             return direct
-    a, steps = magnitude(x), magnitude(y)
+    a, steps = x.magnitude(), y.magnitude()
     whole = y.glsl(Glsl.TRUNC).equals(y)
     half = y * 0.5
     odd = whole & half.glsl(Glsl.TRUNC).differs(half) & ~steps.equals(math.inf)
@@ -41,7 +33,7 @@ def power(x: Scalar, y: Scalar) -> Scalar:
     size = select(extreme, select(rising.equals(a.equals(math.inf)), x.constant(math.inf), 0.0), size)
     beyond = select(rising.equals(a > 1.0), x.constant(math.inf), 0.0)
     size = select(steps.equals(math.inf), select(a.equals(1.0), x.constant(1.0), beyond), size)
-    size = select((bits_of(x) < 0) & odd, -size, size)
+    size = select((x.bits() < 0) & odd, -size, size)
     undefined = (x < 0.0) & ~whole & a.differs(math.inf)
     size = select(undefined, x.constant(math.nan), size)
     size = select(is_nan(x) | is_nan(y), x + y, size)
@@ -55,10 +47,10 @@ def remainder(x: Scalar, y: Scalar) -> Scalar:
 
 def hypot(x: Scalar, y: Scalar) -> Scalar:
     """The length of (x, y), within 4 ulp, without overflow of intermediate results."""
-    a, b = magnitude(x), magnitude(y)
+    a, b = x.magnitude(), y.magnitude()
     high, low = select(a > b, a, b), select(a > b, b, a)
     ratio = low / high
-    length = select(high.equals(0.0), high, high * sqrt(ratio * ratio + 1.0))
+    length = select(high.equals(0.0), high, high * (ratio * ratio + 1.0).sqrt())
     length = select(is_nan(x) | is_nan(y), x + y, length)
     return select(a.equals(math.inf) | b.equals(math.inf), x.constant(math.inf), length)
 
@@ -95,7 +87,7 @@ def _power_of_positive(a: Scalar, y: Scalar) -> Scalar:
     total, total_rest = whole, (total - whole) + total_rest
     product, product_rest = exact_product(total, y)
     product_rest = product_rest + total_rest * y
-    n = clamped(product, -200.0, 200.0).glsl(Glsl.ROUND_EVEN)
+    n = product.at_least(-200.0).at_most(200.0).glsl(Glsl.ROUND_EVEN)
     value = times_power_of_two(exp_near_zero(((product - n) + product_rest) * LN2), n.to(INT32))
     value = select(product > 129.0, a.constant(math.inf), value)
     return select(product < -152.0, a.constant(0.0), value)
@@ -103,22 +95,22 @@ def _power_of_positive(a: Scalar, y: Scalar) -> Scalar:
 
 def _exact_remainder(x: Scalar, y: Scalar) -> Scalar:
     """Subtract the divisor times powers of two, largest first. Each difference is exact."""
-    divisor = magnitude(y)
-    usable = is_finite(x) & (divisor >= 2.0**-126) & is_finite(y)
+    divisor = y.magnitude()
+    usable = x.below_infinity() & (divisor >= 2.0**-126) & y.below_infinity()
     left = x.body.cell(FLOAT32.compute(x.body.module))
-    left.store(magnitude(x).id)
+    left.store(x.magnitude().id)
 
     def current() -> Scalar:
         return Scalar(x.body, FLOAT32, left.load())
 
     def subtract() -> None:
         value = current()
-        shift = ((bits_of(value) >> 23) - (bits_of(divisor) >> 23)) << 23
-        multiple = (bits_of(divisor) + shift).bitcast(FLOAT32)
+        shift = ((value.bits() >> 23) - (divisor.bits() >> 23)) << 23
+        multiple = (divisor.bits() + shift).bitcast(FLOAT32)
         multiple = select(multiple > value, multiple * 0.5, multiple)
         left.store((value - multiple).id)
 
     x.body.repeat(lambda: (usable & (current() >= divisor)).id, subtract)
-    result = copysign(current(), x)
-    broken = ~is_finite(x) | divisor.equals(0.0) | is_nan(y)
+    result = current().with_sign_of(x)
+    broken = ~x.below_infinity() | divisor.equals(0.0) | is_nan(y)
     return select(broken, x.constant(math.nan), result)

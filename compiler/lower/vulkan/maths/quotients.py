@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from heterocc.compiler.lower.vulkan.dtypes import FLOAT32
-from heterocc.compiler.lower.vulkan.maths.basic import bits_of, is_finite
 from heterocc.compiler.lower.vulkan.scalar import Scalar, select
 
 
@@ -19,7 +18,7 @@ def exact_quotient(a: Scalar, b: Scalar) -> Scalar:
         return quotient
     product, rest = exact_product(quotient, b)
     better = quotient + ((a - product) - rest) / b
-    return select(is_finite(better), better, quotient)
+    return select(better.below_infinity(), better, quotient)
 
 
 def exact_product(a: Scalar, b: Scalar) -> tuple[Scalar, Scalar]:
@@ -32,4 +31,4 @@ def exact_product(a: Scalar, b: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def _upper_half(x: Scalar) -> Scalar:
-    return (bits_of(x) & -0x1000).bitcast(FLOAT32)
+    return (x.bits() & -0x1000).bitcast(FLOAT32)

@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from tvm import tirx
 
+from heterocc.compiler.lower.kernels.functions.number import by_two_powers
+
 FLOAT32, FLOAT64, INT32, INT64 = "float32", "float64", "int32", "int64"
 
-AVX512_LANES = 16
+ROUND32, ROUND64 = 1.5 * 2**23, 1.5 * 2**52
+"""A float plus this number, minus this number, is rounded to an integer; the low bits of the sum are the integer.
+
+Thus a conversion to an integer, which is undefined for NaN, is not needed.
+"""
 
 
 @dataclass(slots=True)
 class Lanes:
-    """Builds one expression over `count` lanes (1: a scalar); `avx512`: whether 16 lanes are one register of AVX-512.
+    """Builds one expression over `count` lanes (1: a scalar).
 
-    Values are bound to names as they are computed; `closed` puts the names around the result. More lanes than a
-    register has are several registers, which LLVM computes step by step together: none waits for another.
+    Values are bound to names as they are computed; `closed` puts the names around the result. `scaled`, if it is given,
+    is an instruction that multiplies a value by 2 to the power of another. `fused` is whether code generation knows a
+    fused multiply-add.
     """
 
     count: int
-    avx512: bool = False
+    scaled: Callable[[Value, Value], Value] | None = None
+    fused: bool = True
     _bound: list[tuple[tirx.Var, tirx.Expr]] = field(default_factory=list)
-
-    @property
-    def whole_registers(self) -> bool:
-        """Whether instructions of AVX-512 for 16 float32 apply."""
-        return self.avx512 and self.count % AVX512_LANES == 0
-
-    def by_register(self, instruction: Callable[..., tirx.Expr], *values: tirx.Expr) -> Value:
-        """The float32 results of an instruction for 16 lanes, in each register that these values fill."""
-        if self.count == AVX512_LANES:
-            return self.bound(instruction(*values), FLOAT32)
-        parts = []
-        for first in range(0, self.count, AVX512_LANES):
-            lanes = list(range(first, first + AVX512_LANES))
-            parts.append(instruction(*(tirx.Shuffle([value], lanes) for value in values)))
-        return self.bound(tirx.Shuffle(parts, list(range(self.count))), FLOAT32)
 
     def dtype(self, element: str) -> str:
         """TVM's name of a vector of `element`."""
@@ -160,7 +154,9 @@ class Value:
         return Condition(tirx.NE(self.expr, self._other(other)))
 
     def fma(self, factor: Value | float, summand: Value | float) -> Value:
-        """self · factor + summand, rounded once if the CPU has such an instruction, else twice."""
+        """self · factor + summand, rounded once if the device has such an instruction, else twice."""
+        if not self.lanes.fused:
+            return self * factor + summand
         return self._new(tirx.op.fma(self.expr, self._other(factor), self._other(summand)))
 
     def at_least(self, low: float) -> Value:
@@ -170,6 +166,28 @@ class Value:
     def at_most(self, high: float) -> Value:
         """The smaller of this and a number; NaN stays NaN."""
         return self._new(tirx.Min(self.constant(high).expr, self.expr))
+
+    def where(self, condition: Condition, no: Value | float) -> Value:
+        """This value where a condition holds, else another; both are computed."""
+        return self._new(tirx.Select(condition.expr, self.expr, self._other(no)))
+
+    def below_infinity(self) -> Condition:
+        """Whether a number is neither NaN nor infinity."""
+        return self < math.inf
+
+    def as_float(self) -> Value:
+        """An int32 as a float32."""
+        return self.to(FLOAT32)
+
+    def rounded_to_integer(self, factor: float | None, bias: int) -> tuple[Value, Value]:
+        """The integer nearest to self · factor, and an integer whose lowest bits are its sum with a bias."""
+        shift = ROUND32 + bias
+        shifted = self + shift if factor is None else self.fma(factor, shift)
+        return shifted - shift, shifted.bits()
+
+    def times_power(self, n: Value, bits: Value) -> Value:
+        """self · 2^n, rounded once if it is subnormal; the lowest bits of `bits` are n + 254."""
+        return by_two_powers(self, bits) if self.lanes.scaled is None else self.lanes.scaled(self, n)
 
     def sqrt(self) -> Value:
         """The square root, rounded to the nearest."""
@@ -214,25 +232,3 @@ class Value:
     def with_sign_of(self, other: Value) -> Value:
         """A positive float32 with the sign of another."""
         return (self.bits() | (other.bits() & -0x80000000)).float_of_bits()
-
-
-def select(condition: Condition, yes: Value, no: Value | float) -> Value:
-    """One of two values in every lane; both are computed."""
-    other = no if isinstance(no, Value) else yes.constant(no)
-    return yes.lanes.bound(tirx.Select(condition.expr, yes.expr, other.expr), yes.element)
-
-
-def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's rule, lowest coefficient first."""
-    result = x.constant(coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        result = result.fma(x, coefficient)
-    return result
-
-
-def quartic(x: Value, coefficients: Sequence[float]) -> Value:
-    """A polynomial with five coefficients, lowest first, in three steps instead of four (Estrin's scheme)."""
-    zero, one, two, three, four = coefficients
-    square = x * x
-    low, high = x.constant(one).fma(x, zero), x.constant(three).fma(x, two)
-    return x.constant(four).fma(square, high).fma(square, low)
