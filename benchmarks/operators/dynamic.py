@@ -28,6 +28,7 @@ class DynamicCase:
 IMAGES = tuple({"h": h, "w": w} for h, w in ((16, 16), (57, 83), (160, 160)))
 LENGTHS = tuple({"n": n} for n in (7, 100, 1000))
 SQUARES = tuple({"n": n} for n in (7, 64, 333))
+SMALL = tuple({"h": n, "w": n} for n in (1, 4, 7, 14))
 _FLOOR = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 _RESIZE = {"coordinate_transformation_mode": "half_pixel"}
 
@@ -40,6 +41,7 @@ def dynamic_cases() -> Iterator[DynamicCase]:
     yield from _resizes()
     yield from _elements()
     yield from _convolutions()
+    yield from _small_maps()
     yield from _chains()
     yield from _boxes()
 
@@ -161,9 +163,9 @@ def _resizes() -> Iterator[DynamicCase]:
         {**d, "a": d["h"] // 2, "b": d["w"] // 2} for d in IMAGES))  # fmt: skip
 
 
-def _resize_to() -> onnx.ModelProto:
+def _resize_to(**extra: int) -> onnx.ModelProto:
     net = Builder((1, 24, "a", "b"), (1, 24, "h", "w"))  # type: ignore[arg-type]
-    resized = net.op("Resize", "x0", "", "", net.op("Shape", "x1"), mode="linear", **_RESIZE)
+    resized = net.op("Resize", "x0", "", "", net.op("Shape", "x1"), mode="linear", **_RESIZE, **extra)
     return net.model(net.op("Add", resized, "x1"))
 
 
@@ -234,6 +236,47 @@ def _convolutions() -> Iterator[DynamicCase]:
         ("max 5x5 s1", "MaxPool", {"kernel_shape": [5, 5], "pads": [2] * 4}),
     ):
         yield DynamicCase("pools", name, _one((1, 48, "h", "w"), (kind, extra)), IMAGES)
+
+
+def _small_maps() -> Iterator[DynamicCase]:
+    """The last layers of networks for images."""
+    for name, channels, out, kernel, extra in (
+        ("3x3 64->64", 64, 64, 3, {}),
+        ("3x3 256->256", 256, 256, 3, {}),
+        ("3x3 s2 128->256", 128, 256, 3, {"strides": [2, 2]}),
+        ("1x1 256->512", 256, 512, 1, {}),
+        ("1x1 s2 128->256", 128, 256, 1, {"strides": [2, 2]}),
+        ("depthwise 3x3 96", 96, 96, 3, {"group": 96}),
+        ("depthwise 3x3 s2 96", 96, 96, 3, {"group": 96, "strides": [2, 2]}),
+        ("depthwise 5x5 s2 96", 96, 96, 5, {"group": 96, "strides": [2, 2]}),
+    ):
+        build = _conv((1, channels, "h", "w"), out, (kernel, kernel), **extra)  # type: ignore[arg-type]
+        yield DynamicCase("small maps", name, build, SMALL)
+    for name, kind, extra in (
+        ("max 3x3 s2", "MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}),
+        ("mean 3x3 s1", "AveragePool", {"kernel_shape": [3, 3], "pads": [1] * 4}),
+        ("max 5x5 s1", "MaxPool", {"kernel_shape": [5, 5], "pads": [2] * 4}),
+    ):
+        yield DynamicCase("small maps", name, _one((1, 96, "h", "w"), (kind, extra)), SMALL)
+    yield DynamicCase("small maps", "of a column 64->1", _product_of(64, 1), LENGTHS)
+    yield DynamicCase("small maps", "nearest x1.5", _one((1, 24, "h", "w"), ("Resize", None, np.array(
+        [1, 1, 1.5, 1.5], np.float32), {"mode": "nearest", **_FLOOR})), IMAGES)  # fmt: skip
+    yield DynamicCase("small maps", "antialias to the size of another", partial(_resize_to, antialias=1), tuple(
+        {**d, "a": d["h"] * 2, "b": d["w"] * 2} for d in IMAGES))  # fmt: skip
+    yield DynamicCase("small maps", "TopK 5 along n", _top_along, LENGTHS)
+
+
+def _top_along() -> onnx.ModelProto:
+    net = Builder((16, "n"))  # type: ignore[arg-type]
+    return net.model(*net.ops("TopK", 2, "x0", net.constant(np.array([5]))))
+
+
+def _product_of(terms: int, columns: int) -> Callable[[], onnx.ModelProto]:
+    def build() -> onnx.ModelProto:
+        net = Builder(("n", terms))  # type: ignore[arg-type]
+        return net.model(net.op("MatMul", "x0", net.weight(terms, columns)))
+
+    return build
 
 
 def _chains() -> Iterator[DynamicCase]:

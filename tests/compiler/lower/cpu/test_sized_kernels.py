@@ -132,6 +132,11 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 3, "m", "k")},
         {"w": _weight(8, 3, 4, 5), "b": _weight(8, 1, 1)},
     ),
+    "convolution of small maps": (
+        [_N("Conv", ["x", "w", "b"], ["c"], strides=[2, 2], pads=[1, 1, 1, 1]), _N("Relu", ["c"], ["y"])],
+        {"x": ("n", 6, "m", "k")},
+        {"w": _weight(40, 6, 3, 3), "b": _weight(40)},
+    ),
     "filtered convolution": (
         [_N("Conv", ["x", "w"], ["y"], pads=[2, 1, 1, 1])],
         {"x": ("n", 16, "m", "k")},
@@ -298,6 +303,16 @@ def test_every_number_of_few_columns_is_right(name: str) -> None:
     """Their vectors lie along the rows of a weight's tiles, with code for one, four and eight columns."""
     for columns in range(1, 10):
         kernel(name)({"n": 1, "m": columns, "k": min(columns, 3)})
+
+
+def test_every_number_of_few_pixels_is_right() -> None:
+    """Their tiles have 12, 8, 4 and 1 pixels; of maps of one row or column, rows or columns of taps are left out."""
+    for pixels in (*range(1, 26), 32, 33):
+        kernel("convolution of small maps")({"n": 1, "m": 2 * pixels - 1, "k": 1})
+        kernel("convolution of small maps")({"n": 2, "m": 2, "k": 2 * pixels})
+        kernel("convolution of one dimension")({"n": 1, "m": pixels, "k": 1})
+    for side in range(1, 17):
+        kernel("convolution of small maps")({"n": 1, "m": side, "k": side})
 
 
 @pytest.mark.slow

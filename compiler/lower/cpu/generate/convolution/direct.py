@@ -15,6 +15,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED, CopiedRows, is_one_chunk
+from heterocc.compiler.lower.cpu.generate.convolution.few_pixels import FewPixels, filling
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
@@ -74,7 +75,7 @@ class DirectWriter(CopiedRows):
         tall, wide = (
             pick_tile(found.outputs, self.vectors, spared)
             if fixed
-            else tile_of_any_number(found.outputs, spared.decided)
+            else tile_of_any_number(found.outputs, filling(found.outputs, spared.decided))
         )
         # Two threads get as many tiles each, if they share one chunk.
         multiple = 2 if is_one_chunk(found, self.usual_rows) and typical(found.work) >= emit.PARALLEL_WORK else 1
@@ -109,7 +110,23 @@ class DirectWriter(CopiedRows):
         return vector_runs(self.vectors, self._wide)
 
     def write(self, arguments: Arguments) -> None:
-        """Write the kernel's body."""
+        """Write the kernel's body; maps of any size have code of their own for few pixels."""
+        few = self._few_pixels()
+        if few is None:
+            self._write_rows(arguments)
+        else:
+            emit.either(few.condition, lambda: few.write(arguments), lambda: self._write_rows(arguments))
+
+    def _few_pixels(self) -> FewPixels | None:
+        """The generator of the code for few pixels, if there is such code."""
+        fits = FewPixels.fits(self.kernel, self.found, self.isa, self.channel_runs)
+        return (
+            FewPixels(self.kernel, self.found, self.isa, self.packing)
+            if fits and isinstance(self.packing, Panels)
+            else None
+        )
+
+    def _write_rows(self, arguments: Arguments) -> None:
         tiles = sum(r.count for r in self.channel_runs)
         most = max(r.size for r in self.channel_runs) * self.vectors  # of any chunk
 
@@ -204,7 +221,7 @@ class DirectWriter(CopiedRows):
     def _takes_few(self, run: Run) -> bool:
         """Whether a tile has code for lines of few outputs, of which a vector would be mostly empty."""
         known = is_number(self.vectors) or not isinstance(self.packing, Panels)
-        return not known and self.isa.has_masks and run.size <= self.isa.lanes
+        return not known and self._few_pixels() is None and self.isa.has_masks and run.size <= self.isa.lanes
 
     def _store_line(
         self,
