@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.convolution.padded import every, takes_vectors
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
-from heterocc.compiler.lower.cpu.generate.fetch import FAR_NUMBERS, fetching
+from heterocc.compiler.lower.cpu.generate.fetch import fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, masked_vector, store_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -234,7 +234,7 @@ class FewPixels:
                     return parts[0] if len(parts) == 1 else tirx.Shuffle(parts, list(range(isa.lanes)))
 
                 def walk(_terms: int, step: Step, size: int = size) -> None:
-                    if self.packing.size > FAR_NUMBERS:
+                    if 4 * self.packing.size > isa.core.far_bytes:
                         for base in bases:
                             step = fetching(step, weights, rows, partial(weight_place, base))
                     self._walk(inside, step, in_turn=size <= UNROLLED)
