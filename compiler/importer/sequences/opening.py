@@ -17,7 +17,7 @@ from heterocc.compiler.importer.draft.draft import Draft, bodies, nodes_of, set_
 from heterocc.compiler.importer.draft.names import Namer, rename_values
 from heterocc.compiler.importer.sequences.collected import Collected, collect, open_states, pieces, return_states
 from heterocc.compiler.importer.sequences.held import Listed
-from heterocc.compiler.importer.sequences.operators import RULES
+from heterocc.compiler.importer.sequences.sequence_operators import RULES
 from heterocc.compiler.importer.sequences.writer import Writer
 from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value

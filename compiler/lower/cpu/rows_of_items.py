@@ -17,8 +17,8 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate.candidates import Done
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.generate import generate
+from heterocc.compiler.lower.cpu.generate.integers.byte_product import find_integer_product
 from heterocc.compiler.lower.cpu.generate.integers.matrix_product import LEAST_ROWS
-from heterocc.compiler.lower.cpu.generate.integers.product import find_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis
 from heterocc.compiler.lower.cpu.generate.products.product_form import find_product

@@ -15,7 +15,7 @@ from heterocc.compiler.lower.gpu.layouts import layout_of
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.reduction.one_term import without_single_terms
-from heterocc.compiler.lower.gpu.reduction.rows import joins_rows
+from heterocc.compiler.lower.gpu.reduction.row_form import joins_rows
 from heterocc.compiler.lower.gpu.regions import with_single_reads
 from heterocc.compiler.lower.gpu.rules import RULES, SIZED_RULES, scheduled_by
 from heterocc.compiler.lower.gpu.tuning.tune import Kernel, Tuner

@@ -6,7 +6,7 @@ import tvm
 from onnx import helper
 
 from heterocc.artifacts.errors import LoweringError
-from heterocc.compiler.lower.converters.resize.operators import axis_table
+from heterocc.compiler.lower.converters.resize.resize_operators import axis_table
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from tests.compiler.lower.lowered import job, model, run_cpu
 

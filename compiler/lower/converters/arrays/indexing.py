@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.places import checked_lengths, checked_places, checked_starts
+from heterocc.compiler.lower.converters.checked_places import checked_lengths, checked_places, checked_starts
 from heterocc.compiler.lower.converters.registry import RESULTS, Context, converter
 from heterocc.compiler.lower.converters.values import (
     as_dtype,

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.checked import asserted
-from heterocc.compiler.lower.converters.places import checked_places
+from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import (
     has_fixed_sizes,

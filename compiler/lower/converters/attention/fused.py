@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.attention.operators import (
+from heterocc.compiler.lower.converters.attention.attention_operators import (
     Masking,
     Scores,
     attend,
@@ -22,8 +22,8 @@ from heterocc.compiler.lower.converters.attention.operators import (
     heads_joined,
 )
 from heterocc.compiler.lower.converters.checked import asserted
+from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.computed.numbers import loop, table, whole
-from heterocc.compiler.lower.converters.places import checked_places
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import (
     as_dtype,

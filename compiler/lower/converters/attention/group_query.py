@@ -9,16 +9,16 @@ import numpy as np
 import onnx
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.attention.fused import numbers, parts, refuse, rotated, scale
-from heterocc.compiler.lower.converters.attention.operators import (
+from heterocc.compiler.lower.converters.attention.attention_operators import (
     Masking,
     attend,
     heads_apart,
     heads_joined,
 )
+from heterocc.compiler.lower.converters.attention.fused import numbers, parts, refuse, rotated, scale
 from heterocc.compiler.lower.converters.checked import asserted
+from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.computed.numbers import element, loop, results, sizes, statements, vector, whole
-from heterocc.compiler.lower.converters.places import checked_places
 from heterocc.compiler.lower.converters.registry import MICROSOFT, RESULTS, Context, converter
 from heterocc.compiler.lower.converters.values import (
     as_dtype,

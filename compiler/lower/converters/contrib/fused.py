@@ -6,8 +6,8 @@ import math
 
 from tvm import relax
 
-from heterocc.compiler.lower.converters.contrib.operators import standard
-from heterocc.compiler.lower.converters.places import checked_places
+from heterocc.compiler.lower.converters.checked_places import checked_places
+from heterocc.compiler.lower.converters.contrib.contrib_operators import standard
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, scalar, shape_of
 

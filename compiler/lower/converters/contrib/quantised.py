@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.contrib.operators import quantised, real
-from heterocc.compiler.lower.converters.quantised.operators import (
+from heterocc.compiler.lower.converters.contrib.contrib_operators import quantised, real
+from heterocc.compiler.lower.converters.quantised.quantised_operators import (
     dequantize_linear,
     dynamic_quantize_linear,
     levels,

@@ -17,7 +17,7 @@ from onnx import helper
 from tvm import relax, te, tirx
 
 from heterocc.artifacts.dtypes import CARRIED
-from heterocc.compiler.lower.converters.quantised.operators import levels, steps
+from heterocc.compiler.lower.converters.quantised.quantised_operators import levels, steps
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import as_dtype
 from heterocc.compiler.lower.straight import constant

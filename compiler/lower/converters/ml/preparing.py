@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.ml.scores import matrix
-from heterocc.compiler.lower.converters.places import checked_places
 from heterocc.compiler.lower.converters.registry import ML, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, is_float, scalar
 from heterocc.compiler.lower.straight import constant

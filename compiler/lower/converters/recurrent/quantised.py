@@ -6,8 +6,8 @@ import numpy as np
 from tvm import relax
 
 from heterocc.compiler.lower.converters.quantised.integers import integer_product, signed_weight
-from heterocc.compiler.lower.converters.quantised.operators import dynamic_quantize_linear, known_array
-from heterocc.compiler.lower.converters.recurrent.operators import Recurrence, layer_of
+from heterocc.compiler.lower.converters.quantised.quantised_operators import dynamic_quantize_linear, known_array
+from heterocc.compiler.lower.converters.recurrent.recurrent_operators import Recurrence, layer_of
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype
 from heterocc.compiler.lower.straight import constant

@@ -11,7 +11,7 @@ from tvm import relax, tirx
 from heterocc.compiler.lower.converters.attributes import Attributes
 from heterocc.compiler.lower.converters.computed.numbers import LARGEST, element, results, sizes, vector, whole
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.resize.places import BY_RATIO, CROP, Region
+from heterocc.compiler.lower.converters.resize.positions import BY_RATIO, CROP, Region
 from heterocc.compiler.lower.converters.resize.sized import Axis, Ratio, axes_of, resample
 from heterocc.compiler.lower.converters.values import dims_of, rank_of
 from heterocc.compiler.lower.variables import as_int64

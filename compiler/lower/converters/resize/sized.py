@@ -12,7 +12,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.resize.places import (
+from heterocc.compiler.lower.converters.resize.positions import (
     BY_RATIO,
     Region,
     cubic_shares,

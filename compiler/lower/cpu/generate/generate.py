@@ -9,8 +9,8 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from heterocc.compiler.lower.cpu.generate.bfloat.bfloat_product import propose_paired_product
 from heterocc.compiler.lower.cpu.generate.bfloat.direct import propose_paired_direct
-from heterocc.compiler.lower.cpu.generate.bfloat.product import propose_paired_product
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Form, written_best
 from heterocc.compiler.lower.cpu.generate.convolution.channel_forms import propose_channels
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import propose_copied_planes
@@ -21,10 +21,10 @@ from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_po
 from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
 from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import propose_sized_planes
 from heterocc.compiler.lower.cpu.generate.few_terms import generate_few_terms
+from heterocc.compiler.lower.cpu.generate.integers.byte_product import propose_integer_product
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import propose_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.limited_product import propose_limited_product
 from heterocc.compiler.lower.cpu.generate.integers.matrix_product import propose_matrix_product
-from heterocc.compiler.lower.cpu.generate.integers.product import propose_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.products.gates import generate_gated

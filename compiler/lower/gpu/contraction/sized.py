@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.gpu import nest
-from heterocc.compiler.lower.gpu.contraction.product import Product, product_of
+from heterocc.compiler.lower.gpu.contraction.product_axes import Product, product_of
 from heterocc.compiler.lower.gpu.contraction.tile import GPU_GROUP, Tile, choose_tile
 from heterocc.compiler.lower.gpu.contraction.tiled import all_of
 from heterocc.compiler.lower.gpu.limits import ENDLESS, Limits

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from heterocc.compiler.lower.gpu import nest
-from heterocc.compiler.lower.gpu.contraction.product import Axis, Product, last_index, product_of, uses
+from heterocc.compiler.lower.gpu.contraction.product_axes import Axis, Product, last_index, product_of, uses
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.kernels.choices import ranked

@@ -20,7 +20,7 @@ from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.contraction.contraction import schedule_contraction
 from heterocc.compiler.lower.gpu.contraction.filtering import F2, F4, Filtering, Matrix, Transformed
 from heterocc.compiler.lower.gpu.contraction.names import Names
-from heterocc.compiler.lower.gpu.contraction.product import Product, product_of
+from heterocc.compiler.lower.gpu.contraction.product_axes import Product, product_of
 from heterocc.compiler.lower.gpu.contraction.tile import multiple
 from heterocc.compiler.lower.gpu.contraction.tiled import all_of, schedule_tiled
 from heterocc.compiler.lower.gpu.limits import Limits

@@ -22,9 +22,9 @@ from heterocc.compiler.lower.gpu.plain import UNROLLED
 from heterocc.compiler.lower.gpu.reduction.accumulate import Accumulator, Exprs
 from heterocc.compiler.lower.gpu.reduction.reduction_vectors import VectorWriter
 from heterocc.compiler.lower.gpu.reduction.row_code import assign, at_element, hoisted
+from heterocc.compiler.lower.gpu.reduction.row_form import Axes, Output, Reduction, Rows, multiplies, rows_of
 from heterocc.compiler.lower.gpu.reduction.row_lanes import share_of
 from heterocc.compiler.lower.gpu.reduction.row_parts import Parts, PartsWriter
-from heterocc.compiler.lower.gpu.reduction.rows import Axes, Output, Reduction, Rows, multiplies, rows_of
 from heterocc.compiler.lower.gpu.reduction.teams import MOST_STEPS, Team, teams_of
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 

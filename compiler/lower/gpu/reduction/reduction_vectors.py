@@ -16,9 +16,9 @@ from tvm import tirx
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.reduction.accumulate import Accumulator, Exprs
 from heterocc.compiler.lower.gpu.reduction.row_code import assign, at_element, hoisted
+from heterocc.compiler.lower.gpu.reduction.row_form import Axes, Output, Reduction, Rows
 from heterocc.compiler.lower.gpu.reduction.row_lanes import Lanes, Share
 from heterocc.compiler.lower.gpu.reduction.row_parts import Parts, PartsWriter
-from heterocc.compiler.lower.gpu.reduction.rows import Axes, Output, Reduction, Rows
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 if TYPE_CHECKING:

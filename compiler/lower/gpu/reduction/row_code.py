@@ -8,7 +8,7 @@ from tvm import ir, sym, tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.gpu import nest
-from heterocc.compiler.lower.gpu.reduction.rows import Axes, Rows
+from heterocc.compiler.lower.gpu.reduction.row_form import Axes, Rows
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, uses
 
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)

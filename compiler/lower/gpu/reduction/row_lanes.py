@@ -9,7 +9,7 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.gpu.reduction.row_code import hoisted, steps
-from heterocc.compiler.lower.gpu.reduction.rows import Rows
+from heterocc.compiler.lower.gpu.reduction.row_form import Rows
 from heterocc.compiler.lower.gpu.reduction.teams import CORES, parts_for_cores
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 

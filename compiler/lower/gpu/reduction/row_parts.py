@@ -11,7 +11,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.reduction.accumulate import Exprs
-from heterocc.compiler.lower.gpu.reduction.rows import Reduction, Rows
+from heterocc.compiler.lower.gpu.reduction.row_form import Reduction, Rows
 from heterocc.compiler.lower.gpu.reduction.teams import part_dtypes
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from heterocc.compiler.lower.gpu.groups import SIMD
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.reduction.row_code import steps
-from heterocc.compiler.lower.gpu.reduction.rows import Rows
+from heterocc.compiler.lower.gpu.reduction.row_form import Rows
 from heterocc.compiler.lower.kernels.choices import ranked
 from heterocc.compiler.lower.kernels.expressions import itemsize
 

@@ -19,7 +19,7 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.plain import branches
 from heterocc.compiler.lower.gpu.reduction.accumulate import Accumulator, UnknownFormError, accumulator_of
-from heterocc.compiler.lower.gpu.reduction.rows import inline
+from heterocc.compiler.lower.gpu.reduction.row_form import inline
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, uses
 
 _REDUCED = int(tirx.IterVar.CommReduce)

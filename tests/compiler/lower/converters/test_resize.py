@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from heterocc.compiler.lower.converters.resize.operators import axis_table
+from heterocc.compiler.lower.converters.resize.resize_operators import axis_table
 from heterocc.runtime.execute.ort_session import open_session, session_options
 
 TRANSFORMS = (

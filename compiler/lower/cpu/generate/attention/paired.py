@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter
-from heterocc.compiler.lower.cpu.generate.bfloat.product import round_row, store_turned, turned_row
+from heterocc.compiler.lower.cpu.generate.bfloat.bfloat_product import round_row, store_turned, turned_row
 from heterocc.compiler.lower.cpu.generate.pairs import paired
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.terms import PAIRS

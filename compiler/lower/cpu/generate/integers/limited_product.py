@@ -15,8 +15,12 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.integers.byte_product import (
+    IntegerProduct,
+    ProductWriter,
+    find_integer_product,
+)
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels, limited_panels, steps_of
-from heterocc.compiler.lower.cpu.generate.integers.product import IntegerProduct, ProductWriter, find_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel

@@ -17,7 +17,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
-from heterocc.compiler.lower.cpu.generate.integers.product import (
+from heterocc.compiler.lower.cpu.generate.integers.byte_product import (
     IntegerProduct,
     ProductWriter,
     find_integer_product,

@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.attributes import Inputs
-from heterocc.compiler.lower.converters.quantised.operators import known_array
+from heterocc.compiler.lower.converters.quantised.quantised_operators import known_array
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter, require_inputs
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, rank_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.places import checked_lengths
+from heterocc.compiler.lower.converters.checked_places import checked_lengths
 from heterocc.compiler.lower.converters.recurrent.layer import Activation, Layer, activations
 from heterocc.compiler.lower.converters.recurrent.request import recurrent_request
 from heterocc.compiler.lower.converters.registry import Context, converter

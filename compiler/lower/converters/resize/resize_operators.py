@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.resize.computed import attributes, resize_computed
-from heterocc.compiler.lower.converters.resize.places import CROP, HALFWAY, rounding
+from heterocc.compiler.lower.converters.resize.positions import CROP, HALFWAY, rounding
 from heterocc.compiler.lower.converters.resize.sized import axes_of, resize_sized
 from heterocc.compiler.lower.converters.values import shape_of
 from heterocc.compiler.lower.straight import constant
