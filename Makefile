@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
 REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
 
-.PHONY: help setup demo test lint test-browser test-models test-slow test-search test-native fuzz hostile operators operators-again bench fit wheels wheel-aarch64 container-check site clean
+.PHONY: help setup demo test lint collected test-browser test-models test-slow test-search test-native fuzz hostile operators operators-again bench fit wheels wheel-aarch64 container-check site clean
 
 help:
 	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
@@ -42,8 +42,14 @@ lint: setup
 	$(VENV)/lint-imports
 	git ls-files '*.cc' '*.h' | xargs $(VENV)/clang-format --dry-run -Werror
 
-test: lint
+test: setup
+	@$(MAKE) --no-print-directory --jobs 2 lint collected
 	$(REQUIRE) $(VENV)/pytest -q -n 2 --dist loadgroup -m 'not models and not slow and not browser'
+
+# While types are checked on one core: pytest's own form of the modules of tests, which each process of the suite would
+# make anew. An error in it is reported by the suite.
+collected: setup
+	-@$(VENV)/pytest -q -n 0 --collect-only >/dev/null 2>&1
 
 test-browser:
 	@scripts/setup.sh browser

@@ -45,6 +45,7 @@ def test_that_draws_nothing():
     assert not list(tmp_path.glob(".hypothesis/examples/*"))
 
 
+@pytest.mark.slow
 def test_a_search_reports_a_process_that_dies_and_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     file = tmp_path / "test_drawn.py"
     file.write_text("""
@@ -87,6 +88,7 @@ def test_that_takes_long(number):
     assert "in 1 rounds; 1 failures" in output
 
 
+@pytest.mark.slow
 def test_a_search_without_failures_ends_well_and_one_without_tests_does_not(tmp_path: Path) -> None:
     file = tmp_path / "test_drawn.py"
     file.write_text("from hypothesis import given, strategies as st\n\n@given(st.integers())\ndef test_x(x): pass\n")

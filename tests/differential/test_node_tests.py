@@ -102,6 +102,8 @@ def wrong(found: Mapping[str, Outcome], device: str) -> list[str]:
 
 def devices(*marks: pytest.MarkDecorator, names: Iterable[str] = DEVICES) -> pytest.MarkDecorator:
     """A test for every device; each but the CPU under the mark of its name."""
+    # One process collects ONNX's cases, which takes seconds.
+    marks = (*marks, pytest.mark.xdist_group("node tests"))
     named = [pytest.param(d, marks=[*marks, *([getattr(pytest.mark, d.lower())] if d != "CPU" else [])]) for d in names]
     return pytest.mark.parametrize("device", named)
 
