@@ -14,12 +14,11 @@ from heterocc.compiler.lower.cpu.bound_sizes import with_bound_sizes
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
-from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
-from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, attempt, dims_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 from heterocc.compiler.lower.kernels.quotients import truncating
 from heterocc.compiler.lower.variables import can_be_empty
 
@@ -46,7 +45,7 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
             sums = attempt(lambda: read_kernel(function, weights)) is not None
         slow = (_narrower_code(function, weights, isa, (), plain) or plain) if sums else plain
         return emit.guarded(code, found.conditions, slow), ()
-    if any(isinstance(p, IntegerPanels | LimitedPanels) for p in packings):
+    if any(dtype_of(function.params[p.argument]) == "int8" for p in packings):
         return plain, ()  # sums of integers have no form for single numbers
     other = _narrower_code(function, weights, isa, packings)
     return (plain, ()) if other is None else (emit.guarded(code, found.conditions, other), packings)

@@ -22,10 +22,12 @@ def layout_of(packing: object, shape: Sequence[int]) -> Layout | None:
 @layout_of.register
 def _(packing: Panels, shape: Sequence[int]) -> Layout | None:
     del shape  # the packing has its own view of the weight
+    if packing.group > 1:
+        return None
     strides = strides_of(packing.shape)
     axes = [(packing.shape[i], strides[i]) for i in packing.order]
     outer, rest = _first(axes, packing.outer)
-    terms, places = _first(rest, packing.terms)
+    terms, places = _first(rest, packing.steps)
     step = _step(places)
     if step is None:
         return None
@@ -33,7 +35,7 @@ def _(packing: Panels, shape: Sequence[int]) -> Layout | None:
     first = 0
     for run in packing.runs:
         width = run.size * packing.lanes
-        sizes = packing.terms * width
+        sizes = packing.steps * width
         around = [*_grown(outer, packing.block), *_grown(terms, width)]
         whole = max(0, min(run.count, (packing.places // packing.lanes - run.start) // run.size))
         if whole:

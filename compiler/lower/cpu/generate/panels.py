@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,12 +11,15 @@ from heterocc.compiler.lower.cpu.generate.tiles import Run
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """The layout [outer][tile][term][place in the tile] of a weight argument, as a flat array.
+    """The layout [outer][tile][step][place in the tile][term of the step] of a weight argument, as a flat array.
 
-    The array is viewed in `shape`; `order` is the transposition that brings its axes to (outer …, terms …, places …),
-    whose sizes are `outer`, `terms` and `places`. Places are in vectors of `lanes`, and these in the tiles of `runs`,
-    counted in vectors. A last vector that would exceed the end starts earlier and overlaps the previous one; a single
-    one is filled with zeros.
+    The array is viewed in `shape`; `order` is the transposition that brings its axes to (outer …, segments …, terms …,
+    rest …, places …), whose sizes are fields. A step has `group` terms of a segment, one after the other, each at the
+    same place of the rest; zeros fill the last group of a segment. Places are in vectors of `lanes`, and these in the
+    tiles of `runs`, counted in vectors. A last vector that would exceed the end starts earlier and overlaps the
+    previous one; a single one is filled with zeros. With `chunk`, terms come in chunks of so many, of which the last
+    one does likewise; terms that two have are zeros in the second. In `pairs`, two terms are rounded to bfloat16 and
+    are one element, of int32.
     """
 
     argument: int
@@ -27,17 +30,49 @@ class Panels:
     places: int
     lanes: int
     runs: tuple[Run, ...]
+    segments: int = 1
+    rest: int = 1
+    group: int = 1
+    chunk: int = 0
+    pairs: bool = False
+
+    def in_pairs(self, rest: int = 1) -> Panels:
+        """The layout of the same weight in pairs of bfloat16, whose terms are rows of `rest`: pairs are of two rows."""
+        return replace(self, terms=self.terms // rest, rest=rest, group=2, pairs=True)
 
     @property
     def key(self) -> str:
         """A name for the layout."""
         sizes = (*self.order, self.outer, self.terms, self.lanes, *(r.size for r in self.runs))
-        return "panels_" + "_".join(map(str, sizes))
+        grouped = (self.segments, self.rest, self.group, self.chunk)
+        more = ("grouped", *grouped) if grouped != (1, 1, 1, 0) else ()
+        return "_".join(map(str, ("pairs" if self.pairs else "panels", *sizes, *more)))
+
+    @property
+    def groups(self) -> int:
+        """Groups of terms in a segment, at each place of the rest."""
+        terms = -(-self.terms // self.chunk) * self.chunk if self.chunk else self.terms
+        return -(-terms // self.group)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps, the terms of which are one after the other for each vector."""
+        return self.segments * self.groups * self.rest
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of places."""
+        return sum(r.count * r.size for r in self.runs)
+
+    @property
+    def pitch(self) -> int:
+        """The number of elements of a vector of places, over all steps."""
+        return self.steps * self.lanes * (1 if self.pairs else self.group)
 
     @property
     def block(self) -> int:
         """The number of elements for each place of `outer`."""
-        return sum(r.count * r.size for r in self.runs) * self.lanes * self.terms
+        return self.vectors * self.pitch
 
     @property
     def size(self) -> int:
@@ -46,18 +81,40 @@ class Panels:
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The packed copy of a weight."""
-        matrix = array.reshape(self.shape).transpose(self.order).reshape(self.outer, self.terms, self.places)
-        vectors = sum(r.count * r.size for r in self.runs)
-        last = max(self.places - self.lanes, 0)
-        starts = np.minimum(np.arange(vectors) * self.lanes, last)
-        columns = (starts[:, None] + np.arange(self.lanes)).ravel()
-        if self.places < self.lanes:
-            matrix = np.pad(matrix, ((0, 0), (0, 0), (0, self.lanes - self.places)))
-        spread = matrix[:, :, columns]
+        if self.pairs:
+            return self.in_tiles(self.spread(rounded(array).astype("<u2"))).view(np.int32)
+        return self.in_tiles(self.spread(array))
+
+    def spread(self, array: np.ndarray) -> np.ndarray:
+        """A weight as (outer, segments, groups, terms of a group, rest, lanes of all vectors)."""
+        matrix = array.reshape(self.shape).transpose(self.order)
+        matrix = matrix.reshape(self.outer, self.segments, self.terms, self.rest, self.places)
+        if self.chunk:
+            starts = np.arange(0, self.terms, self.chunk)
+            terms = np.minimum(starts, self.terms - self.chunk)[:, None] + np.arange(self.chunk)
+            matrix = matrix[:, :, terms.ravel()] * (terms >= starts[:, None]).ravel()[:, None, None]
+            matrix = matrix.astype(array.dtype)
+        more = (self.groups * self.group - matrix.shape[2], max(self.lanes - self.places, 0))
+        if any(more):
+            matrix = np.pad(matrix, ((0, 0), (0, 0), (0, more[0]), (0, 0), (0, more[1])))
+        starts = np.minimum(np.arange(self.vectors) * self.lanes, max(self.places - self.lanes, 0))
+        lanes = (starts[:, None] + np.arange(self.lanes)).ravel()
+        return matrix[..., lanes].reshape(self.outer, self.segments, self.groups, self.group, self.rest, -1)
+
+    def in_tiles(self, spread: np.ndarray) -> np.ndarray:
+        """What `spread` gives, in the order of the panels."""
         parts = []
         for run in self.runs:
             width = run.size * self.lanes
-            part = spread[:, :, run.start * self.lanes : run.start * self.lanes + run.count * width]
-            split = part.reshape(self.outer, self.terms, run.count, width).transpose(0, 2, 1, 3)
-            parts.append(split.reshape(self.outer, -1))
+            part = spread[..., run.start * self.lanes : run.start * self.lanes + run.count * width]
+            split = part.reshape(self.outer, self.segments, self.groups, self.group, self.rest, run.count, width)
+            parts.append(split.transpose(0, 5, 1, 2, 4, 6, 3).reshape(self.outer, -1))
         return np.ascontiguousarray(np.concatenate(parts, axis=1).ravel())
+
+
+def rounded(array: np.ndarray) -> np.ndarray:
+    """The bits of float32 numbers rounded to bfloat16, as uint32: to the nearest, ties to even."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    nearest = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    # Rounding could turn a NaN into an infinity.
+    return np.where(np.isnan(array), (bits >> np.uint32(16)) | np.uint32(0x40), nearest).astype(np.uint32)

@@ -15,7 +15,6 @@ from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.pairs import paired, rounded
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
@@ -65,10 +64,10 @@ class _Writer(ProductWriter):
         """The number of pairs."""
         return -(-self.found.terms.length // 2)
 
-    def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> PairPanels | None:
+    def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | None:
         """The layout of a weight."""
         plain = super().packing(side, places, lanes, tiles)
-        return PairPanels.of(plain) if isinstance(plain, Panels) else None
+        return None if plain is None else plain.in_pairs()
 
     def must_copy(self) -> bool:
         """Whether vectors are copied: always, to round them."""

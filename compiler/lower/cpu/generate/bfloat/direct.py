@@ -18,9 +18,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import find_convoluti
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.pairs import paired
-from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import PAIRS
@@ -47,8 +45,7 @@ class _Writer(DirectWriter):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        assert isinstance(self.packing, Panels)
-        self.packing = PairPanels.of(self.packing, self.found.taps)
+        self.packing = self.packing.in_pairs(self.found.taps)
         self.kind = PAIRS
 
     @property

@@ -22,7 +22,6 @@ from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile,
 from heterocc.compiler.lower.cpu.generate.fetch import fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
-from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns, put_rows, weight_vector
@@ -81,7 +80,7 @@ class DirectWriter(CopiedRows):
         multiple = 2 if is_one_chunk(found, self.usual_rows) and typical(found.work) >= emit.PARALLEL_WORK else 1
         self.channel_runs, self._wide = runs(found.outputs, tall, multiple), wide
         taps = (found.rows.taps, found.columns.taps)
-        self.packing: Panels | PairPanels = Panels(
+        self.packing = Panels(
             found.weight,
             (found.groups, found.outputs, found.inputs, *taps),
             (0, 2, 3, 4, 1),
@@ -100,7 +99,7 @@ class DirectWriter(CopiedRows):
         return super().cycles * lines * 2 * tile_cycles(self.found.outputs, typical(self.vectors), self.isa.decided)
 
     @property
-    def packings(self) -> tuple[Panels | PairPanels, ...]:
+    def packings(self) -> tuple[Panels, ...]:
         """The layout of the weights."""
         return (self.packing,)
 
@@ -120,11 +119,7 @@ class DirectWriter(CopiedRows):
     def _few_pixels(self) -> FewPixels | None:
         """The generator of the code for few pixels, if there is such code."""
         fits = FewPixels.fits(self.kernel, self.found, self.isa, self.channel_runs)
-        return (
-            FewPixels(self.kernel, self.found, self.isa, self.packing)
-            if fits and isinstance(self.packing, Panels)
-            else None
-        )
+        return FewPixels(self.kernel, self.found, self.isa, self.packing) if fits and not self.packing.pairs else None
 
     def _write_rows(self, arguments: Arguments) -> None:
         tiles = sum(r.count for r in self.channel_runs)
@@ -220,7 +215,7 @@ class DirectWriter(CopiedRows):
 
     def _takes_few(self, run: Run) -> bool:
         """Whether a tile has code for lines of few outputs, of which a vector would be mostly empty."""
-        known = is_number(self.vectors) or not isinstance(self.packing, Panels)
+        known = is_number(self.vectors) or self.packing.pairs
         return not known and self._few_pixels() is None and self.isa.has_masks and run.size <= self.isa.lanes
 
     def _store_line(
@@ -292,7 +287,7 @@ class DirectWriter(CopiedRows):
         group, first = channel
         start, vectors = columns
         weights = arguments.flat(self.kernel.function.params[found.weight])
-        base = group * index(self.packing.block) + first * index(self.packing.terms)
+        base = group * index(self.packing.block) + first * index(self.packing.steps)
 
         def number_of(term: _Term) -> tirx.Expr:
             input_, tap_row, tap, further = term

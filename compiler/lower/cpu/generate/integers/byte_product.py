@@ -25,8 +25,8 @@ from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, reads_in_epilogue, store_tile
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
-from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import BYTES
@@ -135,12 +135,12 @@ class ProductWriter:
         tall, wide = pick_tile(found.rows.length, count, spare)
         self.row_runs, self.column_runs = row_runs(found.rows.length, tall), runs(count, wide)
         segments = math.prod(a.length for a in found.segments)
-        sizes = (segments, found.terms.length, length, self.kind.together, isa.lanes)
-        self.panels = IntegerPanels(*found.panels, *sizes, self.column_runs)
-        self.cost = segments * self.panels.groups * self.kind.cost  # instructions for a row and a vector
+        sizes, group = (1, found.terms.length, length, isa.lanes), self.kind.together
+        self.panels = Panels(*found.panels, *sizes, self.column_runs, segments=segments, group=group)
+        self.cost = self.panels.steps * self.kind.cost  # instructions for a row and a vector
 
     @property
-    def packings(self) -> tuple[IntegerPanels | LimitedPanels, ...]:
+    def packings(self) -> tuple[Panels | LimitedPanels, ...]:
         """The packing of the weight."""
         return (self.panels,)
 
@@ -250,8 +250,7 @@ class ProductWriter:
                 weight = number * index(panels.pitch) + segment * index(panels.groups * size * run.size)
                 self.walk(lambda groups, terms, n: step(Groups(data, weight, groups, terms), n))
 
-        steps = panels.segments * panels.groups
-        return emit.product_tile(rows, run.size, steps, self.isa, numbers, columns, walk, kind=self.kind)
+        return emit.product_tile(rows, run.size, panels.steps, self.isa, numbers, columns, walk, kind=self.kind)
 
     def walk(self, step: Callable[[Sequence[tirx.Expr], int, int], None]) -> None:
         """Call `step` for the groups of a segment that are added at once, with the number of terms in each."""

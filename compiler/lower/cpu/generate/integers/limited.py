@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
+from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 LIMIT = 128
@@ -37,7 +37,7 @@ class LimitedPanels:
     are `steps` apart: length and step of each axis.
     """
 
-    panels: IntegerPanels
+    panels: Panels
     depth: int
     capacity: int
     steps: tuple[tuple[int, int], ...]
@@ -71,7 +71,7 @@ class LimitedPanels:
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The packed copy of a weight. Raises ValueError if more is left of it than `capacity`."""
         panels = self.panels
-        limited, left = _divided(panels.spread(array), self.depth, panels)
+        limited, left = _divided(_spread(panels, array), self.depth, panels)
         entries, inverse = np.unique(left.keys(panels), return_inverse=True)
         if len(entries) > self.capacity:
             raise ValueError(f"{len(entries)} groups are left of a weight, and there is room for {self.capacity}")
@@ -104,7 +104,7 @@ class _Left:
     columns: np.ndarray
     weights: np.ndarray
 
-    def keys(self, panels: IntegerPanels) -> np.ndarray:
+    def keys(self, panels: Panels) -> np.ndarray:
         """The numbers of their entries, ordered by vector: odd and even terms have entries of their own.
 
         Neighbouring terms are then never both in one entry, so that its sums are limited, too.
@@ -114,7 +114,7 @@ class _Left:
         return found
 
 
-def _entries(keys: np.ndarray, panels: IntegerPanels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _entries(keys: np.ndarray, panels: Panels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The vector, segment and group of entries."""
     places, groups = np.divmod(keys, panels.groups)
     vectors, segments = np.divmod(places, panels.segments)
@@ -122,18 +122,23 @@ def _entries(keys: np.ndarray, panels: IntegerPanels) -> tuple[np.ndarray, np.nd
 
 
 def limited_panels(
-    panels: IntegerPanels, arrays: Iterable[np.ndarray], steps: tuple[tuple[int, int], ...]
+    panels: Panels, arrays: Iterable[np.ndarray], steps: tuple[tuple[int, int], ...]
 ) -> list[tuple[float, LimitedPanels]]:
     """The limited forms of some weights by panels of groups of four, with the instructions for a row and a vector."""
-    spread = [panels.spread(array) for array in arrays]
+    spread = [_spread(panels, array) for array in arrays]
     if not spread or panels.terms < _GROUP:
         return []
     found = []
     for depth, cost in _COSTS.items():
         count = max(len(np.unique(_divided(array, depth, panels)[1].keys(panels))) for array in spread)
-        instructions = cost * panels.segments * panels.groups + _LEFT_COST * count / panels.vectors
+        instructions = cost * panels.steps + _LEFT_COST * count / panels.vectors
         found.append((instructions, LimitedPanels(panels, depth, _capacity(count), steps)))
     return found
+
+
+def _spread(panels: Panels, array: np.ndarray) -> np.ndarray:
+    """A weight as (segments, groups, 4, columns)."""
+    return panels.spread(array).reshape(panels.segments, panels.groups, _GROUP, -1)
 
 
 def _capacity(count: int) -> int:
@@ -142,7 +147,7 @@ def _capacity(count: int) -> int:
     return -(-count // step) * step
 
 
-def _divided(spread: np.ndarray, depth: int, panels: IntegerPanels) -> tuple[np.ndarray, _Left]:
+def _divided(spread: np.ndarray, depth: int, panels: Panels) -> tuple[np.ndarray, _Left]:
     """A weight as (segments, groups, 4, columns) in what is limited and what is left."""
     limited = spread.copy()
     whole = panels.terms // _GROUP // depth * depth

@@ -96,7 +96,7 @@ class MatrixWriter(ProductWriter):
     @property
     def cycles(self) -> float:
         """Modelled time: 16 cycles for each product of matrices, and some for each row of their sums."""
-        matrices = self.panels.segments * self.panels.groups * self.panels.group // self.panels.chunk
+        matrices = self.panels.steps * self.panels.group // self.panels.chunk
         return math.prod(self.outer) * self.panels.vectors * (_ROWS * matrices + _SUM_CYCLES * self.height)
 
     def write(self, arguments: Arguments) -> None:

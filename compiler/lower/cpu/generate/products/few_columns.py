@@ -15,7 +15,6 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
-from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.product_reads import ProductReads
 from heterocc.compiler.lower.cpu.generate.tiles import Run
@@ -78,7 +77,8 @@ class FewColumns(ProductReads):
         """Whether a product has such code: it has any number of columns, which masked vectors read where they are."""
         known = is_number(self.terms) and is_number(self.found.rows.length)
         fits = all(run.size <= self.isa.lanes for run in self.row_runs)
-        packed = isinstance(self.packed[0], Panels) and self.packed[1] is None
+        numbers, vectors = self.packed
+        packed = numbers is not None and not numbers.pairs and vectors is None
         return known and fits and packed and self.masked and not is_number(self.length)
 
     def write_few_columns(

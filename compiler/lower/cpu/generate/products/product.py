@@ -31,7 +31,6 @@ from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile,
 from heterocc.compiler.lower.cpu.generate.fetch import written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
-from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
 from heterocc.compiler.lower.cpu.generate.products.few_columns import FewColumns, of_columns
@@ -124,7 +123,7 @@ class ProductWriter(FewColumns):
         return most_rows(4 * abs(pitch), self.isa.core)
 
     @property
-    def packings(self) -> tuple[Panels | PairPanels, ...]:
+    def packings(self) -> tuple[Panels, ...]:
         """The packings of the weights."""
         return tuple(p for p in self.packed if p is not None)
 
@@ -142,7 +141,7 @@ class ProductWriter(FewColumns):
         outer = math.prod(typical(a.length) for a in found.outer)
         return outer * (typical(self.terms) * sum(tiles) + typical(found.terms.length) * copies)
 
-    def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | PairPanels | None:
+    def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | None:
         """The layout of a side that is a weight, None for another."""
         if side.weight is None:
             return None

@@ -16,7 +16,6 @@ from heterocc.compiler.lower.cpu.generate.fetch import (
     fetching_shares,
 )
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
-from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.panel_copies import PanelCopies
@@ -51,7 +50,7 @@ class ProductReads(PanelCopies):
     copies: bool
     row_runs: tuple[Run, ...]
     column_runs: tuple[Run, ...]
-    packed: list[Panels | PairPanels | None]
+    packed: list[Panels | None]
 
     def _filled(self) -> tirx.Expr:
         """Which lanes of a vector all columns fill."""
@@ -66,7 +65,7 @@ class ProductReads(PanelCopies):
 
         def broadcast(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
             if packing is not None:
-                base = self._packed_base(packing, place) + first * index(packing.terms)
+                base = self._packed_base(packing, place) + first * index(packing.steps)
                 return flat[base + term * index(rows.size) + row]
             return self._element(arguments, [*place, (found.rows, first + row), (found.terms, term)], found.numbers)
 
@@ -88,7 +87,7 @@ class ProductReads(PanelCopies):
                 return emit.vector(copied, term * index(run.size * lanes) + index(column * lanes), used(column))
             flat = arguments.flat(found.vectors.load.source)
             if packing is not None:
-                base = self._packed_base(packing, place) + number * index(lanes * packing.terms)
+                base = self._packed_base(packing, place) + number * index(lanes * packing.steps)
                 first_lane = column * lanes + lanes - used(column)
                 return emit.vector(flat, base + term * index(run.size * lanes) + index(first_lane), used(column))
             where = at(found.vectors.form, [*place, (found.columns, starts[column]), (found.terms, term)])
@@ -132,11 +131,11 @@ class ProductReads(PanelCopies):
             if vectors is not None:
                 run, number = panel
                 width = run.size * self.isa.lanes
-                first = base + number * index(self.isa.lanes * packing.terms)
-                shared = Shared(flat, first, width * packing.terms, packing.terms, typical(count), tile)
+                first = base + number * index(self.isa.lanes * packing.steps)
+                shared = Shared(flat, first, width * packing.steps, packing.steps, typical(count), tile)
                 emit.in_turn(terms, fetching_next(step, shared, lambda term: term, self.unroll), self.unroll)
             else:
-                first = base + emit.start_of(rows, tile) * index(packing.terms)
+                first = base + emit.start_of(rows, tile) * index(packing.steps)
                 step = fetching(step, flat, rows.size, lambda term: first + term * index(rows.size))
                 emit.in_turn(terms, step, self.unroll)
 
@@ -210,7 +209,7 @@ class ProductReads(PanelCopies):
             count, fetching_shares(step, self.terms, found.terms.length, fetch, sum_=sum_, unroll=unroll)
         )
 
-    def _packed_base(self, packing: Panels | PairPanels, place: Place) -> tirx.Expr:
+    def _packed_base(self, packing: Panels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""
         side = self.found.numbers if packing is self.packed[0] else self.found.vectors
         total: tirx.Expr = index(0)

@@ -18,7 +18,7 @@ from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.cpu.generate.attention.attention import write_attention
 from heterocc.compiler.lower.cpu.generate.attention.form import Attention, strided
 from heterocc.compiler.lower.cpu.generate.isa import has_pairs, isa_of
-from heterocc.compiler.lower.cpu.generate.pair_panels import PairPanels, rounded
+from heterocc.compiler.lower.cpu.generate.panels import Panels, rounded
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from tests.compiler.lower.cpu.generate.generated import Generated, assert_near, target_of
 from tests.few_examples import few
@@ -53,7 +53,7 @@ def conv(x: np.ndarray, w: np.ndarray, **attributes: Any) -> tuple[np.ndarray, n
     """A convolution's result, and the one wanted."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
     made = generated([node], {"x": x}, {"w": w})
-    assert made.done is not None and isinstance(made.done[1][0], PairPanels)
+    assert made.done is not None and isinstance(made.done[1][0], Panels) and made.done[1][0].pairs
     types = [helper.make_tensor_value_info(name, 11, None) for name in "xwy"]
     model = helper.make_model(helper.make_graph([node], "g", types[:2], types[2:]))
     (wanted,) = ReferenceEvaluator(model).run(None, {"x": short(x), "w": short(w)})

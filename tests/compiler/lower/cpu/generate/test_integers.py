@@ -15,7 +15,7 @@ from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.integers.matrix_product import terms_of
-from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
+from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import runs
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.target import cpu_target
@@ -93,7 +93,7 @@ def test_forms_of_products_of_bytes_are_chosen_by_their_time(deviation: float, f
     isa = with_core(target, corrections={"limited product": factor})
     made = Generated([node("MatMulInteger", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target, isa)
     assert made.done is not None
-    assert [type(p) for p in made.done[1]] == [LimitedPanels if limited else IntegerPanels]
+    assert [type(p) for p in made.done[1]] == [LimitedPanels if limited else Panels]
 
 
 PAIRS = DEVICES.filter(lambda attributes: attributes["mcpu"] in (AVX512, AVX2))
@@ -155,7 +155,7 @@ def test_a_large_product_is_one_of_matrices(rows: int, terms: int, columns: int,
     kernel = of_matrices(drawn(1, "uint8", rows, terms), drawn(2, "int8", terms, columns))
     assert kernel.done is not None
     (panels,) = kernel.done[1]
-    assert isinstance(panels, IntegerPanels) and panels.chunk == chunk
+    assert isinstance(panels, Panels) and panels.chunk == chunk
     assert ("llvm.x86.tdpbusd" in kernel.done[0].script()) == bool(chunk)
     kernel.code()
 
@@ -210,7 +210,7 @@ def test_code_without_weights_of_bytes_does_not_need_matrices() -> None:
 def test_chunks_of_terms_hold_each_weight_once(segments: int, terms: int, columns: int, seed: int) -> None:
     w, chunk = drawn(seed, "int8", segments, terms, columns), terms_of(terms)
     tiles = runs(-(-columns // 16), 2)
-    panels = IntegerPanels(0, w.shape, (0, 1, 2), segments, terms, columns, 4, 16, tiles, chunk)
+    panels = Panels(0, w.shape, (0, 1, 2), 1, terms, columns, 16, tiles, segments, group=4, chunk=chunk)
     assert chunk <= min(terms, 64) and chunk % 4 == 0
     assert len(panels.apply(w)) == panels.size
     spread = panels.spread(w).reshape(segments, -1, chunk, panels.vectors * 16)
@@ -236,7 +236,7 @@ def test_limited_weights_never_exceed_16_bits_and_what_is_left_completes_them(
     segments, terms, columns = sizes
     w = trained(seed, *sizes, deviation=60) if trains else drawn(seed, "int8", *sizes)
     tiles = runs(-(-columns // 8), size)
-    panels = IntegerPanels(0, sizes, (0, 1, 2), segments, terms, columns, 4, 8, tiles)
+    panels = Panels(0, sizes, (0, 1, 2), 1, terms, columns, 8, tiles, segments, group=4)
     capacity = 2 * segments * panels.groups * panels.vectors
     limited = LimitedPanels(panels, depth, capacity, ((segments, 100),))
     packed = limited.apply(w)
@@ -272,7 +272,7 @@ def test_limited_weights_never_exceed_16_bits_and_what_is_left_completes_them(
             assert 0 <= offsets[entry] % 100 <= terms - 4
             found[offsets[entry] : offsets[entry] + 4, vector * 8 : (vector + 1) * 8] += entries[entry].T
     for segment in range(segments):
-        wanted = panels.spread(w)[segment].reshape(-1, found.shape[1])[:terms]
+        wanted = panels.spread(w)[0, segment].reshape(-1, found.shape[1])[:terms]
         np.testing.assert_array_equal(found[segment * 100 : segment * 100 + terms], wanted)
 
 
