@@ -51,6 +51,12 @@ def test_the_architecture_is_one_page() -> None:
     assert len((ROOT / "docs" / "ARCHITECTURE.md").read_text().split()) <= 700
 
 
+def test_the_glossary_is_short_and_in_order() -> None:
+    lines = (ROOT / "docs" / "glossary.md").read_text().splitlines()
+    words = [line.split("|")[1].strip() for line in lines if line.startswith("| ")][1:]
+    assert words == sorted(words, key=str.lower) and len(set(words)) == len(words) <= 40
+
+
 def _exists(name: str) -> bool:
     """Whether a name is a module, or one inside a module."""
     module, _, attribute = name.rpartition(".")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import TensorLoad
 
 Replace = Callable[[tirx.Expr], tirx.Expr]
 
@@ -108,20 +106,6 @@ def add_part(buffers: list[tirx.Buffer], size: int, dtype: str) -> tirx.Buffer:
     return buffer
 
 
-def substituted(
-    expr: tirx.Expr, values: Sequence[tuple[tirx.Var, tirx.Expr]], load: Replace | None = None
-) -> tirx.Expr:
-    """The expression or statement with variables replaced by their values, and then loads by the results of `load`."""
-
-    def variable(var: tirx.Buffer | tirx.Var) -> tirx.Expr:
-        return next((new for old, new in values if old.same_as(var)), var)
-
-    rules: list[tuple[type, Replace]] = [(tirx.Var, variable)]
-    if load is not None:
-        rules.append((TensorLoad, load))
-    return tvm_ffi.structural_map(expr, rules, order="post")
-
-
 def split_index(linear: tirx.Expr, extents: Sequence[Size]) -> list[tirx.Expr]:
     """The index along each axis for a linear index over all axes, with the last axis fastest."""
     found: list[tirx.Expr] = []
@@ -143,6 +127,5 @@ __all__ = [
     "loop",
     "sequence",
     "split_index",
-    "substituted",
     "when",
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
@@ -91,3 +92,19 @@ def is_plain_arithmetic(body: tirx.BufferStore) -> bool:
 def divisor_up_to(extent: int, limit: int) -> int:
     """The largest divisor of `extent` that is at most `limit`."""
     return max((d for d in range(1, min(extent, limit) + 1) if extent % d == 0), default=1)
+
+
+def substituted(
+    expr: tirx.Expr,
+    values: Sequence[tuple[tirx.Var, tirx.Expr]],
+    load: Callable[[TensorLoad], tirx.Expr] | None = None,
+) -> tirx.Expr:
+    """The expression or statement with variables replaced by their values, and then loads by the results of `load`."""
+
+    def variable(var: tirx.Buffer | tirx.Var) -> tirx.Expr:
+        return next((new for old, new in values if old.same_as(var)), var)
+
+    rules: list[tuple[type, Callable[..., tirx.Expr]]] = [(tirx.Var, variable)]
+    if load is not None:
+        rules.append((TensorLoad, load))
+    return tvm_ffi.structural_map(expr, rules, order="post")

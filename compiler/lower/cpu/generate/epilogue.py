@@ -9,10 +9,10 @@ from tvm.ir import Call, TensorLoad
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, registers, vector
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_values, offset, substituted
+from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_values, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_rounding, loads, nodes
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_rounding, loads, nodes, substituted
 
 _KEPT = ("float32", "int32")
 """Types of values that are kept in a vector register; others are computed again for each use."""

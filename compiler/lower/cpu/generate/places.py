@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-import tvm_ffi
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.sizes import are_equal, as_expr, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tvm.ir import TensorLoad
+    pass
 
 
 def index(value: int) -> tirx.Expr:
@@ -27,23 +24,6 @@ def shape_of(buffer: tirx.Buffer) -> tuple[int, ...] | None:
     """A buffer's shape; None if it is not known."""
     found = [size_of(n) for n in buffer.shape]
     return None if any(n is None for n in found) else tuple(n for n in found if n is not None)
-
-
-def substituted(
-    expr: tirx.Expr,
-    values: Sequence[tuple[tirx.Var, tirx.Expr]],
-    load: Callable[[TensorLoad], tirx.Expr] | None = None,
-) -> tirx.Expr:
-    """The expression with variables replaced, then loads replaced by `load`."""
-    from tvm.ir import TensorLoad
-
-    def variable(var: tirx.Var) -> tirx.Expr:
-        return next((new for old, new in values if old.same_as(var)), var)
-
-    rules: list[tuple[type, Callable[..., tirx.Expr]]] = [(tirx.Var, variable)]
-    if load is not None:
-        rules.append((TensorLoad, load))
-    return tvm_ffi.structural_map(expr, rules, order="post")
 
 
 @dataclass(frozen=True, slots=True)

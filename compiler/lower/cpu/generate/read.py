@@ -12,9 +12,9 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import BlockView, read_blocks
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, shape_of, substituted
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, shape_of
 from heterocc.compiler.lower.cpu.sizes import size_of
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_iters, loads
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_iters, loads, substituted
 
 T = TypeVar("T")
 

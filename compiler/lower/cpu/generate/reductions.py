@@ -25,18 +25,18 @@ from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, ke
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import (
-    Axis,
-    Place,
-    at,
-    index,
-    loop_values,
-    offset,
-    substituted,
-)
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, loop_values, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_function, loads, nodes, uses
+from heterocc.compiler.lower.kernels.expressions import (
+    dtype_of,
+    is_conditional,
+    is_function,
+    loads,
+    nodes,
+    substituted,
+    uses,
+)
 
 PARALLEL_TERMS = 1 << 16
 """The smallest number of terms that is divided among threads; one with a function counts as `FUNCTION`."""

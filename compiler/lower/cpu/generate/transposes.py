@@ -19,10 +19,10 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of, substituted
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes, substituted
 
 FEWEST_LANES = 4
 MOST_LANES = 16

@@ -15,7 +15,7 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.contraction.axes import split_groups, variables_of
-from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, substituted
 
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
@@ -64,7 +64,7 @@ class Product:
     def output(self, values: Sequence[tuple[tirx.Var, tirx.Expr]], total: tirx.Expr) -> tirx.BufferStore:
         """The store of one output, for values of the iterators and the sum."""
         typed = [(old, new.astype(dtype_of(old))) for old, new in values]
-        place = [nest.substituted(index, typed) for index in self.place]
+        place = [substituted(index, typed) for index in self.place]
         total = total.astype(dtype_of(self.sum_))
         inside = [(var, place[axis].astype(dtype_of(var))) for var, axis in self.stored]
 
@@ -75,8 +75,8 @@ class Product:
             return tirx.BufferStore(self.sum_, total, place)
         return tirx.BufferStore(
             self.store.buffer,
-            nest.substituted(self.store.value, inside, load),
-            [nest.substituted(i, inside) for i in self.store.indices],
+            substituted(self.store.value, inside, load),
+            [substituted(i, inside) for i in self.store.indices],
         )
 
 

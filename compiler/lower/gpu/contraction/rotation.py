@@ -22,6 +22,7 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.kernels.expressions import substituted
 
 FEW = 64
 """The most stores of a tile that are written out."""
@@ -86,8 +87,8 @@ class _Stores:
                 block.name_hint,
                 tvm_ffi.structural_map(block.body, [(TensorLoad, load)], order="post"),
             )
-            values = [nest.substituted(value, at) for value in self.realize.iter_values]
-            inside = nest.substituted(self.realize.predicate, at)
+            values = [substituted(value, at) for value in self.realize.iter_values]
+            inside = substituted(self.realize.predicate, at)
             return self._along(s_tir.SBlockRealize(values, inside, stored), self.inner.loop_var)
 
         return nest.loop("row", self.step, body, tirx.ForKind.UNROLLED)
@@ -98,8 +99,7 @@ class _Stores:
         def body(row: tirx.Expr) -> tirx.Stmt:
             place = tirx.Var("place", "int64")
             old, new = (
-                [nest.substituted(i, [(self.inner.loop_var, place)]) for i in self._at(at)]
-                for at in (row + self.step, row)
+                [substituted(i, [(self.inner.loop_var, place)]) for i in self._at(at)] for at in (row + self.step, row)
             )
             move = tirx.BufferStore(self.sums, tirx.BufferLoad(self.sums, old), new)
             block = s_tir.SBlock([], [_region(self.sums, old)], [_region(self.sums, new)], "rotation", move)
@@ -108,7 +108,7 @@ class _Stores:
         return nest.loop("row", int(self.outer.extent) - self.step, body, tirx.ForKind.UNROLLED)
 
     def _at(self, row: tirx.Expr) -> list[tirx.Expr]:
-        return [nest.substituted(i, [(self.outer.loop_var, row)]) for i in self.indices]
+        return [substituted(i, [(self.outer.loop_var, row)]) for i in self.indices]
 
     def _along(self, body: tirx.Stmt, var: tirx.Var) -> tirx.Stmt:
         return tirx.For(var, self.inner.min, self.inner.extent, self.inner.kind, body)
@@ -131,14 +131,14 @@ def _found(loop: tirx.For, store: str) -> _Stores | None:
     if not local or any(not tvm_ffi.structural_equal(load, local[0], map_free_vars=False) for load in local):
         return None
     bound = [(v.var, value) for v, value in zip(block.iter_vars, realize.iter_values, strict=True)]
-    indices = tuple(nest.substituted(i, bound) for i in local[0].indices)
+    indices = tuple(substituted(i, bound) for i in local[0].indices)
     return _Stores(loop, inner, realize, local[0].source, indices) if _is_row(indices, loop.loop_var) else None
 
 
 def _is_row(indices: Sequence[tirx.Expr], var: tirx.Var) -> bool:
     """Whether a variable moves one of the indices by 1 and no other."""
     analyzer = sym.Analyzer()
-    steps = [analyzer.simplify(nest.substituted(i, [(var, var + 1)]) - i) for i in indices]
+    steps = [analyzer.simplify(substituted(i, [(var, var + 1)]) - i) for i in indices]
     numbers = [int(s) for s in steps if isinstance(s, tirx.IntImm)]
     return len(numbers) == len(steps) and sorted(numbers) == [0] * (len(numbers) - 1) + [1]
 

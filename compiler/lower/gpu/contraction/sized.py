@@ -19,7 +19,7 @@ from heterocc.compiler.lower.gpu.contraction.tile import GPU_GROUP, Tile, choose
 from heterocc.compiler.lower.gpu.contraction.tiled import all_of
 from heterocc.compiler.lower.gpu.limits import ENDLESS, Limits
 from heterocc.compiler.lower.gpu.packed import LanesLast, Packed
-from heterocc.compiler.lower.kernels.expressions import dtype_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of, substituted
 
 USUAL = 64
 """The size for which a tile is chosen if the size of an axis is known only at run time."""
@@ -275,4 +275,4 @@ def _at(expr: tirx.Expr, values: _Values) -> tirx.Expr:
 
 
 def _at_index(expr: tirx.Expr, values: _Values) -> tirx.Expr:
-    return nest.substituted(expr, [(old, new.astype(dtype_of(old))) for old, new in values])
+    return substituted(expr, [(old, new.astype(dtype_of(old))) for old, new in values])

@@ -22,7 +22,7 @@ from heterocc.compiler.lower.gpu.contraction.product_axes import Axis, Product, 
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.kernels.choices import ranked
-from heterocc.compiler.lower.kernels.expressions import dtype_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of, substituted
 
 SMALLEST = 16
 """The least rows, columns and terms for which sharing operands saves more than the barriers cost."""
@@ -177,7 +177,7 @@ class _Kernel:
                 across < nest.index(axis.length) if axis.length % width else None,
                 along < nest.index(product.terms.length) if product.terms.length % depth else None,
             )
-            value = nest.substituted(expr, [(old, new.astype(dtype_of(old))) for old, new in values])
+            value = substituted(expr, [(old, new.astype(dtype_of(old))) for old, new in values])
             if inside is not None:
                 value = tirx.if_then_else(inside, value, tirx.const(0, dtype_of(expr)))
             return tirx.BufferStore(shared, value, [term * pitch + place])

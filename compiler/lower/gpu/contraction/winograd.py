@@ -27,7 +27,7 @@ from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.turns import Element, Store, loaded_in_turns, stored_in_turns
 from heterocc.compiler.lower.kernels.choices import ranked
-from heterocc.compiler.lower.kernels.expressions import dtype_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of, substituted
 
 CHANNELS = 16
 """The least input and output channels for which filtering saves more than the transforms cost."""
@@ -77,7 +77,7 @@ class Window:
         zero = nest.index(0)
         values = [*((v, image) for v in self.images), *zip(self.pixels, (row, column), strict=True)]
         values += [(self.channel, channel), *((tap, zero) for tap in self.taps)]
-        return nest.substituted(self.product.left, [(old, new.astype(dtype_of(old))) for old, new in values])
+        return substituted(self.product.left, [(old, new.astype(dtype_of(old))) for old, new in values])
 
 
 def schedule_winograd(function: tirx.PrimFunc, limits: Limits, packable: Collection[int] = ()) -> Packed | None:
@@ -145,7 +145,7 @@ def _slides(product: Product, pixel: tirx.Var, tap: tirx.Var) -> bool:
     """Whether the next tap of a pixel reads the same element as this tap of the next pixel."""
     analyzer = sym.Analyzer()
     next_pixel, next_tap = (
-        analyzer.simplify(nest.substituted(product.left, [(v, v + tirx.const(1, dtype_of(v)))])) for v in (pixel, tap)
+        analyzer.simplify(substituted(product.left, [(v, v + tirx.const(1, dtype_of(v)))])) for v in (pixel, tap)
     )
     return bool(tvm_ffi.structural_equal(next_pixel, next_tap))
 

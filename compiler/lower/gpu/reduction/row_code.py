@@ -9,7 +9,7 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.reduction.row_form import Axes, Rows
-from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, uses
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, substituted, uses
 
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
@@ -29,7 +29,7 @@ def at_element(
     def load(node: TensorLoad) -> tirx.Expr:
         return next((value for buffer, value in results if buffer.same_as(node.source)), node)
 
-    return nest.substituted(expr, [(old, new.astype(dtype_of(old))) for old, new in values], load)
+    return substituted(expr, [(old, new.astype(dtype_of(old))) for old, new in values], load)
 
 
 def hoisted(expr: tirx.Expr, axes: Axes) -> tuple[tirx.Expr, list[tuple[tirx.Var, tirx.Expr]]]:
@@ -92,6 +92,6 @@ def steps(rows: Rows, across: bool) -> frozenset[int | None]:
 
 
 def _step(flat: tirx.Expr, moving: tirx.Var) -> int | None:
-    after = nest.substituted(flat, [(moving, moving + nest.index(1))])
+    after = substituted(flat, [(moving, moving + nest.index(1))])
     difference = sym.Analyzer().simplify(after - flat)
     return int(difference) if isinstance(difference, tirx.IntImm) else None

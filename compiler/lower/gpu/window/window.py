@@ -20,7 +20,7 @@ from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.plain import branches
 from heterocc.compiler.lower.gpu.reduction.accumulate import Accumulator, UnknownFormError, accumulator_of
 from heterocc.compiler.lower.gpu.reduction.row_form import inline
-from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, uses
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, substituted, uses
 
 _REDUCED = int(tirx.IterVar.CommReduce)
 
@@ -81,7 +81,7 @@ class Windows:
     def source_at(self, plane: Sequence[tirx.Expr], row: tirx.Expr, column: tirx.Expr) -> TensorLoad:
         """The element of the source at a row and column of the plane, without padding."""
         values = [*zip(self.iterators, plane, strict=False), *((u, nest.index(0)) for u in self.units)]
-        return self.source[(*(nest.substituted(i, values) for i in self.place), row, column)]
+        return self.source[(*(substituted(i, values) for i in self.place), row, column)]
 
     def term(self, plane: Sequence[tirx.Expr], tap: tuple[int, int], element: tirx.Expr) -> tirx.Expr:
         """The term of a tap for the loaded `element`."""
@@ -91,7 +91,7 @@ class Windows:
         def load(node: TensorLoad) -> TensorLoad:
             return element if node.source.same_as(self.load.source) else node
 
-        return nest.substituted(self.accumulator.terms[0], values, load)
+        return substituted(self.accumulator.terms[0], values, load)
 
     def store(
         self, plane: Sequence[tirx.Expr], row: tirx.Expr, column: tirx.Expr, result: tirx.Expr
@@ -103,15 +103,15 @@ class Windows:
             buffer, indices = self.accumulator.targets[0]
             values = list(zip(self.iterators, [*plane, row, column], strict=True))
             values += ((u, nest.index(0)) for u in self.units)
-            return tirx.BufferStore(buffer, result, [nest.substituted(i, values) for i in indices])
+            return tirx.BufferStore(buffer, result, [substituted(i, values) for i in indices])
         values = list(zip(self.output_iterators, [*plane, row, column], strict=True))
 
         def load(node: TensorLoad) -> TensorLoad:
             return result if node.source.same_as(kept) else node
 
         store = self.output
-        place = [nest.substituted(i, values) for i in store.indices]
-        return tirx.BufferStore(store.buffer, nest.substituted(store.value, values, load), place)
+        place = [substituted(i, values) for i in store.indices]
+        return tirx.BufferStore(store.buffer, substituted(store.value, values, load), place)
 
 
 def windows_of(function: tirx.PrimFunc) -> Windows | None:
@@ -148,7 +148,7 @@ def _windows(
     taps = [v for v in block.iter_vars if int(v.iter_type) == _REDUCED and int(v.dom.extent) > 1]
     load = _sliding(accumulator.terms[0], taps)
     none = [(u, nest.index(0)) for u in units]
-    slid = [nest.substituted(i, none) for i in load.indices[-2:]]
+    slid = [substituted(i, none) for i in load.indices[-2:]]
     slots = [[v for v in spatial if uses(i, v.var)] for i in slid]
     tapped = [[v for v in taps if uses(i, v.var)] for i in slid]
     if any(len(found) > 1 for found in [*slots, *tapped]) or sum(map(len, tapped)) != len(taps):
@@ -202,7 +202,7 @@ def _side(index: tirx.Expr, iterator: Sequence[tirx.IterVar], tap: Sequence[tirx
     stride = _slope(index, iterator[0].var) if iterator else 1
     dilation = _slope(index, tap[0].var) if tap else 1
     zeros = [(v.var, nest.index(0)) for v in [*iterator, *tap]]
-    first = sym.Analyzer().simplify(nest.substituted(index, zeros))
+    first = sym.Analyzer().simplify(substituted(index, zeros))
     if stride < 1 or dilation < 1 or not isinstance(first, tirx.IntImm) or int(first) < 0:
         raise UnknownFormError("no window")
     size = int(iterator[0].dom.extent) if iterator else 1
@@ -264,7 +264,7 @@ def _assert_border(condition: tirx.Expr, indices: list[tirx.Var], sizes: Sequenc
     for y, y_inside in ends[0]:
         for x, x_inside in ends[1]:
             values = [(v, nest.index(at)) for v, at in zip(indices, (y, x), strict=True) if isinstance(v, tirx.Var)]
-            holds = analyzer.simplify(nest.substituted(condition, values))
+            holds = analyzer.simplify(substituted(condition, values))
             if not isinstance(holds, tirx.IntImm) or bool(int(holds)) != (y_inside and x_inside):
                 raise UnknownFormError("a border of another kind")
 
@@ -303,7 +303,7 @@ def _after(
 
 def _slope(expr: tirx.Expr, var: tirx.Var) -> int:
     """The coefficient of a variable in an expression. Raises UnknownFormError if it is not linear."""
-    after = nest.substituted(expr, [(var, var + nest.index(1))])
+    after = substituted(expr, [(var, var + nest.index(1))])
     difference = sym.Analyzer().simplify(after - expr)
     if not isinstance(difference, tirx.IntImm):
         raise UnknownFormError("an index that is not linear")

@@ -21,11 +21,11 @@ from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
-from heterocc.compiler.lower.cpu.generate.places import substituted
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, dims_of
 from heterocc.compiler.lower.cpu.target import cpu_target
+from heterocc.compiler.lower.kernels.expressions import substituted
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.runtime import load
 from tests.compiler.lower.cpu.generate.generated import AVX512, target_of

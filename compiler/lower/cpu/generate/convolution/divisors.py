@@ -14,9 +14,8 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.places import substituted
 from heterocc.compiler.lower.cpu.generate.read import Fold, Stage
-from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, uses
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, substituted, uses
 
 LARGEST = 1 << 20
 """The limit on terms of a window."""

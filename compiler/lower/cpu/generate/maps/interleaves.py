@@ -17,11 +17,11 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, loop_values, offset, substituted
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, loop_values, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.generate.spans import widths
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes, uses
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes, substituted, uses
 
 FEWEST_LANES = 4
 MOST_ROWS = 4

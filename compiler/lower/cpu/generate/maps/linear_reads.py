@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from tvm import ir, sym, tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.generate.places import index, linear, offset, shape_of, substituted
+from heterocc.compiler.lower.cpu.generate.places import index, linear, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.kernels.expressions import substituted
 
 
 def with_linear_reads(value: tirx.Expr, loops: Sequence[tirx.Var], nest: Nest) -> tirx.Expr:

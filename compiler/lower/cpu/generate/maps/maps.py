@@ -28,7 +28,7 @@ from heterocc.compiler.lower.cpu.generate.maps.repeats import find_repeated, wri
 from heterocc.compiler.lower.cpu.generate.maps.spaced import spaced
 from heterocc.compiler.lower.cpu.generate.maps.tables import find_table, write_table
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset, substituted
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors, share_vectors
 from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
@@ -41,6 +41,7 @@ from heterocc.compiler.lower.kernels.expressions import (
     loads,
     nodes,
     outside_loads,
+    substituted,
     uses,
 )
 

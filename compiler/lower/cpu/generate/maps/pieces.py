@@ -10,10 +10,10 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Call
 
-from heterocc.compiler.lower.cpu.generate.places import linear, substituted
+from heterocc.compiler.lower.cpu.generate.places import linear
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
 from heterocc.compiler.lower.cpu.sizes import size_of
-from heterocc.compiler.lower.kernels.expressions import is_conditional, loads, nodes, outside_loads
+from heterocc.compiler.lower.kernels.expressions import is_conditional, loads, nodes, outside_loads, substituted
 
 _HOLDS: dict[type, Callable[[int, int], bool]] = {
     tirx.LT: operator.lt,

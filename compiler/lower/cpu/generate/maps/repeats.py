@@ -15,10 +15,10 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, linear, loop_values, offset, substituted
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, linear, loop_values, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.sizes import exceeds
-from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, uses
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, substituted, uses
 
 FEWEST_LANES = 4
 MOST_TIMES = 8

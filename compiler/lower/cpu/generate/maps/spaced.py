@@ -13,10 +13,10 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset, substituted
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
 from heterocc.compiler.lower.cpu.sizes import is_number
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes, substituted
 
 FEWEST_LANES = 4
 """The shortest vectors for which this pays."""

@@ -21,13 +21,13 @@ from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.maps import FUNCTION, PARALLEL_ELEMENTS
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset, shape_of, substituted
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, read_gated
 from heterocc.compiler.lower.cpu.generate.spans import Move, in_vectors, share_vectors
 from heterocc.compiler.lower.cpu.generate.tiles import runs
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
-from heterocc.compiler.lower.kernels.expressions import is_function, loads, outside_loads
+from heterocc.compiler.lower.kernels.expressions import is_function, loads, outside_loads, substituted
 
 FEWEST_PIXELS = 4
 """Pixels of a channel below which this form has nothing to make vectors of."""

@@ -12,9 +12,17 @@ from dataclasses import dataclass, field
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import BlockView, read_blocks
-from heterocc.compiler.lower.cpu.generate.places import index, offset, shape_of, substituted
+from heterocc.compiler.lower.cpu.generate.places import index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Combination, Nest, combination, is_constant
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_iters, loads, nodes, uses
+from heterocc.compiler.lower.kernels.expressions import (
+    dtype_of,
+    is_conditional,
+    is_iters,
+    loads,
+    nodes,
+    substituted,
+    uses,
+)
 
 
 @dataclass(frozen=True)
