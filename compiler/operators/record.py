@@ -94,6 +94,15 @@ class ByteProduct:
     result: int | None = None
 
 
+Ranks = Callable[[onnx.NodeProto, Sequence[int | None], int], int | None]
+"""A length, from the ranks of a node's inputs and of its result; None if it does not follow from known ones."""
+
+
+def rank_of_result(_node: onnx.NodeProto, _inputs: Sequence[int | None], result: int) -> int:
+    """The length of a vector with a number for each dimension of the result."""
+    return result
+
+
 class Part(NamedTuple):
     """Some axes of an operator's input."""
 
@@ -150,6 +159,10 @@ class Operator:
     """Whether its code looks at the run which sizes are 1, if those of the result are known."""
     rank_from: Sequence[int] = NO_INPUT
     """The inputs whose number of elements is the rank of the result."""
+    length_from_ranks: Ranks | None = None
+    """The length of its vectors of whole numbers, or of the last axis of its indices, which ranks depend on."""
+    code_needs_length: bool = False
+    """Whether its code depends on that length, although the rank of its result does not."""
 
     length: Literal["", "first", "last", "largest", "sum", "rank", "one"] = ""
     """The number of elements of its result, from those of its inputs, where these are vectors; or at most the rank of

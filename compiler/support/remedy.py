@@ -9,6 +9,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import host_device, ort_device
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.shapes.named import quoted
+from heterocc.compiler.operators.table import of_type
 from heterocc.compiler.support.cache import open_cache
 from heterocc.compiler.support.trial import Refusal, Support
 from heterocc.passes.graph import Node
@@ -74,7 +75,7 @@ def _fixed_lengths(model: ImportedModel, node: Node) -> Hint | str:
     """What fixes the length of a node's vectors of whole numbers, on which the rank of its result or code depends."""
     values, symbols = model.graph.values, model.symbols
     known = all(values[output].shape is not None for output in node.outputs)
-    if symbols is None or (known and node.op_type != "ScatterND"):
+    if symbols is None or (known and not of_type(node.op_type).code_needs_length):
         return ""
     read = [values[name] for name in node.inputs if values[name].dtype in ("int32", "int64")]
     lengths = [size for value in read for size in (symbols.shape_of(value) or ())[-1:] if size is not None]
@@ -97,22 +98,11 @@ def _length(model: ImportedModel, node: Node) -> int | None:
 
     The rank of a result is what the model states of its output. None if the ranks are not known, or do not fit.
     """
-    shapes = [model.graph.values[name].shape for name in model.protos[node.name].input if name]
-    ranks = [None if shape is None else len(shape) for shape in shapes]
-    stated = len(model.dimensions.get(model.sources.get(node.outputs[0], ""), ())) or None
-    data, places = ranks[0], ranks[1] if len(ranks) > 1 else None
-    match node.op_type:
-        case "Reshape" | "Expand" | "ConstantOfShape":
-            found = stated
-        case "Squeeze" if data is not None and stated is not None:
-            found = data - stated
-        case "Unsqueeze" if data is not None and stated is not None:
-            found = stated - data
-        case "GatherND" if data is not None and places is not None and stated is not None:
-            batch = next((a.i for a in model.protos[node.name].attribute if a.name == "batch_dims"), 0)
-            found = data + places - 1 - batch - stated
-        case "ScatterND" if data is not None and places is not None and ranks[2] is not None:
-            found = data + places - 1 - ranks[2]
-        case _:
-            found = None
+    rule, proto = of_type(node.op_type).length_from_ranks, model.protos[node.name]
+    shapes = [model.graph.values[name].shape for name in proto.input if name]
+    output = node.outputs[0]
+    stated = len(model.dimensions.get(model.sources.get(output, ""), model.graph.values[output].shape or ()))
+    if rule is None or not stated:
+        return None
+    found = rule(proto, [None if shape is None else len(shape) for shape in shapes], stated)
     return found if found is not None and found > 0 else None

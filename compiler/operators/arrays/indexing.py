@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 
 from heterocc.compiler.operators.elements.reductions import running
-from heterocc.compiler.operators.record import FIRST, FIRST_FILLED, Known, Operator, nothing
+from heterocc.compiler.operators.record import FIRST, FIRST_FILLED, Known, Operator, attribute, nothing
 from heterocc.compiler.symbolic.contents import array_of
 from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
 from heterocc.compiler.symbolic.requirement import Needs
@@ -129,13 +131,37 @@ def _smallest(node: onnx.NodeProto, known: Known) -> int:
     return min((d or 1 for d in known.shape(node.input[0]) or ()), default=0)
 
 
+def _gathered_depth(node: onnx.NodeProto, inputs: Sequence[int | None], result: int) -> int | None:
+    """GatherND: the length of an index tuple."""
+    data, places = inputs[:2]
+    if data is None or places is None:
+        return None
+    return data + places - 1 - attribute(node, "batch_dims", 0) - result
+
+
+def _scattered_depth(_node: onnx.NodeProto, inputs: Sequence[int | None], _result: int) -> int | None:
+    """ScatterND: the length of an index tuple."""
+    data, places, updates = inputs
+    return None if data is None or places is None or updates is None else data + places - 1 - updates
+
+
 OPERATORS = (
     Operator("Gather", length="last", listed=True, contents=_gather_contents, needs=gather, moves=FIRST, indices=1),
     Operator("GatherElements", needs=gather_elements, moves=FIRST, indices=1),
-    Operator("GatherND", below={1: _smallest}, needs=gather_nd, moves=FIRST, indices=1),
+    Operator(
+        "GatherND", below={1: _smallest}, needs=gather_nd, moves=FIRST, indices=1, length_from_ranks=_gathered_depth
+    ),
     Operator("Scatter", needs=scatter_elements),
     Operator("ScatterElements", needs=scatter_elements, indices=1, flops=0),
-    Operator("ScatterND", below={1: _smallest}, needs=scatter_nd, indices=1, flops=0),
+    Operator(
+        "ScatterND",
+        below={1: _smallest},
+        needs=scatter_nd,
+        indices=1,
+        flops=0,
+        length_from_ranks=_scattered_depth,
+        code_needs_length=True,
+    ),
     Operator("TensorScatter", needs=tensor_scatter),
     Operator("ReverseSequence", needs=reverse_sequence, moves=FIRST, lengths=1),
     Operator(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
 
-from heterocc.compiler.operators.record import FIRST, Known, Operator, nothing
+from heterocc.compiler.operators.record import FIRST, Known, Operator, Ranks, nothing, rank_of_result
 from heterocc.compiler.symbolic.comparisons import broadcast_size
 from heterocc.compiler.symbolic.contents import same_contents
 from heterocc.compiler.symbolic.fractions import same_fractions
@@ -175,6 +175,24 @@ def _rows(_node: onnx.NodeProto, count: int, _known: Known) -> list[int]:
     return [-1, *[1] * (count - 1)]
 
 
+def _of_axes(name: str, needs: Callable[[Needs], None], length: Ranks) -> Operator:
+    return Operator(
+        name,
+        keeps_order=True,
+        length="first",
+        listed=True,
+        length_from_ranks=length,
+        fractions=same_fractions,
+        contents=same_contents,
+        shapes=axes_shapes,
+        needs=needs,
+        moves=FIRST,
+        axes=1,
+        settings=True,
+        unread="axes",
+    )
+
+
 OPERATORS = (
     Operator(
         "Reshape",
@@ -186,6 +204,7 @@ OPERATORS = (
         shapes=_reshape_shapes,
         needs=same_count,
         rank_from=(1,),
+        length_from_ranks=rank_of_result,
         moves=FIRST,
         settings=True,
         unread="allowzero",
@@ -199,34 +218,8 @@ OPERATORS = (
         moves=FIRST,
         unread="axis",
     ),
-    Operator(
-        "Unsqueeze",
-        keeps_order=True,
-        length="first",
-        listed=True,
-        fractions=same_fractions,
-        contents=same_contents,
-        shapes=axes_shapes,
-        needs=same_count,
-        moves=FIRST,
-        axes=1,
-        settings=True,
-        unread="axes",
-    ),
-    Operator(
-        "Squeeze",
-        keeps_order=True,
-        length="first",
-        listed=True,
-        fractions=same_fractions,
-        contents=same_contents,
-        shapes=axes_shapes,
-        needs=squeeze,
-        moves=FIRST,
-        axes=1,
-        settings=True,
-        unread="axes",
-    ),
+    _of_axes("Unsqueeze", same_count, lambda _, inputs, result: None if inputs[0] is None else result - inputs[0]),
+    _of_axes("Squeeze", squeeze, lambda _, inputs, result: None if inputs[0] is None else inputs[0] - result),
     Operator(
         "Expand",
         settled=_settled_expand,
@@ -235,6 +228,7 @@ OPERATORS = (
         needs=expand,
         chooses=True,
         rank_from=(1,),
+        length_from_ranks=rank_of_result,
         moves=FIRST,
         settings=True,
     ),

@@ -146,34 +146,12 @@ def _powered(node: onnx.NodeProto, known: Known) -> Interval | None:
     return POSITIVE if power is not None and power != int(power) else None
 
 
+_FOLLOWED: dict[str, Any] = {"length": "largest", "listed": True, "magnitude": "kept"}
+
 OPERATORS = (
-    _combining(
-        "Add",
-        symbol="+",
-        length="largest",
-        listed=True,
-        contents=by_element(_sum),
-        fractions=fractions.SUM,
-        magnitude="kept",
-    ),
-    _combining(
-        "Sub",
-        symbol="-",
-        length="largest",
-        listed=True,
-        contents=by_element(lambda a, b: a - b),
-        fractions=fractions.DIFFERENCE,
-        magnitude="kept",
-    ),
-    _combining(
-        "Mul",
-        symbol="*",
-        length="largest",
-        listed=True,
-        contents=by_element(lambda a, b: a * b),
-        fractions=fractions.PRODUCT,
-        magnitude="kept",
-    ),
+    _combining("Add", symbol="+", contents=by_element(_sum), fractions=fractions.SUM, **_FOLLOWED),
+    _combining("Sub", symbol="-", contents=by_element(lambda a, b: a - b), fractions=fractions.DIFFERENCE, **_FOLLOWED),
+    _combining("Mul", symbol="*", contents=by_element(lambda a, b: a * b), fractions=fractions.PRODUCT, **_FOLLOWED),
     _combining(
         "Div",
         symbol="/",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from heterocc.compiler.operators.record import COUNTS, Operator, nothing
+from heterocc.compiler.operators.record import COUNTS, Operator, nothing, rank_of_result
 from heterocc.compiler.symbolic.contents import array
 from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
@@ -88,6 +88,7 @@ OPERATORS = (
         sized=True,
         needs=nothing,
         rank_from=(0,),
+        length_from_ranks=rank_of_result,
         settings=True,
         flops=0,
     ),

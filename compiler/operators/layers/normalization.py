@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import onnx
 
@@ -81,6 +82,10 @@ def _rows_of(table: int) -> Callable[[onnx.NodeProto, Known], int | None]:
     return rows
 
 
+def _skipping(name: str, **facts: Any) -> Operator:
+    return Operator(name, MICROSOFT, unchecked=True, shapes=skip_shapes, needs=skip, filled=((Part(1),),), **facts)
+
+
 OPERATORS = (
     Operator("BatchNormalization", needs=channels, sums=True, intervals={4: DENOMINATOR}, flops=2, unread="momentum"),
     Operator("InstanceNormalization", needs=channels, sums=True, flops=8, filled=((Part(0, SPATIAL),),)),
@@ -93,23 +98,8 @@ OPERATORS = (
     Operator("LpNormalization", needs=nothing, sums=True, flops=8),
     Operator("MeanVarianceNormalization", shapes=same_shape, needs=nothing, sums=True, flops=8),
     Operator("LRN", needs=nothing, flops=12, steep=True),
-    Operator(
-        "SkipLayerNormalization",
-        MICROSOFT,
-        unchecked=True,
-        shapes=skip_shapes,
-        needs=skip,
-        flops=8,
-        filled=((Part(1),),),
-    ),
-    Operator(
-        "SkipSimplifiedLayerNormalization",
-        MICROSOFT,
-        unchecked=True,
-        shapes=skip_shapes,
-        needs=skip,
-        filled=((Part(1),),),
-    ),
+    _skipping("SkipLayerNormalization", flops=8),
+    _skipping("SkipSimplifiedLayerNormalization"),
     Operator(
         "EmbedLayerNormalization",
         MICROSOFT,

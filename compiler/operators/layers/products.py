@@ -169,12 +169,7 @@ OPERATORS = (
         filled_bytes=(INNER,),
     ),
     Operator(
-        _GEMM,
-        needs=gemm,
-        factors=FIRST_TWO,
-        flops=_gemm_flops,
-        unread="beta",
-        filled_bytes=((Part(0), Part(1)),),
+        _GEMM, needs=gemm, factors=FIRST_TWO, flops=_gemm_flops, unread="beta", filled_bytes=((Part(0), Part(1)),)
     ),
     Operator("Einsum", needs=einsum, factors=EVERY, flops=_einsum_flops),
     Operator("Det", needs=square, float32_results=RANGE, steep=True),

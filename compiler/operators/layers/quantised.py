@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -155,36 +157,24 @@ def _steps(node: onnx.NodeProto, known: Known) -> Interval | None:
     return (low, high) if high - low < 2 or high - low > 40 else None
 
 
+def _linear(name: str, **facts: Any) -> Iterator[Operator]:
+    """QuantizeLinear or DequantizeLinear of both domains."""
+    for domain in ("", MICROSOFT):
+        own = {"intervals": {1: _STEP}, "unread": _LINEAR} | facts | ({"intervals": {1: _STEP}} if domain else {})
+        yield Operator(name, domain, shapes=same_shape if domain else None, needs=linear, settings=True, **own)
+
+
+def _rounding(name: str, domain: str = MICROSOFT, **facts: Any) -> Operator:
+    return Operator(name, domain, quantised="rounds", **facts)
+
+
+_SCALED: dict[str, Any] = {"float32_inputs": SCALES}
+
 OPERATORS = (
-    *(
-        Operator(
-            "QuantizeLinear",
-            domain,
-            shapes=same_shape if domain else None,
-            needs=linear,
-            settings=True,
-            choice=0,
-            quantised="rounds",
-            intervals={1: _STEP} if domain else {0: _steps, 1: _STEP},
-            unread=f"{_LINEAR} saturate",
-        )
-        for domain in ("", MICROSOFT)
+    *_linear(
+        "QuantizeLinear", choice=0, quantised="rounds", intervals={0: _steps, 1: _STEP}, unread=f"{_LINEAR} saturate"
     ),
-    *(
-        Operator(
-            "DequantizeLinear",
-            domain,
-            shapes=same_shape if domain else None,
-            needs=linear,
-            settings=True,
-            quantised="computes",
-            dequantises=True,
-            float32_inputs=SCALES,
-            intervals={1: _STEP},
-            unread=_LINEAR,
-        )
-        for domain in ("", MICROSOFT)
-    ),
+    *_linear("DequantizeLinear", quantised="computes", dequantises=True, **_SCALED),
     Operator(
         "GatherBlockQuantized",
         MICROSOFT,
@@ -192,9 +182,9 @@ OPERATORS = (
         needs=nothing,
         indices=1,
         quantised="computes",
-        float32_inputs=SCALES,
+        **_SCALED,
     ),
-    Operator("DynamicQuantizeLinear", needs=nothing, choice=0, quantised="rounds"),
+    _rounding("DynamicQuantizeLinear", "", needs=nothing, choice=0),
     Operator(
         "MatMulInteger",
         needs=multiplied_integers,
@@ -203,90 +193,51 @@ OPERATORS = (
         byte_product=ByteProduct({0: 2, 1: 3}),
         flops=matmul_flops,
     ),
-    Operator(
+    _rounding(
         "QLinearMatMul",
+        "",
         needs=multiplied,
         filled=((Part(0, LAST), Part(3, LAST_BUT_ONE)),),
         byte_product=ByteProduct({0: 2, 3: 5}, result=7),
         settings=True,
-        quantised="rounds",
-        float32_inputs=SCALES,
         flops=matmul_flops,
+        **_SCALED,
     ),
-    Operator(
+    _rounding(
         "DynamicQuantizeMatMul",
-        MICROSOFT,
         shapes=product_shapes,
         needs=ranged_product,
         filled=(INNER,),
         choice=0,
-        quantised="rounds",
         byte_product=ByteProduct({1: 3}, data=None),
     ),
-    Operator(
+    _rounding(
         "MatMulIntegerToFloat",
-        MICROSOFT,
         shapes=product_shapes,
         needs=scaled_product,
         filled=(INNER,),
         byte_product=ByteProduct({0: 4, 1: 5}),
-        quantised="rounds",
-        float32_inputs=SCALES,
+        **_SCALED,
     ),
-    Operator(
+    _rounding(
         "QGemm",
-        MICROSOFT,
         shapes=partial(product_shapes, second=3),
         needs=quantised_gemm,
         filled=FIRST_FILLED,
         byte_product=ByteProduct({0: 2, 3: 5}, result=8),
-        quantised="rounds",
-        float32_inputs=SCALES,
+        **_SCALED,
     ),
-    Operator(
-        "QAttention",
-        MICROSOFT,
-        quantised="rounds",
-        byte_product=ByteProduct({0: 6, 1: 7}),
-        float32_inputs=SCALES,
-    ),
+    _rounding("QAttention", byte_product=ByteProduct({0: 6, 1: 7}), **_SCALED),
     *(
-        Operator(
-            name,
-            MICROSOFT,
-            shapes=broadcast_shapes(0, 3),
-            needs=quantised_pair,
-            broadcasts=(0, 3),
-            quantised="rounds",
-            float32_inputs=SCALES,
-        )
+        _rounding(name, shapes=broadcast_shapes(0, 3), needs=quantised_pair, broadcasts=(0, 3), **_SCALED)
         for name in ("QLinearAdd", "QLinearMul")
     ),
-    Operator(
-        "QLinearWhere",
-        MICROSOFT,
-        shapes=broadcast_shapes(0, 1, 4),
-        needs=quantised_choice,
-        broadcasts=(0, 1, 4),
-        quantised="rounds",
-    ),
-    Operator(
-        "QLinearConcat",
-        MICROSOFT,
-        shapes=quantised_concat_shapes,
-        needs=quantised_concat,
-        quantised="rounds",
-        float32_inputs=SCALES,
-    ),
-    Operator(
-        "QLinearConv",
-        MICROSOFT,
-        filled=((Part(3, AFTER_FIRST),), (Part(4),), (Part(5),)),
-        quantised="rounds",
-    ),
-    Operator("QLinearReduceMean", MICROSOFT, quantised="rounds"),
+    _rounding("QLinearWhere", shapes=broadcast_shapes(0, 1, 4), needs=quantised_choice, broadcasts=(0, 1, 4)),
+    _rounding("QLinearConcat", shapes=quantised_concat_shapes, needs=quantised_concat, **_SCALED),
+    _rounding("QLinearConv", filled=((Part(3, AFTER_FIRST),), (Part(4),), (Part(5),))),
+    _rounding("QLinearReduceMean"),
     *(
-        Operator(name, MICROSOFT, shapes=same_shape, needs=quantised_unary, quantised="rounds")
+        _rounding(name, shapes=same_shape, needs=quantised_unary)
         for name in ("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax")
     ),
 )
