@@ -86,44 +86,28 @@ if TYPE_CHECKING:
     from heterocc.compiler.support.query import QueryResult, query_model
     from heterocc.passes.explain.explanation import Explanation
 
-_ERRORS = "heterocc.artifacts.errors"
-
-_KEYS = "heterocc.artifacts.signing.keys"
-
-_HOMES = {
-    "BundleDiff": "heterocc.compiler.regression.differences",
-    "BundleError": _ERRORS,
-    "CompileOptions": "heterocc.compiler.options",
-    "CompileReport": "heterocc.compiler.pipeline.report",
-    "DeviceError": _ERRORS,
-    "Explanation": "heterocc.passes.explain.explanation",
-    "HeteroccError": _ERRORS,
-    "ImportedModel": "heterocc.compiler.importer.model",
-    "InputError": _ERRORS,
-    "InternalError": _ERRORS,
-    "QueryResult": "heterocc.compiler.support.query",
-    "ReduceReport": "heterocc.compiler.regression.reduction.reduce",
-    "Reporter": "heterocc.compiler.progress",
-    "SignReport": "heterocc.artifacts.sign",
-    "SigningKey": _KEYS,
-    "UnsupportedOpError": _ERRORS,
-    "UsageError": _ERRORS,
-    "VerifyReport": "heterocc.compiler.checking.verify",
-    "__version__": "heterocc.artifacts.version",
-    "calibrate_model": "heterocc.compiler.commands.calibrating",
-    "compile_model": "heterocc.compiler.pipeline.compile",
-    "create_key_pair": _KEYS,
-    "diff_bundles": "heterocc.compiler.regression.bundle_diff",
-    "explain_bundle": "heterocc.compiler.commands.explaining",
-    "explain_model": "heterocc.compiler.commands.explaining",
-    "import_model": "heterocc.compiler.importer.pipeline",
-    "partition_model": "heterocc.compiler.pipeline.compile",
-    "query_model": "heterocc.compiler.support.query",
-    "read_signing_key": _KEYS,
-    "reduce_model": "heterocc.compiler.regression.reduction.reduce",
-    "sign_bundle": "heterocc.artifacts.sign",
-    "verify_bundle": "heterocc.compiler.checking.verify",
+_NAMES = {
+    "heterocc.artifacts.errors": "BundleError DeviceError HeteroccError InputError InternalError UnsupportedOpError "
+    "UsageError",
+    "heterocc.artifacts.sign": "SignReport sign_bundle",
+    "heterocc.artifacts.signing.keys": "SigningKey create_key_pair read_signing_key",
+    "heterocc.artifacts.version": "__version__",
+    "heterocc.compiler.checking.verify": "VerifyReport verify_bundle",
+    "heterocc.compiler.commands.calibrating": "calibrate_model",
+    "heterocc.compiler.commands.explaining": "explain_bundle explain_model",
+    "heterocc.compiler.importer.model": "ImportedModel",
+    "heterocc.compiler.importer.pipeline": "import_model",
+    "heterocc.compiler.options": "CompileOptions",
+    "heterocc.compiler.pipeline.compile": "compile_model partition_model",
+    "heterocc.compiler.pipeline.report": "CompileReport",
+    "heterocc.compiler.progress": "Reporter",
+    "heterocc.compiler.regression.bundle_diff": "diff_bundles",
+    "heterocc.compiler.regression.differences": "BundleDiff",
+    "heterocc.compiler.regression.reduction.reduce": "ReduceReport reduce_model",
+    "heterocc.compiler.support.query": "QueryResult query_model",
+    "heterocc.passes.explain.explanation": "Explanation",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "BundleDiff",

@@ -9,9 +9,9 @@ from typing import Annotated, get_args
 import typer
 
 from heterocc.compiler.cli import completion
-from heterocc.compiler.cli.bundles import Inputs, Json, On, Seed, Shape, Trace, is_model
+from heterocc.compiler.cli.bundles import Inputs, On, Seed, Shape, Trace, is_model
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out
-from heterocc.compiler.cli.help import examples
+from heterocc.compiler.cli.help import Json, examples
 from heterocc.compiler.cli.options import Compare
 from heterocc.compiler.cli.signing import RequireSignature, TrustedKeys
 from heterocc.runtime.cli.output import print_json, print_plain

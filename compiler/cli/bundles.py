@@ -9,14 +9,13 @@ import typer
 
 from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out
-from heterocc.compiler.cli.help import examples
+from heterocc.compiler.cli.help import Json, examples
 from heterocc.compiler.cli.signing import RequireSignature, TrustedKeys, print_signatures, signature_states
 from heterocc.runtime.cli.output import print_json, print_plain
 
 Bundle = Annotated[
     Path, typer.Argument(help="The bundle (.hcb).", show_default=False, autocompletion=completion.files(".hcb"))
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 On = Annotated[
     str | None,
     typer.Option(
@@ -63,8 +62,7 @@ Dim = Annotated[
 Trace = Annotated[
     Path | None,
     typer.Option(
-        "--trace",
-        help="With --profile: also write the profiled runs as a trace, for ui.perfetto.dev or Chrome.",
+        "--trace", help="With --profile: also write the profiled runs as a trace, for ui.perfetto.dev or Chrome."
     ),
 ]
 

@@ -43,9 +43,6 @@ from heterocc.compiler.cli.options import (
     Weights,
     WeightsKeep,
     compile_options,
-    parse_hints,
-    parse_shape_sets,
-    policy_for,
 )
 from heterocc.compiler.cli.placement import print_placement
 from heterocc.compiler.cli.usage import Commands
@@ -82,7 +79,7 @@ cli_serving.register(app)
         note="Compiled kernels are kept in $HETEROCC_CACHE (default: heterocc in the XDG cache directory), at most "
         "$HETEROCC_CACHE_MB MiB of them (default 512; 0 keeps none). HETEROCC_CACHE=off disables all caches; to clear "
         "them, delete the directory.",
-    ),
+    )
 )
 def compile(
     context: typer.Context,
@@ -184,37 +181,7 @@ def compile(
         done = compile_model(
             model,
             output,
-            compile_options(
-                devices,
-                device_file,
-                property_,
-                shape,
-                dim,
-                config=config,
-                variants=tuple(variant or ()),
-                shape_sets=parse_shape_sets(shapes),
-                hints=parse_hints(hint),
-                fast_math=fast_math,
-                weights=weights,
-                weights_keep=tuple(weights_keep or ()),
-                cpu_targets=() if cpu_targets is None else (cpu_targets,),
-                affinity=affinity,
-                policy=policy_for(context, policy, objective),
-                objective=objective,
-                passes=passes,
-                check=not no_check,
-                recheck=recheck,
-                measure=not no_measure,
-                cpu_variant=not no_cpu_variant,
-                inputs=inputs,
-                seed=seed,
-                stop_after=None if stop_after is None else parse_stage(stop_after),
-                dump_dir=dump_dir,
-                dot_dir=dot,
-                report=report,
-                pass_limit=pass_limit,
-                sign=key,
-            ),
+            compile_options(context, stop_after=None if stop_after is None else parse_stage(stop_after), sign=key),
             ConsoleReporter(quiet=quiet or json),
         )
         if json:
@@ -270,31 +237,13 @@ def partition(
 ) -> None:
     """Place the model's nodes and stop before lowering: print the summary, partitions, transfers and bytes."""
     with errors(json):
-        policy = policy_for(context, policy, objective)
         if cost_table is not None:
-            print_placement(context, model, cost_table, shape, dim, policy, objective, passes, as_json=json)
+            print_placement(context, model, cost_table)
             return
         from heterocc.compiler.pipeline.compile import partition_model
 
         report = partition_model(
-            model,
-            compile_options(
-                devices,
-                device_file,
-                property_,
-                shape,
-                dim,
-                config=config,
-                affinity=affinity,
-                policy=policy,
-                objective=objective,
-                passes=passes,
-                dump_dir=dump_dir,
-                dot_dir=dot,
-                pass_limit=pass_limit,
-            ),
-            ConsoleReporter(quiet=quiet or json),
-            write_affinity=write_affinity,
+            model, compile_options(context), ConsoleReporter(quiet=quiet or json), write_affinity=write_affinity
         )
         if json:
             from heterocc.passes.show.report import plan_report
@@ -312,6 +261,7 @@ def partition(
 
 @app.command(epilog=examples("heterocc query model.onnx -d GPU,CPU", "heterocc query model.onnx -d OPENCL,CPU --json"))
 def query(
+    context: typer.Context,
     model: Model,
     devices: Devices = "CPU,ORT",
     shape: Shape = None,
@@ -326,18 +276,7 @@ def query(
     with errors(json):
         from heterocc.compiler.pipeline.compile import query_devices
 
-        result = query_devices(
-            model,
-            compile_options(
-                devices,
-                device_file,
-                property_,
-                shape,
-                dim,
-                config=config,
-            ),
-            ConsoleReporter(quiet=quiet or json),
-        )
+        result = query_devices(model, compile_options(context), ConsoleReporter(quiet=quiet or json))
         if json:
             print_json(result.to_json())
         else:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from heterocc.artifacts.errors import ShapeOptionError
+from heterocc.artifacts.errors import ShapeOptionError, UsageError
 from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.help import DEVICES, INSIGHT, PLACEMENT, SIZES
 from heterocc.compiler.options import CompileOptions
 from heterocc.runtime.files.shape_options import parse_shapes, parse_sizes
 
 Model = Annotated[
-    Path,
-    typer.Argument(help="The ONNX model.", show_default=False, autocompletion=completion.files(".onnx")),
+    Path, typer.Argument(help="The ONNX model.", show_default=False, autocompletion=completion.files(".onnx"))
 ]
 Devices = Annotated[
     str,
@@ -264,6 +266,14 @@ def policy_for(context: typer.Context, policy: str, objective: str) -> str:
     return policy if objective == "latency" or is_given(context, "policy") else "optimal"
 
 
+def refuse_given(context: typer.Context, names: Iterable[str], why: str, hint: str, where: str | None = None) -> None:
+    """Raise UsageError (HC120) for the first of these parameters that is on the command line."""
+    for name in names:
+        if is_given(context, name):
+            option = f"--{name.rstrip('_').replace('_', '-')}"
+            raise UsageError(f"{option} has no effect {why}", where=where or option, hint=hint)
+
+
 def is_given(context: typer.Context, name: str) -> bool:
     """Return whether the parameter is on the command line."""
     source = context.get_parameter_source(name)
@@ -277,20 +287,35 @@ def split_devices(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))
 
 
-def compile_options(
-    devices: str,
-    files: list[Path] | None,
-    properties: list[str] | None,
-    shapes: list[str] | None,
-    dims: list[str] | None,
-    **others: Any,
-) -> CompileOptions:
-    """CompileOptions from the options of every command on a model, and from `others` unchanged."""
-    return CompileOptions(
-        devices=split_devices(devices),
-        device_files=tuple(files or ()),
-        properties=tuple(properties or ()),
-        shapes=parse_shapes(shapes),
-        dims=parse_sizes(dims),
-        **others,
-    )
+def _listed(values: Sequence[Any] | None) -> tuple[Any, ...]:
+    return tuple(values or ())
+
+
+_READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "variant": ("variants", _listed),
+    "shapes": ("shape_sets", parse_shape_sets),
+    "hint": ("hints", parse_hints),
+    "weights_keep": ("weights_keep", _listed),
+    "cpu_targets": ("cpu_targets", lambda text: () if text is None else (text,)),
+    "no_check": ("check", not_),
+    "no_measure": ("measure", not_),
+    "no_cpu_variant": ("cpu_variant", not_),
+    "dot": ("dot_dir", lambda path: path),
+    "devices": ("devices", lambda text: split_devices(text or "CPU,ORT")),
+    "device_file": ("device_files", _listed),
+    "property_": ("properties", _listed),
+    "shape": ("shapes", parse_shapes),
+    "dim": ("dims", parse_sizes),
+}
+"""The option of a compile that a parameter of a command sets, and how it is read; others have one name and form."""
+
+
+def compile_options(context: typer.Context, **others: Any) -> CompileOptions:
+    """CompileOptions from the parameters of a command on a model, and from `others`, which replace them."""
+    given = context.params
+    options = {option: read(given[name]) for name, (option, read) in _READ.items() if name in given}
+    alike = {option.name for option in fields(CompileOptions)} & given.keys() - _READ.keys()
+    options |= {name: given[name] for name in alike}
+    if "policy" in given:
+        options["policy"] = policy_for(context, given["policy"], given["objective"])
+    return CompileOptions(**{**options, **others})

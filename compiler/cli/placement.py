@@ -7,9 +7,8 @@ from typing import Any
 
 import typer
 
-from heterocc.artifacts.errors import UsageError
 from heterocc.compiler.cli.console import ConsoleReporter
-from heterocc.compiler.cli.options import is_given
+from heterocc.compiler.cli.options import policy_for, refuse_given
 from heterocc.passes.show.printer import count
 from heterocc.runtime.cli.output import print_json, print_plain
 from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
@@ -18,48 +17,32 @@ _UNUSED = (
     *("devices", "device_file", "property_", "affinity", "dot", "write_affinity", "plan"),
     *("dump_dir", "pass_limit", "time_passes"),
 )
-
 """Parameters of the command that a table leaves without effect."""
 
 
-def print_placement(
-    context: typer.Context,
-    model: Path,
-    table: Path,
-    shape: list[str] | None,
-    dim: list[str] | None,
-    policy: str,
-    objective: str,
-    passes: str | None,
-    *,
-    as_json: bool,
-) -> None:
+def print_placement(context: typer.Context, model: Path, table: Path) -> None:
     """Place a model by a table of costs and print the plan. Raises UsageError (HC120) for options without effect."""
     from heterocc.compiler.placement.cost_table import partition_by_table
 
-    given = [name for name in _UNUSED if is_given(context, name)]
-    if given:
-        option = given[0].rstrip("_").replace("_", "-")
-        raise UsageError(
-            f"--{option} has no effect with --cost-table",
-            where=f"--{option}",
-            hint="the table names devices, costs and pins; leave the option out",
-        )
+    refuse_given(
+        context, _UNUSED, "with --cost-table", hint="the table names devices, costs and pins; leave the option out"
+    )
+    given = context.params
     plan, unknown = partition_by_table(
         model,
         table,
-        policy=policy,
-        objective=objective,
-        passes=passes,
-        shapes=parse_shapes(shape),
-        dims=parse_dims(dim),
+        policy=policy_for(context, given["policy"], given["objective"]),
+        objective=given["objective"],
+        passes=given["passes"],
+        shapes=parse_shapes(given["shape"]),
+        dims=parse_dims(given["dim"]),
     )
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         ConsoleReporter().warn(
             f"the size of '{unknown[0]}'{more} is not known and counts as 0 bytes; --shape and --dim fix dynamic inputs"
         )
-    if as_json:
+    if given["json"]:
         print_json(plan)
         return
     for line in _lines(plan):

@@ -9,10 +9,8 @@ import typer
 
 from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.console import ConsoleReporter, errors
-from heterocc.compiler.cli.help import examples
+from heterocc.compiler.cli.help import Json, examples
 from heterocc.runtime.cli.output import print_json, print_line
-
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def diff(

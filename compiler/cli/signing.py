@@ -13,7 +13,7 @@ import typer
 
 from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.console import err, errors
-from heterocc.compiler.cli.help import examples
+from heterocc.compiler.cli.help import Json, examples
 from heterocc.runtime.cli.output import print_json, print_line, print_plain
 from heterocc.runtime.cli.process import at_end
 
@@ -41,7 +41,6 @@ RequireSignature = Annotated[
         "directory in $HETEROCC_TRUSTED_KEYS. Without any key, nothing is loaded.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def keygen(
