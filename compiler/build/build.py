@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from heterocc.artifacts.errors import LoweringError
+from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.text.names import file_name
 from heterocc.compiler.build.ahead import LoweringAhead, LoweringBegun
-from heterocc.compiler.build.bisect_lowering import at_fault
 from heterocc.compiler.build.kept import lower_kept
 from heterocc.compiler.build.tuning import TunedPartition
 from heterocc.compiler.devices.device import TargetDevice
@@ -202,3 +201,43 @@ def write_dumps(built: BuiltPlan, directory: Path, variant: str) -> None:
     for job, lowered in zip(built.jobs, built.lowered, strict=True):
         for name, text in lowered.dumps:
             atomic_write(directory / f"{file_name(variant)}-{job.name}.{file_name(name)}", text)
+
+
+def at_fault(job: PartitionJob, lower: Callable[[PartitionJob], object]) -> tuple[tuple[str, ...], str]:
+    """The smallest sequence of the partition's nodes that cannot be lowered, found by bisection, and its error.
+
+    `job` itself must fail to lower. If both halves can be lowered, the nodes fail only together, and all are returned.
+    The error is empty if no part of `job` failed.
+    """
+    failed, error = job, ""
+    while len(failed.nodes) > 1:
+        middle = len(failed.nodes) // 2
+        for half in (failed.nodes[:middle], failed.nodes[middle:]):
+            part = _part(job, half)
+            message = _failure(part, lower)
+            if message is not None:
+                failed, error = part, message
+                break
+        else:
+            break
+    return failed.nodes, error
+
+
+def _failure(job: PartitionJob, lower: Callable[[PartitionJob], object]) -> str | None:
+    try:
+        lower(job)
+    except HeteroccError as error:
+        return error.message
+    return None
+
+
+def _part(job: PartitionJob, names: tuple[str, ...]) -> PartitionJob:
+    """A partition of some consecutive nodes of another."""
+    graph = job.model.graph
+    nodes = [graph.node_by_name[name] for name in names]
+    written = {v for n in nodes for v in n.outputs}
+    inputs = [v for n in nodes for v in n.inputs if v not in written and v not in graph.constants]
+    inside = frozenset(names)
+    read_elsewhere = {v for n in graph.nodes if n.name not in inside for v in n.inputs}
+    outputs = [v for n in nodes for v in n.outputs if v in read_elsewhere or v in graph.outputs]
+    return PartitionJob("blame", job.model, job.device, names, tuple(dict.fromkeys(inputs)), tuple(outputs))

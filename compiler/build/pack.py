@@ -20,8 +20,7 @@ from heterocc.artifacts.text.names import file_name
 from heterocc.artifacts.version import __version__
 from heterocc.artifacts.weights.weight_file import Draft
 from heterocc.artifacts.writer import BundleWriter
-from heterocc.compiler.build.conditions import conditions_of
-from heterocc.compiler.build.ends import ends
+from heterocc.compiler.build.conditions import conditions_of, ends
 from heterocc.compiler.build.sharing import Stored, plain_weights
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import target_arch

@@ -1,7 +1,10 @@
-"""Test vectors that a thread looks for while the compile goes on: ONNX Runtime computes beside Python."""
+"""What threads do while the compile goes on: ONNX Runtime looks for test vectors, and drivers load their compilers."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -14,6 +17,7 @@ from heterocc.compiler.checking.as_given import require_same_meaning
 from heterocc.compiler.checking.memory import Memory, open_memory
 from heterocc.compiler.checking.reference import Stop
 from heterocc.compiler.checking.vectors import Vectors, find_vectors
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 
 
@@ -79,3 +83,17 @@ def _compared(model: ImportedModel, found: Vectors, memory: Memory | None, stop:
     if memory is not None and reason is None:
         memory.keep_same_meaning(model.sha256)
     return replace(found, unlike=reason)
+
+
+def warm_up(devices: Iterable[TargetDevice]) -> None:
+    """Begin to load the compilers of OpenCL devices that are this machine's cores; errors are the check's to report."""
+    for device in devices:
+        if device.backend == "opencl" and device.software and device.present:
+            threading.Thread(target=_warm_up, args=(device.index,), name="heterocc-warm-up").start()
+
+
+def _warm_up(index: int) -> None:
+    from heterocc.runtime.native import opencl_api
+
+    with contextlib.suppress(Exception):
+        opencl_api.warm_up(index)

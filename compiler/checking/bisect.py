@@ -88,11 +88,7 @@ def half_nodes(variant: Variant, model: ImportedModel, precision: str) -> tuple[
 
 
 def first_wrong_kernel(
-    session: Session,
-    feed: Mapping[str, Any],
-    partition: str,
-    expected: Mapping[str, Any],
-    judge: Judge,
+    session: Session, feed: Mapping[str, Any], partition: str, expected: Mapping[str, Any], judge: Judge
 ) -> Culprit | None:
     """The first kernel of `partition`, in run order, that writes a graph value different from that in `expected`.
 

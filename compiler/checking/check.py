@@ -167,11 +167,7 @@ class Checker:
         return found is None
 
     def _blame(
-        self,
-        job: PartitionJob,
-        lowered: LoweredPartition,
-        values: Mapping[str, Any],
-        found: Difference | HeteroccError,
+        self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any], found: Difference | HeteroccError
     ) -> Wrong:
         """The node at fault, or all suspects if they fail only together."""
         suspects, error = self._suspects(job, lowered, values, found)
@@ -255,11 +251,7 @@ class Checker:
         )
 
     def _suspects(
-        self,
-        job: PartitionJob,
-        lowered: LoweredPartition,
-        values: Mapping[str, Any],
-        found: Difference | HeteroccError,
+        self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any], found: Difference | HeteroccError
     ) -> tuple[tuple[str, ...], str]:
         """The nodes that may be at fault, in graph order, and the error."""
         if isinstance(found, HeteroccError):

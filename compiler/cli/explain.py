@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from heterocc.artifacts.errors import UsageError
 from heterocc.compiler.cli import completion
 from heterocc.compiler.cli.bundles import is_model
 from heterocc.compiler.cli.console import ConsoleReporter, errors
@@ -28,8 +27,7 @@ from heterocc.compiler.cli.options import (
     Report,
     Shape,
     compile_options,
-    is_given,
-    policy_for,
+    refuse_given,
 )
 from heterocc.compiler.cli.pages import write_page
 from heterocc.runtime.cli.output import print_json, print_plain
@@ -88,26 +86,16 @@ def explain(
         if is_model(path):
             from heterocc.compiler.commands.explaining import explain_model
 
-            found = explain_model(
-                path,
-                compile_options(
-                    devices or "CPU,ORT",
-                    device_file,
-                    property_,
-                    shape,
-                    dim,
-                    affinity=affinity,
-                    policy=policy_for(context, policy, objective),
-                    objective=objective,
-                    passes=passes,
-                    report=report,
-                ),
-                reporter,
-                annotate=annotate,
-                compare=compare,
-            )
+            options = compile_options(context)
+            found = explain_model(path, options, reporter, annotate=annotate, compare=compare)
         else:
-            _refuse_given(context, path)
+            refuse_given(
+                context,
+                _OF_MODELS,
+                "on a bundle, which is placed already",
+                where=str(path),
+                hint="explain the model with it, or leave it out",
+            )
             from heterocc.compiler.commands.explaining import explain_bundle
             from heterocc.passes.explain.other import read_other
 
@@ -125,6 +113,7 @@ def explain(
 
 
 def calibrate(
+    context: typer.Context,
     model: Model,
     devices: Devices = "GPU,CPU",
     shape: Shape = None,
@@ -139,24 +128,13 @@ def calibrate(
     with errors(json):
         from heterocc.compiler.commands.calibrating import calibrate_model
 
-        options = compile_options(devices, device_file, property_, shape, dim)
-        found = calibrate_model(model, options, ConsoleReporter(quiet=quiet or json), again=again)
+        reporter = ConsoleReporter(quiet=quiet or json)
+        found = calibrate_model(model, compile_options(context), reporter, again=again)
         if json:
             print_json({"devices": [device.to_json() for device in found]})
             return
         for device in found:
             print_plain(device.sentence())
-
-
-def _refuse_given(context: typer.Context, path: Path) -> None:
-    given = [name for name in _OF_MODELS if is_given(context, name)]
-    if given:
-        option = given[0].rstrip("_").replace("_", "-")
-        raise UsageError(
-            f"--{option} has no effect on a bundle, which is placed already",
-            where=str(path),
-            hint="explain the model with it, or leave it out",
-        )
 
 
 def register(app: typer.Typer) -> None:

@@ -23,13 +23,7 @@ from heterocc.compiler.progress import Reporter
 MOST_KEPT = 8
 """The bundles that are kept; those that were not used for the longest time are removed."""
 
-SOURCES = (
-    "compiler/build",
-    "compiler/checking",
-    "compiler/pipeline",
-    "compiler/placement",
-    "compiler/sizes",
-)
+SOURCES = ("compiler/build", "compiler/checking", "compiler/pipeline", "compiler/placement", "compiler/sizes")
 """What a bundle depends on beside the sources of the toolchain."""
 
 

@@ -12,14 +12,7 @@ from collections.abc import Sequence
 from heterocc.artifacts.errors import Hint, PropertyError, UsageError
 from heterocc.artifacts.settings import CPU_PROPERTY
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
-from heterocc.compiler.devices.host import (
-    X86_LEVELS,
-    code_features,
-    host_cpu,
-    peak_flops,
-    runs_here,
-    target_arch,
-)
+from heterocc.compiler.devices.host import X86_LEVELS, code_features, host_cpu, peak_flops, runs_here, target_arch
 from heterocc.runtime.machine.compat import CPU_FLAGS
 
 _NATIVE = "native"

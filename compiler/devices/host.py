@@ -22,12 +22,7 @@ from heterocc.runtime.native.processor import cpuinfo
 _V2 = frozenset(["crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"])
 _V3 = _V2 | frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"])
 _V4 = _V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
-X86_LEVELS: Mapping[str, frozenset[str]] = {
-    "x86-64": frozenset(),
-    "x86-64-v2": _V2,
-    "x86-64-v3": _V3,
-    "x86-64-v4": _V4,
-}
+X86_LEVELS: Mapping[str, frozenset[str]] = {"x86-64": frozenset(), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 """Features of the micro-architecture levels of the x86-64 psABI, in LLVM's names, without those of the baseline."""
 
 _X86_EXTRA = frozenset(

@@ -98,12 +98,7 @@ PROPERTIES: tuple[Property, ...] = (
         "store the driver's binaries of the kernels in the bundle, which then differs from run to run: on, off",
         _switch,
     ),
-    Property(
-        "fast_math",
-        _CPU,
-        "faster 3x3 convolutions with about three times the rounding error: on, off",
-        _switch,
-    ),
+    Property("fast_math", _CPU, "faster 3x3 convolutions with about three times the rounding error: on, off", _switch),
     Property(
         "denormals", frozenset({"cpu", "ort"}), "compute with denormal numbers, in place of zeros: on, off", _switch
     ),

@@ -34,13 +34,7 @@ from heterocc.compiler.placement.affinity_file import write_affinity_file
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import require_placed
 from heterocc.compiler.progress import Reporter
-from heterocc.compiler.sizes.requests import (
-    ShapeRequest,
-    apart,
-    request_for_rest,
-    require_different,
-    shape_requests,
-)
+from heterocc.compiler.sizes.requests import ShapeRequest, apart, request_for_rest, require_different, shape_requests
 from heterocc.compiler.support.query import QueryResult
 from heterocc.passes.base import MEASURED
 from heterocc.passes.plan import Plan

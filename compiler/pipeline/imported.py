@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from heterocc.artifacts.errors import Hint
 from heterocc.compiler.build.tuning import left_out
-from heterocc.compiler.checking.ahead import VectorsBegun
-from heterocc.compiler.checking.warm_up import warm_up
+from heterocc.compiler.checking.ahead import VectorsBegun, warm_up
 from heterocc.compiler.devices.config import config_texts
 from heterocc.compiler.devices.cpu_targets import with_cpu_targets, with_possible_products
 from heterocc.compiler.devices.device import TargetDevice

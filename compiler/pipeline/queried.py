@@ -68,10 +68,7 @@ class Queried(Imported):
 def query(imported: Imported) -> Queried:
     """Query every device about every node, and look up what is known of their times."""
     request, reporter, model, devices = imported.request, imported.reporter, imported.model, imported.devices
-    with (
-        reporter.stage("querying devices", len(model.graph.nodes)) as progress,
-        timed(request.seconds, "query"),
-    ):
+    with reporter.stage("querying devices", len(model.graph.nodes)) as progress, timed(request.seconds, "query"):
         found = query_model(model, devices, on_node=progress.step)
     for note in found.notes:
         reporter.note(note)

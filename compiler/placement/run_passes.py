@@ -12,14 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from heterocc.artifacts.errors import (
-    FileMissingError,
-    HeteroccError,
-    Hint,
-    InputError,
-    PassError,
-    UsageError,
-)
+from heterocc.artifacts.errors import FileMissingError, HeteroccError, Hint, InputError, PassError, UsageError
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.text.printable import printable

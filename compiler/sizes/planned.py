@@ -52,11 +52,7 @@ def with_planned_sizes(
 
 
 def _fitted(
-    model: ImportedModel,
-    planned: Mapping[str, Range],
-    assumed: Collection[str],
-    seen: Mapping[str, int],
-    buffer: int,
+    model: ImportedModel, planned: Mapping[str, Range], assumed: Collection[str], seen: Mapping[str, int], buffer: int
 ) -> dict[str, Range]:
     """The sizes with smaller defaults where a tensor would exceed a buffer, but fits at the sizes of seeded inputs.
 

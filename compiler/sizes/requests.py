@@ -294,7 +294,5 @@ def require_different(models: Sequence[tuple[ShapeRequest, ImportedModel]]) -> N
         other = seen.setdefault(shapes, request)
         if other is not request:
             raise ShapeOptionError(
-                f"{other.label} and {request.label} are the same shapes",
-                where=model.name,
-                hint="leave one of them out",
+                f"{other.label} and {request.label} are the same shapes", where=model.name, hint="leave one of them out"
             )

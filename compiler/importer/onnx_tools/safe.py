@@ -1,14 +1,156 @@
-"""Models that neither end the process in which ONNX Runtime runs them nor return memory of others."""
+"""Models that neither end the process in which ONNX Runtime runs them nor return memory of others.
+
+A length of STFT's frames of 0 ends the process. Windowed caches of GroupQueryAttention have rows that ONNX Runtime
+leaves as they were in its memory, such as those of another request: the schema says which rows have keys and values,
+and that the others are unspecified.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
+import numpy as np
 import onnx
+from onnx import TensorProto
+from onnx.numpy_helper import to_array
 
-from heterocc.compiler.importer.onnx_tools.caches import has_windowed_caches, with_clear_caches
+from heterocc.compiler.importer.draft.draft import graphs_of
+from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
 from heterocc.compiler.importer.onnx_tools.filled import needs_checks, with_filled_sizes
-from heterocc.compiler.importer.onnx_tools.frames import has_frames, with_checked_frames
+
+_LENGTHS = 5
+"""The number of the input with the lengths of the sequences, less 1."""
+
+_CACHES = (1, 2)
+"""The numbers of the outputs that are caches; those of the inputs are greater by 2."""
+
+
+def has_windowed_caches(model: onnx.ModelProto) -> bool:
+    """Whether a model has caches of which not all rows are specified."""
+    return any(_window(node) for graph in graphs_of(model.graph) for node in graph.node)
+
+
+def with_clear_caches(model: onnx.ModelProto) -> None:
+    """Change a model so that rows of caches that have no key or value are zero."""
+    taken = {v for g in graphs_of(model.graph) for n in g.node for v in (n.name, *n.input, *n.output)}
+    for graph in graphs_of(model.graph):
+        if any(map(_window, graph.node)):
+            replace_nodes(graph.node, [made for node in graph.node for made in _cleared(node, taken)])
+
+
+def _window(node: onnx.NodeProto) -> int:
+    """The size of the window if a node has caches of its own size; else 0."""
+    if node.op_type != "GroupQueryAttention":
+        return 0
+    found = {a.name: a.i for a in node.attribute}
+    return found.get("local_window_size", 0) if found.get("sliding_window_cache", 0) == 1 else 0
+
+
+def _cleared(node: onnx.NodeProto, taken: set[str]) -> Iterator[onnx.NodeProto]:
+    """The node, and nodes that clear its caches.
+
+    With T tokens in a cache of C rows, which drops G = C - window + 1 of them at a time, the first
+    T - G * ceil(max(T - C, 0) / G) have keys.
+    """
+    window = _window(node)
+    if not window:
+        yield node
+        return
+    added = Added(taken, node.output[1], 17)
+    lengths, cache = node.input[_LENGTHS], node.input[_CACHES[0] + 2]
+    has_key = added.write(
+        _HAS_KEY,
+        lengths=lengths,
+        cache=cache,
+        window=window,
+        none=0,
+        one=1,
+        axis=2,
+        each=[-1, 1, 1, 1],
+        along=[1, 1, -1, 1],
+    )
+    for place in _CACHES:
+        result = node.output[place]
+        node.output[place] = added.name(f"{result}_of_rows")
+        added.write(_CLEAR, cache=node.output[place], has_key=has_key, zero=np.zeros((), np.float32), result=result)
+    yield node
+    yield from added.nodes
+
+
+_HAS_KEY = f"""
+    last = Cast <to = {TensorProto.INT64}> (lengths)
+    all = Add (last, one)
+    tokens = Reshape (all, each)
+    shape = Shape (cache)
+    rows = Gather (shape, axis)
+    beside = Sub (rows, window)
+    more = Add (beside, one)
+    dropped = Max (more, one)
+    beyond = Sub (tokens, rows)
+    over = Max (beyond, none)
+    sum = Add (over, dropped)
+    less = Sub (sum, one)
+    times = Div (less, dropped)
+    gone = Mul (times, dropped)
+    kept = Sub (tokens, gone)
+    numbers = Range (none, rows, one)
+    row = Reshape (numbers, along)
+    has_key = Less (row, kept)
+"""
+
+_CLEAR = f"""
+    numbers = Cast <to = {TensorProto.FLOAT}> (cache)
+    kept = Where (has_key, numbers, zero)
+    result = CastLike (kept, cache)
+"""
+"""Each dtype of a cache has its numbers in float32, for which ONNX Runtime has a Where."""
+
+
+_LENGTH = 3
+"""The number of STFT's input that is the length of a frame."""
+
+_TOO_LONG = 2**31 - 1
+"""A length that no signal has: ONNX Runtime refuses it with an error of the run."""
+
+
+def has_frames(model: onnx.ModelProto) -> bool:
+    """Whether a model has an STFT with a length of frames."""
+    return any(_is_given(node) for graph in graphs_of(model.graph) for node in graph.node)
+
+
+def _is_given(node: onnx.NodeProto) -> bool:
+    return node.op_type == "STFT" and not node.domain and len(node.input) > _LENGTH and bool(node.input[_LENGTH])
+
+
+def with_checked_frames(model: onnx.ModelProto) -> None:
+    """Change a model so that a length of frames below 1 is one that is refused.
+
+    ONNX Runtime 1.32 compares the step of STFT with 0, and the length with that of the signal only.
+    """
+    for graph in graphs_of(model.graph):
+        constants = {t.name: t for t in graph.initializer}
+        taken = constants.keys() | {v for n in graph.node for v in (n.name, *n.input, *n.output)}
+        nodes: list[onnx.NodeProto] = []
+        for node in graph.node:
+            if _is_given(node) and not _is_positive(constants.get(node.input[_LENGTH])):
+                added = Added(taken, node.output[0], 17)
+                node.input[_LENGTH] = added.write(_CHECKED, length=node.input[_LENGTH], one=1, far=_TOO_LONG)
+                nodes += added.nodes
+            nodes.append(node)
+        if len(nodes) > len(graph.node):
+            replace_nodes(graph.node, nodes)
+
+
+_CHECKED = """
+    least = CastLike (one, length)
+    most = CastLike (far, length)
+    short = Less (length, least)
+    checked = Where (short, most, length)
+"""
+
+
+def _is_positive(length: onnx.TensorProto | None) -> bool:
+    return length is not None and not length.external_data and bool((to_array(length) > 0).all())
 
 
 def safe_model(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.checked import asserted
-from heterocc.compiler.lower.converters.nests import nest
+from heterocc.compiler.lower.converters.checked import asserted, nest
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed
 from heterocc.compiler.lower.sized import emit_sized

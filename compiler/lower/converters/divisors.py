@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.checked import asserted
-from heterocc.compiler.lower.converters.nests import nest
+from heterocc.compiler.lower.converters.checked import asserted, nest
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, scalar
 from heterocc.compiler.lower.sized import emit_sized

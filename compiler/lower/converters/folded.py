@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.checked import nest
 from heterocc.compiler.lower.converters.computed.numbers import statements
-from heterocc.compiler.lower.converters.nests import nest
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dtype_of
 from heterocc.compiler.lower.sized import emit_sized

@@ -50,12 +50,7 @@ class Body:
 
     def words(self) -> list[int]:
         """The words of all blocks, with the last one closed."""
-        return [
-            *instruction(Op.LABEL, (self._entry,)),
-            *self._variables,
-            *self._words,
-            *instruction(Op.RETURN, ()),
-        ]
+        return [*instruction(Op.LABEL, (self._entry,)), *self._variables, *self._words, *instruction(Op.RETURN, ())]
 
     def variable(self, pointer: int) -> int:
         """A variable that is private to the invocation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,13 +29,12 @@ from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job, whole_job
 from heterocc.compiler.lower.tried import Tried
 from heterocc.compiler.lower.vulkan.codegen import device_kernels, generating
-from heterocc.compiler.lower.vulkan.disassembly import disassemble
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
+from heterocc.compiler.lower.vulkan.spirv import Op
 from heterocc.compiler.lower.vulkan.target import GRID, VulkanLimits, limits_of, vulkan_target
 
 if TYPE_CHECKING:
     from tvm.target import Target
-
 
 _REQUIRED: dict[Feature, str] = {
     Feature.FLOAT16: "fp16",
@@ -158,3 +158,38 @@ def _requires(kernels: tuple[Kernel, ...]) -> tuple[str, ...]:
     for kernel in kernels:
         features |= kernel.features
     return tuple(sorted(name for feature, name in _REQUIRED.items() if feature in features))
+
+
+_HEADER = 5
+_WITHOUT_RESULT = frozenset(
+    [
+        *(Op.NAME, Op.EXTENSION, Op.MEMORY_MODEL, Op.ENTRY_POINT, Op.EXECUTION_MODE, Op.CAPABILITY, Op.FUNCTION_END),
+        *(Op.STORE, Op.DECORATE, Op.MEMBER_DECORATE, Op.CONTROL_BARRIER, Op.LOOP_MERGE, Op.SELECTION_MERGE),
+        *(Op.BRANCH, Op.BRANCH_CONDITIONAL, Op.RETURN),
+    ]
+)
+_WITHOUT_TYPE = frozenset(
+    [
+        *(Op.EXT_INST_IMPORT, Op.TYPE_VOID, Op.TYPE_BOOL, Op.TYPE_INT, Op.TYPE_FLOAT, Op.TYPE_VECTOR, Op.TYPE_ARRAY),
+        *(Op.TYPE_RUNTIME_ARRAY, Op.TYPE_STRUCT, Op.TYPE_POINTER, Op.TYPE_FUNCTION, Op.LABEL),
+    ]
+)
+
+
+def disassemble(code: bytes) -> str:
+    """The instructions of a module as text. Operands, both ids and literals, are printed as numbers."""
+    words = struct.unpack(f"<{len(code) // 4}I", code)
+    lines = []
+    place = _HEADER
+    while place < len(words):
+        op, length = Op(words[place] & 0xFFFF), words[place] >> 16
+        operands = list(words[place + 1 : place + length])
+        place += length
+        name = "Op" + "".join(part.capitalize() for part in op.name.split("_"))
+        if op in _WITHOUT_RESULT:
+            lines.append(" ".join([name, *map(str, operands)]))
+        elif op in _WITHOUT_TYPE:
+            lines.append(" ".join([f"%{operands[0]} = {name}", *map(str, operands[1:])]))
+        else:
+            lines.append(" ".join([f"%{operands[1]} = {name} %{operands[0]}", *map(str, operands[2:])]))
+    return "\n".join(lines) + "\n"

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.checking.warm_up import warm_up
+from heterocc.compiler.checking.ahead import warm_up
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.runtime.native import opencl_api
 

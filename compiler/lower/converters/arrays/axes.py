@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.computed.numbers import (
-    whole,
-)
+from heterocc.compiler.lower.converters.computed.numbers import whole
 from heterocc.compiler.lower.converters.values import dims_of
 
 

@@ -9,14 +9,7 @@ import onnx
 from onnx import helper
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.computed.numbers import (
-    LARGEST,
-    elements,
-    results,
-    sizes,
-    vector,
-    whole,
-)
+from heterocc.compiler.lower.converters.computed.numbers import LARGEST, elements, results, sizes, vector, whole
 from heterocc.compiler.lower.converters.registry import RESULTS, Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, filled, fixed
 from heterocc.compiler.lower.sized import emit_sized

@@ -8,22 +8,9 @@ from collections.abc import Sequence
 import tvm_ffi
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.computed.numbers import (
-    element,
-    elements,
-    results,
-    whole,
-    within,
-)
+from heterocc.compiler.lower.converters.computed.numbers import element, elements, results, whole, within
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import (
-    MOST_ENDS,
-    dims_of,
-    dtype_of,
-    fixed,
-    groups,
-    rank_of,
-)
+from heterocc.compiler.lower.converters.values import MOST_ENDS, dims_of, dtype_of, fixed, groups, rank_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.variables import Extent, as_int64, same
 from heterocc.compiler.lower.written import JOINS

@@ -140,11 +140,7 @@ def _pad_sizes(
 
 @results("Pad")
 def _padded(
-    ctx: Context,
-    data: relax.Expr,
-    pads: relax.Expr,
-    value: relax.Expr | None = None,
-    axes: relax.Expr | None = None,
+    ctx: Context, data: relax.Expr, pads: relax.Expr, value: relax.Expr | None = None, axes: relax.Expr | None = None
 ) -> relax.Expr:
     mode, count = ctx.text("mode", "constant"), count_of(pads) // 2
     tensors = [data, pads, *([] if axes is None else [axes]), *([] if value is None else [value])]

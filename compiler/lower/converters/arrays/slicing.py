@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.arrays.axes import entry_of, is_there, most_entries, on_axis, right_axes
-from heterocc.compiler.lower.converters.computed.numbers import (
-    LARGEST,
-    elements,
-    results,
-    sizes,
-    vector,
-    whole,
-    within,
-)
+from heterocc.compiler.lower.converters.computed.numbers import LARGEST, elements, results, sizes, vector, whole, within
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized

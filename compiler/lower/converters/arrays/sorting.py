@@ -11,12 +11,7 @@ from tvm import relax, te, tirx
 from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.requested import (
-    has_fixed_sizes,
-    has_plain_sizes,
-    has_positive_sizes,
-    requested,
-)
+from heterocc.compiler.lower.converters.requested import has_fixed_sizes, has_plain_sizes, has_positive_sizes, requested
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, rank_of, scalar
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.variables import as_int64

@@ -13,14 +13,7 @@ from functools import partial
 import onnx
 from tvm import relax, tirx
 
-from heterocc.compiler.lower.converters.computed.numbers import (
-    LARGEST,
-    PLACES,
-    element,
-    sizes,
-    vector,
-    whole,
-)
+from heterocc.compiler.lower.converters.computed.numbers import LARGEST, PLACES, element, sizes, vector, whole
 from heterocc.compiler.lower.converters.computed.required import relation
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of

@@ -84,12 +84,7 @@ class _Unique:
         return tirx.SeqStmt(statements)
 
     def _pass(
-        self,
-        data: tirx.Buffer,
-        state: tirx.Buffer,
-        out: tirx.Buffer,
-        count: tirx.Expr,
-        width: tirx.Expr,
+        self, data: tirx.Buffer, state: tirx.Buffer, out: tirx.Buffer, count: tirx.Expr, width: tirx.Expr
     ) -> tirx.Stmt:
         """Merge sorted runs of `width` places in pairs."""
         left, right = state[whole(0)], state[whole(1)]

@@ -11,12 +11,7 @@ import tvm_ffi
 from onnx import helper
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.divisors import (
-    checked_divisors,
-    is_minus_one,
-    may_overflow,
-    without_minus_one,
-)
+from heterocc.compiler.lower.converters.divisors import checked_divisors, is_minus_one, may_overflow, without_minus_one
 from heterocc.compiler.lower.converters.randoms import dropped_out
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import (

@@ -7,14 +7,7 @@ from tvm import relax
 
 from heterocc.compiler.lower.converters.ml.coupling import write_coupling
 from heterocc.compiler.lower.converters.ml.ensembles import numbers
-from heterocc.compiler.lower.converters.ml.scores import (
-    first_largest,
-    labels_at,
-    matrix,
-    row,
-    transformed,
-    width,
-)
+from heterocc.compiler.lower.converters.ml.scores import first_largest, labels_at, matrix, row, transformed, width
 from heterocc.compiler.lower.converters.registry import ML, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, scalar
 from heterocc.compiler.lower.straight import constant

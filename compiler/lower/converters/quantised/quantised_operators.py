@@ -202,10 +202,7 @@ def qlinear_matmul(
 
 
 def _in_integers(
-    compute: Callable[
-        [Context, relax.Expr, relax.Expr | None, np.ndarray, np.ndarray | None],
-        relax.Expr | None,
-    ],
+    compute: Callable[[Context, relax.Expr, relax.Expr | None, np.ndarray, np.ndarray | None], relax.Expr | None],
     ctx: Context,
     data: relax.Expr,
     data_zero: relax.Expr | None,

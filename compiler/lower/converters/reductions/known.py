@@ -10,14 +10,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import has_plain_sizes, requested
-from heterocc.compiler.lower.converters.values import (
-    as_dtype,
-    dims_of,
-    dtype_of,
-    is_known_empty,
-    rank_of,
-    scalar,
-)
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, is_known_empty, rank_of, scalar
 from heterocc.compiler.lower.converters.windows.pooling import padded, rounded_up
 from heterocc.compiler.lower.variables import as_int64, can_be_empty
 

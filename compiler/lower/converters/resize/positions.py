@@ -43,12 +43,7 @@ def nearest(x: tirx.Expr, mode: str, ratio: tirx.Expr) -> tirx.Expr:
 
 
 def source(
-    y: tirx.Expr,
-    length: tirx.Expr,
-    out: tirx.Expr,
-    ratio: tirx.Expr,
-    region: Region | None,
-    attrs: Mapping[str, Any],
+    y: tirx.Expr, length: tirx.Expr, out: tirx.Expr, ratio: tirx.Expr, region: Region | None, attrs: Mapping[str, Any]
 ) -> tirx.Expr:
     """The position in the input of output `y`."""
     mode = attrs.get("coordinate_transformation_mode", "half_pixel")

@@ -94,11 +94,7 @@ def axes_of(attrs: Mapping[str, Any], rank: int) -> list[int]:
 
 
 def resample(
-    ctx: Context,
-    data: relax.Expr,
-    axes: Sequence[Axis],
-    tensors: Sequence[relax.Expr],
-    attrs: Mapping[str, Any],
+    ctx: Context, data: relax.Expr, axes: Sequence[Axis], tensors: Sequence[relax.Expr], attrs: Mapping[str, Any]
 ) -> relax.Expr:
     """Resize axes one after the other; `tensors` are those from which ratios and regions are computed."""
     value, rounded = data, attrs.get("mode", "nearest") != "nearest" and not dtype_of(data).startswith(("f", "bf"))

@@ -147,13 +147,7 @@ def _checked(ctx: Context, demands: Sequence[tuple[tirx.Expr, str]], body: tirx.
 
 
 def _product(
-    real: tirx.Expr,
-    imaginary: tirx.Expr,
-    part: tirx.Expr,
-    turns: tirx.Expr,
-    size: tirx.Expr,
-    inverse: bool,
-    dtype: str,
+    real: tirx.Expr, imaginary: tirx.Expr, part: tirx.Expr, turns: tirx.Expr, size: tirx.Expr, inverse: bool, dtype: str
 ) -> tirx.Expr:
     """The real or imaginary part of a complex number times the root of unity with this number of turns."""
     # The remainder keeps angles small, and thereby exact.

@@ -82,11 +82,7 @@ def dft(ctx: Context, data: relax.Expr, length: relax.Expr | None = None, axis: 
 
 @converter("STFT")
 def stft(
-    ctx: Context,
-    data: relax.Expr,
-    step: relax.Expr,
-    window: relax.Expr | None = None,
-    length: relax.Expr | None = None,
+    ctx: Context, data: relax.Expr, step: relax.Expr, window: relax.Expr | None = None, length: relax.Expr | None = None
 ) -> relax.Expr:
     """STFT of real or complex signals [batch, samples, 1 or 2]: the transforms of frames that are `step` apart."""
     known = all(v is None or ctx.is_known(v) for v in (step, length))

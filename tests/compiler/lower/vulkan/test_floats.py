@@ -14,9 +14,8 @@ from tvm.script import tirx as T  # noqa: N812
 
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.file import read_device_file
-from heterocc.compiler.lower.vulkan.disassembly import disassemble
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
-from heterocc.compiler.lower.vulkan.lowering import kernels_of
+from heterocc.compiler.lower.vulkan.lowering import disassemble, kernels_of
 from heterocc.compiler.lower.vulkan.target import limits_of, vulkan_target
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
 from tests.compiler.lower.gpu_run import Graph, imported, node, whole

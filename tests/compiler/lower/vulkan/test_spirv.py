@@ -19,9 +19,9 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.vulkan import lowering
 from heterocc.compiler.lower.vulkan.codegen import device_kernels
-from heterocc.compiler.lower.vulkan.disassembly import disassemble
 from heterocc.compiler.lower.vulkan.dtypes import UnsupportedError, parse
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
+from heterocc.compiler.lower.vulkan.lowering import disassemble
 from heterocc.compiler.lower.vulkan.package import MAGIC, package
 from heterocc.compiler.lower.vulkan.target import limits_of, vulkan_target
 from tests.compiler.lower.gpu_run import Graph, Node, imported, node, whole
