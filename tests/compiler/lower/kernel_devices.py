@@ -27,11 +27,11 @@ from heterocc.compiler.lower.codegen.link import link
 from heterocc.compiler.lower.codegen.shared_object import _without_scopes
 from heterocc.compiler.lower.cuda import lowering as cuda
 from heterocc.compiler.lower.cuda.codegen import captured_sources, packed_cubins
-from heterocc.compiler.lower.cuda.target import cuda_target
+from heterocc.compiler.lower.cuda.lowering import cuda_target
 from heterocc.compiler.lower.cuda.toolchain import find_compiler
 from heterocc.compiler.lower.opencl import lowering as opencl
+from heterocc.compiler.lower.opencl.lowering import opencl_target
 from heterocc.compiler.lower.opencl.source import completed_source
-from heterocc.compiler.lower.opencl.target import opencl_target
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.vulkan import lowering as vulkan
 from heterocc.compiler.lower.vulkan.codegen import generating

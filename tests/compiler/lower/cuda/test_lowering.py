@@ -27,8 +27,8 @@ from heterocc.compiler.devices.file import read_device_file
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.cuda import lowering as under_test
 from heterocc.compiler.lower.cuda.codegen import CREATE, captured_sources
+from heterocc.compiler.lower.cuda.lowering import limits_of
 from heterocc.compiler.lower.cuda.package import with_cubins
-from heterocc.compiler.lower.cuda.target import limits_of
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, KernelRefusedError
 from tests.compiler.lower import cuda_emulated
 from tests.compiler.lower.cuda_sample import HOPPER, multiply, needs_compiler, weights

@@ -12,7 +12,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from heterocc.compiler.lower.cuda.codegen import captured_sources
-from heterocc.compiler.lower.cuda.target import cuda_target
+from heterocc.compiler.lower.cuda.lowering import cuda_target
 from heterocc.compiler.lower.cuda.toolchain import find_compiler
 from heterocc.compiler.lower.gpu.constants import CUDA, OPENCL
 from tests.compiler.lower.cuda_sample import HOPPER, needs_compiler

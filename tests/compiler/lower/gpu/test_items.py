@@ -11,7 +11,7 @@ from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.rules import RULE
 from heterocc.compiler.lower.gpu.stages import GpuStages
-from heterocc.compiler.lower.opencl.target import opencl_target
+from heterocc.compiler.lower.opencl.lowering import opencl_target
 from heterocc.compiler.lower.stages import Stages
 from heterocc.compiler.sizes.planned import with_planned_sizes
 from tests.symbolic_models import convolutions, filtered

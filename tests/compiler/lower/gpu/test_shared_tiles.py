@@ -17,7 +17,7 @@ from tvm import te, tirx
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.cuda.codegen import captured_sources
-from heterocc.compiler.lower.cuda.target import cuda_target
+from heterocc.compiler.lower.cuda.lowering import cuda_target
 from heterocc.compiler.lower.gpu.contraction.product_axes import Product, product_of
 from heterocc.compiler.lower.gpu.contraction.tiled import TILES, GroupTile, choose_group_tile, schedule_tiled
 from heterocc.compiler.lower.gpu.limits import Limits

@@ -18,7 +18,7 @@ from heterocc.artifacts.errors import CudaCompilerMissingError
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import Candidate, LoweredPartition, Tuning
 from heterocc.compiler.lower.cuda import lowering as cuda
-from heterocc.compiler.lower.cuda.target import cuda_target, limits_of
+from heterocc.compiler.lower.cuda.lowering import cuda_target, limits_of
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, find_compiler
 from heterocc.compiler.lower.gpu import rules, schedule, stages
 from heterocc.compiler.lower.gpu.packed import Packed
@@ -27,8 +27,8 @@ from heterocc.compiler.lower.gpu.rules import RULES, Rule
 from heterocc.compiler.lower.gpu.tuning import tune
 from heterocc.compiler.lower.gpu.tuning.key import key_of
 from heterocc.compiler.lower.kernels.choices import Option
-from heterocc.compiler.lower.opencl.target import limits_of as opencl_limits
-from heterocc.compiler.lower.opencl.target import opencl_target
+from heterocc.compiler.lower.opencl.lowering import limits_of as opencl_limits
+from heterocc.compiler.lower.opencl.lowering import opencl_target
 from heterocc.compiler.lower.pipeline import kernel_module
 from heterocc.compiler.lower.tuning.timing import interleaved
 from tests.compiler.lower import gpu_run, opencl_run, vulkan_run
