@@ -136,7 +136,8 @@ def _gathered_depth(node: onnx.NodeProto, inputs: Sequence[int | None], result: 
     data, places = inputs[:2]
     if data is None or places is None:
         return None
-    return data + places - 1 - attribute(node, "batch_dims", 0) - result
+    batch: int = attribute(node, "batch_dims", 0)
+    return data + places - 1 - batch - result
 
 
 def _scattered_depth(_node: onnx.NodeProto, inputs: Sequence[int | None], _result: int) -> int | None:
