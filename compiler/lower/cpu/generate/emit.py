@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -323,6 +324,19 @@ def sharing(work: int, tasks: int) -> float:
     tasks = max(1, typical(tasks))
     uneven = (tasks + tasks % 2) / tasks - 1
     return 1.0 + UNEVEN * uneven + UNSHARED * max(0.0, TASKS / tasks - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Part number `part` of `parts` of the tiles of a task."""
+
+    part: tirx.Expr
+    parts: int
+    tiles: int
+
+    def loop(self) -> AbstractContextManager[tirx.Expr]:
+        """A loop over its tiles."""
+        return share_loop(self.part, self.parts, self.tiles)
 
 
 def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr]:

@@ -70,15 +70,15 @@ class PairedAttentionWriter(AttentionWriter):
         form, lanes = self.form, self.for_keys.lanes
         source, base = self.arguments[1], self.base(form.k, outer)
         packed = emit.scratch(sum(r.count * r.size for r in self.key_runs) * lanes * self.terms, "int32")
-        turned = form.k.row != 1 and form.k.column == 1 and form.keys >= lanes
-        turned = turned and form.terms % 2 == 0 and form.terms >= 2 * lanes
+        transposes = form.k.row != 1 and form.k.column == 1 and form.keys >= lanes
+        transposes = transposes and form.terms % 2 == 0 and form.terms >= 2 * lanes
         for run in self.key_runs:
             with emit.loop(run.count) as panel:
                 first = index(run.start) + panel * index(run.size)
                 for column in range(run.size):
                     start = self.start(first + index(column), lanes, form.keys)
                     to, pitch = first * index(lanes * self.terms) + index(column * lanes), run.size * lanes
-                    if turned:
+                    if transposes:
                         self._turn_keys(packed, to, pitch, base + start * index(form.k.row))
                         continue
 

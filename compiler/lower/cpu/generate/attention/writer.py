@@ -135,7 +135,7 @@ class AttentionWriter:
         form, lanes = self.form, self.for_keys.lanes
         source, base = self.arguments[1], self.base(form.k, outer)
         packed = emit.scratch(sum(r.count * r.size for r in self.key_runs) * lanes * form.terms)
-        turned = form.k.row != 1 and form.k.column == 1 and form.keys >= lanes > 1 and form.terms >= lanes
+        transposes = form.k.row != 1 and form.k.column == 1 and form.keys >= lanes > 1 and form.terms >= lanes
         width = min(lanes, form.keys)
         for run in self.key_runs:
             with emit.loop(run.count) as panel:
@@ -143,7 +143,7 @@ class AttentionWriter:
                 with emit.loop(run.size) as column:
                     start = self.start(first + column, lanes, form.keys)
                     to = first * index(lanes * form.terms) + column * index(lanes)
-                    if turned:
+                    if transposes:
                         rows = (base + start * index(form.k.row), form.k.row, form.terms)
                         self._turn(packed, to, run.size * lanes, source, rows, lanes)
                         continue

@@ -35,14 +35,14 @@ PANELS = 4
 
 def propose_paired_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a matrix product of fixed sizes."""
-    found = find_product(kernel)
-    if found is None or not can_store(kernel) or not all(map(is_number, kernel.extents)):
+    product = find_product(kernel)
+    if product is None or not can_store(kernel) or not all(map(is_number, kernel.extents)):
         return
-    if found.terms.length < FEWEST_TERMS:
+    if product.terms.length < FEWEST_TERMS:
         return
 
     def writer(isa: Isa) -> _Writer:
-        return _Writer(kernel, found, isa.narrowed(found.columns.length))
+        return _Writer(kernel, product, isa.narrowed(product.columns.length))
 
     yield Candidate("product", writer(isa).cycles, writer, "of pairs", "int32")
 
@@ -62,7 +62,7 @@ class _Writer(ProductWriter):
     @property
     def terms(self) -> int:
         """The number of pairs."""
-        return -(-self.found.terms.length // 2)
+        return -(-self.product.terms.length // 2)
 
     def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | None:
         """The layout of a weight."""
@@ -95,14 +95,14 @@ class _Writer(ProductWriter):
         """Round a tile of rows."""
         if self.packed[0] is not None:
             return
-        found, terms = self.found, self.found.terms.length
-        flat = arguments.flat(found.numbers.load.source)
-        beside = found.terms.step(found.numbers.form) == 1
+        product, terms = self.product, self.product.terms.length
+        flat = arguments.flat(product.numbers.load.source)
+        beside = product.terms.step(product.numbers.form) == 1
 
         with emit.loop(rows.size) as row:
 
             def where(term: tirx.Expr, row: tirx.Expr = row) -> tirx.Expr:
-                there = at(found.numbers.form, [*place, (found.rows, first + row), (found.terms, term)])
+                there = at(product.numbers.form, [*place, (product.rows, first + row), (product.terms, term)])
                 assert there is not None
                 return there
 
@@ -118,20 +118,22 @@ class _Writer(ProductWriter):
 
     def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
         """Copy a panel of the vectors as pairs."""
-        found, lanes, terms = self.found, self.isa.lanes, self.found.terms.length
+        product, lanes, terms = self.product, self.isa.lanes, self.product.terms.length
         width = len(starts) * lanes
         copied = emit.scratch(self.terms * width, "int32")
-        side = found.vectors
-        row = found.columns.step(side.form) == 1
-        turned = side.value is None and not row and found.terms.step(side.form) == 1 and found.columns.length >= lanes
-        if turned and terms % 2 == 0 and terms >= 2 * lanes and not self.edge:
+        side = product.vectors
+        row = product.columns.step(side.form) == 1
+        transposes = (
+            side.value is None and not row and product.terms.step(side.form) == 1 and product.columns.length >= lanes
+        )
+        if transposes and terms % 2 == 0 and terms >= 2 * lanes and not self.edge:
             for column, start in enumerate(starts):
-                self._turn(arguments, place, start, (copied, column * lanes, width))
+                self._transpose(arguments, place, start, (copied, column * lanes, width))
             return copied
         with emit.loop(self.terms) as pair:
             for column, start in enumerate(starts):
                 used = self.edge if self.edge and column == len(starts) - 1 else lanes
-                filled = min(used, found.columns.length)
+                filled = min(used, product.columns.length)
                 halves = [emit.registers(1, used) for _ in range(2)]
                 for number, half in enumerate(halves):
                     term = pair * index(2) + index(number)
@@ -143,7 +145,7 @@ class _Writer(ProductWriter):
                         half: tirx.Buffer = half, term: tirx.Expr = term, start: tirx.Expr = start, filled: int = filled
                     ) -> None:
                         with emit.loop(filled, "vectorized" if row else "serial") as lane:
-                            there = [*place, (found.columns, start + lane), (found.terms, term)]
+                            there = [*place, (product.columns, start + lane), (product.terms, term)]
                             build.buffer_store(half, self._element(arguments, there), [lane])
 
                     if beyond:
@@ -155,17 +157,19 @@ class _Writer(ProductWriter):
                 emit.put(copied, both, pair * index(width) + index(column * lanes), used)
         return copied
 
-    def _turn(self, arguments: Arguments, place: Place, start: tirx.Expr, panel: tuple[tirx.Buffer, int, int]) -> None:
+    def _transpose(
+        self, arguments: Arguments, place: Place, start: tirx.Expr, panel: tuple[tirx.Buffer, int, int]
+    ) -> None:
         """Copy vectors of columns whose terms lie in a row, a square block of pairs at a time."""
-        found, lanes, terms = self.found, self.isa.lanes, self.found.terms.length
+        product, lanes, terms = self.product, self.isa.lanes, self.product.terms.length
         copied, column, width = panel
-        flat = arguments.flat(found.vectors.load.source)
+        flat = arguments.flat(product.vectors.load.source)
         with emit.loop(-(-terms // (2 * lanes))) as block:
             term = tirx.min(block * index(2 * lanes), index(terms - 2 * lanes))
             rows = []
             for number in range(lanes):
-                there = [*place, (found.columns, start + index(number)), (found.terms, term)]
-                where = at(found.vectors.form, there)
+                there = [*place, (product.columns, start + index(number)), (product.terms, term)]
+                where = at(product.vectors.form, there)
                 assert where is not None
                 rows.append(turned_row(flat, where, lanes))
             store_turned(rows, lanes, copied, tirx.floordiv(term, index(2)) * index(width) + index(column), width)

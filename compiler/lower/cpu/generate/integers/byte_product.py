@@ -57,12 +57,12 @@ class IntegerProduct:
 
 def propose_integer_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a product of integers by a weight."""
-    found = find_integer_product(kernel)
-    if found is None:
+    product = find_integer_product(kernel)
+    if product is None:
         return
 
     def writer(isa: Isa) -> ProductWriter:
-        return ProductWriter(kernel, found, isa if isa.dot == "bytes" else isa.narrowed(found.columns.length))
+        return ProductWriter(kernel, product, isa if isa.dot == "bytes" else isa.narrowed(product.columns.length))
 
     yield Candidate("product of bytes", writer(isa).cycles, writer)
 
@@ -126,17 +126,17 @@ class Groups:
 class ProductWriter:
     """Writes a product: tiles of columns, whose weights stay in a cache, each down all rows."""
 
-    def __init__(self, kernel: Kernel, found: IntegerProduct, isa: Isa) -> None:
-        self.kernel, self.found, self.isa, self.kind = kernel, found, isa, BYTES[isa.dot]
-        length = found.columns.length
+    def __init__(self, kernel: Kernel, product: IntegerProduct, isa: Isa) -> None:
+        self.kernel, self.product, self.isa, self.kind = kernel, product, isa, BYTES[isa.dot]
+        length = product.columns.length
         count = -(-length // isa.lanes)
         # The products of pairs are in a register of their own before they are added.
         spare = replace(isa, registers=isa.registers - 1) if isa.dot == "pairs" else isa
-        tall, wide = pick_tile(found.rows.length, count, spare)
-        self.row_runs, self.column_runs = row_runs(found.rows.length, tall), runs(count, wide)
-        segments = math.prod(a.length for a in found.segments)
-        sizes, group = (1, found.terms.length, length, isa.lanes), self.kind.together
-        self.panels = Panels(*found.panels, *sizes, self.column_runs, segments=segments, group=group)
+        tall, wide = pick_tile(product.rows.length, count, spare)
+        self.row_runs, self.column_runs = row_runs(product.rows.length, tall), runs(count, wide)
+        segments = math.prod(a.length for a in product.segments)
+        sizes, group = (1, product.terms.length, length, isa.lanes), self.kind.together
+        self.panels = Panels(*product.panels, *sizes, self.column_runs, segments=segments, group=group)
         self.cost = self.panels.steps * self.kind.cost  # instructions for a row and a vector
 
     @property
@@ -148,57 +148,57 @@ class ProductWriter:
     def cycles(self) -> float:
         """Modelled time of the multiplications and additions."""
         tiles = [(typical(r.count), r.size, v.count * v.size) for r in self.row_runs for v in self.column_runs]
-        outer = math.prod(typical(a.length) for a in self.found.outer)
+        outer = math.prod(typical(a.length) for a in self.product.outer)
         return outer * self.cost / 2 * sum(count * rows * vectors for count, rows, vectors in tiles)
 
     @property
     def widens(self) -> bool:
         """Whether the data is copied in 16 bits: two of its numbers are then read by one instruction, not by six."""
         return (
-            self.isa.dot == "pairs" and self._numbers >= self.isa.lanes and self.found.columns.length > self.isa.lanes
+            self.isa.dot == "pairs" and self._numbers >= self.isa.lanes and self.product.columns.length > self.isa.lanes
         )
 
     @property
     def _numbers(self) -> int:
         """The length of the data, 0 if it is known only at run time."""
-        shape = shape_of(self.found.buffer)
+        shape = shape_of(self.product.buffer)
         size = 0 if shape is None else math.prod(shape)
         return size if is_number(size) else 0
 
     def _widened(self, arguments: Arguments) -> tirx.Buffer:
         """Copy the data to memory in 16 bits."""
-        found, lanes = self.found, 2 * self.isa.lanes
-        data, size = arguments.flat(found.buffer), self._numbers
+        product, lanes = self.product, 2 * self.isa.lanes
+        data, size = arguments.flat(product.buffer), self._numbers
         lanes = lanes if size >= lanes else lanes // 2
         copied = emit.scratch(size, "int16")
         vectors = -(-size // lanes)
-        parts = emit.shares(found.work, 1, vectors)
-        with emit.shared_loop(parts, found.work) as part, emit.share_loop(part, parts, vectors) as number:
+        parts = emit.shares(product.work, 1, vectors)
+        with emit.shared_loop(parts, product.work) as part, emit.share_loop(part, parts, vectors) as number:
             start = tirx.min(number * index(lanes), index(size - lanes)) if size % lanes else number * index(lanes)
             emit.put(copied, tirx.Cast(f"int16x{lanes}", emit.vector(data, start, lanes)), start, lanes)
         return copied
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        found = self.found
-        self.data = self._widened(arguments) if self.widens else arguments.flat(found.buffer)
-        outer = tuple(a.length for a in found.outer)
+        product = self.product
+        self.data = self._widened(arguments) if self.widens else arguments.flat(product.buffer)
+        outer = tuple(a.length for a in product.outer)
         columns = sum(r.count for r in self.column_runs)
-        tiles = count_of(found.rows.length, self.row_runs)
-        parts = emit.shares(found.work, math.prod(outer) * columns, tiles)
-        with emit.shared_loop(columns * math.prod(outer) * parts, found.work) as task:
+        tiles = count_of(product.rows.length, self.row_runs)
+        parts = emit.shares(product.work, math.prod(outer) * columns, tiles)
+        with emit.shared_loop(columns * math.prod(outer) * parts, product.work) as task:
             column, *places, part = emit.unpacked(task, (columns, *outer, parts))
-            place = list(zip(found.outer, places, strict=True))
+            place = list(zip(product.outer, places, strict=True))
             emit.either_run(
-                self.column_runs, column, lambda run: self._down(arguments, place, run, column, (part, parts, tiles))
+                self.column_runs,
+                column,
+                lambda run: self._down(arguments, place, run, column, emit.Share(part, parts, tiles)),
             )
 
-    def _down(
-        self, arguments: Arguments, place: Place, run: Run, column: tirx.Expr, share: tuple[tirx.Expr, int, int]
-    ) -> None:
+    def _down(self, arguments: Arguments, place: Place, run: Run, column: tirx.Expr, share: emit.Share) -> None:
         number = emit.start_of(run, column)
-        lanes, found = self.isa.lanes, self.found
-        length = found.columns.length
+        lanes, product = self.isa.lanes, self.product
+        length = product.columns.length
         starts = [self._start((number + index(v)) * index(lanes)) for v in range(run.size)]
 
         def store(sums: Sequence[tirx.Buffer], rows: int | tirx.Expr, first: tirx.Expr) -> None:
@@ -210,17 +210,17 @@ class ProductWriter:
                 lanes,
                 lambda row, column, lane: [
                     *place,
-                    (found.rows, first + row),
-                    (found.columns, starts[column] + lane),
+                    (product.rows, first + row),
+                    (product.columns, starts[column] + lane),
                 ],
                 lambda column: min(lanes, length),
             )
 
         def sums(rows: Run, first: tirx.Expr) -> Sequence[tirx.Buffer]:
-            return self.sums(arguments, [*place, (found.rows, first)], (run, number), rows.size)
+            return self.sums(arguments, [*place, (product.rows, first)], (run, number), rows.size)
 
-        total = found.rows.length
-        with emit.share_loop(*share) as tile:
+        total = product.rows.length
+        with share.loop() as tile:
             if shares_epilogue(total, self.panels.segments * self.panels.terms):
                 write_sized_tile(total, self.row_runs, tile, [lanes] * run.size, "int32", sums, store)
             else:
@@ -230,9 +230,9 @@ class ProductWriter:
         self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], rows: int
     ) -> Sequence[tirx.Buffer]:
         """The sums of a tile of rows from `place` on; `panel` is its run of columns and the first vector of these."""
-        found, panels, (run, number) = self.found, self.panels, panel
+        product, panels, (run, number) = self.product, self.panels, panel
         weights = arguments.flat(self.kernel.function.params[panels.argument])
-        pitch, size = found.rows.step(found.data) or 0, panels.lanes * panels.group
+        pitch, size = product.rows.step(product.data) or 0, panels.lanes * panels.group
 
         def numbers(row: tirx.Expr, step: Groups) -> Sequence[tirx.Expr]:
             places = (step.data + row * index(pitch) + group * index(panels.group) for group in step.groups)
@@ -244,8 +244,8 @@ class ProductWriter:
 
         def walk(_: int, step: Step) -> None:
             with emit.loop(panels.segments) as segment:
-                values = emit.unpacked(segment, [a.length for a in found.segments])
-                data = at(found.data, [*place, *zip(found.segments, values, strict=True)])
+                values = emit.unpacked(segment, [a.length for a in product.segments])
+                data = at(product.data, [*place, *zip(product.segments, values, strict=True)])
                 assert data is not None
                 weight = number * index(panels.pitch) + segment * index(panels.groups * size * run.size)
                 self.walk(lambda groups, terms, n: step(Groups(data, weight, groups, terms), n))
@@ -261,14 +261,14 @@ class ProductWriter:
             unroll = 1
         else:
             # Rows of any number have code for many sizes of tiles, whose loops are kept short.
-            unroll = emit.UNROLL if is_number(self.found.rows.length) else emit.UNROLL // 2
+            unroll = emit.UNROLL if is_number(self.product.rows.length) else emit.UNROLL // 2
         emit.in_turn(whole, lambda group, number: step([group], panels.group, number), unroll)
         if more:
             step([index(whole)], more, 0)
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the end overlaps the previous one."""
-        length, lanes = self.found.columns.length, self.isa.lanes
+        length, lanes = self.product.columns.length, self.isa.lanes
         if length <= lanes:
             return index(0)
         return tirx.min(column, index(length - lanes)) if length % lanes else column

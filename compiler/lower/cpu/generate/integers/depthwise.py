@@ -94,13 +94,13 @@ class _Writer:
 
     def _group(self, arguments: Arguments, side: int, rows: tuple[int, ...], place: Place) -> tirx.Expr:
         """The numbers of some rows of the data or of the weight at a place, for a vector of channels."""
-        found = []
+        vectors = []
         for row in rows:
             there = [*place, *((axis, index(tap)) for axis, tap in zip(self.down, self.rows[row], strict=True))]
             where = at(self.forms[side], there)
             assert where is not None
-            found.append(emit.vector(arguments.flat(self.buffers[side]), where, self.lanes))
-        return _grouped(found, self.kind.together)
+            vectors.append(emit.vector(arguments.flat(self.buffers[side]), where, self.lanes))
+        return _grouped(vectors, self.kind.together)
 
     def _weights(self, arguments: Arguments, start: tirx.Expr) -> Mapping[tuple[int, int], tirx.Buffer]:
         """Groups of weights in registers, by the numbers of the group and of the tap in its row."""

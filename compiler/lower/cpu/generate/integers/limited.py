@@ -110,8 +110,8 @@ class _Left:
         Neighbouring terms are then never both in one entry, so that its sums are limited, too.
         """
         places = (self.columns // panels.lanes * 2 + self.terms % 2) * panels.segments + self.segments
-        found: np.ndarray = places * panels.groups + self.groups
-        return found
+        starts: np.ndarray = places * panels.groups + self.groups
+        return starts
 
 
 def _entries(keys: np.ndarray, panels: Panels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -128,12 +128,12 @@ def limited_panels(
     spread = [_spread(panels, array) for array in arrays]
     if not spread or panels.terms < _GROUP:
         return []
-    found = []
+    options = []
     for depth, cost in _COSTS.items():
         count = max(len(np.unique(_divided(array, depth, panels)[1].keys(panels))) for array in spread)
         instructions = cost * panels.steps + _LEFT_COST * count / panels.vectors
-        found.append((instructions, LimitedPanels(panels, depth, _capacity(count), steps)))
-    return found
+        options.append((instructions, LimitedPanels(panels, depth, _capacity(count), steps)))
+    return options
 
 
 def _spread(panels: Panels, array: np.ndarray) -> np.ndarray:
@@ -165,7 +165,7 @@ def _taken_out(limited: np.ndarray, depth: int, first: int) -> list[np.ndarray]:
     where = np.nonzero(_exceeds([split[:, :, n, :, p] for n in range(depth) for p in (0, 1)]))
     segment, several, pair, column = where
     large = split[segment, several, :, pair, :, column]
-    found: list[list[np.ndarray]] = []
+    fields: list[list[np.ndarray]] = []
     # The last weights first; each is left whole.
     for group in reversed(range(depth)):
         for parity in (1, 0):
@@ -174,10 +174,10 @@ def _taken_out(limited: np.ndarray, depth: int, first: int) -> list[np.ndarray]:
             still = _exceeds([large[:, n, p] for n in range(depth) for p in (0, 1)])
             place = first + several[still] * depth + group
             terms = 2 * pair[still] + parity
-            found.append([segment[still], place, terms, column[still], large[still, group, parity]])
+            fields.append([segment[still], place, terms, column[still], large[still, group, parity]])
             large[still, group, parity] = 0
     split[segment, several, :, pair, :, column] = large
-    return [np.concatenate(field) for field in zip(*found, strict=True)]
+    return [np.concatenate(field) for field in zip(*fields, strict=True)]
 
 
 def _exceeds(weights: Sequence[np.ndarray]) -> np.ndarray:
@@ -187,8 +187,8 @@ def _exceeds(weights: Sequence[np.ndarray]) -> np.ndarray:
     for weight in weights:
         positive += np.maximum(weight, 0)
         negative += np.minimum(weight, 0)
-    found: np.ndarray = (positive > LIMIT) | (negative < -LIMIT)
-    return found
+    exceeding: np.ndarray = (positive > LIMIT) | (negative < -LIMIT)
+    return exceeding
 
 
 def steps_of(lengths: Sequence[int], steps: Sequence[int | None]) -> tuple[tuple[int, int], ...] | None:

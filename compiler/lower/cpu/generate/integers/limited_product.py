@@ -33,16 +33,16 @@ _SPARE = 3
 
 def propose_limited_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a product by limited weights: with sums of the products of two groups, or of one."""
-    found = find_integer_product(kernel) if has_limited(isa) else None
-    if found is None or found.columns.length < isa.lanes:
+    product = find_integer_product(kernel) if has_limited(isa) else None
+    if product is None or product.columns.length < isa.lanes:
         return
-    steps = steps_of([a.length for a in found.segments], [a.step(found.data) for a in found.segments])
+    steps = steps_of([a.length for a in product.segments], [a.step(product.data) for a in product.segments])
     if steps is None:
         return
     isa = replace(isa, registers=isa.registers - _SPARE, dot="limited")
-    panels = ProductWriter(kernel, found, isa).panels
+    panels = ProductWriter(kernel, product, isa).panels
     for cost, limited in limited_panels(panels, isa.weights_of(panels.argument), steps):
-        writer = LimitedWriter(kernel, found, isa, limited, cost)
+        writer = LimitedWriter(kernel, product, isa, limited, cost)
         yield Candidate("limited product", writer.cycles, partial(_as_proposed, writer), f"of {limited.depth}")
 
 
@@ -53,8 +53,8 @@ def _as_proposed(writer: LimitedWriter, _: Isa) -> LimitedWriter:
 class LimitedWriter(ProductWriter):
     """Writes a product by `limited` weights: for each tile those, then what is left of its vectors."""
 
-    def __init__(self, kernel: Kernel, found: IntegerProduct, isa: Isa, limited: LimitedPanels, cost: float) -> None:
-        super().__init__(kernel, found, isa)
+    def __init__(self, kernel: Kernel, product: IntegerProduct, isa: Isa, limited: LimitedPanels, cost: float) -> None:
+        super().__init__(kernel, product, isa)
         self.limited, self.cost = limited, cost
 
     @property
@@ -87,10 +87,10 @@ class LimitedWriter(ProductWriter):
         self, arguments: Arguments, place: Place, number: tirx.Expr, sums: Sequence[tirx.Buffer], rows: int
     ) -> None:
         """Add the products of what is left of the vectors of a tile, of which `number` is the first."""
-        found, lanes, limited = self.found, self.isa.lanes, self.limited
+        product, lanes, limited = self.product, self.isa.lanes, self.limited
         weights = arguments.flat(self.kernel.function.params[self.panels.argument])
-        pitch = found.rows.step(found.data) or 0
-        start = at(found.data, [*place, *((axis, index(0)) for axis in found.segments)])
+        pitch = product.rows.step(product.data) or 0
+        start = at(product.data, [*place, *((axis, index(0)) for axis in product.segments)])
         assert start is not None
 
         def word(place: int, number: tirx.Expr) -> tirx.Expr:

@@ -58,14 +58,19 @@ _BLOCK = 1 << 19
 
 def propose_matrix_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as products of matrices of integers, if it is not too small."""
-    found = find_integer_product(kernel) if isa.matrices else None
-    if found is None or not is_number(found.work):
+    product = find_integer_product(kernel) if isa.matrices else None
+    if product is None or not is_number(product.work):
         return
-    run = found.terms.length if found.terms.step(found.data) == 1 else 1
-    terms = run * math.prod(a.length for a in found.segments)
-    if found.rows.length < LEAST_ROWS or found.columns.length < isa.lanes or run < _LEAST_RUN or terms < _LEAST_TERMS:
+    run = product.terms.length if product.terms.step(product.data) == 1 else 1
+    terms = run * math.prod(a.length for a in product.segments)
+    if (
+        product.rows.length < LEAST_ROWS
+        or product.columns.length < isa.lanes
+        or run < _LEAST_RUN
+        or terms < _LEAST_TERMS
+    ):
         return
-    writer = MatrixWriter(kernel, found, isa.decided)
+    writer = MatrixWriter(kernel, product, isa.decided)
     yield Candidate("product of matrices", writer.cycles, lambda _: writer)
 
 
@@ -84,14 +89,17 @@ class MatrixWriter(ProductWriter):
     second-level cache, while each tile of rows goes through all of its columns.
     """
 
-    def __init__(self, kernel: Kernel, found: IntegerProduct, isa: Isa) -> None:
-        super().__init__(kernel, found, isa)
-        rows = found.rows.length
+    def __init__(self, kernel: Kernel, product: IntegerProduct, isa: Isa) -> None:
+        super().__init__(kernel, product, isa)
+        rows = product.rows.length
         matrices = -(-rows // _ROWS)
         self.height = -(-rows // matrices)  # of each matrix of the rows at a place of the outer axes
-        self.outer = (*(a.length for a in found.outer), matrices)
-        self.row_runs, self.column_runs = runs(math.prod(self.outer), 2), runs(-(-found.columns.length // isa.lanes), 2)
-        self.panels = replace(self.panels, runs=self.column_runs, chunk=terms_of(found.terms.length))
+        self.outer = (*(a.length for a in product.outer), matrices)
+        self.row_runs, self.column_runs = (
+            runs(math.prod(self.outer), 2),
+            runs(-(-product.columns.length // isa.lanes), 2),
+        )
+        self.panels = replace(self.panels, runs=self.column_runs, chunk=terms_of(product.terms.length))
 
     @property
     def cycles(self) -> float:
@@ -101,8 +109,8 @@ class MatrixWriter(ProductWriter):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        self.data = arguments.flat(self.found.buffer)
-        work = self.found.work
+        self.data = arguments.flat(self.product.buffer)
+        work = self.product.work
         tiles, columns = (sum(r.count for r in some) for some in (self.row_runs, self.column_runs))
         blocks = min(columns, max(-(-self.panels.size // _BLOCK), emit.shares(work, tiles, columns)))
         parts = emit.shares(work, blocks, tiles)
@@ -141,7 +149,7 @@ class MatrixWriter(ProductWriter):
 
     def _block(self, arguments: Arguments, rows: tuple[Run, tirx.Expr], columns: tuple[Run, tirx.Expr]) -> None:
         """Compute and store one tile, given by its runs and its numbers among the tiles of rows and of columns."""
-        found, lanes, height = self.found, self.isa.lanes, self.height
+        product, lanes, height = self.product, self.isa.lanes, self.height
         first, number = emit.start_of(*rows), emit.start_of(*columns)
         places = [self._place(first + index(n)) for n in range(rows[0].size)]
         wide = columns[0].size
@@ -158,37 +166,37 @@ class MatrixWriter(ProductWriter):
 
             def at_number(row: tirx.Expr, column: int, lane: tirx.Expr, place: Place = place) -> Place:
                 *outer, (_, top) = place
-                return [*outer, (found.rows, top + row), (found.columns, starts[column] + lane)]
+                return [*outer, (product.rows, top + row), (product.columns, starts[column] + lane)]
 
             sums = [self.results[register] for register in held]
             store_tile(self.kernel, arguments, sums, height, lanes, at_number, lambda _: lanes, in_memory=True)
 
     def _place(self, matrix: tirx.Expr) -> Place:
         """The place of the first row of the matrix of this number."""
-        length, height = self.found.rows.length, self.height
+        length, height = self.product.rows.length, self.height
         *outer, tile = emit.unpacked(matrix, self.outer)
         top = tile * index(height)
         if length % height:
             top = tirx.min(top, index(length - height))
-        return [*zip(self.found.outer, outer, strict=True), (self.found.rows, emit.bound(top))]
+        return [*zip(self.product.outer, outer, strict=True), (self.product.rows, emit.bound(top))]
 
     def _multiply(self, arguments: Arguments, places: list[Place], panel: tuple[Run, tirx.Expr]) -> None:
         """Add the products of all terms to the tile registers of the sums, for rows from each of `places` on."""
-        found, panels = self.found, self.panels
+        product, panels = self.product, self.panels
         run, number = panel
         weights = arguments.flat(self.kernel.function.params[panels.argument])
-        pitch = index(found.rows.step(found.data) or 0)
+        pitch = index(product.rows.step(product.data) or 0)
         matrices = panels.groups * panels.group // panels.chunk
         size = panels.chunk * self.isa.lanes * run.size
-        last = found.terms.length - panels.chunk
+        last = product.terms.length - panels.chunk
         with emit.loop(panels.segments) as segment:
-            values = emit.unpacked(segment, [a.length for a in found.segments])
-            inside = list(zip(found.segments, values, strict=True))
-            starts = [at(found.data, [*place, *inside]) for place in places]
+            values = emit.unpacked(segment, [a.length for a in product.segments])
+            inside = list(zip(product.segments, values, strict=True))
+            starts = [at(product.data, [*place, *inside]) for place in places]
             base = number * index(panels.pitch) + segment * index(matrices * size)
             with emit.loop(matrices) as matrix:
                 term = matrix * index(panels.chunk)
-                if found.terms.length % panels.chunk:
+                if product.terms.length % panels.chunk:
                     term = tirx.min(term, index(last))
                 columns = _WEIGHTS[: run.size]
                 for v, register in enumerate(columns):

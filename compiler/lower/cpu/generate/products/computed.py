@@ -56,39 +56,39 @@ def _is_read_well(function: tirx.PrimFunc, isa: Isa) -> bool:
 
     def reads() -> bool:
         kernel = read_kernel(function, ())
-        found = None if kernel is None else find_product(kernel)
-        if kernel is None or found is None or not can_store(kernel) or _is_narrow(found, isa):
+        product = None if kernel is None else find_product(kernel)
+        if kernel is None or product is None or not can_store(kernel) or _is_narrow(product, isa):
             return False
-        return found.vectors.value is not None or (_reads_numbers(found, isa.core) and _reads_vectors(found, isa))
+        return product.vectors.value is not None or (_reads_numbers(product, isa.core) and _reads_vectors(product, isa))
 
     with assuming(dims_of(function)):
         return bool(attempt(reads))
 
 
-def _is_narrow(found: Product, isa: Isa) -> bool:
+def _is_narrow(product: Product, isa: Isa) -> bool:
     """Whether columns are so few that vectors along whole ones of rows are better filled, which compute nothing."""
-    length, rows = found.columns.length, found.rows.length
-    if not found.columns.extents or not is_number(length) or rows % isa.lanes:
+    length, rows = product.columns.length, product.rows.length
+    if not product.columns.extents or not is_number(length) or rows % isa.lanes:
         return False
-    if divisor_up_to(found.columns.extents[-1], MOST_ROWS) < LEAST_COLUMNS:
+    if divisor_up_to(product.columns.extents[-1], MOST_ROWS) < LEAST_COLUMNS:
         return False
     computed = -(-length // isa.lanes) * isa.lanes - isa.lanes + edge_lanes(rows, length, isa)
     return length < LANES_USED * computed
 
 
-def _reads_numbers(found: Product, core: Core) -> bool:
+def _reads_numbers(product: Product, core: Core) -> bool:
     """Whether numbers of a row are side by side, or those of a term are and the lines of all terms stay in a cache."""
-    step = found.terms.step(found.numbers.form)
-    if step is None or not (is_number(step) and is_number(found.terms.length)):
+    step = product.terms.step(product.numbers.form)
+    if step is None or not (is_number(step) and is_number(product.terms.length)):
         return False
     if abs(step) <= 1:
         return True
-    near = found.terms.length <= min(MOST_TERMS, most_lines(4 * abs(step), core))
-    return near and found.rows.step(found.numbers.form) == 1
+    near = product.terms.length <= min(MOST_TERMS, most_lines(4 * abs(step), core))
+    return near and product.rows.step(product.numbers.form) == 1
 
 
-def _reads_vectors(found: Product, isa: Isa) -> bool:
+def _reads_vectors(product: Product, isa: Isa) -> bool:
     """Whether vectors are in a row, or panels of them are copied in square blocks."""
-    form = found.vectors.form
-    turned = found.terms.step(form) == 1 and is_number(found.terms.length) and found.terms.length >= isa.lanes
-    return turned or found.columns.step(form) == 1
+    form = product.vectors.form
+    transposes = product.terms.step(form) == 1 and is_number(product.terms.length) and product.terms.length >= isa.lanes
+    return transposes or product.columns.step(form) == 1

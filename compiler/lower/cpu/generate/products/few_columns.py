@@ -75,7 +75,7 @@ class FewColumns(ProductReads):
     @property
     def takes_few_columns(self) -> bool:
         """Whether a product has such code: it has any number of columns, which masked vectors read where they are."""
-        known = is_number(self.terms) and is_number(self.found.rows.length)
+        known = is_number(self.terms) and is_number(self.product.rows.length)
         fits = all(run.size <= self.isa.lanes for run in self.row_runs)
         numbers, vectors = self.packed
         packed = numbers is not None and not numbers.pairs and vectors is None
@@ -90,15 +90,15 @@ class FewColumns(ProductReads):
         count: int,
     ) -> None:
         """Write a tile of rows for all columns, at most `count`: the run and the first row, and the place of a row."""
-        found, isa = self.found, self.isa.narrowed(rows[0].size)
+        product, isa = self.product, self.isa.narrowed(rows[0].size)
         lanes = isa.lanes
         weights = self.numbers(arguments, place, *rows)
-        vectors = arguments.flat(found.vectors.load.source)
+        vectors = arguments.flat(product.vectors.load.source)
 
         def number(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
             # Columns that do not exist are the last one again, and are not stored.
             there = tirx.min(column, index(self.length - 1))
-            where = at(found.vectors.form, [*place, (found.columns, there), (found.terms, term)])
+            where = at(product.vectors.form, [*place, (product.columns, there), (product.terms, term)])
             assert where is not None
             return vectors[where]
 
@@ -114,7 +114,7 @@ class FewColumns(ProductReads):
         with emit.loop(self.length) as column:
 
             def at_row(row: tirx.Expr, _column: int, _lane: tirx.Expr) -> Place:
-                return [*place, *row_place(row), (found.columns, column)]
+                return [*place, *row_place(row), (product.columns, column)]
 
             results = emit.registers(lanes, 1)
             emit.put(results, emit.vector(held, column * index(lanes), lanes), index(0), lanes)

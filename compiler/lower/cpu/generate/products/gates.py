@@ -60,11 +60,11 @@ def generate_gated(
     if isa.lanes < _LEAST:
         return None  # as for sizes that are smaller than a vector
     parts = read_gated(function, weights)
-    found = None if parts is None else find_gated(*parts)
-    if found is None:
+    gated = None if parts is None else find_gated(*parts)
+    if gated is None:
         return None
-    writer = _Writer(found, isa)
-    return emit.written(found.map_, {writer.packing.argument: writer.packing.size}, writer.write), (writer.packing,)
+    writer = _Writer(gated, isa)
+    return emit.written(gated.map_, {writer.packing.argument: writer.packing.size}, writer.write), (writer.packing,)
 
 
 def find_gated(kernel: Kernel, map_: Nest) -> Gated | None:
@@ -94,7 +94,7 @@ def _own(value: tirx.Expr, iters: tuple[tirx.Var, ...], map_: Nest) -> tirx.Expr
 
 def _places(kernel: Kernel, map_: Nest, product: Product) -> tuple[int | None, int] | None:
     """The map's loops along which it reads the product's rows, None without rows, and columns."""
-    found: set[tuple[int | None, int]] = set()
+    places: set[tuple[int | None, int]] = set()
     for stage in map_.after:
         for load in loads(_own(stage.value, stage.iters, map_)):
             if not _is_gate(kernel, load):
@@ -108,8 +108,8 @@ def _places(kernel: Kernel, map_: Nest, product: Product) -> tuple[int | None, i
                 return None
             if len(steps) != 1 + len(down):
                 return None
-            found.add((down[0] if down else None, along[0]))
-    return found.pop() if len(found) == 1 else None
+            places.add((down[0] if down else None, along[0]))
+    return places.pop() if len(places) == 1 else None
 
 
 def _is_gate(kernel: Kernel, load: TensorLoad) -> bool:
@@ -119,22 +119,22 @@ def _is_gate(kernel: Kernel, load: TensorLoad) -> bool:
 class _Writer:
     """Writes a gated map: blocks of channels, shared by the threads with parts of the pixels."""
 
-    def __init__(self, found: Gated, isa: Isa) -> None:
-        self.found, self.isa = found, isa
-        channels = found.product.columns.length
+    def __init__(self, gated: Gated, isa: Isa) -> None:
+        self.gated, self.isa = gated, isa
+        channels = gated.product.columns.length
         sizes = [n for n in (16, 8, _LEAST) if n <= isa.lanes]
         self.block = min(sizes, key=lambda n: (-(-channels // n) * n, -n))
         self.block = min(self.block, channels) if channels < _LEAST else self.block
         self.blocks = -(-channels // self.block)
         self.packing = self._packing()
-        functions = sum(is_function(n) for s in found.map_.after for n in outside_loads(s.value))
-        work = math.prod(found.map_.extents) * (1 + FUNCTION * functions)
+        functions = sum(is_function(n) for s in gated.map_.after for n in outside_loads(s.value))
+        work = math.prod(gated.map_.extents) * (1 + FUNCTION * functions)
         self.kind = "parallel" if typical(work) >= PARALLEL_ELEMENTS else "serial"
         self.lanes = isa.lanes
-        length = found.pixels.length
+        length = gated.pixels.length
         while is_number(length) and self.lanes > length:
             self.lanes //= 2
-        tasks = found.product.rows.length * self.blocks
+        tasks = gated.product.rows.length * self.blocks
         self.size, self.parts = length, 1
         if is_number(length):
             wanted = -(-emit.TASKS // typical(tasks)) if self.kind == "parallel" else 1
@@ -144,11 +144,11 @@ class _Writer:
             self.parts = larger(1, smaller(-(-emit.TASKS // tasks), -(-length // self.lanes)))
 
     def _packing(self) -> Panels:
-        product = self.found.product
+        product = self.gated.product
         side = product.vectors
         shape = shape_of(side.load.source)
         assert shape is not None and side.weight is not None
-        loops = self.found.kernel.loops
+        loops = self.gated.kernel.loops
         axes = {n: i for i, e in enumerate(side.load.indices) for n, v in enumerate(loops) if v.same_as(e)}
         last = [axes[n] for n in (*product.terms.loops, *product.columns.loops)]
         order = (*(i for i in range(len(shape)) if i not in last), *last)
@@ -158,13 +158,13 @@ class _Writer:
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        found = self.found
-        extents = (found.product.rows.length, self.blocks, self.parts)
+        gated = self.gated
+        extents = (gated.product.rows.length, self.blocks, self.parts)
         with emit.loop(math.prod(extents), self.kind) as task:
             row, block, part = emit.unpacked(task, extents)
             first = block * index(self.block)
-            if exceeds(found.product.columns.length, self.block):
-                first = tirx.min(first, index(found.product.columns.length - self.block))
+            if exceeds(gated.product.columns.length, self.block):
+                first = tirx.min(first, index(gated.product.columns.length - self.block))
             gates = self._gates(arguments, row, block, first)
             with emit.loop(self.block) as number:
                 self._weigh(arguments, gates, (row, first, number), part)
@@ -173,7 +173,7 @@ class _Writer:
         self, arguments: Arguments, row: tirx.Expr, block: tirx.Expr, first: tirx.Expr
     ) -> list[tuple[tirx.Buffer, tirx.Buffer]]:
         """The product for a block of channels: the buffers of its stages, and the vectors that hold their values."""
-        kernel, product = self.found.kernel, self.found.product
+        kernel, product = self.gated.kernel, self.gated.product
         numbers = arguments.flat(product.numbers.load.source)
         packed = arguments.flat(product.vectors.load.source)
         isa = replace(self.isa, lanes=self.block)
@@ -201,25 +201,25 @@ class _Writer:
         part: tirx.Expr,
     ) -> None:
         """The map for one channel of a block and a part of the pixels."""
-        found = self.found
+        gated = self.gated
         row, first, number = where
 
         def gate(load: TensorLoad) -> tirx.Expr:
             value = next((v for buffer, v in gates if load.source.same_as(buffer)), None)
             return load if value is None else value[number]
 
-        map_ = found.map_
+        map_ = gated.map_
         stages = [replace(s, value=substituted(map_.inlined(s.value), [], gate)) for s in map_.after]
         map_ = replace(map_, before=(), after=tuple(stages))
-        fixed: Place = [(map_.axis([found.channel]), first + number)]
-        if found.image is not None:
-            fixed = [*fixed, (map_.axis([found.image]), row)]
-        rest = map_.axis(found.rest)
+        fixed: Place = [(map_.axis([gated.channel]), first + number)]
+        if gated.image is not None:
+            fixed = [*fixed, (map_.axis([gated.image]), row)]
+        rest = map_.axis(gated.rest)
 
         def vector(place: Place, begin: tirx.Expr, lanes: int) -> None:
             kept = {n: emit.registers(1, lanes) for n, _ in kept_stages(map_)}
             with emit.loop(lanes, "vectorized") as lane:
-                Element(map_, arguments, None, kept, [*place, (found.pixels, begin + lane)], lane).store()
+                Element(map_, arguments, None, kept, [*place, (gated.pixels, begin + lane)], lane).store()
 
         with emit.loop(rest.length) as outer:
             place = [*fixed, *((map_.axis([n]), value) for n, value in emit.split(rest, outer))]
@@ -227,7 +227,7 @@ class _Writer:
 
     def _pixels(self, part: tirx.Expr, move: Move) -> None:
         """Call `move` for the vectors of a part of the pixels."""
-        length, size = self.found.pixels.length, self.size
+        length, size = self.gated.pixels.length, self.size
         if not is_number(length):
             share_vectors(length, self.lanes, (part, self.parts), move)
             return

@@ -44,7 +44,7 @@ class PanelCopies:
 
     kind: Term
     kernel: Kernel
-    found: Product
+    product: Product
     isa: Isa
     length: int
     edge: int
@@ -52,12 +52,12 @@ class PanelCopies:
     @property
     def terms(self) -> int:
         """The number of steps of the reduction."""
-        return self.found.terms.length
+        return self.product.terms.length
 
     @property
     def distance(self) -> int:
         """The distance in bytes between the rows of the vectors, one for each term; 0 if there is one only."""
-        return 4 * abs(typical(self.found.terms.step(self.found.vectors.form) or 0))
+        return 4 * abs(typical(self.product.terms.step(self.product.vectors.form) or 0))
 
     @property
     def evicts(self) -> bool:
@@ -65,14 +65,14 @@ class PanelCopies:
 
         Rows whose distance is a multiple of a large power of two map to few of its sets.
         """
-        return self.distance > 0 and typical(self.found.terms.length) > most_lines(self.distance, self.isa.core)
+        return self.distance > 0 and typical(self.product.terms.length) > most_lines(self.distance, self.isa.core)
 
     def must_copy(self) -> bool:
         """Whether panels of the vectors are copied before use."""
-        side = self.found.vectors
+        side = self.product.vectors
         if side.value is not None:
             return True
-        if self.found.columns.step(side.form) != 1:
+        if self.product.columns.step(side.form) != 1:
             return True
         if (is_number(self.length) or not self.any_length) and self.length < self.isa.lanes:
             return True
@@ -89,24 +89,24 @@ class PanelCopies:
         fixed = is_number(self.length) and is_number(self.terms)
         if not fixed or self.isa.lanes < CROSSING_LANES or self.isa.core.halves:
             return False
-        rows = typical(self.found.rows.length)
+        rows = typical(self.product.rows.length)
         least = COPIED_ROWS if self.distance % (4 * LINE) else 2 * COPIED_ROWS
         if rows >= least or rows < COPIED_ROWS // 2 or self.distance < FAR_ROWS:
             return rows >= least
-        return self.kernel.argument(self.found.vectors.load.source) in self.isa.unaligned
+        return self.kernel.argument(self.product.vectors.load.source) in self.isa.unaligned
 
     def copy_short(self, arguments: Arguments, place: Place, start: tirx.Expr) -> tirx.Buffer:
         """Copy a panel of one vector, which columns may not fill, term by term; zeros follow them."""
-        found, lanes = self.found, self.isa.lanes
-        copied = emit.scratch(found.terms.length * lanes, self.kind.sums)
-        row = found.columns.step(found.vectors.form) == 1
+        product, lanes = self.product, self.isa.lanes
+        copied = emit.scratch(product.terms.length * lanes, self.kind.sums)
+        row = product.columns.step(product.vectors.form) == 1
 
         def take(length: int, kind: str) -> None:
-            with emit.loop(found.terms.length) as term:
+            with emit.loop(product.terms.length) as term:
                 if not is_number(length):
                     emit.put(copied, emit.zeros(lanes, self.kind.sums), term * index(lanes), lanes)
                 with emit.loop(length, kind) as lane:
-                    here = [*place, (found.columns, start + lane), (found.terms, term)]
+                    here = [*place, (product.columns, start + lane), (product.terms, term)]
                     build.buffer_store(copied, self._element(arguments, here), [term * index(lanes) + lane])
 
         fits = index(self.length) >= index(lanes)
@@ -115,29 +115,29 @@ class PanelCopies:
 
     def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
         """Copy a panel of the vectors, term by term."""
-        found, lanes = self.found, self.isa.lanes
+        product, lanes = self.product, self.isa.lanes
         width = len(starts) * lanes
-        copied = emit.scratch(found.terms.length * width, self.kind.sums)
-        row = found.columns.step(found.vectors.form) == 1
+        copied = emit.scratch(product.terms.length * width, self.kind.sums)
+        row = product.columns.step(product.vectors.form) == 1
         known = is_number(self.length)
         widths = [self.edge if self.edge and column == len(starts) - 1 else lanes for column in range(len(starts))]
         widths = [min(used, self.length) if known else used for used in widths]
         if not row and self._terms_in_a_row():
             self._copy_turned(arguments, place, list(zip(starts, widths, strict=True)), copied)
             return copied
-        with emit.loop(found.terms.length) as term:
+        with emit.loop(product.terms.length) as term:
             for column, (start, used) in enumerate(zip(starts, widths, strict=True)):
                 to = term * index(width) + index(column * lanes)
                 if known and self.length < lanes:
                     emit.put(copied, emit.zeros(lanes, self.kind.sums), to, lanes)
                 with emit.loop(used, "vectorized" if row else "serial") as lane:
-                    here = [*place, (found.columns, start + lane), (found.terms, term)]
+                    here = [*place, (product.columns, start + lane), (product.terms, term)]
                     build.buffer_store(copied, self._element(arguments, here), [to + lane])
         return copied
 
     def _terms_in_a_row(self) -> bool:
         """Whether the vectors' side has at least a vector of terms one after the other in memory, for each column."""
-        side, terms = self.found.vectors, self.found.terms
+        side, terms = self.product.vectors, self.product.terms
         return (
             side.value is None
             and is_number(terms.length)
@@ -152,15 +152,15 @@ class PanelCopies:
 
         The last block of terms may overlap the one before. Lanes that no column has get the last one's numbers.
         """
-        found, lanes = self.found, self.isa.lanes
-        flat, width = arguments.flat(found.vectors.load.source), len(columns) * lanes
+        product, lanes = self.product, self.isa.lanes
+        flat, width = arguments.flat(product.vectors.load.source), len(columns) * lanes
         with emit.loop(-(-self.terms // lanes)) as block:
             begin = emit.bound(tirx.min(block * index(lanes), index(self.terms - lanes)))
             for column, (start, used) in enumerate(columns):
                 rows = [emit.registers(1, lanes, self.kind.sums) for _ in range(lanes)]
                 for i, register in enumerate(rows):
-                    here = [*place, (found.columns, start + index(min(i, used - 1))), (found.terms, begin)]
-                    where = at(found.vectors.form, here)
+                    here = [*place, (product.columns, start + index(min(i, used - 1))), (product.terms, begin)]
+                    where = at(product.vectors.form, here)
                     assert where is not None
                     emit.put(register, emit.vector(flat, where, lanes), index(0), lanes)
                 for i, register in enumerate(transposed(rows, lanes, self.kind.sums)):
@@ -169,7 +169,7 @@ class PanelCopies:
 
     def _element(self, arguments: Arguments, place: Place, side: Side | None = None) -> tirx.Expr:
         """A number of a side, by default the vectors', read or computed."""
-        side = side or self.found.vectors
+        side = side or self.product.vectors
         if side.value is not None:
             return self.value(arguments, side.value, place)
         where = at(side.form, place)

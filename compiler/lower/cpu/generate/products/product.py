@@ -35,7 +35,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
 from heterocc.compiler.lower.cpu.generate.products.few_columns import FewColumns, of_columns
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, axis_of, find_product
-from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
+from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, TileOfPanel
 from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
@@ -58,28 +58,28 @@ ROWS_A_TASK = 64
 
 def propose_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a matrix product."""
-    found = find_product(kernel)
-    if found is None or not can_store(kernel) or _copies_apart(found):
+    product = find_product(kernel)
+    if product is None or not can_store(kernel) or _copies_apart(product):
         return
 
     def writer(isa: Isa) -> ProductWriter:
-        return ProductWriter(kernel, found, isa.of(kernel.dtype).narrowed(found.columns.length))
+        return ProductWriter(kernel, product, isa.of(kernel.dtype).narrowed(product.columns.length))
 
     yield Candidate("product", writer(isa).cycles, writer, "" if kernel.dtype == "float32" else f"of {kernel.dtype}")
 
 
-def _copies_apart(found: Product) -> bool:
+def _copies_apart(product: Product) -> bool:
     """Whether columns of any number, or terms, are read one by one from places that are far apart.
 
     Such are the inputs of a map with strides, of which other forms copy many rows at a time. Frames of a signal, whose
     terms are in a row, are copied as they are.
     """
-    return not is_number(found.columns.length) and _has_no_rows(found)
+    return not is_number(product.columns.length) and _has_no_rows(product)
 
 
-def _has_no_rows(found: Product) -> bool:
+def _has_no_rows(product: Product) -> bool:
     """Whether neither columns nor terms of the vectors lie in a row in memory: numbers are copied one by one."""
-    return 1 not in [axis.step(found.vectors.form) for axis in (found.columns, found.terms)]
+    return 1 not in [axis.step(product.vectors.form) for axis in (product.columns, product.terms)]
 
 
 class ProductWriter(FewColumns):
@@ -89,23 +89,23 @@ class ProductWriter(FewColumns):
     masked, or they are copied to a panel of one vector.
     """
 
-    def __init__(self, kernel: Kernel, found: Product, isa: Isa) -> None:
-        self.kernel, self.found, self.isa = kernel, found, isa
+    def __init__(self, kernel: Kernel, product: Product, isa: Isa) -> None:
+        self.kernel, self.product, self.isa = kernel, product, isa
         self.kind = self.kind_of(kernel)
-        self.length = found.columns.length
+        self.length = product.columns.length
         count = -(-self.length // isa.lanes)
-        self.edge = edge_lanes(found.rows.length, self.length, isa) % isa.lanes
+        self.edge = edge_lanes(product.rows.length, self.length, isa) % isa.lanes
         if self.edge:
-            tall, wide = edged_rows(found.rows.length, count, isa, self._most_rows()), count
+            tall, wide = edged_rows(product.rows.length, count, isa, self._most_rows()), count
         else:
-            tall, wide = pick_tile(found.rows.length, count, isa, self._most_rows())
-        self.row_runs = row_runs(found.rows.length, tall)
+            tall, wide = pick_tile(product.rows.length, count, isa, self._most_rows())
+        self.row_runs = row_runs(product.rows.length, tall)
         sized = self.any_length and not is_number(self.length)
         self.column_runs = column_runs(self.length, isa.lanes, wide) if sized else vector_runs(count, wide)
-        self.packed = [self.packing(found.numbers, found.rows, 1, self.row_runs)]
-        self.packed.append(self.packing(found.vectors, found.columns, isa.lanes, self.column_runs))
+        self.packed = [self.packing(product.numbers, product.rows, 1, self.row_runs)]
+        self.packed.append(self.packing(product.vectors, product.columns, isa.lanes, self.column_runs))
         self.copies = self.packed[1] is None and self.must_copy()
-        self.masked = isa.masks and isa.lanes > 1 and not self.copies and can_mask(kernel, found.columns)
+        self.masked = isa.masks and isa.lanes > 1 and not self.copies and can_mask(kernel, product.columns)
         self.strip = self.strip_of(wide)
 
     def kind_of(self, kernel: Kernel) -> Term:
@@ -114,8 +114,8 @@ class ProductWriter(FewColumns):
 
     def _most_rows(self) -> int:
         """The limit on rows of a tile; rows of a factor that is read in place may compete for a set of the cache."""
-        numbers = self.found.numbers
-        pitch = self.found.rows.step(numbers.form)
+        numbers = self.product.numbers
+        pitch = self.product.rows.step(numbers.form)
         if numbers.weight is not None or not pitch:
             return MOST_ROWS
         if not is_number(pitch):
@@ -136,46 +136,46 @@ class ProductWriter(FewColumns):
             for r in self.row_runs
             for v in self.column_runs
         ]
-        found = self.found
-        copies = self.isa.core.copied_number * typical(self.length) if self.copies and _has_no_rows(found) else 0.0
-        outer = math.prod(typical(a.length) for a in found.outer)
-        return outer * (typical(self.terms) * sum(tiles) + typical(found.terms.length) * copies)
+        product = self.product
+        copies = self.isa.core.copied_number * typical(self.length) if self.copies and _has_no_rows(product) else 0.0
+        outer = math.prod(typical(a.length) for a in product.outer)
+        return outer * (typical(self.terms) * sum(tiles) + typical(product.terms.length) * copies)
 
     def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | None:
         """The layout of a side that is a weight, None for another."""
         if side.weight is None:
             return None
         axes = {n: i for i, e in enumerate(side.load.indices) if (n := axis_of(self.kernel, e)) is not None}
-        outer = [a for a in self.found.outer if a.loops[0] in axes]
+        outer = [a for a in self.product.outer if a.loops[0] in axes]
         ones = [i for i in range(len(side.load.indices)) if i not in axes.values()]
         ones += [axes[n] for n in axes if self.kernel.extents[n] == 1]
-        groups = (*(a.loops for a in outer), self.found.terms.loops, places.loops)
+        groups = (*(a.loops for a in outer), self.product.terms.loops, places.loops)
         order = (*ones, *(axes[n] for loops in groups for n in loops))
         size = math.prod(a.length for a in outer)
         shape = shape_of(side.load.source)
         assert shape is not None
-        return Panels(side.weight, shape, order, size, self.found.terms.length, places.length, lanes, tiles)
+        return Panels(side.weight, shape, order, size, self.product.terms.length, places.length, lanes, tiles)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        found = self.found
-        outer = math.prod(a.length for a in found.outer)
+        product = self.product
+        outer = math.prod(a.length for a in product.outer)
         groups = sum(r.count for r in self.column_runs)
-        tiles = count_of(self.found.rows.length, self.row_runs)
+        tiles = count_of(self.product.rows.length, self.row_runs)
         strips = -(-groups // self.strip) if self.strip > 1 else groups
-        parts = emit.shares(found.work, outer * strips, tiles)
+        parts = emit.shares(product.work, outer * strips, tiles)
         if self.copies or (not self.masked and any(run.short for run in self.column_runs)):
-            parts = larger(1, smaller(parts, found.rows.length // ROWS_A_TASK))
+            parts = larger(1, smaller(parts, product.rows.length // ROWS_A_TASK))
         # A thread takes consecutive tasks: parts of the rows if more rows are written than terms read, since a kernel
         # that takes rows of the result, such as a depthwise convolution, then finds them in the cache of its core.
-        by_rows = typical(found.rows.length) > typical(found.terms.length)
-        with emit.shared_loop(outer * strips * parts, found.work) as task:
+        by_rows = typical(product.rows.length) > typical(product.terms.length)
+        with emit.shared_loop(outer * strips * parts, product.work) as task:
             self.begin()
             if by_rows:
                 place_number, part, strip = emit.unpacked(task, (outer, parts, strips))
             else:
                 place_number, strip, part = emit.unpacked(task, (outer, strips, parts))
-            place, share = self._outer_place(place_number), (part, parts, tiles)
+            place, share = self._outer_place(place_number), emit.Share(part, parts, tiles)
             if self.strip > 1:
                 self._several_panels(arguments, place, (strip, groups), share)
             else:
@@ -187,17 +187,17 @@ class ProductWriter(FewColumns):
         Panel by panel, each row of outputs gets few numbers at a time: with few terms most time would be spent waiting
         for the cache lines of many rows, which the hardware does not prefetch, and which compete for few sets.
         """
-        found = self.found
+        product = self.product
         groups = sum(r.count for r in self.column_runs)
-        if self.copies or not is_number(groups) or not is_number(found.terms.length):
+        if self.copies or not is_number(groups) or not is_number(product.terms.length):
             return 1
-        if typical(found.work) >= emit.PARALLEL_WORK:
-            groups = typical(math.prod(a.length for a in found.outer)) * groups // emit.TASKS
+        if typical(product.work) >= emit.PARALLEL_WORK:
+            groups = typical(math.prod(a.length for a in product.outer)) * groups // emit.TASKS
         near = self.isa.core.first_cache * 3 // 4  # the vectors of a strip are to stay there
-        return max(1, min(groups, near // (4 * found.terms.length * wide * self.isa.lanes)))
+        return max(1, min(groups, near // (4 * product.terms.length * wide * self.isa.lanes)))
 
     def _several_panels(
-        self, arguments: Arguments, place: Place, strip: tuple[tirx.Expr, int], share: tuple[tirx.Expr, int, int]
+        self, arguments: Arguments, place: Place, strip: tuple[tirx.Expr, int], share: emit.Share
     ) -> None:
         """Compute the columns of a strip of some rows: each tile of rows for all panels."""
         number, groups = strip
@@ -216,10 +216,10 @@ class ProductWriter(FewColumns):
                 emit.either_run(
                     self.column_runs,
                     group,
-                    lambda run: tile_of(rows, tile, (run, emit.start_of(run, group), self._starts(run, group), None)),
+                    lambda run: tile_of(rows, tile, Panel(run, emit.start_of(run, group), self._starts(run, group))),
                 )
 
-        with emit.share_loop(*share) as tile:
+        with share.loop() as tile:
             emit.either_run(self.row_runs, tile, lambda rows: panels(rows, tile))
 
     def begin(self) -> None:
@@ -229,29 +229,27 @@ class ProductWriter(FewColumns):
         """Prepare the numbers of a tile of rows."""
 
     def _outer_place(self, place: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
-        loops = tuple(n for a in self.found.outer for n in a.loops)
+        loops = tuple(n for a in self.product.outer for n in a.loops)
         every = Axis(loops, tuple(self.kernel.extents[n] for n in loops))
         values = dict(every.split(place))
         if not all(map(is_number, self.kernel.extents)):
             values = {n: emit.bound(value) for n, value in values.items()}
-        return [(axis, values[axis.loops[0]]) for axis in self.found.outer]
+        return [(axis, values[axis.loops[0]]) for axis in self.product.outer]
 
-    def _panel(
-        self, arguments: Arguments, place: Place, run: Run, group: tirx.Expr, share: tuple[tirx.Expr, int, int]
-    ) -> None:
+    def _panel(self, arguments: Arguments, place: Place, run: Run, group: tirx.Expr, share: emit.Share) -> None:
         """Compute one group of columns of some rows."""
         number, starts = emit.start_of(run, group), self._starts(run, group)
         if not is_number(self.length):
             starts = [emit.bound(start) for start in starts]
-        panel = None
+        copied = None
         if run.short and not self.masked:
-            panel = self.copy_short(arguments, place, starts[0])
+            copied = self.copy_short(arguments, place, starts[0])
         elif self.copies:
-            panel = self.copy(arguments, place, starts)
+            copied = self.copy(arguments, place, starts)
 
         def every_tile() -> None:
-            with emit.share_loop(*share) as tile:
-                self._rows_of_panel(arguments, place, (run, number, starts, panel), tile)
+            with share.loop() as tile:
+                self._rows_of_panel(arguments, place, Panel(run, number, starts, copied), tile)
 
         def few_rows(rows: Run, tile: tirx.Expr, count: int) -> None:
             first = emit.start_of(rows, tile)
@@ -259,7 +257,7 @@ class ProductWriter(FewColumns):
             self.write_few_columns(arguments, place, (rows, first), row_place, count)
 
         def few(count: int) -> None:
-            with emit.share_loop(*share) as tile:
+            with share.loop() as tile:
                 emit.either_run(self.row_runs, tile, lambda rows: few_rows(rows, tile, count))
 
         if run.short and self.takes_few_columns:
@@ -284,7 +282,7 @@ class ProductWriter(FewColumns):
 
     def _rows_of_panel(self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr) -> None:
         """Compute a tile of rows of a panel."""
-        found, run = self.found, panel[0]
+        product, run = self.product, panel.run
 
         def sums(rows: Run, first: tirx.Expr) -> Sequence[tirx.Buffer]:
             self.prepare(arguments, place, rows, first)
@@ -293,9 +291,9 @@ class ProductWriter(FewColumns):
         def store(sums: Sequence[tirx.Buffer], rows: int | tirx.Expr, first: tirx.Expr) -> None:
             self._store(arguments, place, panel, sums, rows, first)
 
-        if shares_epilogue(found.rows.length, found.terms.length):
+        if shares_epilogue(product.rows.length, product.terms.length):
             lanes = [self._used(run, column) for column in range(run.size)]
-            write_sized_tile(found.rows.length, self.row_runs, tile, lanes, self.kind.sums, sums, store)
+            write_sized_tile(product.rows.length, self.row_runs, tile, lanes, self.kind.sums, sums, store)
         else:
             write_tile(self.row_runs, tile, sums, store)
 
@@ -307,16 +305,16 @@ class ProductWriter(FewColumns):
         self, arguments: Arguments, place: Place, panel: Panel, rows: Run, at: tuple[tirx.Expr, tirx.Expr]
     ) -> Sequence[tirx.Buffer]:
         """Compute the sums of a tile; `at` are its number and its first row."""
-        (run, _, starts, _), (tile, first) = panel, at
+        run, starts, (tile, first) = panel.run, panel.starts, at
         broadcast = self.numbers(arguments, place, rows, first)
         loaded = self._vectors(arguments, place, panel, partial(self._used, run))
-        tiles = count_of(self.found.rows.length, self.row_runs)
-        walk = self.fetched(arguments, place, panel, (rows, tile, tiles))
+        tiles = count_of(self.product.rows.length, self.row_runs)
+        walk = self.fetched(arguments, place, panel, TileOfPanel(rows, tile, tiles))
         if not run.short:
-            at_first = [*place, (self.found.rows, first)]
+            at_first = [*place, (self.product.rows, first)]
             tile = (rows.size, starts)
             core = self.isa.core
-            walk = fetching_tile(self.kernel, self.found, arguments, at_first, tile, walk, self.unroll, core)
+            walk = fetching_tile(self.kernel, self.product, arguments, at_first, tile, walk, self.unroll, core)
         return emit.product_tile(
             rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, self.edge, kind=self.kind
         )
@@ -331,7 +329,7 @@ class ProductWriter(FewColumns):
         first: tirx.Expr,
     ) -> None:
         """Store the sums of a tile of rows from the first on."""
-        found, (run, _, starts, _) = self.found, panel
+        product, run, starts = self.product, panel.run, panel.starts
         row_place = self._row_places(rows, first)
         if run.short:
             self._store_short(arguments, place, sums[0], (rows, row_place), starts[0])
@@ -342,7 +340,7 @@ class ProductWriter(FewColumns):
             sums,
             rows,
             self.isa.lanes,
-            lambda row, column, lane: [*place, *row_place(row), (found.columns, starts[column] + lane)],
+            lambda row, column, lane: [*place, *row_place(row), (product.columns, starts[column] + lane)],
             lambda column: (
                 min(self._used(run, column), self.length) if is_number(self.length) else self._used(run, column)
             ),
@@ -351,7 +349,7 @@ class ProductWriter(FewColumns):
 
     def _row_places(self, count: int | tirx.Expr, first: tirx.Expr) -> Callable[[tirx.Expr], Place]:
         """The place of a row of a tile; of one that is several loops of unknown sizes, it is counted up."""
-        rows = self.found.rows
+        rows = self.product.rows
         used = (*written_forms(self.kernel), *epilogue_reads(self.kernel))
         if is_number(rows.length) or all(rows.step(form) is not None for _, form in used):
             return lambda row: [(rows, first + row)]
@@ -380,13 +378,13 @@ class ProductWriter(FewColumns):
         start: tirx.Expr,
     ) -> None:
         """Store a tile of one vector of columns, which they may not fill; `rows` are their number and their places."""
-        found, lanes, (count, row_place) = self.found, self.isa.lanes, rows
+        product, lanes, (count, row_place) = self.product, self.isa.lanes, rows
 
         def at_place(row: tirx.Expr, lane: tirx.Expr) -> Place:
-            return [*place, *row_place(row), (found.columns, start + lane)]
+            return [*place, *row_place(row), (product.columns, start + lane)]
 
         if self.masked:
-            store_masked(self.kernel, arguments, sums, (count, lanes), found.columns, at_place, self._filled())
+            store_masked(self.kernel, arguments, sums, (count, lanes), product.columns, at_place, self._filled())
             return
         held = sums
         if not isinstance(count, tirx.Expr):

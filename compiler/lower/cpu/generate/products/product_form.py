@@ -84,10 +84,10 @@ def find_product(kernel: Kernel) -> Product | None:
     if any(s.weight is None and summed.step(s.form) is None for s in (numbers, vectors)):
         return None
     outer = tuple(kernel.axis([i]) for i in places if i not in (*columns.loops, *rows.loops))
-    found = Product(outer, rows, columns, summed, numbers, vectors)
-    if not _can_compute(kernel, found):
+    product = Product(outer, rows, columns, summed, numbers, vectors)
+    if not _can_compute(kernel, product):
         return None
-    return found if columns.step(written) == 1 and _worth_it(found) else None
+    return product if columns.step(written) == 1 and _worth_it(product) else None
 
 
 def by_step(loops: Sequence[int], form: Linear) -> list[int]:
@@ -99,30 +99,30 @@ def _loops(axis: Axis) -> int:
     return len(axis.loops)
 
 
-def _can_compute(kernel: Kernel, found: Product) -> bool:
+def _can_compute(kernel: Kernel, product: Product) -> bool:
     """Whether what factors are computed from can be read along rows or columns, and terms.
 
     Numbers are computed anew for each panel of columns, which is only done for casts to other types than float32.
     """
-    computed = found.numbers.value
+    computed = product.numbers.value
     if computed is not None and (kernel.dtype == "float32" or not isinstance(computed, tirx.Cast)):
         return False
-    for side, along in ((found.numbers, found.rows), (found.vectors, found.columns)):
+    for side, along in ((product.numbers, product.rows), (product.vectors, product.columns)):
         reads = [] if side.value is None else loads(side.value)
         forms = [offset(r.indices, r.source, kernel.loops) for r in reads]
-        if any(f is None or None in (a.step(f) for a in (along, found.terms)) for f in forms):
+        if any(f is None or None in (a.step(f) for a in (along, product.terms)) for f in forms):
             return False
     return True
 
 
-def _worth_it(found: Product) -> bool:
+def _worth_it(product: Product) -> bool:
     """Whether vectors lie in a row, are packed, or serve enough rows that copying or computing them pays."""
-    if found.vectors.value is not None:
-        return typical(found.rows.length) >= ROWS_A_VALUE
+    if product.vectors.value is not None:
+        return typical(product.rows.length) >= ROWS_A_VALUE
     return (
-        found.vectors.weight is not None
-        or found.columns.step(found.vectors.form) == 1
-        or typical(found.rows.length) >= 8
+        product.vectors.weight is not None
+        or product.columns.step(product.vectors.form) == 1
+        or typical(product.rows.length) >= 8
     )
 
 

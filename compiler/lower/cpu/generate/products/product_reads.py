@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from tvm import tirx
@@ -34,7 +35,26 @@ LARGE_TILE = 12
 WIDE_TILE = 3
 """Vectors of a tile of one row from which on two terms are enough to hide the latency of its sums."""
 
-Panel = tuple[Run, tirx.Expr, list[tirx.Expr], tirx.Buffer | None]
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A panel of vectors: its run, the number of its first vector, the starts of all, and its copy if it has one."""
+
+    run: Run
+    number: tirx.Expr
+    starts: list[tirx.Expr]
+    copied: tirx.Buffer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TileOfPanel:
+    """Tile number `number` of the `count` tiles of rows of a panel, of the run `rows`."""
+
+    rows: Run
+    number: tirx.Expr
+    count: int
+
+
 """The run of a group of columns, its first vector, the starts of all, and the copy of what they read, if any."""
 
 
@@ -60,14 +80,16 @@ class ProductReads(PanelCopies):
         self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr
     ) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
         """The number of a row and a term, for the tile of rows from `first`."""
-        found, packing = self.found, self.packed[0]
-        flat = arguments.flat(found.numbers.load.source)
+        product, packing = self.product, self.packed[0]
+        flat = arguments.flat(product.numbers.load.source)
 
         def broadcast(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
             if packing is not None:
                 base = self._packed_base(packing, place) + first * index(packing.steps)
                 return flat[base + term * index(rows.size) + row]
-            return self._element(arguments, [*place, (found.rows, first + row), (found.terms, term)], found.numbers)
+            return self._element(
+                arguments, [*place, (product.rows, first + row), (product.terms, term)], product.numbers
+            )
 
         return broadcast
 
@@ -79,18 +101,18 @@ class ProductReads(PanelCopies):
         used: Callable[[int], int],
     ) -> Callable[[int, tirx.Expr], tirx.Expr]:
         """The vector of a column of a panel and a term, of `used(column)` lanes."""
-        found, packing, lanes = self.found, self.packed[1], self.isa.lanes
-        run, number, starts, copied = panel
+        product, packing, lanes = self.product, self.packed[1], self.isa.lanes
+        run, number, starts, copied = panel.run, panel.number, panel.starts, panel.copied
 
         def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
             if copied is not None:
                 return emit.vector(copied, term * index(run.size * lanes) + index(column * lanes), used(column))
-            flat = arguments.flat(found.vectors.load.source)
+            flat = arguments.flat(product.vectors.load.source)
             if packing is not None:
                 base = self._packed_base(packing, place) + number * index(lanes * packing.steps)
                 first_lane = column * lanes + lanes - used(column)
                 return emit.vector(flat, base + term * index(run.size * lanes) + index(first_lane), used(column))
-            where = at(found.vectors.form, [*place, (found.columns, starts[column]), (found.terms, term)])
+            where = at(product.vectors.form, [*place, (product.columns, starts[column]), (product.terms, term)])
             assert where is not None
             if run.short:
                 return masked_vector(flat, where, lanes, self._filled())
@@ -103,40 +125,36 @@ class ProductReads(PanelCopies):
         arguments: Arguments,
         place: Place,
         panel: Panel,
-        tiles: tuple[Run, tirx.Expr, int],
+        tile: TileOfPanel,
     ) -> Walk:
-        """The walk over the terms of a tile, number `tiles[1]` of `tiles[2]` of a panel, which prefetches what is far.
+        """The walk over the terms of a tile of a panel, which prefetches what is far.
 
         Vectors are read by all tiles of a panel, which fetch those of the next one. Weights that a single tile reads
         are one stream, which hardware prefetches best: fetching them too took 1.1 to 1.5 times as long on a Zen 5.
         Numbers are read once in a panel.
         """
-        walk = self._fetched_weights(arguments, place, panel[:2], tiles)
-        return self._fetched_next_panel(arguments, place, panel, tiles[1:], walk) if self._reads_far(panel) else walk
+        walk = self._fetched_weights(arguments, place, panel, tile)
+        return self._fetched_next_panel(arguments, place, panel, tile, walk) if self._reads_far(panel) else walk
 
-    def _fetched_weights(
-        self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], tiles: tuple[Run, tirx.Expr, int]
-    ) -> Walk:
+    def _fetched_weights(self, arguments: Arguments, place: Place, panel: Panel, tile: TileOfPanel) -> Walk:
         numbers, vectors = self.packed
-        rows, tile, count = tiles
         packing = vectors or numbers
         if packing is None or 4 * packing.size <= self.isa.core.fetched_weights:
             return partial(emit.in_turn, unroll=self.unroll)
-        if vectors is not None and is_number(count) and count == 1:
+        if vectors is not None and is_number(tile.count) and tile.count == 1:
             return partial(emit.in_turn, unroll=self.unroll)
         flat = arguments.flat(self.kernel.function.params[packing.argument])
         base = self._packed_base(packing, place)
 
         def walk(terms: int, step: Step) -> None:
             if vectors is not None:
-                run, number = panel
-                width = run.size * self.isa.lanes
-                first = base + number * index(self.isa.lanes * packing.steps)
-                shared = Shared(flat, first, width * packing.steps, packing.steps, typical(count), tile)
+                width = panel.run.size * self.isa.lanes
+                first = base + panel.number * index(self.isa.lanes * packing.steps)
+                shared = Shared(flat, first, width * packing.steps, packing.steps, typical(tile.count), tile.number)
                 emit.in_turn(terms, fetching_next(step, shared, lambda term: term, self.unroll), self.unroll)
             else:
-                first = base + emit.start_of(rows, tile) * index(packing.steps)
-                step = fetching(step, flat, rows.size, lambda term: first + term * index(rows.size))
+                first = base + emit.start_of(tile.rows, tile.number) * index(packing.steps)
+                step = fetching(step, flat, tile.rows.size, lambda term: first + term * index(tile.rows.size))
                 emit.in_turn(terms, step, self.unroll)
 
         return walk
@@ -150,9 +168,9 @@ class ProductReads(PanelCopies):
         leave no more than one term after the loop: with more, LLVM stores some of their sums in each turn. It does so
         in loops over two or three terms if the last vector is narrower: these tiles have UNROLL or one.
         """
-        side, columns = self.found.vectors, self.found.columns
+        side, columns = self.product.vectors, self.product.columns
         wide = min(r.size for r in self.column_runs)
-        if not all(map(is_number, (self.terms, self.length, self.found.rows.length))):
+        if not all(map(is_number, (self.terms, self.length, self.product.rows.length))):
             # Rows of any number have code for many sizes of tiles, whose loops are kept short.
             return emit.UNROLL // 2 if is_number(self.length) and wide >= WIDE_TILE else emit.UNROLL
         if min(r.size * v.size for r in self.row_runs for v in self.column_runs) < LARGE_TILE:
@@ -169,8 +187,8 @@ class ProductReads(PanelCopies):
 
         On CPUs that compute vectors in halves, neither strips nor copies were measured with prefetches.
         """
-        run, _, _, copied = panel
-        side, columns = self.found.vectors, self.found.columns
+        run, copied = panel.run, panel.copied
+        side, columns = self.product.vectors, self.product.columns
         if self.packed[1] is not None or run.short or columns.step(side.form) != 1 or side.value is not None:
             return False
         if not (is_number(self.terms) and is_number(self.length)):
@@ -185,33 +203,33 @@ class ProductReads(PanelCopies):
         arguments: Arguments,
         place: Place,
         panel: Panel,
-        tile: tuple[tirx.Expr, int],
+        tile: TileOfPanel,
         walk: Walk,
     ) -> Walk:
-        """The walk of a tile, of which the number and the number of all are given, that fetches the next panel.
+        """The walk of a tile that fetches the next panel.
 
         The rows of a map are so far apart that hardware takes none of the next panel's lines for the next of a stream.
         Of a strip of panels, each fetches that of the next strip.
         """
-        found, (run, _, starts, _) = self.found, panel
-        flat = arguments.flat(found.vectors.load.source)
+        product, run, starts = self.product, panel.run, panel.starts
+        flat = arguments.flat(product.vectors.load.source)
 
         def fetch(term: tirx.Expr) -> None:
             for start in starts:
-                next_ = (found.columns, start + index(self.strip * run.size * self.isa.lanes))
-                where = at(found.vectors.form, [*place, next_, (found.terms, term)])
+                next_ = (product.columns, start + index(self.strip * run.size * self.isa.lanes))
+                where = at(product.vectors.form, [*place, next_, (product.terms, term)])
                 if where is not None:
                     emit.prefetch(flat, where)
 
-        sum_ = (tile[0], typical(tile[1]))
+        sum_ = (tile.number, typical(tile.count))
         unroll = self.unroll
         return lambda count, step: walk(
-            count, fetching_shares(step, self.terms, found.terms.length, fetch, sum_=sum_, unroll=unroll)
+            count, fetching_shares(step, self.terms, product.terms.length, fetch, sum_=sum_, unroll=unroll)
         )
 
     def _packed_base(self, packing: Panels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""
-        side = self.found.numbers if packing is self.packed[0] else self.found.vectors
+        side = self.product.numbers if packing is self.packed[0] else self.product.vectors
         total: tirx.Expr = index(0)
         for axis, value in place:
             if side.form.steps[axis.loops[0]]:

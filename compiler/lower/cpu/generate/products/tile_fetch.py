@@ -22,7 +22,7 @@ READ_TERMS = 32
 
 def fetching_tile(
     kernel: Kernel,
-    found: Product,
+    product: Product,
     arguments: Arguments,
     place: Place,
     tile: tuple[int, Sequence[tirx.Expr]],
@@ -35,13 +35,13 @@ def fetching_tile(
     `tile` are the number of rows, of which `place` has the first, and the starts of the vectors. `walk` unrolls
     `unroll` terms.
     """
-    if typical(found.work) < emit.PARALLEL_WORK:
+    if typical(product.work) < emit.PARALLEL_WORK:
         return walk
-    wanted = [(b, form, False) for b, form in epilogue_reads(kernel) if typical(found.terms.length) >= READ_TERMS]
-    written = found.rows.length * found.columns.length
+    wanted = [(b, form, False) for b, form in epilogue_reads(kernel) if typical(product.terms.length) >= READ_TERMS]
+    written = product.rows.length * product.columns.length
     if not is_number(written) or 4 * written >= core.fetched_bytes:
         wanted += [(b, form, True) for b, form in written_forms(kernel)]
-    wanted = [w for w in wanted if found.rows.step(w[1]) and found.columns.step(w[1]) == 1]
+    wanted = [w for w in wanted if product.rows.step(w[1]) and product.columns.step(w[1]) == 1]
     if not wanted:
         return walk
     *outer, (_, first) = place
@@ -50,11 +50,11 @@ def fetching_tile(
     def fetch(row: tirx.Expr) -> None:
         for buffer, form, to_write in wanted:
             for start in starts:
-                where = at(form, [*outer, (found.rows, first + row), (found.columns, start)])
+                where = at(form, [*outer, (product.rows, first + row), (product.columns, start)])
                 if where is not None:
                     emit.prefetch(arguments.flat(buffer), where, to_write=to_write)
 
-    terms = found.terms.length
+    terms = product.terms.length
     if is_number(terms) and terms >= unroll:
         return lambda count, step: walk(count, fetching_shares(step, terms, rows, fetch, unroll=unroll))
     with emit.loop(rows, "unroll") as row:
@@ -64,7 +64,7 @@ def fetching_tile(
 
 def epilogue_reads(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
     """What the stages after the sum read from arguments, as linear forms of the kernel's loops: a residual, a bias."""
-    found = []
+    reads = []
     for stage in kernel.after:
         every = list(kernel.loops)
         for number, var in zip(kernel.places, stage.iters, strict=True):
@@ -72,5 +72,5 @@ def epilogue_reads(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
         for load in loads(stage.value):
             form = offset(load.indices, load.source, every) if kernel.argument(load.source) is not None else None
             if form is not None:
-                found.append((load.source, form))
-    return found
+                reads.append((load.source, form))
+    return reads

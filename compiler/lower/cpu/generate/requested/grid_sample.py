@@ -137,8 +137,8 @@ def _inside(request: Request, place: tirx.Expr, size: int, lanes: int) -> tuple[
     # A row and its mirror image repeat; without the row's ends if these are the edges of the image.
     aligned = bool(request.number("aligned"))
     period = max(1, 2 * (size - 1) if aligned else 2 * size)
-    turned = _kept(tirx.floormod(place, number(period)), lanes, "int32")
-    return tirx.min(turned, number(period - (0 if aligned else 1)) - turned), number(-1)
+    reflected = _kept(tirx.floormod(place, number(period)), lanes, "int32")
+    return tirx.min(reflected, number(period - (0 if aligned else 1)) - reflected), number(-1)
 
 
 def _write_samples(
