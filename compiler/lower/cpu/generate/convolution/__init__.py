@@ -4,7 +4,7 @@
 candidate with a time of its own (see `generate/__init__.py`):
 
 - `direct.py`: vectors along pixels. `copied_rows.py` says for which rows, `padded.py` copies those with zeros beside
-  them, `masked_rows.py` those of any length;
+  them, and with masks those of any length;
 - vectors along channels, in tiles of pixels: a schedule says where inputs are read and in which order sums are computed
   (`channel_forms.py` proposes schedules, `channel_tiling.py` has their tiles and time, `channel_tiles.py` their code).
   Rows in place have only the taps that are not in the padding (`taps_inside.py`), others are copied (`dense_rows.py`),

@@ -14,8 +14,13 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
-from heterocc.compiler.lower.cpu.generate.convolution.padded import MANY_PHASES, padded_row, takes_vectors
+from heterocc.compiler.lower.cpu.generate.convolution.padded import (
+    MANY_PHASES,
+    masked_row,
+    padded_row,
+    takes_masked_rows,
+    takes_vectors,
+)
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.fetch import LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -91,7 +96,6 @@ class CopiedRows:
         self.chunks = self._chunks()
         places = found.rows.places
         self._take_rows(min(self.usual_rows, places) if self.fixed else -(-places // self.chunks))
-        self.masked = takes_masked_rows(found.columns, self.isa)
         self.plane = emit.spread(self.lines * self.pitch + self._beyond)
 
     @property
@@ -122,9 +126,19 @@ class CopiedRows:
         return -(-rows.places // smaller(many, larger(held, min(self.usual_rows, FEW_ROWS))))
 
     @property
+    def masked(self) -> bool:
+        """Whether rows are copied by masks."""
+        return takes_masked_rows(self.found.columns, self.isa)
+
+    @property
+    def copy_lanes(self) -> int:
+        """The lanes of vectors that copy rows."""
+        return self.isa.lanes
+
+    @property
     def _beyond(self) -> int:
         """The numbers after a plane that its rows overwrite, or that are cleared because vectors read them."""
-        return self.isa.lanes if self.masked or self._reads_beyond else 0
+        return self.copy_lanes if self.masked or self._reads_beyond else 0
 
     @property
     def _reads_beyond(self) -> bool:
@@ -314,12 +328,8 @@ class CopiedRows:
         row: tuple[Window, tirx.Expr, bool],
     ) -> None:
         """Copy a row, from a place of a buffer to one of another; `row` is as in `padded_row`."""
-        columns, (rows, number, inside) = (self.copied, self.pitch, self.plane), row
-        if self.masked:
-            exists = None if inside else tirx.all(number >= index(0), number < index(rows.size))
-            masked_row(*places, columns, exists, self.isa.lanes)
-        else:
-            padded_row(*places, columns, row, self.isa.lanes)
+        copy = masked_row if self.masked else padded_row
+        copy(*places, (self.copied, self.pitch, self.plane), row, self.copy_lanes)
 
     def _always_inside(self, rows: Window, phase: int) -> bool:
         if not is_number(rows.size):

@@ -13,7 +13,6 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row, whole_row
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Term
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
@@ -43,8 +42,14 @@ class DenseRows(CopiedRows):
         return len(self.found.rows.phases) * self.plane
 
     @property
-    def _beyond(self) -> int:
-        return self._widest if self.isa.masks else 0
+    def masked(self) -> bool:
+        """Whether rows are copied by masks: wherever there are any."""
+        return self.isa.masks
+
+    @property
+    def copy_lanes(self) -> int:
+        """The lanes of vectors that copy rows: all, as sums have vectors of channels."""
+        return self._widest if self.masked else self.isa.lanes
 
     @property
     def _reads_beyond(self) -> bool:
@@ -81,16 +86,6 @@ class DenseRows(CopiedRows):
     def memory(self, channels: int) -> tirx.Buffer:
         """Memory for the copies of so many channels; the last vector of a row may exceed it."""
         return emit.scratch(channels * self.numbers + self._widest)
-
-    def _copy_row(
-        self,
-        places: tuple[tirx.Buffer, tirx.Expr, tirx.Buffer, tirx.Expr],
-        row: tuple[Window, tirx.Expr, bool],
-    ) -> None:
-        if self.isa.masks:
-            whole_row(*places, (self.copied, self.pitch), row, self._widest)
-        else:
-            padded_row(*places, (self.copied, self.pitch, self.plane), row, self.isa.lanes)
 
     def start(self, channel: tirx.Expr, line: tirx.Expr, term: Term) -> tirx.Expr:
         """The place in the copy of what the first output of a row of the chunk reads of a channel for a term."""

@@ -1,15 +1,18 @@
-"""Copies of rows of a tensor with zero padding, with strides separated by the remainder of the column."""
+"""Copies of rows of a tensor with zero padding, with strides separated by the remainder of the column.
+
+With masks, what these leave out is the padding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
+from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
@@ -47,62 +50,81 @@ def padded_row(
                 first, end = _inside(window, pitch, phase)
                 _clear(copied, here, first)
                 _clear(copied, here + index(end), pitch - end)
-            narrow = _narrow(window, pitch, phase, lanes) if cleared else None
-            whole = (flat, source, copied, here, (window, pitch, phase), lanes)
-            if narrow is None:
-                _take(*whole)
-            else:
-                before_last = rows[1] < index(rows[0].size - 1)
-                emit.either(before_last, partial(_take_narrow, *whole[:5], narrow), partial(_take, *whole))
+            _take(flat, source, copied, here, (window, pitch, phase), lanes)
 
     def clear() -> None:
         with emit.loop(len(window.phases)) as place:
             _clear(copied, to + place * index(plane), pitch)
 
-    if rows[2]:
-        take()
-    elif cleared:
-        with build.If(tirx.all(rows[1] >= index(0), rows[1] < index(rows[0].size))), build.Then():
-            take()
-    else:
-        emit.either(tirx.all(rows[1] >= index(0), rows[1] < index(rows[0].size)), take, clear)
+    _if_inside(rows, take, None if cleared else clear)
 
 
-def whole_row(
+def takes_masked_rows(window: Window, isa: Isa) -> bool:
+    """Whether `masked_row` copies the rows of a window: of a length that is known only at run time."""
+    return isa.has_masks and not is_number(window.size) and takes_vectors(window.stride, isa.lanes)
+
+
+def masked_row(
     flat: tirx.Buffer,
     source: tirx.Expr,
     copied: tirx.Buffer,
     to: tirx.Expr,
-    columns: tuple[Window, int],
+    columns: tuple[Window, int, int],
     rows: tuple[Window, tirx.Expr, bool],
     lanes: int,
 ) -> None:
-    """As `padded_row` of a stride of one, by vectors that are loaded by masks: for instruction sets that have these.
+    """As `padded_row`, by vectors that are loaded by masks: for instruction sets that have these.
 
-    `columns` are the window and the length of a copied row, after which up to `lanes` - 1 numbers are overwritten.
+    The last vector of each phase writes up to `lanes` - 1 numbers beyond the copied row. What is beyond may be the next
+    phase, which is written again: the last vectors are written first.
     """
-    window, pitch = columns
+    window, pitch, plane = columns
+    vectors = -(-pitch // lanes)
+
+    def loaded(first: tirx.Expr | int) -> tirx.Expr:
+        if isinstance(first, int):
+            if 0 <= first <= window.size - lanes:
+                return emit.vector(flat, source + index(first), lanes)
+            if not -lanes < first < window.size:
+                return emit.zeros(lanes, dtype_of(copied))
+            first = index(first)
+        return masked_vector(flat, source + first, lanes, mask(first, lanes, window.size))
+
+    def put(place: tirx.Expr, parts: Sequence[tirx.Expr]) -> None:
+        for number, phase in enumerate(window.phases):
+            emit.put(copied, every(parts, window.stride, phase, lanes), to + index(number * plane) + place, lanes)
 
     def take() -> None:
-        for start in range(0, pitch, lanes):
-            begin, there = start - window.before, to + index(start)
-            if begin >= 0 and begin + lanes <= window.size:
-                emit.put(copied, emit.vector(flat, source + index(begin), lanes), there, lanes)
-                continue
-            value = emit.zeros(lanes, dtype_of(copied))
-            if begin + lanes > 0 and begin < window.size:
-                kept = mask(index(begin), lanes, window.size)
-                value = masked_vector(flat, source + index(begin), lanes, kept)
-            emit.put(copied, value, there, lanes)
+        if is_number(window.size) and is_number(pitch):
+            for start in reversed(range(0, pitch, lanes)):
+                first = start * window.stride - window.before
+                put(index(start), [build.bind(loaded(first + n * lanes)) for n in range(window.stride)])
+            return
+        with emit.loop(vectors) as number:
+            place = (index(vectors - 1) - number) * index(lanes)
+            begin = emit.bound(place * index(window.stride) - index(window.before))
+            put(place, [build.bind(loaded(begin + index(n * lanes))) for n in range(window.stride)])
 
     def clear() -> None:
-        for start in range(0, pitch, lanes):
-            emit.put(copied, emit.zeros(lanes, dtype_of(copied)), to + index(start), lanes)
+        with emit.loop(vectors) as number:
+            put((index(vectors - 1) - number) * index(lanes), [emit.zeros(lanes, dtype_of(copied))] * window.stride)
 
-    if rows[2]:
+    _if_inside(rows, take, clear)
+
+
+def _if_inside(
+    rows: tuple[Window, tirx.Expr, bool], take: Callable[[], None], otherwise: Callable[[], None] | None
+) -> None:
+    """Write `take` for a row of the tensor, `otherwise` for one outside it; `rows` are as in `padded_row`."""
+    window, number, inside = rows
+    condition = tirx.all(number >= index(0), number < index(window.size))
+    if inside:
         take()
+    elif otherwise is not None:
+        emit.either(condition, take, otherwise)
     else:
-        emit.either(tirx.all(rows[1] >= index(0), rows[1] < index(rows[0].size)), take, clear)
+        with build.If(condition), build.Then():
+            take()
 
 
 def _inside(window: Window, pitch: int, phase: int) -> tuple[int, int]:
@@ -110,45 +132,6 @@ def _inside(window: Window, pitch: int, phase: int) -> tuple[int, int]:
     shift = phase - window.before
     first = max(0, -(shift // window.stride))
     return first, larger(first, smaller(pitch, -(-(window.size - shift) // window.stride)))
-
-
-def _narrow(window: Window, pitch: int, phase: int, lanes: int) -> int | None:
-    """The lanes of the one vector that holds a phase of a row narrower than `lanes`, with what follows in the plane."""
-    if not is_number(window.size):
-        return None
-    first, end = _inside(window, pitch, phase)
-    count, width = end - first, 2
-    while width < count:
-        width *= 2
-    begin = first * window.stride + phase - window.before
-    fits = begin + width * window.stride <= 2 * window.size
-    return width if window.stride <= 2 and 4 <= count < lanes and width > count and fits else None
-
-
-def _take_narrow(
-    flat: tirx.Buffer,
-    source: tirx.Expr,
-    copied: tirx.Buffer,
-    to: tirx.Expr,
-    columns: tuple[Window, int, int],
-    width: int,
-) -> None:
-    """Copy every column of one phase of a row by one vector, which reads into the next row: zeros follow.
-
-    Narrower vectors would make those that are read from here wait until they have left the store buffer.
-    """
-    window, pitch, phase = columns
-    first, end = _inside(window, pitch, phase)
-    source, to = source + index(first * window.stride + phase - window.before), to + index(first)
-    row = emit.registers(1, width, dtype_of(copied))
-    value = emit.vector(flat, source, width)
-    if window.stride == 2:
-        pair = [value, emit.vector(flat, source + index(width), width)]
-        value = tirx.Shuffle(pair, list(range(0, 2 * width, 2)))
-    emit.put(row, value, index(0), width)
-    with emit.loop(width, "vectorized") as lane:
-        kept = tirx.Select(lane < index(end - first), row[lane], emit.zeros(1, dtype_of(copied)))
-        build.buffer_store(copied, kept, [to + lane])
 
 
 def _take(

@@ -9,8 +9,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import 
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import Blocks, choose_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_inputs
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import masked_row, takes_masked_rows
-from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
+from heterocc.compiler.lower.cpu.generate.convolution.padded import masked_row, padded_row, takes_masked_rows
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -125,12 +124,8 @@ class BlockInputs:
             fixed = is_number(found.rows.size) and there is None
             inside = fixed and found.rows.before == 0 and self._last_row(lines) < found.rows.size
             to = line * index(self.filter.outputs * part)
-            if takes_masked_rows(self.across, self.isa):
-                exists = None if inside else tirx.all(row >= index(0), row < index(found.rows.size))
-                masked_row(flat, start, copied, to, (self.across, part, part), exists, self.isa.lanes)
-            else:
-                padded = (found.rows, row, inside)
-                padded_row(flat, start, copied, to, (self.across, part, part), padded, self.isa.lanes)
+            copy = masked_row if takes_masked_rows(self.across, self.isa) else padded_row
+            copy(flat, start, copied, to, (self.across, part, part), (found.rows, row, inside), self.isa.lanes)
 
     def _last_row(self, lines: int) -> int:
         return self.found.rows.places - self.rows + lines - 1 - self.found.rows.before
