@@ -14,9 +14,13 @@ from heterocc.compiler.lower.variables import as_int64
 
 def asserted(ctx: Context, condition: tirx.Expr, message: str) -> tirx.Stmt:
     """A statement that ends the run with an InputValueError that names the node, if the condition is false."""
-    text = f"{InputValueError.MARK}{ctx.node.op_type} '{_plain(ctx.node.name)}': {message}"
     # TVM 0.27's constructor names these arguments in the other order, but does not exchange them.
-    return tirx.AssertStmt(condition, StringImm("ValueError"), [StringImm(text)])
+    return tirx.AssertStmt(condition, StringImm("ValueError"), [StringImm(complaint_of(ctx, message))])
+
+
+def complaint_of(ctx: Context, message: str) -> str:
+    """The text of an assertion that ends the run with an InputValueError that names the node."""
+    return f"{InputValueError.MARK}{ctx.node.op_type} '{_plain(ctx.node.name)}': {message}"
 
 
 def _plain(name: str) -> str:

@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, attempt, dims_of
-from heterocc.compiler.lower.kernels.expressions import dtype_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 from heterocc.compiler.lower.kernels.quotients import truncating
 from heterocc.compiler.lower.variables import can_be_empty
 
@@ -95,17 +95,30 @@ def in_parallel(function: tirx.PrimFunc) -> tirx.PrimFunc:
         if len(loops) != len(kinds) or not all(int(sch.get(loop).kind) == 0 for loop in loops):
             continue
         spatial = next((n for n, kind in enumerate(kinds) if kind == _REDUCTION), len(kinds))
-        outer = loops[: spatial if spatial < len(kinds) else max(spatial - 1, 0)]
+        across = 2 <= spatial < len(kinds) and _reads_across(sch.get(rv), spatial)
+        if across:
+            sch.reorder(*loops[spatial:], loops[spatial - 1])
+        outer = loops[: spatial - across if spatial < len(kinds) else max(spatial - 1, 0)]
         # Indices of fused loops are quotients by all extents but the first, which must not be 0.
         fused = 1 + next((n for n, loop in enumerate(outer[1:]) if can_be_empty(sch.get(loop).extent)), len(outer) - 1)
         if outer:
             sch.parallel(_fused(sch, outer[:fused]))
-        if any(can_be_empty(sch.get(loop).extent) for loop in loops[spatial:]):
+        if across or any(can_be_empty(sch.get(loop).extent) for loop in loops[spatial:]):
             # The first of the terms sets the sum to 0: without terms nothing would.
             sch.decompose_reduction(rv, loops[spatial])
     made = sch.mod["main"].with_attr("global_symbol", function.attrs["global_symbol"])
     body = tvm_ffi.structural_map(made.body, [(s_tir.SBlockRealize, _truncating)], order="post")
     return tirx.PrimFunc(list(made.params), body, attrs=made.attrs)
+
+
+def _reads_across(block: s_tir.SBlock, spatial: int) -> bool:
+    """Whether a sum of terms reads numbers beside each other for the last of its `spatial` axes, none for its terms.
+
+    LLVM computes such sums in vectors along that axis, term by term, but not one sum of terms that are apart.
+    """
+    last, terms = block.iter_vars[spatial - 1].var, [i.var for i in block.iter_vars[spatial:]]
+    ends = [load.indices[-1] for load in loads(block.body) if len(load.indices)]
+    return any(end.same_as(last) for end in ends) and not any(end.same_as(term) for end in ends for term in terms)
 
 
 def _fused(sch: s_tir.Schedule, loops: Sequence[s_tir.schedule.LoopRV]) -> s_tir.schedule.LoopRV:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.checked import asserted
+from heterocc.compiler.lower.converters.checked import asserted, complaint_of
 from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import has_fixed_sizes, has_plain_sizes, has_positive_sizes, requested
@@ -19,6 +19,11 @@ from heterocc.compiler.lower.variables import as_int64
 op = relax.op
 
 _OPAQUE = 8  # TVM's pattern of kernels that are not fused with others
+_MOST_OF_ANY = 32
+"""The most elements that are searched for along an axis of any size: a longer list is sorted faster than it is kept."""
+
+_TOO_FEW = "k is larger than the size of the dimension"
+
 _IN_VECTORS = ("float32", "float64", "int32", "int64")
 
 
@@ -42,19 +47,21 @@ def _top(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr:
     """Values and places as a tuple: by a kernel of the CPU back end if rows are fixed, else by TVM's runtime."""
     dtype, shape = dtype_of(data), dims_of(data)
     axis = ctx.attrs.get("axis", -1) % len(shape)
-    if not isinstance(shape[axis], int):
-        return relax.Tuple(_top_of_any(ctx, data, axis))
-    row = shape[axis:]
-    fits = all(isinstance(n, int) for n in row) and math.prod(row) < 1 << 31
-    if ctx.backend != "cpu" or dtype not in ("float32", "int32") or not fits:
-        return ctx.original(data, *rest)
-    found = fixed(rest[0]) if rest else np.array(ctx.attrs.get("k", 1))
-    if found is None or not 0 < int(found.flat[0]) <= shape[axis]:
-        return ctx.original(data, *rest)
-    k = int(found.flat[0])
+    k, size, inner = _wanted(ctx, rest), shape[axis], shape[axis + 1 :]
+    fits = all(isinstance(n, int) for n in inner) and (not isinstance(size, int) or math.prod(shape[axis:]) < 1 << 31)
+    suits = k is not None and 0 < k <= (size if isinstance(size, int) else _MOST_OF_ANY)
+    if ctx.backend != "cpu" or dtype not in ("float32", "int32") or not fits or not suits:
+        return ctx.original(data, *rest) if isinstance(size, int) else relax.Tuple(_top_of_any(ctx, data, axis))
     made = [k if d == axis else n for d, n in enumerate(shape)]
-    options = {"axis": axis, "largest": int(ctx.attrs.get("largest", 1))}
+    options: dict[str, int | str] = {"axis": axis, "largest": int(ctx.attrs.get("largest", 1))}
+    options["few"] = complaint_of(ctx, _TOO_FEW)
     return requested(ctx, "top_k", [data], [(made, dtype), (made, "int64")], **options)
+
+
+def _wanted(ctx: Context, rest: Sequence[relax.Expr]) -> int | None:
+    """The number of elements that are asked for, if it is fixed."""
+    found = fixed(rest[0]) if rest else np.array(ctx.attrs.get("k", 1))
+    return None if found is None else int(found.flat[0])
 
 
 def _top_of_any(ctx: Context, data: relax.Expr, axis: int) -> list[relax.Expr]:
@@ -72,7 +79,7 @@ def _top_of_any(ctx: Context, data: relax.Expr, axis: int) -> list[relax.Expr]:
             # The function takes a count of 0 as that of all elements.
             sorted_ = tirx.IfThenElse(count > tirx.const(0, "int64"), tirx.Evaluate(call), None)
             enough = count <= as_int64(ins[0].shape[axis])
-            return tirx.SeqStmt([asserted(ctx, enough, "k is larger than the size of the dimension"), sorted_])
+            return tirx.SeqStmt([asserted(ctx, enough, _TOO_FEW), sorted_])
 
         return te.extern([tuple(wanted)], [given[0]], sort, name="places", dtype=["int64"])
 

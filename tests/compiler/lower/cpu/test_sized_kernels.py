@@ -16,7 +16,7 @@ import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
-from tvm import sym, tirx
+from tvm import sym, te, tirx
 from tvm.tirx import PrimFunc
 
 from heterocc.compiler.importer.pipeline import import_model
@@ -504,3 +504,21 @@ def test_code_for_a_batch_of_any_size_has_no_other_form_for_small_batches(mcpu: 
         with assuming(dims_of(function)) as found:
             assert generate(function, {1}, isa) is not None
         assert not found.conditions, function.attrs["global_symbol"]
+
+
+def test_sums_of_terms_that_are_apart_are_computed_in_vectors_along_the_result() -> None:
+    """Term by term for a row of a Resize with antialias: its terms are rows, and the innermost loop is one over columns."""
+    n, c, m, k, taps = (tirx.Var(name, "int64") for name in ("n", "c", "m", "k", "taps"))
+    data, shares = te.placeholder((n, m, k), name="data"), te.placeholder((taps, c), name="shares")
+    term = te.reduce_axis((0, taps), name="term")
+
+    def at(i: tirx.Var, y: tirx.Var, x: tirx.Var) -> tirx.Expr:
+        place = tirx.min(y + term.var, m - tirx.const(1, "int64"))
+        return te.sum(data(i, place, x) * shares(term.var, y), axis=[term])
+
+    function = te.create_prim_func([data, shares, te.compute((n, c, k), at, name="sums")])
+    plain = in_parallel(function.with_attr("global_symbol", "kernel"))
+    inner: list[tirx.For] = []
+    tvm_ffi.structural_walk(plain.body, [(tirx.For, inner.append)], order="pre")
+    assert inner[-1].extent.same_as(k)
+    assert inner[-2].extent.same_as(taps)

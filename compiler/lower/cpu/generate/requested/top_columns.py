@@ -16,6 +16,7 @@ from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import Columns, columns
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
 from heterocc.compiler.lower.cpu.generate.requested.ordered import ordered
+from heterocc.compiler.lower.cpu.sizes import is_number
 
 FEWEST_LANES = 4
 
@@ -34,7 +35,7 @@ def write_top_of_columns(request: Request, arguments: Sequence[tirx.Buffer], siz
         best = _Best(request, arguments[0], found, (count, inner), k)
         for step in range(k):
             best.enter(index(step), step)
-        if count > k:
+        if not is_number(count) or count > k:
             with build.serial(index(k), index(count)) as step:
                 best.enter(step, k)
         best.store(arguments)

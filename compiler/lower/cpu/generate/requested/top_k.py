@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -22,6 +23,7 @@ from heterocc.compiler.lower.cpu.generate.requested.columns import rows
 from heterocc.compiler.lower.cpu.generate.requested.form import Request
 from heterocc.compiler.lower.cpu.generate.requested.ordered import ordered
 from heterocc.compiler.lower.cpu.generate.requested.top_columns import takes_columns, write_top_of_columns
+from heterocc.compiler.lower.cpu.sizes import is_number
 
 ABREAST = 4
 """Vectors that are compared before a branch."""
@@ -38,13 +40,23 @@ _PLACE = (1 << 31) - 1
 
 def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(data, values, places)`: the first `k` elements of the axis in order, and their int64 indices."""
-    data, values, places = arguments
     axis = request.number("axis")
     outer, count, inner = request.around(axis)
     k = request.shapes[1][axis]
-    if takes_columns(request, inner, k):
-        write_top_of_columns(request, arguments, (outer, count, inner))
-        return
+    # An axis of any size is checked when the kernel runs.
+    enough = (
+        nullcontext() if is_number(count) else build.Assert(index(count) >= index(k), request.text("few"), "ValueError")
+    )
+    with enough:
+        if takes_columns(request, inner, k):
+            write_top_of_columns(request, arguments, (outer, count, inner))
+        else:
+            _write_rows(request, arguments, (outer, count, inner), k)
+
+
+def _write_rows(request: Request, arguments: Sequence[tirx.Buffer], sizes: tuple[int, int, int], k: int) -> None:
+    data, values, places = arguments
+    outer, count, inner = sizes
     with rows(outer * inner, outer * count * inner * ELEMENTS) as task:
         number, column = emit.unpacked(task, (outer, inner))
         row, begin = data, build.bind(number * index(count))
@@ -63,7 +75,9 @@ def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
 
 
 def is_search(count: int, k: int) -> bool:
-    """Whether a search is faster than a sort, by nanoseconds of each."""
+    """Whether a search is faster than a sort, by nanoseconds of each; few of an axis of any size are searched for."""
+    if not is_number(count):
+        return True
     entered = min(count, k * (1 + math.log(count / k)))
     return 0.2 * count + entered * (6 + k / 8) < 1000 + 7 * count
 
@@ -121,7 +135,7 @@ class _Row:
             enter(place)
         wide = self.lanes * ABREAST
         blocks = (self.count - self.k) // wide
-        if blocks:
+        if not is_number(blocks) or blocks:
             mask = emit.registers(1, 1, "int32")
             powers = emit.registers(1, self.lanes, "int32")
             for lane in range(self.lanes):
@@ -139,7 +153,7 @@ class _Row:
                         with build.If(self.key(place) > worst()), build.Then():
                             enter(place)
         done = self.k + blocks * wide
-        if self.count > done:
+        if not is_number(done) or self.count > done:
             with emit.loop(self.count - done) as rest:
                 place = build.bind(index(done) + rest)
                 with build.If(self.key(place) > worst()), build.Then():
