@@ -59,9 +59,9 @@ def _top(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr:
 
 
 def _wanted(ctx: Context, rest: Sequence[relax.Expr]) -> int | None:
-    """The number of elements that are asked for, if it is fixed."""
-    found = fixed(rest[0]) if rest else np.array(ctx.attrs.get("k", 1))
-    return None if found is None else int(found.flat[0])
+    """The number of elements that are asked for, if it is fixed and not computed by the run."""
+    found = fixed(rest[0]) if rest else ctx.attrs.get("k")
+    return None if found is None else int(np.asarray(found).flat[0])
 
 
 def _top_of_any(ctx: Context, data: relax.Expr, axis: int) -> list[relax.Expr]:
