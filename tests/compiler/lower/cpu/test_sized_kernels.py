@@ -507,7 +507,7 @@ def test_code_for_a_batch_of_any_size_has_no_other_form_for_small_batches(mcpu: 
 
 
 def test_sums_of_terms_that_are_apart_are_computed_in_vectors_along_the_result() -> None:
-    """Term by term for a row of a Resize with antialias: its terms are rows, and the innermost loop is one over columns."""
+    """Term by term for a row of a Resize with antialias: terms are rows, and the innermost loop is one over columns."""
     n, c, m, k, taps = (tirx.Var(name, "int64") for name in ("n", "c", "m", "k", "taps"))
     data, shares = te.placeholder((n, m, k), name="data"), te.placeholder((taps, c), name="shares")
     term = te.reduce_axis((0, taps), name="term")
