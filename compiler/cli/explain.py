@@ -86,7 +86,7 @@ def explain(
         if is_model(path):
             from heterocc.compiler.commands.explaining import explain_model
 
-            options = compile_options(context)
+            options = compile_options(context, devices=devices or "CPU,ORT")
             found = explain_model(path, options, reporter, annotate=annotate, compare=compare)
         else:
             refuse_given(

@@ -280,13 +280,6 @@ def is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def split_devices(text: str) -> tuple[str, ...]:
-    """Split `--devices` at commas, except after a word with a colon (`AUTO:`), which concerns the rest of the text."""
-    if ":" in text:
-        return (text,)
-    return tuple(part.strip() for part in text.split(","))
-
-
 def _listed(values: Sequence[Any] | None) -> tuple[Any, ...]:
     return tuple(values or ())
 
@@ -301,7 +294,6 @@ _READ: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "no_measure": ("measure", not_),
     "no_cpu_variant": ("cpu_variant", not_),
     "dot": ("dot_dir", lambda path: path),
-    "devices": ("devices", lambda text: split_devices(text or "CPU,ORT")),
     "device_file": ("device_files", _listed),
     "property_": ("properties", _listed),
     "shape": ("shapes", parse_shapes),

@@ -94,6 +94,11 @@ class Given:
         """The value of an attribute."""
         return next((helper.get_attribute_value(a) for a in self.node.attribute if a.name == name), default)
 
+    @property
+    def first(self) -> tuple[Size | None, ...]:
+        """The dimensions of the first input; a rule for shapes is called only if its rank is known."""
+        return self.shape() or ()
+
     def shape(self, index: int = 0) -> Shape:
         """The shape of an input."""
         return self.shapes[index] if index < len(self.shapes) else None

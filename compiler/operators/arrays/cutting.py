@@ -113,9 +113,7 @@ def _concat_shapes(given: Given) -> list[Shape] | None:
 
 
 def _split_shapes(given: Given) -> list[Shape] | None:
-    shape, count = given.shape(), len(given.node.output)
-    if shape is None:
-        return None
+    shape, count = given.first, len(given.node.output)
     axis = given.attribute("axis", 0) % len(shape)
     size = shape[axis]
     parts = _parts(given)
@@ -135,9 +133,7 @@ def _split_shapes(given: Given) -> list[Shape] | None:
 
 
 def _pad_shapes(given: Given) -> list[Shape] | None:
-    shape = given.shape()
-    if shape is None:
-        return None
+    shape = given.first
     padding = _padding(given, len(shape))
     if padding is None:
         return [(None,) * len(shape)]

@@ -113,9 +113,7 @@ def _gather_contents(given: Given) -> Contents | None:
 
 def _one_hot_shapes(given: Given) -> list[Shape] | None:
     """OneHot: the depth at the axis."""
-    shape, depth = given.shape(), given.elements(1)
-    if shape is None:
-        return None
+    shape, depth = given.first, given.elements(1)
     axis = given.attribute("axis", -1) % (len(shape) + 1)
     return [(*shape[:axis], depth[0] if depth else None, *shape[axis:])]
 

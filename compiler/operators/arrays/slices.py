@@ -86,9 +86,7 @@ def _needs(needs: Needs) -> None:
 
 def slice_shapes(given: Given) -> list[Shape] | None:
     """The shape of a Slice; its axes are unknown where their ends are."""
-    shape, parts = given.shape(), slice_axes(given)
-    if shape is None:
-        return None
+    shape, parts = given.first, slice_axes(given)
     dims = list(shape)
     if parts is None:
         cut = given.numbers(3) if given.has(3) else None

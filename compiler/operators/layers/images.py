@@ -57,9 +57,7 @@ def grid_sample(needs: Needs) -> None:
 
 
 def _resize_shapes(given: Given) -> list[Shape] | None:
-    shape = given.shape()
-    if shape is None:
-        return None
+    shape = given.first
     dims = list(shape)
     axes = [int(a) % len(shape) for a in given.attribute("axes") or range(len(shape))]
     found: list[Size | None] | None = None

@@ -77,9 +77,7 @@ def _quantised_pool_shapes(given: Given) -> list[Shape] | None:
 
 
 def _whole_shapes(given: Given) -> list[Shape] | None:
-    shape = given.shape()
-    if shape is None:
-        return None
+    shape = given.first
     ones = (number(1),) * (len(shape) - 2)
     return [(shape[0], *ones, shape[-1]) if given.attribute("channels_last", 0) else (*shape[:2], *ones)]
 

@@ -131,9 +131,7 @@ def window_shapes(given: Given, weights: int | None = 1) -> list[Shape] | None:
 
     `weights` is the input that has them; pooling has none.
     """
-    shape = given.shape()
-    if shape is None:
-        return None
+    shape = given.first
     rank = len(shape) - 2
     filters = None if weights is None else given.shape(weights)
     kernel = given.attribute("kernel_shape")

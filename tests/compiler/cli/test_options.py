@@ -1,14 +1,16 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from heterocc.artifacts.errors import FeedError, FileMissingError, OutputFileError, ShapeOptionError, UsageError
 from heterocc.artifacts.manifest import TensorSpec
-from heterocc.compiler.cli.options import split_devices
+from heterocc.compiler.cli.options import compile_options
 from heterocc.runtime.files.inputs import read_files
 from heterocc.runtime.files.outputs import require_place, write_outputs
 from heterocc.runtime.files.shape_options import parse_shapes
+from heterocc.runtime.select.request import parse_request
 
 SPECS = {"x": TensorSpec(name="x", dtype="float32", shape=(2, 2)), "n": TensorSpec(name="n", dtype="int64", shape=())}
 
@@ -39,11 +41,12 @@ def test_a_shape_given_twice_is_an_error() -> None:
         parse_shapes(["x=1", "x=2"])
 
 
-def test_devices_are_split_at_commas_but_auto_keeps_its_candidates() -> None:
-    assert split_devices("GPU, CPU,ORT") == ("GPU", "CPU", "ORT")
-    assert split_devices("") == ("",)
-    for text in ("auto:GPU,CPU", "MULTI:GPU,CPU", "HETERO:GPU,CPU", "AUTO:-CPU"):
-        assert split_devices(text) == (text,)
+@pytest.mark.parametrize("text", ["GPU, CPU,ORT", "", "auto:GPU,CPU", "MULTI:GPU,CPU", "HETERO:GPU,CPU", "AUTO:-CPU"])
+def test_the_text_of_devices_is_an_option_as_it_is_and_means_the_request(text: str) -> None:
+    context = SimpleNamespace(params={"devices": text, "dim": ["n=4"], "no_check": True, "json": True})
+    options = compile_options(context)  # type: ignore[arg-type]
+    assert parse_request(tuple(options.devices)) == parse_request(text)
+    assert (options.dims, options.check, options.recheck) == ({"n": 4}, False, False)
 
 
 def test_inputs_are_read_from_npz_npy_and_raw_bytes(tmp_path: Path) -> None:
