@@ -172,6 +172,7 @@ def scatter_nd(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: rel
 
 
 @converter("MaxUnpool")
+@converter("MaxUnpool", domain=RESULTS)
 def max_unpool(ctx: Context, data: relax.Expr, indices: relax.Expr, *_: relax.Expr | None) -> relax.Expr:
     """MaxUnpool: writes each value at its index in the flattened output."""
     shape = ctx.result()

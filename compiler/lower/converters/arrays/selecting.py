@@ -1,10 +1,9 @@
-"""Operators that select by their data: NonZero, Compress, TopK of a computed number."""
+"""Operators that select by their data: NonZero, Compress."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import (
@@ -17,11 +16,9 @@ from heterocc.compiler.lower.converters.computed.numbers import (
     unravelled,
     vector,
     whole,
-    within,
 )
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
-from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
@@ -121,27 +118,3 @@ def _compressed(ctx: Context, data: relax.Expr, condition: relax.Expr) -> relax.
         return given[1](*i[:axis], given[0](i[axis]), *i[axis + 1 :])
 
     return elements(ctx, [picked, data], at, dtype_of(data), "compress")
-
-
-@results("TopK")
-def _top(ctx: Context, data: relax.Expr, _k: relax.Expr) -> list[relax.Expr]:
-    """The first elements of all, in order."""
-    from heterocc.compiler.lower.converters.arrays.sorting import top_k
-
-    axis = ctx.attrs.get("axis", -1) % rank_of(data)
-    size = dims_of(data)[axis]
-    if not isinstance(size, int):
-        found = top_k(ctx, data)
-        return found if isinstance(found, list) else list(found.fields)[: ctx.outputs]
-    full = top_k(ctx, data, constant(np.array([size], np.int64)))
-    full = ctx.bb.emit(full) if isinstance(full, relax.Expr) else full
-    parts = [
-        ctx.bb.emit(full[n]) if isinstance(full, list) else relax.TupleGetItem(full, n) for n in range(ctx.outputs)
-    ]
-
-    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
-        return given[0](*(within(v, d) for v, d in zip(i, given[0].shape, strict=True)))
-
-    dtypes = [dtype_of(data), "int64"]
-    emitted = [ctx.bb.emit(p) for p in parts]
-    return [elements(ctx, [p], at, dtypes[n], "first", n) for n, p in enumerate(emitted)]

@@ -10,10 +10,12 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.checked import asserted, complaint_of
 from heterocc.compiler.lower.converters.checked_places import checked_places
+from heterocc.compiler.lower.converters.computed.numbers import elements, results, within
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import has_fixed_sizes, has_plain_sizes, has_positive_sizes, requested
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, rank_of, scalar
 from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
@@ -62,6 +64,28 @@ def _wanted(ctx: Context, rest: Sequence[relax.Expr]) -> int | None:
     """The number of elements that are asked for, if it is fixed and not computed by the run."""
     found = fixed(rest[0]) if rest else ctx.attrs.get("k")
     return None if found is None else int(np.asarray(found).flat[0])
+
+
+@results("TopK")
+def _first(ctx: Context, data: relax.Expr, _k: relax.Expr) -> list[relax.Expr]:
+    """TopK of a computed number: the first elements of all, in order."""
+    axis = ctx.attrs.get("axis", -1) % rank_of(data)
+    size = dims_of(data)[axis]
+    if not isinstance(size, int):
+        found = top_k(ctx, data)
+        return found if isinstance(found, list) else list(found.fields)[: ctx.outputs]
+    full = top_k(ctx, data, constant(np.array([size], np.int64)))
+    full = ctx.bb.emit(full) if isinstance(full, relax.Expr) else full
+    parts = [
+        ctx.bb.emit(full[n]) if isinstance(full, list) else relax.TupleGetItem(full, n) for n in range(ctx.outputs)
+    ]
+
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        return given[0](*(within(v, d) for v, d in zip(i, given[0].shape, strict=True)))
+
+    dtypes = [dtype_of(data), "int64"]
+    emitted = [ctx.bb.emit(p) for p in parts]
+    return [elements(ctx, [p], at, dtypes[n], "first", n) for n, p in enumerate(emitted)]
 
 
 def _top_of_any(ctx: Context, data: relax.Expr, axis: int) -> list[relax.Expr]:

@@ -1,4 +1,4 @@
-"""Operators that get the size of an image as data: AffineGrid, Col2Im, MaxUnpool."""
+"""Operators that get the size of an image as data: AffineGrid, Col2Im."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.arrays.axes import count_of
-from heterocc.compiler.lower.converters.arrays.indexing import max_unpool
 from heterocc.compiler.lower.converters.computed.numbers import (
     element,
     elements,
@@ -116,8 +115,3 @@ def _places(ctx: Context, ins: Buffers, rank: int) -> list[tirx.Expr]:
         room = element(ins[1], d) + whole(pads[d] + pads[d + rank]) - reach
         found.append(tirx.floordiv(room, whole(strides[d])) + whole(1))
     return found
-
-
-@results("MaxUnpool")
-def _unpooled(ctx: Context, data: relax.Expr, indices: relax.Expr, _shape: relax.Expr) -> relax.Expr:
-    return max_unpool(ctx, data, indices)

@@ -125,7 +125,7 @@ class _Request:
         ]
 
 
-@sizes("Resize")
+@sizes("Resize", "Upsample")
 def _sizes(
     ctx: Context,
     data: relax.Expr,
@@ -146,12 +146,7 @@ def _sizes(
     return vector(ctx, [data, request.tensors[0]], rank_of(data), numbers, request.demands)
 
 
-@sizes("Upsample")
-def _upsampled_sizes(ctx: Context, data: relax.Expr, scales: relax.Expr) -> relax.Expr:
-    return _sizes(ctx, data, scales)
-
-
-@results("Resize")
+@results("Resize", "Upsample")
 def resize_computed(
     ctx: Context,
     data: relax.Expr,
@@ -170,8 +165,3 @@ def resize_computed(
         if request.crops or request.by_scales or str(shape[axis]) != str(dims_of(data)[axis])
     ]
     return resample(ctx, data, axes, request.read, request.attrs)
-
-
-@results("Upsample")
-def _upsampled(ctx: Context, data: relax.Expr, scales: relax.Expr) -> relax.Expr:
-    return resize_computed(ctx, data, scales)
