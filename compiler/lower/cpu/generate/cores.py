@@ -111,11 +111,23 @@ class Core:
     """The limits on what all tiles read of a block of a small map, most of which the first-level cache holds, and on
     what one tile reads of a larger map, most of which the next one finds there."""
 
+    block_terms: int = 48
+    """The least terms of a block: the sums of fewer would mostly be loaded and stored."""
+
+    block_pixels: int = 224
+    """The limit on pixels of a chunk in blocks, if there are several rows."""
+
     weight_bytes: int = 40 << 10
     """The share of a block's weights at several taps, whose inputs are few enough to come from a second-level cache."""
 
     sum_bytes: int = 256 << 10
     """The limit on sums that are kept from block to block, in a second-level cache."""
+
+    filtered_channels: int = 6
+    """The least output channels that share transformed inputs: of 3 a Zen 4 took 1.3 times as long."""
+
+    lookup: float = 1.6
+    """The time of looking a byte up in a table."""
 
     filter_inputs: Mapping[int, float]
     filter_outputs: Mapping[int, float]

@@ -29,10 +29,10 @@ MOST = 4
 
 def generate_few_terms(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written with vectors of outputs; None if its terms are not a few neighbours in memory."""
-    found = _find(kernel, isa.lanes)
-    if found is None or not can_store(kernel):
+    reduction = _find(kernel, isa.lanes)
+    if reduction is None or not can_store(kernel):
         return None
-    return emit.written(kernel, {}, _FewTerms(kernel, found, isa).write), ()
+    return emit.written(kernel, {}, _FewTerms(kernel, reduction, isa).write), ()
 
 
 def _find(kernel: Fold, lanes: int) -> Reduction | None:
@@ -58,15 +58,15 @@ class _FewTerms(Writer):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        row, lanes = self.found.row, self.lanes
+        row, lanes = self.reduction.row, self.lanes
         vectors = -(-row.length // lanes)
-        with emit.loop(self.found.outer.length * vectors, self.kind) as task:
+        with emit.loop(self.reduction.outer.length * vectors, self.kind) as task:
             outer = self.outer_place(tirx.floordiv(task, index(vectors)))
             start = tirx.min(tirx.floormod(task, index(vectors)) * index(lanes), index(row.length - lanes))
             start = emit.bound(start)
             total = emit.registers(1, lanes)
             self.start(total, lanes)
-            (number,) = self.found.terms
+            (number,) = self.reduction.terms
             last = Axis((number,), (self.kernel.extents[number],))
             separated = self._separated(arguments, [*outer, (row, start), (last, index(0))])
             for term in range(last.length):
@@ -79,12 +79,12 @@ class _FewTerms(Writer):
 
     def _separated(self, arguments: Arguments, place: Place) -> list[tuple[TensorLoad, list[tirx.Buffer]]]:
         """The loads of terms, each with a vector for each term."""
-        found = []
-        for load in loads(self.found.value):
+        reads = []
+        for load in loads(self.reduction.value):
             form = offset(load.indices, load.source, self.kernel.loops)
             where = None if form is None else at(form, place)
             assert form is not None and where is not None
-            count = self.found.row.step(form)
+            count = self.reduction.row.step(form)
             if count in (0, 1):
                 continue
             flat = arguments.flat(load.source)
@@ -96,5 +96,5 @@ class _FewTerms(Writer):
                 order = [lane * len(together) + term for lane in range(self.lanes)]
                 registers.append(emit.registers(1, self.lanes))
                 emit.put(registers[-1], tirx.Shuffle(together, order), index(0), self.lanes)
-            found.append((load, registers))
-        return found
+            reads.append((load, registers))
+        return reads

@@ -51,11 +51,11 @@ FEWEST_ROUNDS = 4
 
 def generate_reduction(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as a reduction in vectors; None if its inputs are not contiguous along a row."""
-    found = find_reduction(kernel, isa.lanes)
-    if found is None or not can_store(kernel):
+    reduction = find_reduction(kernel, isa.lanes)
+    if reduction is None or not can_store(kernel):
         return None
-    writer = _Mixed if found.mixed else _Along if found.along else _Across
-    return emit.written(kernel, {}, writer(kernel, found, isa).write), ()
+    writer = _Mixed if reduction.mixed else _Along if reduction.along else _Across
+    return emit.written(kernel, {}, writer(kernel, reduction, isa).write), ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,10 @@ def from_arguments(kernel: Fold) -> tirx.Expr | None:
 class Writer:
     """The common part of all forms."""
 
-    def __init__(self, kernel: Fold, found: Reduction, isa: Isa) -> None:
-        self.kernel, self.found, self.lanes = kernel, found, isa.lanes
-        self.masked = isa.has_masks and not is_number(found.row.length)
-        functions = sum(map(is_function, nodes(found.value)))
+    def __init__(self, kernel: Fold, reduction: Reduction, isa: Isa) -> None:
+        self.kernel, self.reduction, self.lanes = kernel, reduction, isa.lanes
+        self.masked = isa.has_masks and not is_number(reduction.row.length)
+        functions = sum(map(is_function, nodes(reduction.value)))
         self.work = math.prod(kernel.extents) * (1 + FUNCTION * functions)
         self.kind = "parallel" if typical(self.work) >= PARALLEL_TERMS else "serial"
 
@@ -149,11 +149,11 @@ class Writer:
             assert where is not None
             return arguments.flat(read.source)[where]
 
-        return substituted(substituted(self.found.value, [], load), loop_values(place, loops))
+        return substituted(substituted(self.reduction.value, [], load), loop_values(place, loops))
 
     def outer_place(self, place: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
         """The loops over outputs at a task."""
-        return [self.single(n, value) for n, value in emit.split(self.found.outer, place)]
+        return [self.single(n, value) for n, value in emit.split(self.reduction.outer, place)]
 
     def single(self, number: int, value: tirx.Expr) -> tuple[Axis, tirx.Expr]:
         """A single loop as an axis."""
@@ -162,7 +162,7 @@ class Writer:
     def over_terms(self, body: Callable[[list[tuple[Axis, tirx.Expr]]], None]) -> None:
         """`body` in a nest of the loops over terms."""
         with ExitStack() as stack:
-            body([self.single(n, stack.enter_context(emit.loop(self.kernel.extents[n]))) for n in self.found.terms])
+            body([self.single(n, stack.enter_context(emit.loop(self.kernel.extents[n]))) for n in self.reduction.terms])
 
     def start(self, buffer: tirx.Buffer, lanes: int) -> None:
         """Set a register to the neutral element."""
@@ -181,13 +181,13 @@ class _Along(Writer):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        row, lanes = self.found.row, self.lanes
+        row, lanes = self.reduction.row, self.lanes
         while lanes > row.length:
             lanes //= 2
         vectors = -(-row.length // lanes)
         wide = min(CHAINS, typical(vectors))
         tiles = -(-vectors // wide)
-        with emit.loop(self.found.outer.length * tiles, self.kind) as task:
+        with emit.loop(self.reduction.outer.length * tiles, self.kind) as task:
             outer = self.outer_place(tirx.floordiv(task, index(tiles)) if tiles > 1 else task)
             tile = tirx.floormod(task, index(tiles)) if tiles > 1 else index(0)
             starts = [self._start((tile * index(wide) + index(v)) * index(lanes), lanes) for v in range(wide)]
@@ -207,8 +207,8 @@ class _Along(Writer):
 
     def _start(self, start: tirx.Expr, lanes: int) -> tirx.Expr:
         """The start of a vector; one that would exceed the end overlaps others."""
-        last = self.found.row.length - lanes
-        return tirx.min(start, index(last)) if exceeds(self.found.row.length, lanes * CHAINS) else start
+        last = self.reduction.row.length - lanes
+        return tirx.min(start, index(last)) if exceeds(self.reduction.row.length, lanes * CHAINS) else start
 
 
 def at_lane(outer: Sequence[tuple[Axis, tirx.Expr]], row: Axis, start: tirx.Expr, lane: tirx.Expr) -> Place:
@@ -221,14 +221,14 @@ class _Across(Writer):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        row, lanes = self.found.row, self.lanes
+        row, lanes = self.reduction.row, self.lanes
         while is_number(row.length) and lanes > row.length:
             lanes //= 2
         whole, tail = divmod(row.length, lanes)
         chains = max(1, min(CHAINS, typical(whole)))
         widths = [w for w in (8, 4, 2, 1) if w < lanes and tail & w] if is_number(tail) else self._narrow(lanes)
         widths = [] if self.masked else widths
-        with emit.loop(self.found.outer.length, self.kind) as task:
+        with emit.loop(self.reduction.outer.length, self.kind) as task:
             outer = self.outer_place(task)
             totals = [emit.registers(1, lanes) for _ in range(chains)]
             shorter = {w: emit.registers(1, w) for w in widths}
@@ -268,12 +268,12 @@ class _Across(Writer):
 
     def _take_last(self, arguments: Arguments, total: tirx.Buffer, place: list[tuple[Axis, tirx.Expr]]) -> None:
         """Add the last terms of a row, which are less than a vector."""
-        row, lanes = self.found.row, self.lanes
+        row, lanes = self.reduction.row, self.lanes
         start, left = index(row.length - row.length % lanes), index(row.length % lanes)
         with build.If(left > index(0)), build.Then():
             read = []
             kept = mask(index(0), lanes, row.length % lanes)
-            for load in loads(self.found.value):
+            for load in loads(self.reduction.value):
                 form = offset(load.indices, load.source, self.kernel.loops)
                 if form is not None and row.step(form):
                     where, register = at(form, [*place, (row, start)]), emit.registers(1, lanes)
@@ -302,8 +302,8 @@ class _Across(Writer):
             emit.put(total, both, index(0), lanes)
         while True:
             if lanes in shorter:
-                found = emit.vector(shorter[lanes], index(0), lanes)
-                emit.put(total, combine(emit.vector(total, index(0), lanes), found), index(0), lanes)
+                rest = emit.vector(shorter[lanes], index(0), lanes)
+                emit.put(total, combine(emit.vector(total, index(0), lanes), rest), index(0), lanes)
             if lanes == 1:
                 return total
             lanes //= 2
@@ -318,13 +318,13 @@ class _Mixed(Writer):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        row, lanes, mixed = self.found.row, self.lanes, self.found.mixed
+        row, lanes, mixed = self.reduction.row, self.lanes, self.reduction.mixed
         assert mixed is not None
         chains = _accumulators(mixed, lanes)
         round_ = chains * lanes
         whole, rest = divmod(row.length, round_)
         more, tail = divmod(rest, lanes)
-        with emit.loop(self.found.outer.length, self.kind) as task:
+        with emit.loop(self.reduction.outer.length, self.kind) as task:
             outer = self.outer_place(task)
             totals = [emit.registers(1, lanes) for _ in range(chains)]
             for total in totals:

@@ -16,10 +16,10 @@ Move = Callable[[tirx.Expr, int], None]
 
 def widths(lanes: int, *, few: bool = False) -> tuple[int, ...]:
     """Numbers of lanes for rows of any length: `lanes` and its halves down to 4, or only 4 of these for `few`."""
-    found = [lanes]
-    while found[-1] > 4 and not few:
-        found.append(found[-1] // 2)
-    return (*found, 4) if few and lanes > 4 else tuple(found)
+    sizes = [lanes]
+    while sizes[-1] > 4 and not few:
+        sizes.append(sizes[-1] // 2)
+    return (*sizes, 4) if few and lanes > 4 else tuple(sizes)
 
 
 def in_vectors(count: int, lanes: int, move: Move, *, few: bool = False) -> None:

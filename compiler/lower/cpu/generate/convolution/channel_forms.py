@@ -28,9 +28,6 @@ FEWEST_PIXELS = 2
 TOGETHER_BYTES = 512 << 10
 """The limit in bytes on rows that are copied for all threads."""
 
-PIXELS = 224
-"""The limit on pixels of a chunk in blocks, if there are several rows."""
-
 FEWEST_OF_A_ROW = 48
 """The smallest number of pixels of a row that a map is divided into: few would be left over in each."""
 
@@ -95,7 +92,7 @@ def _is_in_order(found: Convolution) -> bool:
 def _in_blocks(found: Convolution, isa: Isa, *, rearranged: bool) -> Schedule:
     """Blocks of input channels; of 1x1 with 32 registers one block of all, with the pixels of a chunk in one line."""
     rows, columns = found.rows, found.columns
-    tall = 1 if rearranged else max(1, min(rows.places, PIXELS // columns.places))
+    tall = 1 if rearranged else max(1, min(rows.places, isa.core.block_pixels // columns.places))
     tall = -(-rows.places // -(-rows.places // tall))
     if _is_pointwise(found):
         return Schedule("pixels", "in place" if _is_in_order(found) else "pixels", tall, tall, blocked=True)
@@ -110,7 +107,7 @@ def _in_rows(found: Convolution, isa: Isa) -> Convolution | None:
     """
     pixels = found.rows.places * found.columns.places
     tiles = found.batch * found.groups * -(-found.outputs // (USUAL_VECTORS * isa.lanes))
-    counts = [n for n in range(-(-pixels // PIXELS), pixels // FEWEST_OF_A_ROW + 1) if pixels % n == 0]
+    counts = [n for n in range(-(-pixels // isa.core.block_pixels), pixels // FEWEST_OF_A_ROW + 1) if pixels % n == 0]
     if isa.core.few_registers or not counts or found.rows.places < found.rows.size:
         return None
     wanted = emit.TASKS if found.work >= emit.PARALLEL_WORK else 1

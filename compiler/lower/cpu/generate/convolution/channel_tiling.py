@@ -56,9 +56,6 @@ UNROLLED_BYTES = 128 << 10
 """The limit on weights of a block for which its inputs become a multiple of the terms that are unrolled: with two of
 128 taps, tiles took 1.2 times as long as with one or four."""
 
-FEWEST_TERMS = 48
-"""The smallest number of terms of a block: the sums of fewer would mostly be loaded and stored."""
-
 INSIDE = 0.9
 """The share of taps inside the input up to which those outside are left out, for tiles of a row."""
 
@@ -271,8 +268,10 @@ class Tiling:
         most = core.weight_bytes // weights
         if points:
             near = core.near_bytes // (weights + 4 * self.pixels)
-            most = near if near >= FEWEST_TERMS else core.tile_bytes // (weights + LINES_BYTES)
-        divisors = [n for n in range(1, found.inputs + 1) if found.inputs % n == 0 and n * found.taps >= FEWEST_TERMS]
+            most = near if near >= core.block_terms else core.tile_bytes // (weights + LINES_BYTES)
+        divisors = [
+            n for n in range(1, found.inputs + 1) if found.inputs % n == 0 and n * found.taps >= core.block_terms
+        ]
         block = max((n for n in divisors if n <= most), default=min(divisors, default=found.inputs))
         if points or block % emit.UNROLL == 0:
             return block

@@ -60,7 +60,7 @@ def find_interleaved(nest: Nest, along: Axis, lanes: int) -> Interleaved | None:
     if len(along.loops) != 1:
         return None
     var = nest.loops[along.loops[0]]
-    found: list[TensorLoad] = []
+    distinct: list[TensorLoad] = []
     for stage in nest.after:
         expr = substituted(stage.value, list(zip(stage.iters, nest.loops, strict=True)))
         if any(map(is_conditional, nodes(expr))):
@@ -71,12 +71,12 @@ def find_interleaved(nest: Nest, along: Axis, lanes: int) -> Interleaved | None:
                 continue
             if form is not None or nest.argument(load.source) is None or dtype_of(load) != "float32":
                 return None
-            if not any(tvm_ffi.structural_equal(load, other) for other in found):
-                found.append(load)
-    divisors = {int(n.b) for load in found for i in load.indices for n in nodes(i) if _divides(n, var)}
+            if not any(tvm_ffi.structural_equal(load, other) for other in distinct):
+                distinct.append(load)
+    divisors = {int(n.b) for load in distinct for i in load.indices for n in nodes(i) if _divides(n, var)}
     for rows in sorted(n for n in divisors if 2 <= n <= MOST_ROWS):
         fitting = _widths(along.length, rows, lanes)
-        reads = [_read(nest, along, load, rows, fitting) for load in found] if fitting else []
+        reads = [_read(nest, along, load, rows, fitting) for load in distinct] if fitting else []
         if reads and None not in reads:
             outer = nest.axis([n for n, extent in enumerate(nest.extents) if extent > 1 and n not in along.loops])
             return Interleaved(outer, along, rows, tuple(r for r in reads if r is not None), fitting)
@@ -152,56 +152,56 @@ def _flat(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
     return total
 
 
-def write_interleaved(nest: Nest, arguments: Arguments, found: Interleaved, kind: str) -> None:
+def write_interleaved(nest: Nest, arguments: Arguments, form: Interleaved, kind: str) -> None:
     """Write the map row by row; `kind` is that of the loop over rows of outputs."""
-    with emit.loop(found.outer.length, kind) as row:
-        loops = emit.split(found.outer, row) if found.outer.loops else []
+    with emit.loop(form.outer.length, kind) as row:
+        loops = emit.split(form.outer, row) if form.outer.loops else []
         place = [(nest.axis([n]), value) for n, value in loops]
-        if is_number(found.along.length):
-            _write_row(nest, arguments, found, place, found.widths[0])
+        if is_number(form.along.length):
+            _write_row(nest, arguments, form, place, form.widths[0])
         else:
-            _write_narrowing(nest, arguments, found, place, found.widths)
+            _write_narrowing(nest, arguments, form, place, form.widths)
 
 
-def _write_narrowing(nest: Nest, arguments: Arguments, found: Interleaved, place: Place, lanes: Sequence[int]) -> None:
+def _write_narrowing(nest: Nest, arguments: Arguments, form: Interleaved, place: Place, lanes: Sequence[int]) -> None:
     """A row of a length that is known only at run time, in the widest vectors that it fills."""
-    length = found.along.length
+    length = form.along.length
     if lanes:
         emit.either(
-            index(length) >= index(lanes[0] * found.rows),
-            lambda: _write_row(nest, arguments, found, place, lanes[0]),
-            lambda: _write_narrowing(nest, arguments, found, place, lanes[1:]),
+            index(length) >= index(lanes[0] * form.rows),
+            lambda: _write_row(nest, arguments, form, place, lanes[0]),
+            lambda: _write_narrowing(nest, arguments, form, place, lanes[1:]),
         )
         return
     with emit.loop(length) as number:
         kept = {n: emit.registers(1, 1, dtype_of(s.value)) for n, s in kept_stages(nest)}
-        Element(nest, arguments, None, kept, [*place, (found.along, number)], index(0)).store()
+        Element(nest, arguments, None, kept, [*place, (form.along, number)], index(0)).store()
 
 
-def _write_row(nest: Nest, arguments: Arguments, found: Interleaved, place: Place, lanes: int) -> None:
-    length, block = found.along.length, lanes * found.rows
+def _write_row(nest: Nest, arguments: Arguments, form: Interleaved, place: Place, lanes: int) -> None:
+    length, block = form.along.length, lanes * form.rows
     with emit.loop(length // block) as number:
-        starts = [[start + number * index(lanes) for start in read.starts] for read in found.reads]
-        _write_vectors(nest, arguments, found, place, number * index(block), starts, lanes)
+        starts = [[start + number * index(lanes) for start in read.starts] for read in form.reads]
+        _write_vectors(nest, arguments, form, place, number * index(block), starts, lanes)
     if exceeds(length, block):
-        last = [list(read.last[lanes]) for read in found.reads]
-        _write_vectors(nest, arguments, found, place, index(length - block), last, lanes)
+        last = [list(read.last[lanes]) for read in form.reads]
+        _write_vectors(nest, arguments, form, place, index(length - block), last, lanes)
 
 
 def _write_vectors(
     nest: Nest,
     arguments: Arguments,
-    found: Interleaved,
+    form: Interleaved,
     place: Place,
     first: tirx.Expr,
     starts: Sequence[Sequence[tirx.Expr]],
     lanes: int,
 ) -> None:
     """The outputs from `first` of a vector of each row; `starts` are the vectors' places for each load."""
-    rows = found.rows
-    here = loop_values([*place, (found.along, first)], nest.loops)
+    rows = form.rows
+    here = loop_values([*place, (form.along, first)], nest.loops)
     read = []
-    for load, places in zip(found.reads, starts, strict=True):
+    for load, places in zip(form.reads, starts, strict=True):
         flat = arguments.flat(load.load.source)
         vectors = [emit.registers(1, lanes) for _ in places]
         for register, start in zip(vectors, places, strict=True):
@@ -216,7 +216,7 @@ def _write_vectors(
             values.append((load, mixed))
         kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
         with emit.loop(lanes, "vectorized") as lane:
-            every = [*place, (found.along, first + index(part * lanes) + lane)]
+            every = [*place, (form.along, first + index(part * lanes) + lane)]
             known = [(load, mixed[lane]) for load, mixed in values]
             Element(_with_registers(nest, known), arguments, None, kept, every, lane).store()
 

@@ -264,7 +264,7 @@ class _Writer:
         """Write the kernel's body."""
         outer, axis, cuts = self.shape.outer, self.shape.axis, self.shape.cuts
         kind = "parallel" if typical(self.work) >= PARALLEL_ELEMENTS else "serial"
-        table = find_table(self.nest, self.isa.lanes)
+        table = find_table(self.nest, self.isa)
         if table is not None:
             if table.given is None:
                 _Writer(table.byte, self.isa).write(arguments)

@@ -48,29 +48,29 @@ def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
             return form.constant + form.steps[0] * begin, form.constant + form.steps[0] * (end - 1)
 
         def compared(part: tirx.Expr) -> tirx.Expr:
-            found = ends(part.a - part.b)
-            if found is None:
+            bounds = ends(part.a - part.b)
+            if bounds is None:
                 return part
-            first, last = (_HOLDS[type(part)](value, 0) for value in found)
+            first, last = (_HOLDS[type(part)](value, 0) for value in bounds)
             return tirx.const(first, "bool") if first == last else part
 
         def limited(part: tirx.Expr) -> tirx.Expr:
-            found = ends(part.a - part.b)
-            if found is None:
+            bounds = ends(part.a - part.b)
+            if bounds is None:
                 return part
             least = part.a, part.b
-            if min(found) >= 0:
+            if min(bounds) >= 0:
                 least = part.b, part.a
-            elif max(found) > 0:
+            elif max(bounds) > 0:
                 return part
             return least[isinstance(part, tirx.Max)]
 
         def rest(part: tirx.FloorMod) -> tirx.Expr:
-            found, divisor = ends(part.a), size_of(part.b)
-            if found is None or divisor is None:
+            bounds, divisor = ends(part.a), size_of(part.b)
+            if bounds is None or divisor is None:
                 return part
             for times in range(_MOST_TURNS):
-                first, last = (value - times * divisor for value in found)
+                first, last = (value - times * divisor for value in bounds)
                 if 0 <= first < divisor and 0 <= last < divisor:
                     return part.a - part.b * times
             return part
@@ -97,7 +97,7 @@ def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
 
 def cuts_along(nest: Nest, number: int) -> set[int]:
     """Values of a loop at which a comparison with it alone changes, or a limit of an index takes effect."""
-    found: set[int] = set()
+    cuts: set[int] = set()
     for stage in nest.after:
         var = stage.iters[number]
         places = [node for load in loads(stage.value) for place in load.indices for node in nodes(place)]
@@ -109,15 +109,15 @@ def cuts_along(nest: Nest, number: int) -> set[int]:
                 continue
             # Inclusive comparisons change one further.
             inclusive = isinstance(part, tirx.LE | tirx.GT)
-            found.add(zero[0] + int(inclusive == (zero[1] == 1)))
+            cuts.add(zero[0] + int(inclusive == (zero[1] == 1)))
         for part in places:
             if isinstance(part, tirx.Min | tirx.Max):
                 given = _operands(part)
                 zeros = (_zero(a - b, var) for a in given for b in given)
-                found |= {zero[0] for zero in zeros if zero is not None}
+                cuts |= {zero[0] for zero in zeros if zero is not None}
             elif isinstance(part, tirx.FloorMod) and (divisor := size_of(part.b)) is not None:
-                found |= _turns(part.a, var, divisor, nest.extents[number])
-    return found
+                cuts |= _turns(part.a, var, divisor, nest.extents[number])
+    return cuts
 
 
 def _turns(expr: tirx.Expr, var: tirx.Var, divisor: int, extent: int) -> set[int]:

@@ -95,23 +95,25 @@ def _once(load: TensorLoad, var: tirx.Var) -> tuple[TensorLoad, int] | None:
     return tirx.BufferLoad(load.source, [*outer, once]), factors.pop()
 
 
-def write_repeated(nest: Nest, arguments: Arguments, found: Repeated, kind: str) -> None:
+def write_repeated(nest: Nest, arguments: Arguments, repeated: Repeated, kind: str) -> None:
     """Write the map row by row; `kind` is that of the loop over rows."""
-    lanes, length = found.lanes, found.along.length // found.times
-    with emit.loop(found.outer.length, kind) as row:
-        place = [(nest.axis([n]), value) for n, value in emit.split(found.outer, row)] if found.outer.loops else []
+    lanes, length = repeated.lanes, repeated.along.length // repeated.times
+    with emit.loop(repeated.outer.length, kind) as row:
+        place = (
+            [(nest.axis([n]), value) for n, value in emit.split(repeated.outer, row)] if repeated.outer.loops else []
+        )
         with emit.loop(length // lanes) as number:
-            _write_vectors(nest, arguments, found, place, number * index(lanes))
+            _write_vectors(nest, arguments, repeated, place, number * index(lanes))
         if exceeds(length, lanes):
-            _write_vectors(nest, arguments, found, place, index(length - lanes))
+            _write_vectors(nest, arguments, repeated, place, index(length - lanes))
 
 
-def _write_vectors(nest: Nest, arguments: Arguments, found: Repeated, place: Place, start: tirx.Expr) -> None:
+def _write_vectors(nest: Nest, arguments: Arguments, repeated: Repeated, place: Place, start: tirx.Expr) -> None:
     """The outputs of a vector of elements from `start`."""
-    lanes, times = found.lanes, found.times
+    lanes, times = repeated.lanes, repeated.times
     read = []
-    here = loop_values([*place, (found.along, start)], nest.loops)
-    for load in found.reads:
+    here = loop_values([*place, (repeated.along, start)], nest.loops)
+    for load in repeated.reads:
         register = emit.registers(1, lanes)
         where = _flat([substituted(i, here) for i in load.indices], load.source)
         emit.put(register, emit.vector(arguments.flat(load.source), where, lanes), index(0), lanes)
@@ -125,9 +127,9 @@ def _write_vectors(nest: Nest, arguments: Arguments, found: Repeated, place: Pla
             values.append((load, spread))
         kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
         with emit.loop(lanes, "vectorized") as lane:
-            every = [*place, (found.along, start * index(times) + index(part * lanes) + lane)]
+            every = [*place, (repeated.along, start * index(times) + index(part * lanes) + lane)]
             known = [(load, spread[lane]) for load, spread in values]
-            Element(_with_registers(nest, found, known), arguments, None, kept, every, lane).store()
+            Element(_with_registers(nest, repeated, known), arguments, None, kept, every, lane).store()
 
 
 def _flat(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
@@ -137,9 +139,9 @@ def _flat(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
     return total
 
 
-def _with_registers(nest: Nest, found: Repeated, values: Sequence[tuple[TensorLoad, tirx.Expr]]) -> Nest:
+def _with_registers(nest: Nest, repeated: Repeated, values: Sequence[tuple[TensorLoad, tirx.Expr]]) -> Nest:
     """The map with values in place of what it reads repeatedly."""
-    var = nest.loops[found.along.loops[0]]
+    var = nest.loops[repeated.along.loops[0]]
     stages = []
     for stage in nest.after:
 

@@ -16,6 +16,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element
+from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
 from heterocc.compiler.lower.cpu.sizes import is_number
@@ -29,8 +30,7 @@ FUNCTION = 20
 """Instructions of a function, such as exp or erf, for a vector."""
 
 PER_CYCLE = 2
-LOOKUP = 1.6
-"""Cycles of a lookup."""
+"""Instructions on vectors that start in a cycle."""
 
 _BYTES = ("uint8", "int8")
 _FREE = (tirx.Var, tirx.IntImm, tirx.FloatImm, TensorLoad)
@@ -51,8 +51,8 @@ class Table:
     given: tirx.Buffer | None
 
 
-def find_table(nest: Nest, lanes: int) -> Table | None:
-    """The map by a table, if a lookup takes less time than computing a result in vectors of `lanes` float32.
+def find_table(nest: Nest, isa: Isa) -> Table | None:
+    """The map by a table, if a lookup takes less time than computing a result in vectors.
 
     None for any other map, and for one of few elements.
     """
@@ -62,7 +62,7 @@ def find_table(nest: Nest, lanes: int) -> Table | None:
         return None
     if any(nest.argument(s.buffer) is not None for s in inner) or nest.argument(last.buffer) is None:
         return None
-    if sum(map(_instructions, nest.after)) / PER_CYCLE / lanes < LOOKUP:
+    if sum(map(_instructions, nest.after)) / PER_CYCLE / isa.lanes < isa.core.lookup:
         return None
     whole = replace(nest, before=tuple(inner), after=(last,)).inlined(last.value)
     for part in sorted(_bytes_in(whole, last), key=lambda part: len(list(nodes(part)))):
@@ -70,7 +70,7 @@ def find_table(nest: Nest, lanes: int) -> Table | None:
         left = replace(last, value=_replaced(whole, part, tirx.BufferLoad(entries, [last.iters[-1]])))
         if _depends(left, entries):
             continue
-        if _instructions(left) / PER_CYCLE / lanes < LOOKUP:
+        if _instructions(left) / PER_CYCLE / isa.lanes < isa.core.lookup:
             return None
         bytes_ = replace(last, value=part if dtype_of(part) == "uint8" else tirx.Cast("uint8", part))
         byte, result = (replace(nest, before=(), after=(stage,)) for stage in (bytes_, left))

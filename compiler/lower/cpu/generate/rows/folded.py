@@ -93,12 +93,12 @@ class Folded(RowWriter):
     def _hold(self, arguments: Arguments, numbers: tuple[int, ...]) -> None:
         """Compute single values of the rows, from those that were computed before."""
         for number in numbers:
-            found = [emit.registers(1, self.lanes) for _ in range(self.vectors)]
-            for vector, register in enumerate(found):
+            registers = [emit.registers(1, self.lanes) for _ in range(self.vectors)]
+            for vector, register in enumerate(registers):
                 with emit.loop(self.lanes, "vectorized") as lane:
                     spot = Spot([], lane, vector, index(0), {}, {})
                     build.buffer_store(register, self.value(arguments, number, spot), [lane])
-            self.held[number] = found
+            self.held[number] = registers
 
     def held_value(self, number: int, spot: Spot) -> tirx.Expr:
         """The value of the row that a lane belongs to."""
@@ -134,8 +134,8 @@ class Folded(RowWriter):
 
     def _combined(self, number: int, registers: list[tirx.Buffer]) -> list[tirx.Buffer]:
         """The accumulators with the result of each row in all its lanes."""
-        found, lanes, count = self.rows.stages[number].combined, self.lanes, self.axis.length
-        assert found is not None
+        combined, lanes, count = self.rows.stages[number].combined, self.lanes, self.axis.length
+        assert combined is not None
         every = emit.scratch(self.vectors * lanes)
         for vector, register in enumerate(registers):
             emit.put(every, emit.vector(register, index(0), lanes), index(vector * lanes), lanes)
@@ -144,7 +144,7 @@ class Folded(RowWriter):
             emit.put(total, every[row], index(0), 1)
             with emit.loop(self.group - 1) as element:
                 other = every[(element + index(1)) * index(count) + row]
-                emit.put(total, found.combine(total[index(0)], other), index(0), 1)
+                emit.put(total, combined.combine(total[index(0)], other), index(0), 1)
             with emit.loop(self.group) as element:
                 build.buffer_store(every, total[index(0)], [element * index(count) + row])
         for vector, register in enumerate(registers):

@@ -51,9 +51,9 @@ def _multiplies(rows: Rows, stage: RowStage) -> bool:
     for load in loads(stage.value):
         number = rows.number(load.source)
         used = {n for n, v in enumerate(rows.loops) if any(uses(i, v) for i in load.indices)}
-        found = frozenset(used) if number is None else rows.stages[number].loops
-        if found & set(rows.terms):
-            along.add(found & set(rows.places))
+        loops = frozenset(used) if number is None else rows.stages[number].loops
+        if loops & set(rows.terms):
+            along.add(loops & set(rows.places))
     return len(along) > 1
 
 

@@ -78,8 +78,8 @@ def is_head(rows: Rows, number: int) -> bool:
 
 
 def _reads(rows: Rows, number: int) -> set[int]:
-    found = (rows.number(load.source) for load in loads(rows.stages[number].value))
-    return {n for n in found if n is not None}
+    reads = (rows.number(load.source) for load in loads(rows.stages[number].value))
+    return {n for n in reads if n is not None}
 
 
 def _levels(rows: Rows) -> list[int]:

@@ -189,13 +189,13 @@ class _Across(RowWriter):
                 def masked(start: tirx.Expr) -> None:
                     """The last vector, of which some lanes are beyond the row."""
                     here = [*outer, *place]
-                    found = self.tail(arguments, step, here, start)
+                    tail = self.tail(arguments, step, here, start)
                     rooms = self.rooms()
                     with emit.loop(self.lanes, "vectorized") as lane:
                         every = [*here, (self.axis, start + lane)]
-                        spot = Spot(every, lane, 0, base + start + lane, rooms, reciprocals, tail=found)
+                        spot = Spot(every, lane, 0, base + start + lane, rooms, reciprocals, tail=tail)
                         self.write_vector(arguments, step, spot, totals)
-                    self.give_tail(arguments, found, here, start)
+                    self.give_tail(arguments, tail, here, start)
 
                 def group(number: tirx.Expr) -> None:
                     for chain in range(0, chains, wide):
@@ -245,30 +245,32 @@ class _Across(RowWriter):
         self, arguments: Arguments, step: Pass, place: list[tuple[Axis, tirx.Expr]], start: tirx.Expr
     ) -> dict[int, tirx.Buffer]:
         """The last vector of stages whose memory a pass overwrites: the vector before it overlaps it."""
-        found = {}
+        held = {}
         for number, output in self.homes.items():
             if output in step.outputs and number in self.ready:
-                found[number] = emit.registers(1, self.lanes)
+                held[number] = emit.registers(1, self.lanes)
                 with emit.loop(self.lanes, "vectorized") as lane:
                     value = self.at_home(arguments, number, [*place, (self.axis, start + lane)])
-                    build.buffer_store(found[number], value, [lane])
-        return found
+                    build.buffer_store(held[number], value, [lane])
+        return held
 
     def _merged(self, number: int, every: tirx.Buffer, chains: int) -> tirx.Buffer:
         """One number from all accumulators: vectors first, then halves of a vector."""
-        found = self.rows.stages[number].combined
-        assert found is not None
+        combined = self.rows.stages[number].combined
+        assert combined is not None
         lanes = self.lanes
         total = emit.registers(1, lanes)
         emit.put(total, emit.vector(every, index(0), lanes), index(0), lanes)
         for chain in range(1, chains):
-            both = found.combine(emit.vector(total, index(0), lanes), emit.vector(every, index(chain * lanes), lanes))
+            both = combined.combine(
+                emit.vector(total, index(0), lanes), emit.vector(every, index(chain * lanes), lanes)
+            )
             emit.put(total, both, index(0), lanes)
         while lanes > 1:
             lanes //= 2
             half = emit.registers(1, lanes)
             halves = [emit.vector(total, index(place), lanes) for place in (0, lanes)]
-            emit.put(half, found.combine(*halves), index(0), lanes)
+            emit.put(half, combined.combine(*halves), index(0), lanes)
             total = half
         return total
 
@@ -311,12 +313,12 @@ class _Along(RowWriter):
     ) -> None:
         """Compute single values of the rows."""
         for number in numbers:
-            found = [emit.registers(1, self.lanes) for _ in starts]
-            for column, (register, start) in enumerate(zip(found, starts, strict=True)):
+            registers = [emit.registers(1, self.lanes) for _ in starts]
+            for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
                 with emit.loop(self.lanes, "vectorized") as lane:
                     spot = Spot([*outer, (self.axis, start + lane)], lane, column, index(0), {}, {})
                     build.buffer_store(register, self.value(arguments, number, spot), [lane])
-            self.held[number] = found
+            self.held[number] = registers
             self._give(arguments, number, outer, starts)
 
     def _give(

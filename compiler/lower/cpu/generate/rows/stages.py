@@ -119,13 +119,13 @@ class _Reader:
         for output in outputs:
             if output is not largest and not self._beside(output.store.buffer, largest.store.buffer):
                 return None
-        found: list[RowStage] = []
+        read: list[RowStage] = []
         for block in reversed(self.blocks):
             stage = self._stage(block)
             if stage is None:
                 return None
-            found.append(stage)
-        return found[::-1] if self.row else None
+            read.append(stage)
+        return read[::-1] if self.row else None
 
     def _loop(self, extent: int) -> int | None:
         if extent == 1:

@@ -153,16 +153,16 @@ class RowWriter:
         for number in step.stores:
             self.to_store(arguments, number, self.keep(arguments, number, spot), spot)
         for number, total in totals.items():
-            found = self.rows.stages[number].combined
-            assert found is not None
+            combined = self.rows.stages[number].combined
+            assert combined is not None
             value = self.value(arguments, number, spot)
             if spot.tail is not None:
                 inside = tirx.Cast("int32", spot.lane) < tirx.Cast("int32", spot.tail.count)
                 value = tirx.Select(inside, value, self.start(number))
-            elif (not is_number(repeated) or repeated) and found.start == 0.0:
+            elif (not is_number(repeated) or repeated) and combined.start == 0.0:
                 value = tirx.Select(spot.lane >= index(repeated), value, self.start(number))
             place = spot.lane + index(first) if first else spot.lane
-            build.buffer_store(total, found.combine(total[place], value), [place])
+            build.buffer_store(total, combined.combine(total[place], value), [place])
         for number in step.outputs:
             self.to_store(arguments, number, self.value(arguments, number, spot), spot)
 
@@ -246,26 +246,26 @@ class RowWriter:
         rows = self.rows
 
         def load(read: TensorLoad) -> tirx.Expr:
-            found = rows.number(read.source)
+            stage = rows.number(read.source)
             if spot.tail is not None and (register := spot.tail.of(read)) is not None:
                 return register[spot.lane]
-            if found is None:
+            if stage is None:
                 return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
-            if found in self.held:
-                return self.held_value(found, spot)
-            if found in spot.kept:
-                return spot.kept[found][spot.lane]
-            if found in self.ready:
-                if found in self.scratch:
-                    return self.scratch[found][spot.stored]
-                if found in self.homes:
-                    return self.at_home(arguments, found, spot.place)
+            if stage in self.held:
+                return self.held_value(stage, spot)
+            if stage in spot.kept:
+                return spot.kept[stage][spot.lane]
+            if stage in self.ready:
+                if stage in self.scratch:
+                    return self.scratch[stage][spot.stored]
+                if stage in self.homes:
+                    return self.at_home(arguments, stage, spot.place)
                 return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
-            return self.keep(arguments, found, spot) if found in spot.rooms else self.value(arguments, found, spot)
+            return self.keep(arguments, stage, spot) if stage in spot.rooms else self.value(arguments, stage, spot)
 
         def divide(division: tirx.Div) -> tirx.Expr:
-            for found, reciprocal in spot.reciprocals.items():
-                if isinstance(division.b, TensorLoad) and division.b.source.same_as(self.held[found][0]):
+            for stage, reciprocal in spot.reciprocals.items():
+                if isinstance(division.b, TensorLoad) and division.b.source.same_as(self.held[stage][0]):
                     return division.a * reciprocal[index(0)]
             return division
 
@@ -274,19 +274,19 @@ class RowWriter:
 
     def start(self, number: int, lanes: int = 1) -> tirx.Expr:
         """The neutral element of a reduction."""
-        found = self.rows.stages[number].combined
-        assert found is not None
-        value = tirx.const(found.start, "float32")
+        combined = self.rows.stages[number].combined
+        assert combined is not None
+        value = tirx.const(combined.start, "float32")
         return build.broadcast(value, lanes) if lanes > 1 else value
 
     def divisors(self, step: Pass) -> list[int]:
         """The single values of a row that values of a pass are divided by."""
-        found = list[int]()
+        stages = list[int]()
         for node in self._computed(step):
             if isinstance(node, tirx.Div) and isinstance(node.b, TensorLoad):
                 read = self.rows.number(node.b.source)
-                found += [read] if read in self.held and read not in found and read is not None else []
-        return found
+                stages += [read] if read in self.held and read not in stages and read is not None else []
+        return stages
 
     def calls_function(self, step: Pass) -> bool:
         """Whether a pass computes a function of each element."""

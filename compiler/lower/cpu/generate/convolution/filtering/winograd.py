@@ -36,16 +36,13 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number
 
-FEWEST_OUTPUTS = 6
-"""The smallest number of output channels that share the transformed inputs: of 3 a Zen 4 took 1.3 times as long."""
-
 
 def propose_winograd(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a 3x3 convolution by minimal filtering, also in the large tiles that fast arithmetic allows."""
     found = find_planes(kernel)
     if found is None or not is_number(kernel.extents[found.loops[1]]) or not can_store(kernel) or not can_filter(found):
         return
-    if found.outputs < FEWEST_OUTPUTS:
+    if found.outputs < isa.core.filtered_channels:
         return
     for filter_ in filters(found, isa):
         writer = partial(_Writer, kernel, found, filter_=filter_)

@@ -74,10 +74,8 @@ def test_blocks_agree_for_any_attributes(cpu: str, case: Case, terms: int, pixel
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FORMS, (propose_blocks,))
         patch.setattr(channel_forms, "FEWEST_PIXELS", 1)
-        patch.setattr(channel_tiling, "FEWEST_TERMS", terms)
-        patch.setattr(channel_forms, "PIXELS", pixels)
         limits = dict.fromkeys(("near_bytes", "tile_bytes", "weight_bytes"), 1 << 10)
-        assert check(cpu, case, sum_bytes=held << 10, **limits)
+        assert check(cpu, case, sum_bytes=held << 10, block_terms=terms, block_pixels=pixels, **limits)
 
 
 @pytest.mark.parametrize("cpu", runnable())

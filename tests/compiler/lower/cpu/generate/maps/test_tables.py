@@ -14,7 +14,7 @@ from onnx import helper
 
 from heterocc.compiler.lower.cpu.generate.maps import maps, tables
 from heterocc.compiler.lower.cpu.generate.maps.tables import Table
-from tests.compiler.lower.cpu.generate.generated import Generated, runnable, target_of
+from tests.compiler.lower.cpu.generate.generated import Generated, runnable, target_of, with_core
 from tests.few_examples import few
 
 node = helper.make_node
@@ -73,8 +73,9 @@ def checked(nodes: list[onnx.NodeProto], x: np.ndarray, dtype: str, zero: int, c
     for lookup in (0.5, np.inf):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(maps, "find_table", find)
-            patch.setattr(tables, "LOOKUP", lookup)
-            results.append(Generated(nodes, {"x": x}, weights(dtype, zero), target_of(cpu)).run(dtype))
+            target = target_of(cpu)
+            isa = with_core(target, lookup=lookup)
+            results.append(Generated(nodes, {"x": x}, weights(dtype, zero), target, isa).run(dtype))
     np.testing.assert_array_equal(*results)
     assert found[-1] is None
     return found[0] is not None, results[0]
@@ -113,10 +114,10 @@ def test_a_transposed_input_and_one_that_is_quantised_first_agree(cpu: str, dtyp
 
 @pytest.mark.parametrize("cpu", runnable())
 def test_a_map_that_needs_more_than_a_byte_has_no_table(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "LOOKUP", 0.1)
     found = []
     monkeypatch.setattr(maps, "find_table", lambda *given: found.append(tables.find_table(*given)))
     x, r = np.zeros((64, 128), np.uint8), np.linspace(0, 2, 128, dtype=np.float32)
     nodes = [*steps("x")[:-1], node("Mul", ["g", "r"], ["h"]), node("QuantizeLinear", ["h", "t", "u"], ["y"])]
-    Generated(nodes, {"x": x, "r": r}, weights("uint8", 3), target_of(cpu))
+    target = target_of(cpu)
+    Generated(nodes, {"x": x, "r": r}, weights("uint8", 3), target, with_core(target, lookup=0.1))
     assert found == [None]
