@@ -89,6 +89,11 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden(bool(request.config.getoption("--bless")))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests in the browser last: Playwright leaves an event loop running, beside which asyncio.run refuses."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A browser, once for all tests of a process: Playwright runs one at a time."""

@@ -18,6 +18,7 @@ from heterocc.artifacts.errors import (
 )
 from heterocc.artifacts.files.sealed import MORE_FILES
 from heterocc.artifacts.foreign import pass_foreign
+from heterocc.runtime.execute.ort_session import most_memory
 from heterocc.runtime.native import typed_error
 
 _MEMORY_WORDS = (
@@ -29,6 +30,7 @@ _MEMORY_WORDS = (
     "out of memory",
     "bad_alloc",
     "Failed to allocate memory",
+    "Available memory of",
 )
 _LOST_WORDS = ("VK_ERROR_DEVICE_LOST", "was lost")
 _CUDA_FATAL = (
@@ -43,7 +45,7 @@ _ORT_NODE = (
     r"Non-zero status code returned while running (?P<operator>\w+) node\. "
     r"Name:'(?P<node>.*?)' Status Message: (?P<reason>.*)"
 )
-_ORT_PLACE = r"^(/\S+:\d+ .*? was false\.|\S+\.cc:\d+ \S+ )\s*"
+_ORT_PLACE = r"^(/\S+:\d+ .*? was false\.|\S+\.cc:\d+ ([\w:*&<>~ ]*\([^)]*\) |\S+ ))\s*"
 """What ONNX Runtime puts before a reason: its source, its function, and the condition that does not hold."""
 
 
@@ -112,9 +114,9 @@ def _lacks_means(text: str) -> bool:
     """
     if "OrtValue provided for output" in text:
         return True
-    asked = re.search(r"requested buffer of size (\d+)", text)
+    asked = re.search(r"requested (?:buffer of size|bytes of) (\d+)", text)
     if asked is not None:
-        return int(asked[1]) <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return int(asked[1]) <= most_memory()
     return any(word in text for word in ("NOT_IMPLEMENTED", *_MEMORY_WORDS))
 
 

@@ -37,6 +37,33 @@ def onnxruntime_package() -> Any:
     return onnxruntime
 
 
+_SHARED = "session.use_env_allocators"
+
+_limit: int | None = None
+
+
+def bound_memory(limit: int) -> None:
+    """Give sessions that are made from now on one arena, of at most `limit` bytes, without weights.
+
+    An arena keeps what its largest run took, and ONNX Runtime asks for whatever sizes a model computes from a request.
+    A run for which the arena has no room fails: DeviceMemoryError. The limit of a process is that of its first session.
+    """
+    global _limit
+    _limit = limit
+
+
+def most_memory() -> int:
+    """The bytes that one value in ONNX Runtime can have: those of `bound_memory`, else of the machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if _limit is None else _limit
+
+
+@functools.cache
+def _share_arena() -> None:
+    ort = onnxruntime_package()
+    place = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(place, ort.OrtArenaCfg({"max_mem": _limit}))
+
+
 def severity() -> int:
     """The lowest severity that ONNX Runtime logs: 0 (verbose) to 4 (fatal), the default."""
     level = _level()
@@ -67,6 +94,10 @@ def session_options(*, threads: int | None = None, optimise: Optimise = "all", e
     options.log_severity_level = severity()
     if exact and optimise == "all" and products_saturate():
         options.add_session_config_entry(_EXACT, "1")
+    if _limit is not None:
+        _share_arena()
+        options.add_session_config_entry(_SHARED, "1")
+        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
     if threads is not None:
         options.intra_op_num_threads = threads
     if optimise != "all":

@@ -174,9 +174,11 @@ def check_request(served: Served, request: Request) -> int:
         seen.add(given.name)
         if given.datatype != expected.datatype:
             _refuse(f"input '{name}' must have the datatype {expected.datatype}, got {shown(given.datatype)}")
-        if not fits(given.shape, expected.shape) or min(given.shape, default=0) < 0:
+        if not fits(given.shape, expected.shape):
             shape = [-1 if d is None else d for d in expected.shape or ()]
             _refuse(f"input '{name}' must have the shape {shape}, got {shown(str(list(given.shape)))}")
+        if min(given.shape, default=0) < 0:
+            _refuse(f"input '{name}' has the shape {shown(str(list(given.shape)))}: the sizes must be 0 or more")
         if not is_array_shape(given.shape):
             _refuse(f"input '{name}' has the shape {shown(str(list(given.shape)))}, which no array can have")
         total += decoded_bytes(given.datatype, given.shape, given.size)

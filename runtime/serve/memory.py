@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,11 +26,12 @@ def resident() -> int:
 
 
 class Memory:
-    """The bytes that all requests together may take. For use on one event loop."""
+    """The bytes that all requests together may take. For use on one event loop; workers may only take."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.taken = 0
+        self.lock = threading.Lock()
         self._loaded = resident()
         self._waiting: deque[tuple[int, Holding, asyncio.Future[None]]] = deque()
 
@@ -53,7 +55,7 @@ class Memory:
         try:
             yield holding
         finally:
-            holding.give_back(holding.size)
+            holding.leave()()
 
     def has(self, size: int) -> bool:
         """Whether so many bytes are free."""
@@ -88,34 +90,56 @@ class Holding:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
+        self._left = False
         self.size = 0
 
     def take(self, size: int) -> None:
         """Take more bytes. Raises RequestSizeError if the service never has so many, QueueFullError if not now."""
-        if self.size + size > self._memory.limit:
-            raise RequestSizeError(
-                f"the request needs {self.size + size} bytes of memory, and all together may take {self._memory.limit}",
-                hint="send several smaller requests",
-            )
+        with self._memory.lock:
+            if self.size + size > self._memory.limit:
+                raise RequestSizeError(
+                    f"the request needs {self.size + size} bytes of memory, and all together may take "
+                    f"{self._memory.limit}",
+                    hint="send several smaller requests",
+                )
+            self._take_now(size)
+
+    def take_for_answer(self, size: int) -> None:
+        """Take the bytes of a part of an answer before it is made, in a worker. Raises as `take`."""
+        with self._memory.lock:
+            if self._left:
+                raise QueueFullError("nobody waits for the answer any more")
+            if size > self._memory.limit:
+                raise RequestSizeError(
+                    f"the answer may take {size} bytes, and all requests together {self._memory.limit}",
+                    hint="request fewer outputs, binary data in place of JSON, or smaller ones",
+                )
+            self._take_now(size)
+
+    def _take_now(self, size: int) -> None:
         if not self._memory.has(size):
             raise _full()
-        self.add(size)
-
-    def add(self, size: int) -> None:
-        """Count bytes that are in use already, such as those of an answer."""
         self.size += size
         self._memory.taken += size
 
+    def add(self, size: int) -> None:
+        """Count bytes that are in use already, such as those of an answer."""
+        with self._memory.lock:
+            self.size += size
+            self._memory.taken += size
+
     def give_back(self, size: int) -> None:
         """Give back bytes that are free again."""
-        self.size -= size
-        self._memory.taken -= size
+        with self._memory.lock:
+            self.size -= size
+            self._memory.taken -= size
         self._memory.wake()
 
     def leave(self) -> Callable[[], None]:
         """Hold nothing more; the function gives back what is taken, once."""
         rest = Holding(self._memory)
-        rest.size, self.size = self.size, 0
+        with self._memory.lock:
+            rest.size, self.size, self._left = self.size, 0, True
         return lambda: rest.give_back(rest.size)
 
     async def receive(self, size: int, seconds: float) -> None:

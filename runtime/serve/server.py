@@ -16,7 +16,9 @@ from typing import Any
 import grpc
 import uvicorn
 
+from heterocc.runtime.execute.ort_session import bound_memory
 from heterocc.runtime.native import request_data
+from heterocc.runtime.native.cpu_api import MEMORY_LIMIT
 from heterocc.runtime.serve.connections import Connection, Listener, most_connections
 from heterocc.runtime.serve.errors import ServiceError
 from heterocc.runtime.serve.options import ServeOptions, Tls
@@ -45,14 +47,21 @@ _log = logging.getLogger(__name__)
 def run(options: ServeOptions) -> None:
     """See `heterocc.runtime.serve.serve`."""
     log_to_stderr()
+    # What a run makes of sizes in a request may take no more than all requests together: it could not be answered.
+    os.environ.setdefault(MEMORY_LIMIT, str(max(1, options.memory >> 20)))
+    bound_memory(_workers(options) * options.memory)
     asyncio.run(_serve(options))
+
+
+def _workers(options: ServeOptions) -> int:
+    return options.workers or len(os.sched_getaffinity(0))
 
 
 async def _serve(options: ServeOptions) -> None:
     ending = _ending()
     request_data.load()  # before a port is opened
     sys.setswitchinterval(_SWITCH)
-    service = Service(options, options.workers or len(os.sched_getaffinity(0)))
+    service = Service(options, _workers(options))
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(service.close)
         most = most_connections(options.max_connections, service.models.bundles())

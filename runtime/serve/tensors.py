@@ -147,6 +147,25 @@ def decoded_bytes(datatype: str, shape: Sequence[int], size: int) -> int:
     return size if dtype is None else count * (dtype.itemsize + (8 if datatype == "FP16" else 0))
 
 
+_JSON_BYTES = {"b": 6, "f": 25, "i1": 5, "u1": 4, "i2": 7, "u2": 6, "i4": 12, "u4": 11, "i8": 21, "u8": 21}
+"""The most bytes of a number in a JSON list, with its comma, by kind of its dtype, or with its size."""
+
+
+def answer_bytes(array: Array, *, binary: bool) -> int:
+    """The most bytes that an output takes in an answer, beside its array."""
+    kind = array.dtype.kind
+    if kind in "OUST":
+        texts = array.ravel().tolist()
+        if binary:
+            return 4 * (len(texts) + sum(map(len, texts)))
+        # Each unit of UTF-16 may be escaped, as \\u00e9.
+        units = (len(t) if isinstance(t, bytes) else len(t.encode("utf-16-le", "surrogatepass")) // 2 for t in texts)
+        return 3 * len(texts) + 6 * sum(units)
+    if binary:
+        return 0 if array.flags.c_contiguous else int(array.nbytes)
+    return array.size * _JSON_BYTES.get(kind, _JSON_BYTES.get(f"{kind}{array.dtype.itemsize}", 25))
+
+
 def to_raw(array: Array) -> bytes | memoryview:
     """The protocol's binary form of an array; a view of it if possible."""
     if array.dtype.kind in "OUST":

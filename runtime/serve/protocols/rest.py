@@ -82,6 +82,10 @@ def _guarded(app: ASGIApp, hosts: Hosts) -> ASGIApp:
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
+        if len(headers.getlist("Host")) > 1:
+            answer = JSONResponse({"error": f"{RequestError.code}: the request has several headers Host"}, 400)
+            await answer(scope, receive, send)
+            return
         host, origin, site = (headers.get(name, "") for name in ("Host", "Origin", "Sec-Fetch-Site"))
         reason = hosts.refusal(host, origin, site, scope["method"] not in ("GET", "HEAD"))
         if reason is None:
@@ -190,7 +194,8 @@ class _Rest:
         body, served = await self._body(request, call.holding), call.served
         with _Left(request):
             # Not `call.served`: a call that its own job leads to is freed with its data by the garbage collector only.
-            return await self._service.run(call, body.request, lambda outputs: Reply(served, body, outputs), None)
+            take = call.holding.take_for_answer
+            return await self._service.run(call, body.request, lambda outputs: Reply(served, body, outputs, take), None)
 
     async def _body(self, request: Request, holding: Holding) -> Body:
         header = request.headers.get(HEADER_LENGTH)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from heterocc.runtime.native import request_data
@@ -12,7 +12,7 @@ from heterocc.runtime.serve.errors import RequestError
 from heterocc.runtime.serve.inference import Decode, Input, Output, Request, check_parameters, timeout_of
 from heterocc.runtime.serve.models import Served
 from heterocc.runtime.serve.names import shown
-from heterocc.runtime.serve.tensors import from_json, from_raw, to_json, to_raw
+from heterocc.runtime.serve.tensors import answer_bytes, from_json, from_raw, to_json, to_raw
 
 HEAD = 1 << 16
 """Bytes of a request's JSON beside the data of its tensors, at most: the interpreter parses them in one go."""
@@ -84,8 +84,13 @@ def _cut(text: memoryview) -> tuple[bytes, list[memoryview]]:
 class Reply:
     """A response in parts: JSON, and the binary tensors behind it. `header_length` is the size of the JSON then."""
 
-    def __init__(self, served: Served, body: Body, outputs: Sequence[Output]) -> None:
-        """Raises RequestError if an output cannot be represented as JSON."""
+    def __init__(
+        self, served: Served, body: Body, outputs: Sequence[Output], take: Callable[[int], None] = lambda size: None
+    ) -> None:
+        """`take` is called with the bytes of memory of each output, before these are used.
+
+        Raises RequestError if an output cannot be represented as JSON.
+        """
         tail: list[bytes | memoryview] = []
         root = {"model_name": served.name, "model_version": served.version}
         if body.request.id:
@@ -95,7 +100,9 @@ class Reply:
             name, array = output.tensor.name, output.array
             item: dict[str, Any] = {"name": name, "datatype": output.tensor.datatype, "shape": list(array.shape)}
             text.append(b"," if place else b"")
-            if body.binary.get(name, body.binary_by_default):
+            binary = body.binary.get(name, body.binary_by_default)
+            take(array.nbytes + answer_bytes(array, binary=binary))
+            if binary:
                 data = to_raw(array)
                 item["parameters"] = {"binary_data_size": len(data)}
                 tail.append(data)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -225,3 +228,56 @@ def test_the_service_has_used_no_traceback(service: ServiceProcess) -> None:
     """After all requests of this module."""
     assert not [record for record in service.log if "traceback" in record] and not service.other_lines
     assert memory_of(service, "VmRSS") < 1 << 30
+
+
+def test_an_answer_for_which_there_is_no_memory_is_refused_before_it_is_made(folder: Path) -> None:
+    count = 400_000
+    ones = f"[{('1,' * count)[:-1]}]"
+    with ServiceProcess(folder, "--memory-mb", 8) as service:
+        status, answer = post(service, "wide", json_body("INT64", count, ones))
+        assert status == 413 and b"HC507: the answer may take 11600000 bytes" in answer
+        assert post(service, "wide", json_body("INT64", count, ones, outputs=False))[0] == 200
+        assert service.metric("heterocc_memory_bytes") == 0
+
+
+def test_a_hundred_clients_who_take_no_answer_leave_memory_bounded(folder: Path) -> None:
+    count = 250_000
+    data = (10**18).to_bytes(8, "little") * count  # 2 MB, and 5 MB as JSON
+    head = json.dumps(
+        {
+            "inputs": [
+                {"name": "x", "datatype": "INT64", "shape": [count], "parameters": {"binary_data_size": len(data)}}
+            ]
+        }
+    ).encode()
+    request = (
+        f"POST /v2/models/wide/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(head) + len(data)}\r\n"
+        f"Inference-Header-Content-Length: {len(head)}\r\n\r\n"
+    ).encode() + head + data  # fmt: skip
+    refused = 'heterocc_requests_total{model="wide",outcome="HC505",protocol="http",version="1"}'
+    with ServiceProcess(folder, "--memory-mb", 32, "--client-seconds", 3) as service:
+        host, _, port = service.http.partition(":")
+        done = threading.Event()
+
+        def ask() -> None:
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=30) as connection:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                connection.sendall(request)
+                done.wait(30)
+
+        def ask_all() -> None:
+            threads = [threading.Thread(target=ask) for _ in range(100)]
+            for thread in threads:
+                thread.start()
+            service.wait_for_metric(refused, 50)
+            done.set()
+            for thread in threads:
+                thread.join()
+
+        cost = cost_of(service, ask_all)
+        assert cost.memory < 150 * MB, "the requests and their answers have 700 MB"
+        end = time.monotonic() + 20
+        while service.metric("heterocc_memory_bytes"):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert post(service, "numbers", json_body("FP32", 2, "[1, 2]"))[0] == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -63,3 +64,15 @@ def test_a_rebound_name_reaches_nothing_of_a_service(tmp_path: Path, command: Se
                 except urllib.error.HTTPError as error:
                     with error:
                         assert error.code == status and b"--allowed-host" in error.read()
+
+
+def test_a_request_with_two_names_of_the_service_is_refused(tmp_path: Path) -> None:
+    with ServiceProcess(write_models(tmp_path / "models")) as service:
+        connection = http.client.HTTPConnection(service.http)
+        connection.putrequest("GET", "/v2", skip_host=True)
+        for name in ("localhost", "evil.example"):
+            connection.putheader("Host", name)
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert answer.status == 400 and b"several headers Host" in answer.read()
+        connection.close()

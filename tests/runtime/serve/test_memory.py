@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
+from heterocc.runtime.execute import ort_session
+from heterocc.runtime.native.cpu_api import MEMORY_LIMIT
+from heterocc.runtime.serve import server
 from heterocc.runtime.serve.errors import QueueFullError, RequestSizeError
 from heterocc.runtime.serve.memory import Memory, resident
+from heterocc.runtime.serve.options import ServeOptions
 
 
 def test_memory_is_taken_and_given_back_also_after_an_error() -> None:
@@ -78,3 +83,28 @@ def test_what_the_process_keeps_is_counted_since_its_models_were_loaded() -> Non
     block = bytearray(50_000_000)
     assert memory.kept - before > 40_000_000 and resident() > 40_000_000
     del block
+
+
+def test_a_value_of_a_run_may_take_no_more_than_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_serve", lambda options: asyncio.sleep(0))
+    monkeypatch.setattr(server, "log_to_stderr", lambda: None)
+    monkeypatch.setattr(ort_session, "_limit", None)
+    for own, limit in (("", "64"), ("5", "5")):
+        monkeypatch.setenv(MEMORY_LIMIT, own)
+        if not own:
+            monkeypatch.delenv(MEMORY_LIMIT)
+        server.run(ServeOptions([], memory=64 << 20, workers=3))
+        assert ort_session.most_memory() == 3 * 64 << 20
+        assert os.environ[MEMORY_LIMIT] == limit
+
+
+def test_nobody_waits_for_the_answer_of_a_request_that_has_left() -> None:
+    memory = Memory(10)
+    with memory.hold() as holding:
+        holding.take_for_answer(4)
+        end = holding.leave()
+        with pytest.raises(QueueFullError, match="nobody waits"):
+            holding.take_for_answer(1)
+    assert memory.taken == 4
+    end()
+    assert memory.taken == 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from heterocc.runtime.serve.errors import RequestError
 from heterocc.runtime.serve.protocols.rpc_messages import MESSAGES
-from heterocc.runtime.serve.tensors import _CONTENTS, from_contents, from_json, from_raw, to_json, to_raw
+from heterocc.runtime.serve.tensors import _CONTENTS, answer_bytes, from_contents, from_json, from_raw, to_json, to_raw
 
 DTYPES = {
     "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "INT8": "int8",
@@ -196,3 +196,29 @@ def test_lists_are_read_only_if_the_text_is_json(text: str, datatype: str) -> No
         return
     flat = np.array(json.loads(text), object).ravel().tolist()
     assert array.tolist() == (flat if datatype == "BYTES" else np.array(flat).astype(array.dtype).tolist())
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([False, True]),
+        np.array([-(2**63), 2**63 - 1]),
+        np.array([2**64 - 1], np.uint64),
+        np.array([-(2**31)], np.int32),
+        np.array([2**32 - 1], np.uint32),
+        np.array([-(2**15)], np.int16),
+        np.array([2**16 - 1], np.uint16),
+        np.array([-128], np.int8),
+        np.array([255], np.uint8),
+        np.array([-1.1754943508222875e-38, -3.4028234663852886e38], np.float32),
+        np.array([-2.2250738585072014e-308, -1.7976931348623157e308]),
+        np.array([-6.103515625e-05, 65504], np.float16),
+        np.array(["\u00e9", "\U0001f600", '"\\', "\0"], np.object_),
+        np.array([], np.float32),
+    ],
+    ids=lambda a: f"{a.dtype} {a.size}",
+)
+def test_an_answer_takes_no_more_than_was_counted_for_it(array: np.ndarray[Any, Any]) -> None:
+    assert sum(map(len, to_json("y", array))) <= answer_bytes(array, binary=False) + 2
+    if array.dtype.kind == "O":
+        assert len(to_raw(array)) <= answer_bytes(array, binary=True)
