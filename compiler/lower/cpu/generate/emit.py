@@ -143,6 +143,17 @@ def shared_loop(extent: int, work: int) -> AbstractContextManager[tirx.Expr]:
     return loop(extent, "parallel" if typical(work) >= PARALLEL_WORK else "serial")
 
 
+def tasks_of(work: int, most: int) -> int:
+    """The number of tasks that threads share of `work` with something to prepare for each, `most` at most.
+
+    Of work that is known only at run time, each has a quarter of what is divided at all: little work is one task.
+    """
+    if typical(work) < PARALLEL_WORK:
+        return 1
+    tasks = smaller(most, TASKS)
+    return tasks if is_number(work) else larger(1, smaller(tasks, work // (PARALLEL_WORK // 4)))
+
+
 def either(condition: tirx.Expr, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
     """An if statement with both branches."""
     with build.If(condition):

@@ -8,7 +8,8 @@ the sequential one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,15 +41,15 @@ MOST_STRIDE = 8
 FEW_TAPS = 4
 """The taps of a window up to which rows are combined in registers, again for each column that reads them."""
 
+NARROW_TAPS = 12
+"""The same for rows of at most a vector, each of which would wait for the combined row that was stored just before."""
+
 MANY_TERMS = 8
 """The terms of a plane above which it is reduced: rows of 9 to 16 took two to four times as long as windows."""
 
 LINES = 8
 """The number of rows whose windows' rows are combined before their columns, so that stored values leave the CPU's store
 buffer before they are read: a load across two stores in it would wait."""
-
-TASKS = 16
-"""The limit on shares of the work, each of which clears its memory once: enough for the threads of any machine."""
 
 PLANES = 16
 """The planes from which on each is computed by one thread."""
@@ -143,6 +144,8 @@ class _Writer:
         self.stores_masked = self.masks and can_mask(kernel, self.along)
         few = rows.taps == 1 or (rows.taps * columns.taps <= FEW_TAPS and columns.stride <= 2)
         self.in_registers = few and ((self.masks and columns.stride <= 2) or self._reads_inside())
+        taps = rows.taps * columns.taps
+        self.takes_narrow = self.stores_masked and taps <= NARROW_TAPS and columns.stride <= 2
         # The last vector of outputs reads as many vectors as the stride.
         spare = min(columns.stride, MOST_STRIDE) * (self.lanes + 1)
         self.length = larger((columns.places - 1) * columns.stride + columns.reach + 1, columns.before + columns.size)
@@ -163,31 +166,69 @@ class _Writer:
         found, rows, columns = self.found, self.found.rows, self.found.columns
         planes = found.outer.length
         parts = 1 if typical(planes) >= PLANES else smaller(rows.places, -(-PLANES // typical(planes)))
-        shared = typical(WORK * planes * rows.places * columns.places * (rows.taps + columns.taps))
-        tasks = smaller(planes * parts, TASKS) if shared >= emit.PARALLEL_WORK else 1
+        shared = WORK * planes * rows.places * columns.places * (rows.taps + columns.taps)
+        tasks = emit.tasks_of(shared, planes * parts)
         # Adjacent windows are read at the places of the stores.
         overlap = columns.before > 0 or columns.reach >= columns.stride
         lines = min(LINES, typical(-(-rows.places // parts))) if overlap else 1
         with emit.shared_loop(tasks, shared) as task:
             whole = -(-columns.places // self.lanes) * self.lanes if self.masks else columns.places
             self.kernel = with_tables(self.kernel, whole, rows.taps * columns.taps)
-            combined = None if self.in_registers else self._cleared(lines)
-            with emit.share_loop(task, tasks, planes * parts) as number:
-                plane, part = emit.unpacked(number, (planes, parts))
-                first, end = (emit.bound(place) for place in emit.share(part, parts, rows.places))
-                outer = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in emit.split(found.outer, plane)]
-                if combined is None:
-                    with build.serial(first, end) as line:
-                        self._in_place(arguments, self._line(outer, plane, line))
-                    return
-                with build.serial(index(0), tirx.floordiv(end - first + index(lines - 1), index(lines))) as block:
-                    top = emit.bound(first + block * index(lines))
-                    count = emit.bound(tirx.min(end - top, index(lines)))
-                    with build.serial(index(0), count) as line:
-                        self._combine_rows(arguments, combined, line, self._line(outer, plane, top + line))
-                    with build.serial(index(0), count) as line:
-                        base = emit.bound(line * index(self.length))
-                        self._row(arguments, self._line(outer, plane, top + line), partial(_stepping, combined, base))
+            share = arguments, (task, tasks), (planes, parts)
+            if self.in_registers:
+                self._planes(*share, self._in_place)
+            elif self.takes_narrow:
+                emit.either(
+                    index(columns.places) <= index(self.lanes),
+                    lambda: self._planes(*share, self._narrow),
+                    lambda: self._planes_by_lines(*share, lines),
+                )
+            else:
+                self._planes_by_lines(*share, lines)
+
+    @contextmanager
+    def _parts(
+        self, task: tuple[tirx.Expr, int], work: tuple[int, int]
+    ) -> Iterator[tuple[tuple[tirx.Expr, tirx.Expr], Place, tirx.Expr]]:
+        """A loop over the parts of planes of a task: the range of rows, the place of the plane, and its number."""
+        (planes, parts), found = work, self.found
+        with emit.share_loop(*task, planes * parts) as number:
+            plane, part = emit.unpacked(number, (planes, parts))
+            first, end = (emit.bound(place) for place in emit.share(part, parts, found.rows.places))
+            outer = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in emit.split(found.outer, plane)]
+            yield (first, end), outer, plane
+
+    def _planes(
+        self,
+        arguments: Arguments,
+        task: tuple[tirx.Expr, int],
+        work: tuple[int, int],
+        row: Callable[[Arguments, _Line], None],
+    ) -> None:
+        """The rows of outputs of a task, one by one."""
+        with self._parts(task, work) as (ends, outer, plane), build.serial(*ends) as line:
+            row(arguments, self._line(outer, plane, line))
+
+    def _planes_by_lines(
+        self, arguments: Arguments, task: tuple[tirx.Expr, int], work: tuple[int, int], lines: int
+    ) -> None:
+        """The rows of outputs of a task, whose windows' rows are combined for some at a time."""
+        combined = self._cleared(lines)
+
+        def blocks(length: tirx.Expr) -> tirx.Expr:
+            return tirx.floordiv(length + index(lines - 1), index(lines))
+
+        with (
+            self._parts(task, work) as ((first, end), outer, plane),
+            build.serial(index(0), blocks(end - first)) as block,
+        ):
+            top = emit.bound(first + block * index(lines))
+            count = emit.bound(tirx.min(end - top, index(lines)))
+            with build.serial(index(0), count) as line:
+                self._combine_rows(arguments, combined, line, self._line(outer, plane, top + line))
+            with build.serial(index(0), count) as line:
+                base = emit.bound(line * index(self.length))
+                self._row(arguments, self._line(outer, plane, top + line), partial(_stepping, combined, base))
 
     def _cleared(self, lines: int) -> tirx.Buffer:
         """A buffer for combined rows; what surrounds these is padding, and is never written."""
@@ -274,6 +315,20 @@ class _Writer:
                 return self._combined(arguments, line, at - before, lanes, kept, inside=inside)
 
             self._row(arguments, line, read, masked if self.masks else None)
+
+        self._if_inside(line, write)
+
+    def _narrow(self, arguments: Arguments, line: _Line) -> None:
+        """A row of at most a vector of outputs: what it reads is masked at the places of the taps."""
+        columns, before = self.found.columns, index(self.found.columns.before)
+        kept = mask(index(0), self.lanes, columns.places)
+
+        def write(inside: bool) -> None:
+            def read(at: tirx.Expr, lanes: int, _step: int) -> tirx.Expr:
+                there = mask(emit.bound(at - before), lanes, columns.size)
+                return self._combined(arguments, line, at - before, lanes, there, inside=inside)
+
+            self._outputs(arguments, line, (index(0), self.lanes, kept), read)
 
         self._if_inside(line, write)
 

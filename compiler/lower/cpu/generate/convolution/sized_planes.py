@@ -25,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs, vector_runs
-from heterocc.compiler.lower.cpu.sizes import is_number, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 ROWS = 4
 """Rows of outputs of a tile: sums that do not wait for each other, and few for maps of few rows."""
@@ -36,15 +36,15 @@ WIDE = 4
 MOST_HELD = 9
 """The limit on taps whose weights are held in registers, beside sums and inputs."""
 
-TASKS = 16
-"""The limit on shares of the planes, each of which begins once: enough for the threads of any machine."""
-
 FEW_TAPS = 4
 """The taps of a signal up to which its row is read where it is."""
 
 MOST_TAPS = 169
 MOST_ACROSS = 49
 """The limits on taps, all of which are written out, and on those of a row."""
+
+MOST_NARROW = 25
+"""The limit on taps of code of its own for rows of at most a vector."""
 
 CHAINS = 4
 """The sums of a tile of one vector, which are added up at the end: products of one sum would wait for each other."""
@@ -93,25 +93,31 @@ class _Writer:
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
-        size = index(found.rows.size * found.columns.size)
-        planes = found.batch * found.groups
+        planes, places = found.batch * found.groups, found.columns.places
         shared = typical(found.work) >= emit.PARALLEL_WORK
-        tasks = smaller(planes, TASKS) if shared else 1
-        with (
-            emit.loop(tasks, "parallel" if shared else "serial") as task,
-            self._row_for_copies() as copied,
-            emit.share_loop(task, tasks, planes) as number,
-        ):
+        tasks = emit.tasks_of(found.work, planes)
+        with emit.loop(tasks, "parallel" if shared else "serial") as task, self._row_for_copies() as copied:
             self.copied = copied
+            each = partial(self._planes, arguments, task, (tasks, planes))
+            if copied is None and not is_number(places) and found.taps <= MOST_NARROW:
+                narrow = index(places) <= index(self.lanes)
+                emit.either(narrow, lambda: each(narrow=True), lambda: each(narrow=False))
+            else:
+                each(narrow=False)
+
+    def _planes(self, arguments: Arguments, task: tirx.Expr, work: tuple[int, int], *, narrow: bool) -> None:
+        """The planes of a task, whose rows of outputs are one vector each if they are `narrow`."""
+        found, (tasks, planes) = self.found, work
+        with emit.share_loop(task, tasks, planes) as number:
             image, group = emit.unpacked(number, (found.batch, found.groups))
-            plane = emit.bound(number * size)
-            if copied is not None:
-                self._copy(arguments, copied, plane)
+            plane = emit.bound(number * index(found.rows.size * found.columns.size))
+            if self.copied is not None:
+                self._copy(arguments, self.copied, plane)
             with emit.loop(found.outputs) as output:
                 channel = emit.bound(group * index(found.outputs) + output)
                 self.factors = self._factors(arguments, channel)
                 for run in runs(found.rows.places, ROWS, short=False):
-                    self._down(partial(_Tile, self, arguments, (image, channel), plane), run)
+                    self._down(partial(_Tile, self, arguments, (image, channel), plane), run, narrow=narrow)
 
     @contextmanager
     def _row_for_copies(self) -> Iterator[tirx.Buffer | None]:
@@ -146,12 +152,15 @@ class _Writer:
             emit.put(held, emit.broadcast(weights[first + index(tap)], self.lanes), index(tap * self.lanes), self.lanes)
         return lambda tap: emit.vector(held, index(tap * self.lanes), self.lanes)
 
-    def _down(self, tile: Callable[[tirx.Expr, int, int], _Tile], run: Run) -> None:
-        """The tiles of one size, row by row."""
+    def _down(self, tile: Callable[[tirx.Expr, int, int], _Tile], run: Run, *, narrow: bool) -> None:
+        """The tiles of one size, row by row; the masks of `narrow` rows are the same for all."""
         rows, lanes = self.found.rows, self.lanes
         with emit.loop(run.count) as number:
             first = index(run.start) + number * index(run.size)
             top = emit.bound(first if run.last is None else tirx.min(first, index(run.last)))
+            if narrow:
+                tile(top, run.size, 1).write(index(0), inside=False)
+                return
             above = top * index(rows.stride) - index(rows.before)
             last = above + index((run.size - 1) * rows.stride + rows.reach)
             inside = emit.bound(tirx.Select(tirx.all(above >= index(0), last < index(rows.size)), index(1), index(0)))
