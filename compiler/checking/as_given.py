@@ -18,11 +18,14 @@ from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.checking.compare import Difference, compare
 from heterocc.compiler.checking.judge import Judge, largest_error
 from heterocc.compiler.checking.reference import Reference, Stop, contiguous, run_session, session_of
+from heterocc.compiler.checking.run_memory import bounded_bytes, known_bytes
 from heterocc.compiler.importer.given import GivenModel
+from heterocc.compiler.importer.inputs.texts import longest_text, with_texts
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.onnx_tools.exact_products import has_products
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
+from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.importer.random_nodes import random_values
 from heterocc.runtime.execute.narrow import ort_value
@@ -74,18 +77,30 @@ def _run(
     if not names:
         return {}
     wanted = [given.names[name] for name in names]
-    by_name = run_given(given, wanted, {given.names[name]: value for name, value in feed.items()}, stop)
+    inputs = {given.names[name]: value for name, value in feed.items()}
+    longest = longest_text(given.proto.graph, {**given.weights, **inputs})
+    try:
+        most = with_texts(bounded_bytes(known_bytes(model, feed)), longest)
+    except InputError as error:
+        raise CannotRunError(error.message) from error
+    by_name = run_given(given, wanted, inputs, stop, most)
     return {name: by_name[given.names[name]] for name in names}
 
 
 def run_given(
-    given: GivenModel, wanted: Sequence[str], inputs: Mapping[str, Any], stop: Stop | None = None
+    given: GivenModel,
+    wanted: Sequence[str],
+    inputs: Mapping[str, Any],
+    stop: Stop | None = None,
+    most: int | None = None,
 ) -> dict[str, Any]:
     """Values of the given model, by the model's own names, as are `inputs`.
 
-    Raises CannotRunError if ONNX Runtime cannot run it.
+    Raises CannotRunError if ONNX Runtime cannot run it, or only with more than `most` bytes of values at a time.
     """
     proto, large = given.with_constants()
+    if listed(proto.graph) > MAX_LISTED:
+        raise CannotRunError(f"its integer vectors have more than {MAX_LISTED} elements, which ONNX Runtime lists")
     known = {o.name: o for o in proto.graph.output}
     del proto.graph.output[:]
     proto.graph.output.extend(known.get(name) or onnx.ValueInfoProto(name=name) for name in dict.fromkeys(wanted))
@@ -94,7 +109,7 @@ def run_given(
     try:
         proto = _typed(proto)
         with_safe_quotients(proto, {}, large)
-        session = session_of(proto, weights)
+        session = session_of(proto, weights, most)
         asked = {i.name for i in session.get_inputs()}
         arrays = {
             name: contiguous(value) if isinstance(value, np.ndarray) else value

@@ -13,9 +13,10 @@ from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.checking.half_reference import SCALE, round_products, round_values, rounded
+from heterocc.compiler.checking.run_memory import RunLimit
 from heterocc.compiler.importer.draft.draft import nodes_of
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.importer.onnx_tools.complaint import complaint
+from heterocc.compiler.importer.onnx_tools.complaint import BEYOND, complaint
 from heterocc.compiler.importer.onnx_tools.exact_products import with_exact_products
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.compiler.lower.half.policy import rounded_values
@@ -53,8 +54,10 @@ class Stop:
             limit.terminate = self._stopped
 
 
-def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any]) -> Any:
+def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any], most: int | None = None) -> Any:
     """A session without optimisations for one run; `weights` are external initializers, which must outlive it.
+
+    A run that needs more than `most` bytes for its values at a time fails.
 
     Raises the errors of ONNX Runtime.
     """
@@ -63,7 +66,7 @@ def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any]) -> Any:
         options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
     if weights:
         options.add_external_initializers(list(weights), list(weights.values()))
-    return open_session(safe_model(with_exact_products(proto)).SerializeToString(), options)
+    return open_session(safe_model(with_exact_products(proto)).SerializeToString(), options, most=most)
 
 
 def _rounds_if_packed(node: onnx.NodeProto) -> bool:
@@ -71,13 +74,16 @@ def _rounds_if_packed(node: onnx.NodeProto) -> bool:
     return node.op_type == "MatMulNBits" and any(a.name == "accuracy_level" and a.i == ROUNDED for a in node.attribute)
 
 
-def run_session(session: Any, outputs: Sequence[str], given: Mapping[str, Any], stop: Stop | None) -> Sequence[Any]:
-    """The outputs of one run. Raises the errors of ONNX Runtime, and InputError after SECONDS."""
+def run_session(
+    session: Any, outputs: Sequence[str], given: Mapping[str, Any], stop: Stop | None, most: float | None = None
+) -> Sequence[Any]:
+    """The outputs of one run. Raises the errors of ONNX Runtime, and InputError after SECONDS, or `most` of them."""
+    seconds = SECONDS if most is None else min(most, SECONDS)
     limit = onnxruntime_package().RunOptions()
     limit.log_severity_level = 4
     if stop is not None:
         stop.watch(limit)
-    timer = threading.Timer(SECONDS, setattr, (limit, "terminate", True))
+    timer = threading.Timer(seconds, setattr, (limit, "terminate", True))
     timer.daemon = True
     timer.start()
     try:
@@ -87,7 +93,7 @@ def run_session(session: Any, outputs: Sequence[str], given: Mapping[str, Any], 
         if not limit.terminate:
             raise
         raise InputError(
-            f"ONNX Runtime has not run the model after {SECONDS} s",
+            f"ONNX Runtime has not run the model after {seconds} s",
             hint="give inputs of less work" + Hint(" (`inputs`)", " with --inputs"),
         ) from error
     finally:
@@ -112,7 +118,7 @@ class Reference:
     last bits, so that results show the effect of rounding alone. Values that the nodes in `half` write, and weights
     that they read, are rounded to float16 if a device may do so; factors of the products of the nodes in `paired` are
     rounded to bfloat16. Nodes that read a value of `cut` read that array, not the value that another node computes.
-    `stop` ends runs early. Uses one CPU session. Not thread-safe.
+    `stop` ends runs early, and those beyond `limit` fail. Uses one CPU session. Not thread-safe.
 
     Raises ModelRunError if ONNX Runtime finds the model invalid, InputError if it only lacks one of its operators.
     """
@@ -129,10 +135,13 @@ class Reference:
         paired: Collection[str] = (),
         cut: Mapping[str, np.ndarray[Any, Any]] | None = None,
         stop: Stop | None = None,
+        limit: RunLimit | None = None,
     ) -> None:
         graph = model.graph
         self._model = model
         self._stop = stop
+        self._most = None if limit is None else limit.nbytes
+        self._seconds = None if limit is None else limit.seconds
         self._whole = nodes is None
         self._change = _shaken if shaken else contiguous
         self.inputs = tuple(graph.inputs if inputs is None else inputs)
@@ -155,7 +164,7 @@ class Reference:
         # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
         self._weights = {n: ort_value(self._change(array)) for n, array in given.items()}
         try:
-            self._session = session_of(proto, self._weights)
+            self._session = session_of(proto, self._weights, self._most)
         except Exception as error:  # its classes have no common base; it lacks an operator for a type, for instance
             pass_foreign(error)
             raise self._cannot_run(error) from error
@@ -175,7 +184,7 @@ class Reference:
             if SCALE in wanted:
                 given[SCALE] = np.array(scale, np.float32)
             try:
-                values = run_session(self._session, self.outputs, given, self._stop)
+                values = run_session(self._session, self.outputs, given, self._stop, self._seconds)
             except InputError:
                 raise
             except Exception as error:
@@ -188,6 +197,11 @@ class Reference:
     def _cannot_run(self, error: Exception) -> InputError:
         """The error for ONNX Runtime's exception, with the user's labels and input names."""
         found, graph = complaint(error), self._model.graph
+        if found.reason == BEYOND:
+            return InputError(
+                f"a run needs more than {self._most} bytes for its values at a time",
+                hint="give inputs of less work" + Hint(" (`inputs`)", " with --inputs"),
+            )
         node = graph.node_by_name.get(found.node or "")
         text = found.sentence(None if node is None else node.label)
         if found.excusable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.errors import InputError, ModelRunError
+from heterocc.artifacts.errors import ModelRunError
 from heterocc.compiler.build.pack import GoldenVectors
 from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, QUANTISED, blindness
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.checking.judge import Judge, coarse_values, step_of
 from heterocc.compiler.checking.reference import Reference, Stop
-from heterocc.compiler.importer.estimates.runs import work_of
+from heterocc.compiler.checking.run_memory import limit_of, require_small_results
 from heterocc.compiler.importer.inputs.seeded import DRAWS
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import random_values
@@ -44,20 +43,22 @@ def find_vectors(model: ImportedModel, path: Path | None, seed: int, stop: Stop 
     If the model fails on seeded inputs, or the comparison of an output proves little, others are drawn, up to DRAWS
     times; those with the fewest such outputs are chosen.
 
-    Raises ModelRunError if the model fails on all of them, InputError if inputs cannot be drawn or ONNX Runtime lacks
-    an operator, and the errors of `feed_for` for the file.
+    Raises ModelRunError if the model fails on all of them, InputError if inputs cannot be drawn, a run needs too much
+    memory or time, or ONNX Runtime lacks an operator, and the errors of `feed_for` for the file.
     """
     graph = model.graph
-    _require_memory(model)
-    reference = Reference(model, graph.outputs, stop=stop)
+    feed = feed_for(model, path, seed)
+    limit = limit_of(model, feed, drawn=path is None)
+    reference = Reference(model, graph.outputs, stop=stop, limit=limit)
     random = random_values(model)
     computed = [o for o in dict.fromkeys(graph.outputs) if o in graph.producer and o not in random]
     best: Vectors | None = None
     failure: ModelRunError | None = None
     for way in range(1 if path is not None else DRAWS):
-        feed = feed_for(model, path, seed, way)
+        feed = feed_for(model, path, seed, way) if way else feed
         try:
             outputs = reference.run(feed)
+            require_small_results(limit, outputs)
         except ModelRunError as error:
             failure = failure or error
             continue
@@ -71,26 +72,6 @@ def find_vectors(model: ImportedModel, path: Path | None, seed: int, stop: Stop 
         assert failure is not None
         raise failure
     return best
-
-
-def _require_memory(model: ImportedModel) -> None:
-    """Raise InputError if a run of a model of fixed sizes needs more than half of this machine's memory at a time.
-
-    A few nodes can fill a tensor of any size. The model, its code and ONNX Runtime are to run one after the other.
-    """
-    if model.dynamic_inputs:
-        return  # their sizes are chosen so that runs are small, or are the user's
-    needed = work_of(model.graph, model.proto.graph.node, 1).nbytes
-    if needed > _installed_memory() // 2:
-        raise InputError(
-            f"a run needs {needed} bytes for its values, more than half of this machine's memory",
-            hint="compile on a machine with more memory, or a model with smaller tensors",
-        )
-
-
-def _installed_memory() -> int:
-    """The bytes of this machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def golden_vectors(

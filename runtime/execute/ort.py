@@ -16,7 +16,7 @@ from heterocc.runtime import forks
 from heterocc.runtime.execute.faults import first_line
 from heterocc.runtime.execute.narrow import from_ort, ort_value, to_ort
 from heterocc.runtime.execute.onnx_wire import unexpected_external
-from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
+from heterocc.runtime.execute.ort_session import limit_folding, onnxruntime_package, open_session, session_options
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.native import cpu_api
 
@@ -95,6 +95,7 @@ class OrtPartition:
         options.add_session_config_entry("session.load_model_format", "ONNX")  # ORT's own format is not looked through
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
         options.add_session_config_entry("session.set_denormal_as_zero", "0" if keeps_denormals else "1")
+        limit_folding(options, sum(array.nbytes for array, _ in weights.values()))
         self.name = part.name
         self._keeps_denormals = keeps_denormals
         self._value = ort.OrtValue

@@ -11,6 +11,7 @@ import functools
 import os
 import platform
 import re
+import threading
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -21,6 +22,11 @@ Optimise = Literal["all", "basic", "none"]
 
 _EXACT = "session.x64quantprecision"
 """ONNX Runtime's option for exact products of 8-bit integers: it changes constant weights of int8 to uint8."""
+
+_FOLDED = "optimization.constant_folding_max_output_size_in_bytes"
+_LEAST_FOLDED = 1 << 24
+
+_LOCK = threading.Lock()
 
 _SEVERITIES = ((50, 4), (40, 3), (30, 2), (20, 1))
 """Levels of Python's logging from CRITICAL to INFO, and what ONNX Runtime calls them."""
@@ -116,13 +122,40 @@ def products_saturate() -> bool:
     return re.search(r"\bavx(512)?_vnni\b", cpuinfo()) is None
 
 
-def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = ()) -> Any:
+def limit_folding(options: Any, weights: int) -> None:
+    """Keep a session from computing constants that are larger than all weights together, which have so many bytes.
+
+    A few nodes that double a vector make gigabytes of it.
+    """
+    options.add_session_config_entry(_FOLDED, str(max(_LEAST_FOLDED, weights)))
+
+
+def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = (), most: int | None = None) -> Any:
     """A session on the CPU for a model's bytes, or for its path, `without` the optimisers of these names.
 
-    Its option for exact products makes ONNX Runtime refuse some models, which then run without it.
+    Its option for exact products makes ONNX Runtime refuse some models, which then run without it. With `most`, runs
+    whose values have more bytes than that at a time fail; what texts hold is not counted.
 
     Raises the errors of ONNX Runtime.
     """
+    if most is None:
+        return _open(model, options, without)
+    with _LOCK:  # the allocator that is registered when a session is created is that of the session
+        _register_allocator(most)
+        options.add_session_config_entry("session.use_env_allocators", "1")
+        return _open(model, options, without)
+
+
+def _register_allocator(most: int) -> None:
+    """Make ONNX Runtime's allocator for sessions that ask for it a new one, which gives at most so many bytes."""
+    onnxruntime = onnxruntime_package()
+    kinds, places = onnxruntime.OrtAllocatorType, onnxruntime.OrtMemType
+    where = onnxruntime.OrtMemoryInfo("Cpu", kinds.ORT_ARENA_ALLOCATOR, 0, places.DEFAULT)
+    as_asked = 1  # memory grows by what is asked for, not by powers of two
+    onnxruntime.create_and_register_allocator(where, onnxruntime.OrtArenaCfg(most, as_asked, -1, -1))
+
+
+def _open(model: bytes | str, options: Any, without: Sequence[str]) -> Any:
     left_out = {"disabled_optimizers": list(without)} if without else {}
     create = functools.partial(onnxruntime_package().InferenceSession, providers=["CPUExecutionProvider"], **left_out)
     if not _is_exact(options):

@@ -50,11 +50,17 @@ _LACKS = (
 )
 _NO_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 
+BEYOND = "its values take more memory than a run may have"
+"""The reason in place of ONNX Runtime's for a session with a limit of memory."""
+_BEYOND = re.compile(r"Available memory of \d+ is smaller than requested bytes of \d+")
+
 
 def complaint(error: Exception | str) -> Complaint:
     """Parse an exception of ONNX Runtime, whose messages have a different form for each of its parts."""
     text = str(error).strip()
     excusable = any(words in text for words in (*_LACKS, *_NO_MEMORY))
+    if _BEYOND.search(text):
+        return Complaint(None, None, BEYOND, excusable=True)
     found = _RUNNING.search(text) or next((m for m in (form.search(text) for form in _NODE_FORMS) if m), None)
     node, op = (found["node"] or None, found["op"]) if found is not None else (None, None)
     return Complaint(node, op, _plain(found["rest"] if found is not None else text), excusable)

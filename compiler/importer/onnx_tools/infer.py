@@ -16,7 +16,7 @@ from onnx import shape_inference
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.constants import is_constant
 from heterocc.compiler.importer.draft.draft import bodies, graphs_of, keep, value_of
-from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed, require_few
+from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed_by_onnx, require_few
 from heterocc.compiler.operators.record import LENGTHS
 from heterocc.compiler.operators.table import of_node
 
@@ -58,7 +58,7 @@ def infer_onnx(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
             node.input[index] = name
         cuts = [cut for cut in cuts if cut not in known]
         inferred = shape_inference.infer_shapes(model, data_prop=False)
-    if not _all_known(inferred.graph) and listed(inferred.graph) <= MAX_LISTED:
+    if not _all_known(inferred.graph) and listed_by_onnx(inferred.graph) <= MAX_LISTED:
         inferred = shape_inference.infer_shapes(model, data_prop=True)
     _restore(inferred, stand_ins)
     return inferred

@@ -7,6 +7,7 @@ number of elements follows from the nodes alone. A few dozen nodes that double a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import onnx
 
@@ -26,9 +27,14 @@ def listed(graph: onnx.GraphProto) -> int:
     """An upper bound of the elements that shape inference lists; names must be unique over the graph and its bodies.
 
     The operators are those for which ONNX defines a propagation of data. ONNX Runtime, which always propagates it,
-    has the same ones.
+    has the same ones. Constants whose data is not in the graph are not listed.
     """
     return _listed(graph, {})
+
+
+def listed_by_onnx(graph: onnx.GraphProto) -> int:
+    """The same for ONNX's own inference, which also lists unknown elements of vectors of known length and any type."""
+    return _listed(graph, {}, typed=True)
 
 
 def require_few(graph: onnx.GraphProto, where: str, *, in_bodies: bool = False) -> None:
@@ -36,7 +42,7 @@ def require_few(graph: onnx.GraphProto, where: str, *, in_bodies: bool = False) 
 
     ONNX always propagates data inside bodies, even if this is disabled.
     """
-    count = _listed(graph, {}, own=not in_bodies)
+    count = _listed(graph, {}, own=not in_bodies, typed=in_bodies)
     if count > MAX_LISTED:
         raise InvalidGraphError(
             f"shapes are computed by integer vectors of {count} elements in all, each of which shape inference lists",
@@ -45,20 +51,34 @@ def require_few(graph: onnx.GraphProto, where: str, *, in_bodies: bool = False) 
         )
 
 
-def _listed(graph: onnx.GraphProto, known: dict[str, int], *, own: bool = True) -> int:
-    known.update((t.name, math.prod(t.dims)) for t in graph.initializer if t.data_type in _INTEGERS)
+def _listed(graph: onnx.GraphProto, known: dict[str, int], *, own: bool = True, typed: bool = False) -> int:
+    if typed:
+        known.update(_lengths(graph))
+    known.update((t.name, math.prod(t.dims)) for t in graph.initializer if _is_listed(t))
     total = 0
     for node in graph.node:
         given = [known.get(name) for name in node.input]
         for body in bodies(node):
             most = max((length for length in given if length is not None), default=0)
             known.update((i.name, most) for i in body.input)
-            total += _listed(body, known)
+            total += _listed(body, known, typed=typed)
         length = None if node.domain else _length(node, given)
         if length is not None:
             known[node.output[0]] = length
             total += (length + sum(filter(None, given))) if own else 0
     return total
+
+
+def _lengths(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
+    """The values of the graph that are vectors of known length, with it."""
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        dims = info.type.tensor_type.shape.dim
+        if len(dims) == 1 and dims[0].dim_value > 0:
+            yield info.name, dims[0].dim_value
+
+
+def _is_listed(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_type in _INTEGERS and tensor.data_location != onnx.TensorProto.EXTERNAL
 
 
 def _length(node: onnx.NodeProto, given: list[int | None]) -> int | None:

@@ -13,11 +13,12 @@ import numpy as np
 import onnx
 
 from heterocc.artifacts.dtypes import is_narrow
-from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.errors import HeteroccError, InputError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import Draft, value_of
 from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
+from heterocc.compiler.importer.inputs.texts import longest_text, with_texts
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.compiler.importer.shapes.expressions import size_of, word_for
@@ -30,6 +31,9 @@ SECONDS = 6.0
 MAX_WEIGHTS = 1 << 31
 MAX_INPUTS = 1 << 28
 """Limits in bytes; larger models and inputs are not tried."""
+
+MOST_BYTES = 1 << 30
+"""The most bytes of values of a trial at a time, whatever its sizes are estimated to be."""
 
 _SIZES = ((224, 128), (256, 64), (640, 512), (32, 8), (512, 16), (28, 1), (96, 32), (299, 10))
 """The side of images in pixels and the length of sequences in one trial, most plausible first."""
@@ -241,7 +245,10 @@ def _runner(
     if listed(proto.graph) > MAX_LISTED:
         return None
     try:
-        session = open_session(safe_model(proto).SerializeToString(), session_options(optimise="none"))
+        most = with_texts(MOST_BYTES, longest_text(proto.graph, arrays))
+        session = open_session(safe_model(proto).SerializeToString(), session_options(optimise="none"), most=most)
+    except InputError:  # its texts may be of any length
+        return None
     except Exception as error:  # it lacks an operator, for instance; its classes have no common base
         pass_foreign(error)
         return None

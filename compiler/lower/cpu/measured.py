@@ -30,6 +30,7 @@ from heterocc.compiler.lower.kernels.choices import Trail
 from heterocc.compiler.lower.tuning.tensors import Tensor, random_values, tensors_of
 from heterocc.compiler.lower.tuning.timing import MARGIN
 from heterocc.compiler.lower.written import SOURCE
+from heterocc.passes.graph import DTYPE_BYTES
 from heterocc.passes.show.printer import count
 from heterocc.runtime.execute.executable import load_library
 from heterocc.runtime.execute.faults import first_line
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 
 WORTH = 1 << 20
 """The least work in one run, as counted by `work_of`, of a kernel that is timed: a few microseconds."""
+
+MOST_WORK = 1 << 34
+MOST_BYTES = 1 << 30
+"""The most work in one run of a kernel that is timed, some seconds, and the most bytes of its arguments and results."""
 
 LIKELY = {"rows": 0.2, "tile of a plane": 0.2, "blocks": 0.13, "form": 0.2}
 RARELY = 0.05
@@ -130,7 +135,7 @@ class CloseChoices:
     def add(self, choice: Choice) -> None:
         """Note a kernel; those without close choices count as work only."""
         self._work += choice.work
-        if choice.work >= WORTH and choice.others:
+        if WORTH <= choice.work <= MOST_WORK and choice.others and _nbytes(choice.form) <= MOST_BYTES:
             self._choices.append(choice)
 
     def decided(self) -> dict[str, Form]:
@@ -268,6 +273,12 @@ class _Forms:
                     made[number, tensor] = _argument(tensor, number)
             runs.append(_bound(module[name], [made[key] for key in keys]))
         return runs
+
+
+def _nbytes(form: Form) -> int:
+    """The bytes of the arguments and results of a kernel."""
+    tensors = (p.ty for p in form[0].params if hasattr(p.ty, "shape"))
+    return sum(math.prod(map(int, ty.shape)) * DTYPE_BYTES.get(str(ty.dtype), 8) for ty in tensors)
 
 
 def _code(form: Form) -> int:

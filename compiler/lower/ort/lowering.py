@@ -16,15 +16,17 @@ from heterocc.compiler.importer.filled import agreeing_joins, filled_requirement
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.filled import is_quantised
 from heterocc.compiler.importer.onnx_tools.joins import with_counted_parts
+from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.importer.onnx_tools.safe import make_safe
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
+from heterocc.compiler.lower.ort.left_constants import left_constants, with_left_constants
 from heterocc.compiler.lower.ort.own_integers import with_own_integers
 from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 from heterocc.runtime.execute.narrow import ort_value
 from heterocc.runtime.execute.onnx_wire import unexpected_external
-from heterocc.runtime.execute.ort_session import open_session, session_options
+from heterocc.runtime.execute.ort_session import limit_folding, open_session, session_options
 
 INLINE_BYTES = 1024
 """Initializers below this size stay inside the ONNX model."""
@@ -95,6 +97,8 @@ def _safe(
     with_counted_parts(proto, joins)
     make_safe(proto, checked)
     copies = with_own_integers(proto)
+    repeated = with_left_constants(proto.graph, values)
+    copies.update((own, copies.get(name, name)) for own, name in repeated.items())
     outside: dict[str, np.ndarray] = {}
     for tensor in proto.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -142,6 +146,7 @@ def _refusal(proto: onnx.ModelProto, weights: dict[str, np.ndarray], *, optimise
     """
     options = session_options(threads=1, optimise="all" if optimise else "none")
     values = [ort_value(np.asarray(a, order="C")) for a in weights.values()]
+    limit_folding(options, sum(a.nbytes for a in weights.values()))
     if values:
         options.add_external_initializers(list(weights), values)
     try:
@@ -167,10 +172,14 @@ def whole_as_given(job: PartitionJob) -> Given | None:
     whole = len(job.nodes) == len(model.graph.nodes)
     if given is None or not whole or model.classes or model.loose or model.defaults or given.proto.functions:
         return None
+    if any(True for _ in left_constants(model.proto.graph.node, model.graph.constants, model.graph.values)):
+        return None  # of the model as it was given, ONNX Runtime would compute them when it loads it
     names = given.names
     if any(value not in names for value in (*job.inputs, *job.outputs)):
         return None
     proto, large = given.with_constants()
+    if listed(proto.graph) > MAX_LISTED:
+        return None
     for ends, wanted in ((proto.graph.input, job.inputs), (proto.graph.output, job.outputs)):
         infos = {info.name: info for info in ends}
         own = [names[value] for value in wanted]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from heterocc.compiler import compile_model
-from heterocc.compiler.checking import vectors
+from heterocc.compiler.checking import run_memory
 from heterocc.compiler.pipeline.timing.measuring import Measurer
 from heterocc.runtime import load
 from tests.compiler.onnx_build import model, node, value
@@ -17,7 +17,7 @@ from tests.compiler.onnx_build import model, node, value
 def test_a_model_with_large_tensors_is_compiled_unchecked_and_untimed_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "_installed_memory", lambda: 1 << 16)
+    monkeypatch.setattr(run_memory, "_installed_memory", lambda: 1 << 16)
     nodes = [node("ConstantOfShape", "shape", "zeros"), node("ReduceSum", "zeros", "sum", keepdims=0)]
     nodes.append(node("Add", "x sum", "y"))
     proto = model(nodes, [value("x", [3])], [value("y", [3])], {"shape": np.array([1 << 12, 1 << 12])})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,22 +19,33 @@ from heterocc.compiler.lower.variables import Extent
 
 Buffers = Sequence[tirx.Buffer]
 
+MOST_STORED = 1 << 20
+"""The most elements of a result that is computed when compiling and stored: a small model must not make a large one."""
+
+
+def _static_elements(ctx: Context) -> int:
+    """The elements of the result; 0 if they are not known."""
+    value = ctx.values.get(ctx.node.output[0])
+    return 0 if value is None or value.numbers is None else math.prod(value.numbers)
+
 
 @converter("ConstantOfShape")
 @converter("ConstantOfShape", domain=RESULTS)
 def _constant_of_shape(ctx: Context, shape: relax.Expr) -> relax.Expr:
-    if not ctx.is_symbolic(0):
+    large = _static_elements(ctx) > MOST_STORED
+    if not ctx.is_symbolic(0) and not large:
         return ctx.original(shape)
     attribute = ctx.attrs.get("value")
     value = np.zeros(1, np.float32) if attribute is None else onnx.numpy_helper.to_array(attribute)
-    return filled(ctx.result(), value)
+    return filled((ctx.values[ctx.node.output[0]].numbers or ()) if large else ctx.result(), value)
 
 
 @converter("Range")
 def _range(ctx: Context, start: relax.Expr, limit: relax.Expr, delta: relax.Expr) -> relax.Expr:
-    """Range between integers that follow from sizes."""
+    """Range between integers that follow from sizes, or with many elements."""
     if not ctx.is_symbolic(0):
-        return ctx.original(start, limit, delta)
+        found = _large_range(ctx, fixed(start), fixed(delta))
+        return ctx.original(start, limit, delta) if found is None else found
     known = [ctx.sizes(index) or _whole_constant(value) for index, value in enumerate((start, limit, delta))]
     if any(k is None for k in known):
         raise NotImplementedError("the ends of the range are computed from data")
@@ -45,6 +57,20 @@ def _range(ctx: Context, start: relax.Expr, limit: relax.Expr, delta: relax.Expr
 
     ends = [k[0] for k in known if k is not None]
     return emit_sized(ctx.bb, compute, [], [ends[0], ends[2]], ctx.result(), dtype, "range")
+
+
+def _large_range(ctx: Context, start: np.ndarray | None, delta: np.ndarray | None) -> relax.Expr | None:
+    """A range between constants that is computed in each run; None for one that is stored."""
+    count = _static_elements(ctx)
+    if start is None or delta is None or count <= MOST_STORED:
+        return None
+    dtype = start.dtype.name
+    first, step = (tirx.const(array.reshape(-1)[0].item(), dtype) for array in (start, delta))
+
+    def compute(_: list[te.Tensor], _ends: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        return te.compute(shape, lambda i: first + i.astype(dtype) * step, name="range")
+
+    return emit_sized(ctx.bb, compute, [], [], [count], dtype, "range")
 
 
 def _whole_constant(value: relax.Expr) -> tuple[int] | None:
@@ -128,7 +154,7 @@ def _ranged(ctx: Context, start: relax.Expr, _limit: relax.Expr, delta: relax.Ex
 def _eye_like(ctx: Context, data: relax.Expr) -> relax.Expr:
     shape, k = dims_of(data), ctx.attrs.get("k", 0)
     dtype = helper.tensor_dtype_to_np_dtype(ctx.attrs["dtype"]) if "dtype" in ctx.attrs else np.dtype(dtype_of(data))
-    if all(isinstance(d, int) for d in shape):
+    if all(isinstance(d, int) for d in shape) and math.prod(shape) <= MOST_STORED:
         return constant(np.eye(shape[0], shape[1], k, dtype=dtype))
 
     def at(row: tirx.Var, column: tirx.Var) -> tirx.Expr:
