@@ -23,7 +23,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-os.environ["TVM_NUM_THREADS"] = "1"  # read when TVM is loaded
+if __name__ == "__main__":
+    os.environ["TVM_NUM_THREADS"] = "1"  # read when TVM is loaded
 
 import numpy as np
 import tvm
@@ -55,6 +56,9 @@ CHAINS = 12
 STREAMED = 3.0
 """The bytes that a kernel reads while it computes, as the models count them, over those that one core reads in a cycle
 and does nothing else: of an Intel server and a Zen 5, whose models were fitted to kernels."""
+
+SHORT = 20e-6
+"""The seconds of a kernel below which the call takes too much of its time."""
 
 USABLE = 0.75
 """The share of a cache that a kernel has for its own."""
@@ -189,7 +193,10 @@ def corrections(target: Any, isa: Isa, step: int) -> dict[str, float]:
             writer = candidate.writer(plain)
             packings = tuple(writer.packings)
             function = emit.written(kernel, {p.argument: p.size for p in packings}, writer.write, candidate.dtype)
-            times[name] = timed(function, target) / candidate.cycles
+            times[name] = timed(function, target)
+        if min(times.values()) < SHORT:
+            continue
+        times = {name: time / every[name].cycles for name, time in times.items()}
         base = times.get("direct", times.get("product"))
         for name, ratio in times.items():
             if base is not None:
@@ -202,7 +209,8 @@ def timed(function: tirx.PrimFunc, target: Any) -> float:
     """The seconds of a kernel on one thread, with weights and data of zeros."""
     code = tvm.compile(tvm.IRModule({"f": function.with_attr("global_symbol", "f")}), target, tir_pipeline=PIPELINE)
     given = [tvm.runtime.tensor(np.zeros([int(n) for n in param.shape], dtype_of(param))) for param in function.params]
-    return seconds(lambda: code["f"](*given), 20)
+    run = code["f"]
+    return seconds(lambda: run(*given), 40)
 
 
 def changed(target: Any, core: Core) -> list[str]:
