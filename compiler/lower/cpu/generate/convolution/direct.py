@@ -24,7 +24,6 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
-from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns, put_rows, weight_vector
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
     Run,
@@ -157,17 +156,10 @@ class DirectWriter(CopiedRows):
         def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
             return self._sums(arguments, buffers[0], run, (group, first), (start, vectors))
 
-        def few(count: int) -> None:
-            """Put the sums of a line of at most `count` outputs in the buffer: its vectors lie along channels."""
-            assert buffers[1] is not None
-            (found,) = self._sums(arguments, buffers[0], run, (group, first), (index(0), 1), few=count)
-            pitch = index(self.vectors * self.isa.lanes)
-            put_rows(buffers[1], found, (run.size, count), self.isa, lambda row: row * pitch)
-
         if buffers[1] is None:
             self._store_rows(arguments, run, sums, place)
         else:
-            self._store_line(arguments, run, buffers[1], (sums, few), place)
+            self._store_line(arguments, run, buffers[1], sums, place)
 
     def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """The place of an output."""
@@ -213,39 +205,26 @@ class DirectWriter(CopiedRows):
                     tile = sums(line * index(self.pitch) + start, vectors.size)
                     store_tile(self.kernel, arguments, tile, run.size, lanes, at, lambda _: lanes)
 
-    def _takes_few(self, run: Run) -> bool:
-        """Whether a tile has code for lines of few outputs, of which a vector would be mostly empty."""
-        known = is_number(self.vectors) or self.packing.pairs
-        return not known and self._few_pixels() is None and self.isa.has_masks and run.size <= self.isa.lanes
-
     def _store_line(
         self,
         arguments: Arguments,
         run: Run,
         line_: tirx.Buffer,
-        sums: tuple[Sums, Callable[[int], None]],
+        sums: Sums,
         place: PlaceOf,
     ) -> None:
         """All rows as one line to a buffer, and from there row by row."""
         lanes = self.isa.lanes
         pitch = self.vectors * lanes
-
-        def in_vectors() -> None:
-            for vectors in self.vector_runs:
-                with emit.loop(vectors.count) as number:
-                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                    self._fetch(arguments, run.size, place, (index(0), start, vectors.size))
-                    tile = sums[0](start, vectors.size)
-                    with emit.loop(run.size, "unroll") as row:
-                        for column, buffer in enumerate(tile):
-                            to = row * index(pitch) + start + index(column * lanes)
-                            emit.put(line_, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
-
-        if self._takes_few(run):
-            length = (self.rows - 1) * self.pitch + self.found.columns.places
-            of_columns(length, sums[1], in_vectors)
-        else:
-            in_vectors()
+        for vectors in self.vector_runs:
+            with emit.loop(vectors.count) as number:
+                start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                self._fetch(arguments, run.size, place, (index(0), start, vectors.size))
+                tile = sums(start, vectors.size)
+                with emit.loop(run.size, "unroll") as row:
+                    for column, buffer in enumerate(tile):
+                        to = row * index(pitch) + start + index(column * lanes)
+                        emit.put(line_, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
         places = self.found.columns.places
         columns = Axis((self.found.loops[-1],), (places,))
         masked = not is_number(places) and self.isa.has_masks and can_mask(self.kernel, columns)
@@ -277,12 +256,8 @@ class DirectWriter(CopiedRows):
         run: Run,
         channel: tuple[tirx.Expr, tirx.Expr],
         columns: tuple[tirx.Expr, int],
-        few: int = 0,
     ) -> list[tirx.Buffer]:
-        """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`.
-
-        Or those of `few` outputs, each of them in a vector along the channels.
-        """
+        """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`."""
         found, lanes = self.found, self.isa.lanes
         group, first = channel
         start, vectors = columns
@@ -317,16 +292,6 @@ class DirectWriter(CopiedRows):
             return emit.vector(copied, begin + start + index(column * lanes), lanes)
 
         terms = self.inputs * found.taps
-        if few:
-
-            def input_at(column: tirx.Expr, term: _Term) -> tirx.Expr:
-                input_, tap_row, tap, further = term
-                return copied[self.place(input_, tap_row, tap, index(0)) + further[1] + column]
-
-            def weight(_: int, term: _Term) -> tirx.Expr:
-                return weight_vector(weights, number_of(term), run.size, self.isa)
-
-            return list(emit.product_tile(few, 1, terms, self.isa.narrowed(run.size), input_at, weight, walk))
         return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
 
     def _along_row(self, step: Callable[[int, tuple[tirx.Expr, tirx.Expr], int], None]) -> None:

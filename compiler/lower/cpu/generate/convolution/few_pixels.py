@@ -51,7 +51,7 @@ a multiply-add has steps wait for it, and are kept several times."""
 MOST_WRITTEN = 9
 """The limit on taps that are written out for such a tile, so that weights are read one after the other."""
 
-MOST_ACROSS = 9
+MOST_ACROSS = 16
 """The limit on taps of a row, each of which has a copy."""
 
 CHANNELS_A_PART = 128
