@@ -23,9 +23,9 @@ class GraphView {
     for (const most of MOST_OPEN) {
       eachGroup(this.tree.root, (group) => { group.open = false; group.arranged = null; });
       changed(this.tree.root);
-      openSome(this.tree.root, most);
+      const opened = openSome(this.tree.root, most);
       this.arrange();
-      if (this.scene.width <= WIDEST) break;
+      if (!opened || this.scene.width <= WIDEST) break;
     }
   }
   colour(mode) {

@@ -176,18 +176,21 @@ function link(edge) {
   if (!edge.home.seen.has(key)) { edge.home.seen.add(key); edge.home.links.push([from.place, to.place]); }
 }
 
-/* Open groups from the outside in, as long as no more than `most` boxes are seen, or only a few; large ones first. */
+/* Open groups from the outside in, as long as no more than `most` boxes are seen, or only a few; large ones first. The
+   number of those that were opened. */
 function openSome(root, most) {
-  let shown = root.children.length;
+  let shown = root.children.length, opened = 0;
   const queue = root.children.filter((c) => c.kind === "group");
   while (queue.length) {
     queue.sort((a, b) => b.nodes.length - a.nodes.length);
     const next = queue.shift();
     if (shown - 1 + next.children.length > most && shown > FEW_BOXES) continue;
     next.open = true;
+    opened += 1;
     shown += next.children.length - 1;
     queue.push(...next.children.filter((c) => c.kind === "group"));
   }
+  return opened;
 }
 function eachGroup(box, action) {
   for (const child of box.children) if (child.kind === "group") { action(child); eachGroup(child, action); }
