@@ -11,7 +11,7 @@ from heterocc.artifacts.dtypes import NARROW, STORAGE
 from heterocc.artifacts.errors import LoweringError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
-from heterocc.compiler.importer.draft.draft import graphs_of, to_tensor, value_of
+from heterocc.compiler.importer.draft.draft import graphs_of, nodes_of, to_tensor, value_of
 from heterocc.compiler.importer.filled import agreeing_joins, filled_requirements
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.filled import is_quantised
@@ -178,7 +178,7 @@ def whole_as_given(job: PartitionJob) -> Given | None:
     if any(value not in names for value in (*job.inputs, *job.outputs)):
         return None
     proto, large = given.with_constants()
-    if listed(proto.graph) > MAX_LISTED:
+    if listed(proto.graph) > MAX_LISTED or any(map(_is_unchecked, nodes_of(proto.graph.node))):
         return None
     for ends, wanted in ((proto.graph.input, job.inputs), (proto.graph.output, job.outputs)):
         infos = {info.name: info for info in ends}
@@ -192,6 +192,15 @@ def whole_as_given(job: PartitionJob) -> Given | None:
     values = _typed(proto)
     divided = [n.output[0] for g in graphs_of(proto.graph) for n in g.node if of_node(n).symbol == "/"]
     return (proto, large, values, names) if all(name in values for name in divided) else None
+
+
+def _is_unchecked(node: onnx.NodeProto) -> bool:
+    """Whether ONNX Runtime's own kernel leaves results unwritten, and the nodes that the import writes do not.
+
+    RotaryEmbedding leaves the end of a head of odd size.
+    """
+    operator = of_node(node)
+    return operator.expanded and bool(operator.filled)
 
 
 def _typed(proto: onnx.ModelProto) -> dict[str, Value]:

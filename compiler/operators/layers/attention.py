@@ -194,8 +194,14 @@ def rotary(needs: Needs) -> None:
     needs.shaped(3, needs.shape(2))
     heads = needs.given.attribute("num_heads", 0)
     turned, width = needs.given.attribute("rotary_embedding_dim", 0), needs.size(2, 1)
+    if heads and len(data) == 3:
+        needs.multiple(0, 2, heads)
     if turned:
         needs.equal(2, 1, turned // 2)
+        size = data[3] if len(data) == 4 else _divided(data[2], heads or 1)
+        needs.relate(
+            size, "at_least", number(turned), "the size of a head, of which rotary_embedding_dim turns a part,"
+        )
     elif len(data) == 4:
         needs.relate(_times(width, 2), "equal", data[3], f"the width of {needs.name(2)}, twice,")
     elif heads:

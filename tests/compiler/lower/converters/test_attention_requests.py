@@ -146,3 +146,26 @@ def test_masks_of_one_dimension_of_separate_keys_have_no_starts(tmp_path: Path) 
         both.refuse(asked(1), "HC110", "dimension 'e' of input 'ends' is 1")
         for numbers in ((3, 2, 1), (3, 2, 0, 1)):
             both.refuse(asked(*numbers), "HC117", "a mask of one dimension")
+
+
+def test_heads_of_which_a_part_is_turned_share_the_width(tmp_path: Path) -> None:
+    tables = {name: noise(20, 2) for name in ("cos", "sin")}
+    turned = node("RotaryEmbedding", "x places cos sin", "y", num_heads=3, rotary_embedding_dim=4, **MICROSOFT)
+    ends = [value("x", ["batch", "steps", "width"]), value("places", ["batch", "steps"], I64)]
+    proto = model([turned], ends, [value("y")], tables, domains=DOMAINS)
+    places = np.zeros((1, 3), np.int64)
+    with _like_onnx_runtime(proto, tmp_path) as both:
+        both.agree({"x": noise(1, 3, 24), "places": places})
+        both.refuse({"x": noise(1, 3, 25), "places": places}, "HC110", "width")
+        both.refuse({"x": noise(1, 3, 6), "places": places}, "HC110", "width")
+
+
+@pytest.mark.parametrize("devices", ["CPU,ORT", "ORT"])
+def test_a_head_of_odd_size_is_not_left_unwritten(tmp_path: Path, devices: str) -> None:
+    """ONNX Runtime's own kernel turns two halves, and leaves the last element as it was in memory."""
+    tables = {name: noise(2, 3, 4) for name in ("cos", "sin")}
+    turned = node("RotaryEmbedding", "x cos sin", "y")
+    proto = model([turned], [value("x", ["batch", "heads", "steps", "size"])], [value("y")], tables, opset=23)
+    compile_model(proto, tmp_path / "m.hcb", devices=devices, check=False)
+    with heterocc.runtime.load(tmp_path / "m.hcb") as session, pytest.raises(HeteroccError):
+        session.run({"x": noise(2, 4, 3, 9)})
