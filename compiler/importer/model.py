@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from heterocc.artifacts.manifest import ANY_SIZE, MAX_DIM, Range
 from heterocc.compiler.importer.digests import Digests
 from heterocc.compiler.importer.draft.draft import np_type, reads
 from heterocc.compiler.importer.given import GivenModel
+from heterocc.compiler.importer.symbols.requirements import requirements_at
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.symbolic.comparisons import least_size
 from heterocc.compiler.symbolic.given import Contents
@@ -196,7 +197,15 @@ class ImportedModel:
             return frozenset()
         values = self.graph.values
         found = self.symbols.may_be_empty(d for n in self.graph.nodes for o in n.outputs for d in values[o].shape or ())
-        return self.symbols.empty | found - {name for proto in self.proto.graph.node for name in self._picked(proto)}
+        nodes = self.proto.graph.node if found else ()
+        return self.symbols.empty | found - {n for proto in nodes for n in (*self._picked(proto), *self._needed(proto))}
+
+    def _needed(self, node: onnx.NodeProto) -> Iterator[str]:
+        """The names of dimensions that a node needs to be at least 1, such as the number of all keys."""
+        assert self.symbols is not None
+        for needed in requirements_at(node, self.graph.values, self.symbols, self.opsets.get("", 1)):
+            if needed.relation == "at_least" and needed.left.name is not None and (needed.right.number or 0) >= 1:
+                yield needed.left.name
 
     def _picked(self, node: onnx.NodeProto) -> frozenset[str]:
         """The names on which the size of an axis depends of which a Gather reads elements, so that it has some."""

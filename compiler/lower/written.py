@@ -20,3 +20,6 @@ APPENDS = "heterocc.appends"
 
 JOINS = "heterocc.joins"
 """The attribute of kernels that write their arguments one after another: the axis of a Concat."""
+
+JOINS_AT = "heterocc.joins_at"
+"""The attribute of kernels `(new, starts, past)` that write an item's new rows after its start in `past`: the axis."""

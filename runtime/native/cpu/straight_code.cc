@@ -220,7 +220,7 @@ class Runner {
     if (const std::shared_ptr<RowMemory> known = RowMemory::Of(past)) {
       const bool is_held = known->Holds(past, append.axis);
       if (is_held) past_room = known->room();
-      rows.is_claimed = is_held && known->Claim(Planes(past, append.axis), room);
+      rows.is_claimed = is_held && EndsAlike(append, rows.start) && known->Claim(Planes(past, append.axis), room);
       rows.memory = rows.is_claimed ? known : RowMemory::New(Planes(result, append.axis));
       result.data = rows.memory->data();
       room = rows.memory->room();
@@ -232,6 +232,15 @@ class Runner {
     if (past_room == rows.start && !IsCompact(past)) TVM_FFI_THROW(ValueError) << "a tensor that is not compact";
     SetMemory(append.past, past, append.axis, rows.is_claimed ? 0 : past_room);
     SetMemory(append.memory, result, append.axis, room);
+  }
+
+  // Whether all items' new rows begin after so many earlier ones.
+  bool EndsAlike(const Append& append, int64_t rows) const {
+    if (append.starts < 0) return true;
+    const DLTensor& starts = program_.slots[static_cast<size_t>(append.starts)].tensor;
+    const auto* const first =
+        reinterpret_cast<const int64_t*>(static_cast<const char*>(starts.data) + starts.byte_offset);
+    return std::all_of(first, first + starts.shape[0], [&](int64_t start) { return start == rows; });
   }
 
   // Makes a slot a tensor with another size along an axis, at the same address.

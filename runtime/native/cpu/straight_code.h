@@ -72,9 +72,11 @@ struct Result {
   int64_t room;
 };
 
-// A kernel `(past, new, count, result)` that appends rows to those of an input. All code that reads the result takes
-// the size along the axis to be that of its memory, and the number of rows from elsewhere; so does the kernel, for
-// which a past without rows is one in the result's memory. See compiler/lower/cpu/generate/append.py.
+// A kernel `(past, new, count, result)` that appends rows to those of an input, or `(past, new, starts, count, sizes…,
+// result)`, where each item's new rows begin at its start: in the input's memory only if all starts are its number of
+// rows. All code that reads the result takes the size along the axis to be that of its memory, and the number of rows
+// from elsewhere; so does the kernel, for which a past without rows is one in the result's memory. See
+// compiler/lower/cpu/generate/append.py.
 struct Append {
   int64_t axis;
   int64_t input;
@@ -82,6 +84,7 @@ struct Append {
   int64_t room;  // of the result, if this is not in the input's memory
   int64_t past;  // the slots of both memories, which are the arguments of kernels
   int64_t memory;
+  int64_t starts;  // the slot of 64-bit numbers, or -1
 };
 
 struct Program {

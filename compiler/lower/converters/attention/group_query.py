@@ -30,6 +30,7 @@ from heterocc.compiler.lower.converters.values import (
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent, as_int64, same
+from heterocc.compiler.lower.written import JOINS_AT
 
 op = relax.op
 
@@ -261,4 +262,9 @@ def _present(ctx: Context, past: relax.Expr | None, new: relax.Expr, starts: rel
 
     given = [] if empty else [past]
     wanted = [batch, heads, keys, size]
-    return emit_sized(ctx.bb, compute, [new, starts, *given], [rows, old], wanted, dtype_of(new), "present")
+    # One that is longer than the past can lie in its memory (lower/cpu/concatenations/appended.py).
+    grows = given and not whole and ctx.node.domain != RESULTS
+    attrs = {JOINS_AT: 2} if grows else None
+    return emit_sized(
+        ctx.bb, compute, [new, starts, *given], [rows, old], wanted, dtype_of(new), "present", attrs=attrs
+    )

@@ -18,7 +18,7 @@ from tvm import relax, tirx
 from heterocc.compiler.lower.cpu.generate.append import Append, write_append
 from heterocc.compiler.lower.relax.importer import dtype_name
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of
-from heterocc.compiler.lower.written import JOINS
+from heterocc.compiler.lower.written import JOINS, JOINS_AT
 
 KEYS_ROOM = tirx.Var("room_keys", "int64")
 VALUES_ROOM = tirx.Var("room_values", "int64")
@@ -28,11 +28,15 @@ ROOMS = (KEYS_ROOM, VALUES_ROOM)
 
 @dataclass(frozen=True, eq=False)
 class Join:
-    """A concatenation of an input of the function, which nothing else reads, and of `new`, which is an output."""
+    """A concatenation of an input of the function, which nothing else reads, and of `new`; the result is an output.
+
+    With `starts` the new rows of each item begin there.
+    """
 
     past: relax.Var
     new: relax.Expr
     form: Append
+    starts: relax.Expr | None = None
 
     def call(self, builder: relax.BlockBuilder, kernels: dict[str, relax.GlobalVar], ty: relax.Type) -> relax.Call:
         """A call of the kernel, which is added to the builder unless `kernels` has it."""
@@ -40,7 +44,8 @@ class Join:
         if key not in kernels:
             name = f"append_{len(kernels)}"
             kernels[key] = builder.add_func(write_append(self.form).with_attr("global_symbol", name), name)
-        return relax.call_tir(kernels[key], [self.past, self.new, self.form.count], ty)
+        more = [] if self.starts is None else [self.starts]
+        return relax.call_tir(kernels[key], [self.past, self.new, *more, self.form.count, *self.form.hidden], ty)
 
 
 def joins_of(mod: tvm.IRModule, reads: Mapping[relax.Var, int]) -> dict[relax.Var, Join]:
@@ -49,14 +54,21 @@ def joins_of(mod: tvm.IRModule, reads: Mapping[relax.Var, int]) -> dict[relax.Va
     outputs, params = Counter(outputs_of(main)), set(main.params)
     found = {}
     for binding in bindings_of(main):
-        join = _join(mod, binding.value)
+        join = _join(mod, binding)
         if join is not None and outputs[binding.var] == 1 and join.past in params and reads[join.past] == 1:
             found[binding.var] = join
     return found
 
 
-def _join(mod: tvm.IRModule, value: relax.Expr) -> Join | None:
-    parts, axis = _concatenated(mod, value)
+def _join(mod: tvm.IRModule, binding: relax.VarBinding) -> Join | None:
+    value = binding.value
+    starts: relax.Expr | None = None
+    placed = (mod[value.args[0]].attrs or {}).get(JOINS_AT) if is_kernel_call(value) else None
+    if placed is None:
+        parts, axis = _concatenated(mod, value)
+    else:  # sizes may follow
+        new, starts, past, *_ = arguments_of(value)
+        parts, axis = [past, new], int(placed)
     if len(parts) != 2 or axis is None:
         return None
     past, new = parts
@@ -69,8 +81,10 @@ def _join(mod: tvm.IRModule, value: relax.Expr) -> Join | None:
     plain = all(isinstance(d, tirx.Var | tirx.IntImm) for d in (*before, *added))
     if not plain or not isinstance(count, tirx.Var):
         return None
-    form = Append(tuple(before), axis, count, added[axis], dtype_name(past.ty))
-    return Join(past, new, form)
+    wanted = _dims(binding.var)
+    total = None if placed is None or wanted is None else wanted[axis]
+    form = Append(tuple(before), axis, count, added[axis], dtype_name(past.ty), total)
+    return Join(past, new, form, starts)
 
 
 def _concatenated(mod: tvm.IRModule, value: relax.Expr) -> tuple[list[relax.Expr], int | None]:

@@ -24,7 +24,8 @@ SHARED = 1 << 15
 class Append:
     """The concatenation of `count` earlier rows and `added` new ones along an axis of tensors of `shape`.
 
-    The size of `shape` along the axis is not used. Sizes are variables or numbers.
+    The size of `shape` along the axis is not used. Sizes are variables or numbers. If `total` is known, the new rows of
+    each item of axis 0 begin at its start instead, and zeros follow them up to `total` rows.
     """
 
     shape: tuple[tirx.Expr, ...]
@@ -32,6 +33,16 @@ class Append:
     count: tirx.Var
     added: tirx.Expr
     dtype: str
+    total: tirx.Expr | None = None
+
+    @property
+    def hidden(self) -> list[tirx.Var]:
+        """The variables of `total` that the shapes of tensors and `count` do not show."""
+        if self.total is None:
+            return []
+        shown = [self.count, self.added, *(d for axis, d in enumerate(self.shape) if axis != self.axis)]
+        found = tirx.analysis.undefined_vars(self.total)
+        return sorted((v for v in found if not any(v.same_as(s) for s in shown)), key=lambda v: str(v.name))
 
     def sized(self, rows: tirx.Expr) -> tuple[tirx.Expr, ...]:
         """The shape of so many rows."""
@@ -39,10 +50,11 @@ class Append:
 
 
 def write_append(form: Append) -> tirx.PrimFunc:
-    """The kernel `(past, new, count, result)`.
+    """The kernel `(past, new, count, result)`, or `(past, new, starts, count, *hidden, result)`.
 
-    The sizes of `past` and `result` along the axis are those of their memory, which are `count` rows or more and
-    `count + added` or more. If `past` has no row, `count` rows are in `result` already: its memory is that of the past.
+    The sizes of `past` and `result` along the axis are those of their memory, which are `count` rows or more and as
+    many as the result has or more. If `past` has no row, `count` rows are in `result` already: its memory is that of
+    the past, and all starts are `count`.
     """
     before, after = form.shape[: form.axis], form.shape[form.axis + 1 :]
     width = _product(after)
@@ -50,20 +62,35 @@ def write_append(form: Append) -> tirx.PrimFunc:
         build.func_name("append")
         build.func_attr({"tirx.noalias": True, WRITTEN: True, APPENDS: form.axis, "op_pattern": 8})
         given = [_argument("past", form, PAST_ROOM), _argument("new", form, form.added)]
-        build.arg(form.count.name, form.count)
+        starts = None
+        if form.total is not None:
+            starts = build.arg("starts", build.Buffer((form.shape[0],), "int64"))
+        for size in (form.count, *form.hidden):
+            build.arg(size.name, size)
         past, new, result = (_flat(b, form) for b in (*given, _argument("result", form, RESULT_ROOM)))
-        copied = emit.bound(tirx.min(form.count, PAST_ROOM) * width)
-        planes = _product(before)
+        copied = emit.bound(tirx.min(form.count, PAST_ROOM))
+        planes, of_item = _product(before), _product(before[1:])
+
+        def fill(start: tirx.Expr, stop: tirx.Expr, first: tirx.Expr) -> None:
+            with build.serial(0, tirx.max(stop - start, tirx.const(0, "int64")) * width) as i:
+                build.buffer_store(result, tirx.const(0, form.dtype), [first + start * width + i])
 
         def write(plane: tirx.Expr) -> None:
-            start = emit.bound(plane * (RESULT_ROOM * width))
+            first = emit.bound(plane * (RESULT_ROOM * width))
             source = emit.bound(plane * (PAST_ROOM * width))
-            with build.serial(0, copied) as i:
-                build.buffer_store(result, past[source + i], [start + i])
-            start = emit.bound(start + form.count * width)
+            begin, kept = form.count, copied
+            if starts is not None:
+                begin = emit.bound(starts[tirx.floordiv(plane, of_item)])
+                kept = emit.bound(tirx.min(begin, copied))
+            with build.serial(0, kept * width) as i:
+                build.buffer_store(result, past[source + i], [first + i])
+            start = emit.bound(first + begin * width)
             source = emit.bound(plane * (form.added * width))
             with build.serial(0, form.added * width) as i:
                 build.buffer_store(result, new[source + i], [start + i])
+            if form.total is not None:
+                fill(tirx.min(begin, form.count), begin, first)
+                fill(begin + form.added, form.total, first)
 
         def alone() -> None:
             with build.serial(0, planes) as plane:
@@ -73,7 +100,7 @@ def write_append(form: Append) -> tirx.PrimFunc:
             with build.parallel(0, planes) as plane:
                 write(plane)
 
-        emit.either(planes * (copied + form.added * width) >= SHARED, together, alone)
+        emit.either(planes * width * (copied + form.added) >= SHARED, together, alone)
     return builder.get()
 
 

@@ -23,9 +23,62 @@ from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.sizes import Assumptions, as_expr, assuming, attempt, is_number
 from heterocc.compiler.lower.written import WRITTEN
 
+_ONE = tirx.const(1, "int64")
+
 
 def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
     """The kernel for an instruction set; None if some of its sizes are not known before the run and cannot be used.
+
+    Where several query heads share keys, it has other code for one row: their rows are then rows of one head, for which
+    keys are packed once.
+    """
+    kernel, one = _any_rows(form, isa), _heads_as_rows(form)
+    if kernel is None or one is None:
+        return kernel
+    together = _any_rows(one, isa)
+    if together is None or not _have_same_arguments(form, one):
+        return kernel
+    return together if is_number(form.rows) else emit.guarded(together, [as_expr(form.rows) == _ONE], kernel)
+
+
+def _heads_as_rows(form: Attention) -> Attention | None:
+    """An attention of one row with the innermost heads as rows, if they have the same keys and values."""
+    if not form.outer or not is_number(form.outer[-1]) or form.outer[-1] == 1:
+        return None
+    if is_number(form.rows) and form.rows != 1:
+        return None
+    if any(o.repeats and o.repeats[-1] != 1 for o in form.operands):
+        return None
+    if any(not is_number(o.outer[-1]) or o.outer[-1] != 0 for o in (form.k, form.v)):
+        return None
+
+    def turned(operand: Operand) -> Operand:
+        return replace(operand, outer=operand.outer[:-1], row=operand.outer[-1], repeats=operand.repeats[:-1])
+
+    def same_rows(operand: Operand) -> Operand:
+        return replace(operand, outer=operand.outer[:-1], repeats=operand.repeats[:-1])
+
+    steps = tuple(s if s.operand is None else replace(s, operand=turned(s.operand)) for s in form.steps)
+    return replace(
+        form,
+        outer=form.outer[:-1],
+        rows=form.outer[-1],
+        q=turned(form.q),
+        k=same_rows(form.k),
+        v=same_rows(form.v),
+        out=turned(form.out),
+        steps=steps,
+        empty=None if form.empty is None else turned(form.empty),
+    )
+
+
+def _have_same_arguments(form: Attention, other: Attention) -> bool:
+    one, two = hidden_sizes(form), hidden_sizes(other)
+    return len(one) == len(two) and all(a.same_as(b) for a, b in zip(one, two, strict=True))
+
+
+def _any_rows(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
+    """The kernel without other code for one row.
 
     Such a kernel has other code for fewer keys than a vector has lanes, and `hidden_sizes` as parameters before the
     result.
