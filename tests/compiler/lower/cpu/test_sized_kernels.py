@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -142,6 +143,16 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 16, "m", "k")},
         {"w": _weight(24, 16, 3, 3)},
     ),
+    "filtered convolution of one row": (
+        [_N("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])],
+        {"x": ("n", 8, "m", "k")},
+        {"w": _weight(16, 8, 3, 3)},
+    ),
+    "filtered convolution padded before": (
+        [_N("Conv", ["x", "w"], ["y"], pads=[1, 1, 0, 0])],
+        {"x": ("n", 8, "m", "k")},
+        {"w": _weight(16, 8, 3, 3)},
+    ),
     "convolution of one dimension": (
         [_N("Conv", ["x", "w"], ["y"], strides=[2], pads=[1, 1])],
         {"x": ("n", 8, "m")},
@@ -275,7 +286,7 @@ def kernel(name: str, *, masks: bool = True) -> Callable[[Mapping[str, int]], No
     return compare
 
 
-LEAST = {"padding by reflection": 3, "pooling of one dimension": 3}
+LEAST = {"filtered convolution padded before": 1, "padding by reflection": 3, "pooling of one dimension": 3}
 """What a case needs more of each size than other cases."""
 
 SIZES = st.one_of(st.integers(1, 5), st.integers(6, 70))
@@ -313,6 +324,14 @@ def test_every_number_of_few_pixels_is_right() -> None:
         kernel("convolution of one dimension")({"n": 1, "m": pixels, "k": 1})
     for side in range(1, 17):
         kernel("convolution of small maps")({"n": 1, "m": side, "k": side})
+
+
+def test_filtering_of_one_row_or_column_leaves_out_only_products_of_padding() -> None:
+    for name in ("filtered convolution of one row", "filtered convolution padded before"):
+        for rows, columns in itertools.product(
+            (1, 2, 9), repeat=2
+        ):  # those padded before have one more, for one of outputs
+            kernel(name)({"n": 1, "m": rows, "k": columns})
 
 
 @pytest.mark.slow

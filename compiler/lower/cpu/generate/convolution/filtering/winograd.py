@@ -12,7 +12,7 @@ The tiles of a dilated convolution are those of each of its phases (see phases.p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from tvm import tirx
@@ -226,14 +226,47 @@ class _Writer(BlockInputs):
                 (sums,) = emit.product_tile(count, 1, terms, isa, number, weight, walk)
                 put_rows(products, sums, (run.size, count), self.isa, lambda row: to + row * index(self.pitch))
 
-            if not is_number(self.pitch) and self.isa.has_masks and run.size <= lanes:
-                of_columns(self.phases.count * self.blocks.tall * self.wide, of_few, in_vectors)
+            def compute(of_few: Callable[[int], None] = of_few, in_vectors: Callable[[], None] = in_vectors) -> None:
+                if not is_number(self.pitch) and self.isa.has_masks and run.size <= lanes:
+                    of_columns(self.phases.count * self.blocks.tall * self.wide, of_few, in_vectors)
+                else:
+                    in_vectors()
+
+            unused = self._unused(plane)
+            if unused is None:
+                compute()
             else:
-                in_vectors()
+                emit.either(unused, lambda to=to: self._clear(products, to, run.size), compute)
             if not is_number(self.pitch):
                 # The last vector of a row of tiles may read beyond the products.
                 end = plane * index(self._product_plane()) + index(run.size * self.pitch)
                 emit.put(products, emit.zeros(self.narrow), end, self.narrow)
+
+    def _unused(self, plane: tirx.Expr) -> tirx.Expr | None:
+        """Whether a plane is zero, or of no output that exists, in a run of one row or column; None if that is unknown.
+
+        A single row of inputs after one of padding: the first transformed row is the difference of two rows of padding,
+        and the last one is of the second row of outputs.
+        """
+        windows = (self.found.rows, self.found.columns)
+        if self.filter is not SMALL or is_number(self.pitch) or any(w.before != 1 for w in windows):
+            return None
+        side = index(self.filter.inputs)
+        parts = (tirx.floordiv(plane, side), tirx.floormod(plane, side))
+        found = [
+            tirx.all(
+                index(w.places) == index(1),
+                index(w.size) == index(1),
+                tirx.Or(part == index(0), part == index(self.filter.inputs - 1)),
+            )
+            for w, part in zip(windows, parts, strict=True)
+        ]
+        return tirx.Or(*found)
+
+    def _clear(self, products: tirx.Buffer, to: tirx.Expr, rows: int) -> None:
+        """Clear the products of a plane."""
+        with emit.loop(-(-rows * self.pitch // self.narrow)) as number:
+            emit.put(products, emit.zeros(self.narrow), to + number * index(self.narrow), self.narrow)
 
     def _outputs(
         self,
