@@ -236,7 +236,7 @@ class _Writer(BlockInputs):
             if unused is None:
                 compute()
             else:
-                emit.either(unused, lambda to=to: self._clear(products, to, run.size), compute)
+                emit.either(unused, partial(self._clear, products, to, run.size), compute)
             if not is_number(self.pitch):
                 # The last vector of a row of tiles may read beyond the products.
                 end = plane * index(self._product_plane()) + index(run.size * self.pitch)
