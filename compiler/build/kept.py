@@ -31,7 +31,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.arranged import Arranged, Deferred, Elements, elements, in_layout
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob, Tuned
 from heterocc.compiler.lower.codegen.link import find_linker
-from heterocc.compiler.lower.kernels.turned import before_turning, contiguous, in_order, of_turned
+from heterocc.compiler.lower.kernels.transposed import before_transposing, contiguous, in_order, of_transposed
 from heterocc.runtime.execute.narrow import carried
 from heterocc.runtime.fault_variables import WRONG_KERNEL
 
@@ -192,7 +192,7 @@ class _Weights:
 
     def _viewed(self, array: _Array) -> tuple[str, tuple[int, ...] | None] | None:
         """The constant whose memory an array is, and the order of its axes there; None if it is in none."""
-        constant, order = before_turning(array)
+        constant, order = before_transposing(array)
         name = self._by_place.get(_place(constant)) if constant.flags.c_contiguous else None
         if name is None or (order is not None and self.arrays[name].shape != constant.shape):
             return None
@@ -348,7 +348,7 @@ def _turned(constant: _Array, param: _Param) -> Deferred:
 def _packed(constant: _Array, source: Elements, param: _Param) -> _Array:
     """A weight in a layout, from the constant itself if its axes need not be put in order before."""
     assert param.layout is not None
-    direct = None if param.order is None else of_turned(param.layout, constant.shape, param.order)
+    direct = None if param.order is None else of_transposed(param.layout, constant.shape, param.order)
     if direct is not None and constant.flags.c_contiguous:
         made = in_layout(constant, direct)
     else:

@@ -38,7 +38,7 @@ from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.itemwise import Pattern, patterns
 from heterocc.compiler.lower.kernels.choices import Trail
 from heterocc.compiler.lower.kernels.expressions import is_iters, is_plain_arithmetic, loads
-from heterocc.compiler.lower.kernels.turned import repacked
+from heterocc.compiler.lower.kernels.transposed import repacked
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax.kernels import always_among, calls_run

@@ -20,7 +20,7 @@ from heterocc.compiler.lower.gpu.regions import with_single_reads
 from heterocc.compiler.lower.gpu.rules import RULES, SIZED_RULES, scheduled_by
 from heterocc.compiler.lower.gpu.tuning.tune import Kernel, Tuner
 from heterocc.compiler.lower.kernels.quotients import truncating
-from heterocc.compiler.lower.kernels.turned import repacked
+from heterocc.compiler.lower.kernels.transposed import repacked
 from heterocc.compiler.lower.launches import launches
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted

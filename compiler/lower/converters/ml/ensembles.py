@@ -219,11 +219,11 @@ def _with_one_comparison(found: Nodes, dtype: str) -> Nodes:
     modes, splits = found.modes.copy(), found.splits.astype(dtype)
     true, false, tracks = found.true.copy(), found.false.copy(), (found.tracks != 0) & (found.modes != LEAF)
     for old, new in (GTE, LT), (GT, LEQ), (NEQ, EQ):
-        turned = modes == old
-        true[turned], false[turned] = false[turned], true[turned]
+        inverted = modes == old
+        true[inverted], false[inverted] = false[inverted], true[inverted]
         # NaN is not >= and not >, so it takes the branch that is now the first; it is always != a number
-        tracks[turned] = False if old == NEQ else ~tracks[turned]
-        modes[turned] = new
+        tracks[inverted] = False if old == NEQ else ~tracks[inverted]
+        modes[inverted] = new
     more: list[tuple[int, float, int, int, int, bool]] = []  # feature, split, mode, true, false, tracks
     count = len(modes)
     for number in np.flatnonzero((modes == EQ) | (modes == MEMBER)).tolist():

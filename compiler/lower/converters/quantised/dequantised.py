@@ -169,15 +169,15 @@ def _gemm(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
     found, attrs = _operands(ctx), ctx.attrs
     if attrs.get("transA", 0) or attrs.get("alpha", 1.0) != 1.0 or attrs.get("beta", 1.0) != 1.0:
         return None
-    turned = bool(attrs.get("transB", 0))
+    transposed = bool(attrs.get("transB", 0))
     if found is None:
-        product = _with_integers(ctx, inputs, 1 if turned else 0)
+        product = _with_integers(ctx, inputs, 1 if transposed else 0)
         bias = inputs[2] if len(inputs) > 2 else None
         return product if product is None or bias is None else op.add(product, bias)
     data, weight, array = found
-    if weight.scale.size > 1 and weight.axis % 2 != (0 if turned else 1):
+    if weight.scale.size > 1 and weight.axis % 2 != (0 if transposed else 1):
         return None
-    sums = integer_product(ctx, data.data, data.zero, array.T if turned else array, weight.zero)
+    sums = integer_product(ctx, data.data, data.zero, array.T if transposed else array, weight.zero)
     return _finish(ctx, sums, (data, weight), (-1,))
 
 

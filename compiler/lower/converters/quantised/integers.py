@@ -99,10 +99,10 @@ def integer_convolution(
                 primfunc_attrs={"op_pattern": _INJECTIVE},
             )
         )
-    turned = kernel.transpose(2, 3, 1, 0)
-    sums = _sums(ctx, last, zero, turned[:, :, 0] if depthwise else turned, window)
+    transposed = kernel.transpose(2, 3, 1, 0)
+    sums = _sums(ctx, last, zero, transposed[:, :, 0] if depthwise else transposed, window)
     if np.any(shift):
-        ones = np.ones((*turned.shape[:2], channels, *(() if depthwise else (1,))), np.int8)
+        ones = np.ones((*transposed.shape[:2], channels, *(() if depthwise else (1,))), np.int8)
         every = _sums(ctx, last, zero, ones, window)
         sums = ctx.bb.emit(op.subtract(sums, op.multiply(every, constant(shift.reshape(-1)))))
     return ctx.bb.normalize(op.permute_dims(sums, [0, 3, 1, 2]))

@@ -31,12 +31,12 @@ MOST_LANES = 16
 MOST_LEFT = 3
 """The limit on rows of the output that are read element by element: a row takes about a quarter of a block's time."""
 
-MOST_TURNED = 2
+MOST_TRANSPOSED = 2
 """The limit on transposed arrays of a map: each needs as many registers as a vector has lanes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class Transposed:
     """A map whose `reads` are contiguous along `across` and whose writes along `along`; `outer` are the other loops.
 
     `conditional` says whether they may be outside an array, and are not used then.
@@ -58,7 +58,7 @@ class Turned:
         return length % self.lanes
 
 
-def find_turned(nest: Nest, along: Axis, lanes: int) -> Turned | None:
+def find_transposed(nest: Nest, along: Axis, lanes: int) -> Transposed | None:
     """Read a map whose output is contiguous along the axis `along`; None if it does not transpose an array."""
     every = [
         (load, offset(load.indices, load.source, nest.loops))
@@ -72,7 +72,7 @@ def find_turned(nest: Nest, along: Axis, lanes: int) -> Turned | None:
         if any(form == known and load.source.same_as(other.source) for other, known in reads):
             continue
         reads.append((load, form))
-    if not reads or len(reads) > MOST_TURNED:
+    if not reads or len(reads) > MOST_TRANSPOSED:
         return None
     rest = [n for n, extent in enumerate(nest.extents) if extent > 1 and n not in along.loops]
     last = next((n for n in rest if all(form.steps[n] == 1 for _, form in reads)), None)
@@ -86,7 +86,9 @@ def find_turned(nest: Nest, along: Axis, lanes: int) -> Turned | None:
         return None
     outer = tuple(n for n in rest if n not in across.loops)
     conditional = any(is_conditional(node) for stage in nest.after for node in nodes(stage.value))
-    return Turned(Axis(outer, tuple(nest.extents[n] for n in outer)), across, along, tuple(reads), lanes, conditional)
+    return Transposed(
+        Axis(outer, tuple(nest.extents[n] for n in outer)), across, along, tuple(reads), lanes, conditional
+    )
 
 
 def _longest(nest: Nest, rest: Sequence[int], last: int, forms: Sequence[Linear]) -> Axis:
@@ -103,7 +105,7 @@ def _longest(nest: Nest, rest: Sequence[int], last: int, forms: Sequence[Linear]
     return axis(first)
 
 
-def write_turned(nest: Nest, arguments: Arguments, found: Turned, kind: str) -> None:
+def write_transposed(nest: Nest, arguments: Arguments, found: Transposed, kind: str) -> None:
     """Write the map, block by block; `kind` is that of the loop that threads share.
 
     Threads share bands, as many rows of the output as a block has. Few bands are shared by parts of their length: the
@@ -151,7 +153,7 @@ def _start(number: tirx.Expr, length: int, lanes: int) -> tirx.Expr:
 
 
 def _write_block(
-    nest: Nest, arguments: Arguments, found: Turned, place: Place, row: tirx.Expr, column: tirx.Expr
+    nest: Nest, arguments: Arguments, found: Transposed, place: Place, row: tirx.Expr, column: tirx.Expr
 ) -> None:
     starts = [_places(form, found, place, row, column) for _, form in found.reads]
 
@@ -181,7 +183,7 @@ def _write_block(
 
 
 def _places(
-    form: Linear, found: Turned, place: Place, row: tirx.Expr, column: tirx.Expr
+    form: Linear, found: Transposed, place: Place, row: tirx.Expr, column: tirx.Expr
 ) -> Callable[[int | tirx.Expr], tirx.Expr]:
     """The place in memory of the first element of each row of a block."""
 
@@ -195,7 +197,7 @@ def _places(
 
 
 def _copied(
-    arguments: Arguments, found: Turned, load: TensorLoad, start: Callable[[int | tirx.Expr], tirx.Expr]
+    arguments: Arguments, found: Transposed, load: TensorLoad, start: Callable[[int | tirx.Expr], tirx.Expr]
 ) -> tirx.Buffer:
     """A copy of a block, row by row, with zeros for what is outside the array's memory."""
     lanes, dtype = found.lanes, dtype_of(load)
@@ -212,36 +214,36 @@ def _copied(
 def _turn_block(
     nest: Nest,
     arguments: Arguments,
-    found: Turned,
+    found: Transposed,
     vector: Callable[[int, int], tirx.Expr],
     where: tuple[Place, tirx.Expr, tirx.Expr],
 ) -> None:
     """Write the block at `where`: outer place, row and column. `vector` is a row of a read, by the numbers of both."""
     lanes = found.lanes
     place, row, column = where
-    turned = []
+    blocks = []
     for number, (load, form) in enumerate(found.reads):
         rows = [emit.registers(1, lanes, dtype_of(load)) for _ in range(lanes)]
         for i, register in enumerate(rows):
             emit.put(register, vector(number, i), index(0), lanes)
-        turned.append((form, load, transposed(rows, lanes, dtype_of(load))))
+        blocks.append((form, load, transposed(rows, lanes, dtype_of(load))))
     for i in range(lanes):
-        rows_at = [(form, load, rows[i]) for form, load, rows in turned]
+        rows_at = [(form, load, rows[i]) for form, load, rows in blocks]
         _store_row(nest, arguments, found, (place, row + index(i), column), rows_at)
 
 
 def _store_row(
     nest: Nest,
     arguments: Arguments,
-    found: Turned,
+    found: Transposed,
     where: tuple[Place, tirx.Expr, tirx.Expr],
-    turned: Sequence[tuple[Linear, TensorLoad, tirx.Buffer]] = (),
+    blocks: Sequence[tuple[Linear, TensorLoad, tirx.Buffer]] = (),
 ) -> None:
-    """Store a vector of a row of the output, of which `turned` are the transposed loads that are in registers."""
+    """Store a vector of a row of the output, of which `blocks` are the transposed loads that are in registers."""
     place, row, column = where
     kept = {n: emit.registers(1, found.lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
     with emit.loop(found.lanes, "vectorized") as lane:
-        here = _with_registers(nest, [(form, load, register[lane]) for form, load, register in turned])
+        here = _with_registers(nest, [(form, load, register[lane]) for form, load, register in blocks])
         at_lane = [*place, (found.along, column + lane), (found.across, row)]
         Element(here, arguments, None, kept, at_lane, lane).store()
 

@@ -31,7 +31,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors, share_vectors
-from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
+from heterocc.compiler.lower.cpu.generate.transposes import find_transposed, write_transposed
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import (
     dtype_of,
@@ -270,9 +270,9 @@ class _Writer:
                 _Writer(table.byte, self.isa).write(arguments)
             write_table(table, arguments, self.isa.lanes)
             return
-        turned = find_turned(self.nest, axis, self.lanes) if len(cuts) == 2 else None
-        if turned is not None:
-            write_turned(self.nest, arguments, turned, kind)
+        transposed = find_transposed(self.nest, axis, self.lanes) if len(cuts) == 2 else None
+        if transposed is not None:
+            write_transposed(self.nest, arguments, transposed, kind)
             return
         repeated = find_repeated(self.nest, axis, self.lanes) if len(cuts) == 2 else None
         if repeated is not None:

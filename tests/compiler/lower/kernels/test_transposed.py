@@ -13,7 +13,7 @@ from heterocc.compiler.lower.arranged import block, in_layout, layout
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import runs
 from heterocc.compiler.lower.cpu.layouts import layout_of
-from heterocc.compiler.lower.kernels.turned import before_turning, contiguous, in_order, of_turned, repacked
+from heterocc.compiler.lower.kernels.transposed import before_transposing, contiguous, in_order, of_transposed, repacked
 from tests.few_examples import few
 
 
@@ -23,10 +23,10 @@ def array(*shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
 def test_the_array_before_the_transposition_is_found(order: tuple[int, ...]) -> None:
-    turned = array(3, 4, 5).transpose(order)
-    constant, found = before_turning(turned)
-    assert constant.flags.c_contiguous and np.shares_memory(constant, turned)
-    np.testing.assert_array_equal(constant if found is None else constant.transpose(found), turned)
+    transposed = array(3, 4, 5).transpose(order)
+    constant, found = before_transposing(transposed)
+    assert constant.flags.c_contiguous and np.shares_memory(constant, transposed)
+    np.testing.assert_array_equal(constant if found is None else constant.transpose(found), transposed)
     assert (found is None) == (order == (0, 1, 2))
 
 
@@ -36,7 +36,7 @@ def test_the_array_before_the_transposition_is_found(order: tuple[int, ...]) -> 
     ids=["reversed", "every second", "a part", "broadcast"],
 )
 def test_other_views_are_no_transpositions(view: np.ndarray) -> None:
-    assert before_turning(view)[1] is None
+    assert before_transposing(view)[1] is None
     np.testing.assert_array_equal(contiguous(view), view)
     assert contiguous(view).flags.c_contiguous
 
@@ -44,17 +44,17 @@ def test_other_views_are_no_transpositions(view: np.ndarray) -> None:
 @given(order=st.permutations(range(4)), shape=st.tuples(*4 * [st.integers(1, 9)]))
 @few(40)
 def test_copies_have_the_elements_in_order(order: list[int], shape: tuple[int, ...]) -> None:
-    turned = array(*shape).transpose(order)
-    made = contiguous(turned)
+    transposed = array(*shape).transpose(order)
+    made = contiguous(transposed)
     assert made.flags.c_contiguous
-    np.testing.assert_array_equal(made, turned)
+    np.testing.assert_array_equal(made, transposed)
 
 
-@given(rows=st.integers(1, 70), terms=st.integers(1, 40), tile=st.integers(1, 5), turned=st.booleans())
+@given(rows=st.integers(1, 70), terms=st.integers(1, 40), tile=st.integers(1, 5), transposed=st.booleans())
 @few(60)
-def test_a_weight_is_packed_from_its_place_in_memory(rows: int, terms: int, tile: int, turned: bool) -> None:
+def test_a_weight_is_packed_from_its_place_in_memory(rows: int, terms: int, tile: int, transposed: bool) -> None:
     packing = Panels(0, (terms, rows), (0, 1), 1, terms, rows, 8, runs(-(-rows // 8), tile))
-    weight = array(rows, terms).T if turned else array(terms, rows)
+    weight = array(rows, terms).T if transposed else array(terms, rows)
     made, arranged = repacked(weight, layout_of(packing, weight.shape), packing.apply)
     np.testing.assert_array_equal(made, packing.apply(weight))
     assert arranged is None or (arranged.proven and arranged.source is weight)
@@ -79,17 +79,17 @@ def test_a_transposed_array_is_copied_in_order(shape: tuple[int, ...], dtype: ty
 
 def test_a_layout_of_a_transposed_array_is_one_of_the_array_itself() -> None:
     array = np.arange(24 * 64, dtype=np.float32).reshape(64, 24)  # [N, K], read as [K, N]
-    turned = np.ascontiguousarray(array.T)
+    transposed = np.ascontiguousarray(array.T)
     panels = layout((4, 24, 16), [block([(4, 16, 24 * 16), (24, 64, 16), (16, 1, 1)])])
     joined = layout((24 * 64,), [block([(24 * 64, 1, 1)])])
     for wanted in (panels, joined):
         assert wanted is not None
-        direct = of_turned(wanted, array.shape, (1, 0))
+        direct = of_transposed(wanted, array.shape, (1, 0))
         assert direct is not None and direct != wanted
-        np.testing.assert_array_equal(in_layout(array, direct), in_layout(turned, wanted))
+        np.testing.assert_array_equal(in_layout(array, direct), in_layout(transposed, wanted))
 
 
 def test_a_layout_that_crosses_axes_of_a_transposed_array_is_not_one_of_the_array() -> None:
     crossing = layout((3, 4), [block([(3, 9, 4), (4, 1, 1)])])  # rows of 4 elements, of which some are in two rows of 6
     assert crossing is not None
-    assert of_turned(crossing, (6, 5), (1, 0)) is None
+    assert of_transposed(crossing, (6, 5), (1, 0)) is None

@@ -26,14 +26,14 @@ def repacked(
 
 def _laid_out(source: np.ndarray, wanted: Layout) -> np.ndarray | None:
     """An array in a layout, from memory where it is."""
-    constant, order = before_turning(source)
-    direct = None if order is None else of_turned(wanted, constant.shape, order)
+    constant, order = before_transposing(source)
+    direct = None if order is None else of_transposed(wanted, constant.shape, order)
     if direct is not None:
         return in_layout(constant, direct)
     return in_layout(contiguous(source), wanted)
 
 
-def before_turning(array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...] | None]:
+def before_transposing(array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...] | None]:
     """The array in row-major order that another is a view of, and the order of axes that makes the view of it.
 
     The array itself, and None, if it is row-major already, or no such view.
@@ -49,23 +49,23 @@ def before_turning(array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...] | Non
 
 def contiguous(array: np.ndarray) -> np.ndarray:
     """The array in row-major order: itself, or a copy."""
-    constant, order = before_turning(array)
+    constant, order = before_transposing(array)
     return np.ascontiguousarray(array) if order is None else in_order(constant, order)
 
 
 def in_order(constant: np.ndarray, order: Sequence[int]) -> np.ndarray:
     """A copy of an array with its axes in another order, and its elements in the order of these."""
-    turned = constant.transpose(order)
+    transposed = constant.transpose(order)
     if constant.flags.c_contiguous and constant.dtype.itemsize in (1, 2, 4, 8):
-        shape, steps = turned.shape, [strides_of(constant.shape)[axis] for axis in order]
+        shape, steps = transposed.shape, [strides_of(constant.shape)[axis] for axis in order]
         plain = layout(shape, [block(zip(shape, steps, strides_of(shape), strict=True))])
         made = None if plain is None else in_layout(constant, plain)
         if made is not None:
             return made
-    return np.ascontiguousarray(turned)
+    return np.ascontiguousarray(transposed)
 
 
-def of_turned(wanted: Layout, shape: Sequence[int], order: Sequence[int]) -> Layout | None:
+def of_transposed(wanted: Layout, shape: Sequence[int], order: Sequence[int]) -> Layout | None:
     """A layout of an array of `shape` with its axes in another order, as a layout of the array itself.
 
     None for one with a matrix, which needs groups of neighbouring elements, and for one whose blocks would have too
@@ -73,47 +73,47 @@ def of_turned(wanted: Layout, shape: Sequence[int], order: Sequence[int]) -> Lay
     """
     if wanted.matrix is not None:
         return None
-    turned, steps = [shape[axis] for axis in order], [strides_of(shape)[axis] for axis in order]
-    blocks = [_of_turned(found, turned, steps) for found in wanted.blocks]
+    transposed, steps = [shape[axis] for axis in order], [strides_of(shape)[axis] for axis in order]
+    blocks = [_of_transposed(found, transposed, steps) for found in wanted.blocks]
     known = [found for found in blocks if found is not None]
     made = layout(wanted.shape, known) if len(known) == len(blocks) else None
     return None if made is None else made.model_copy(update={"widens": wanted.widens})
 
 
-def _of_turned(found: Block, turned: Sequence[int], steps: Sequence[int]) -> Block | None:
-    """A block that reads an array of shape `turned`, with `steps` from element to element in place of its strides."""
-    start = _digits(found.start, turned)
+def _of_transposed(found: Block, transposed: Sequence[int], steps: Sequence[int]) -> Block | None:
+    """A block that reads an array of shape `transposed`, with `steps` in place of its strides."""
+    start = _digits(found.start, transposed)
     if start is None:
         return None
     axes: list[Axis] = []
     last = list(start)
     for extent, stride, to in zip(found.extents, found.strides, found.to_strides, strict=True):
-        for part, stride_of_part, to_of_part in _within(extent, stride, to, turned):
-            digits = _digits(stride_of_part, turned)
+        for part, stride_of_part, to_of_part in _within(extent, stride, to, transposed):
+            digits = _digits(stride_of_part, transposed)
             if digits is None:
                 return None
             last = [n + (part - 1) * d for n, d in zip(last, digits, strict=True)]
             axes.append((part, sum(d * step for d, step in zip(digits, steps, strict=True)), to_of_part))
-    if any(n >= size for n, size in zip(last, turned, strict=True)):  # an index would be carried to the next axis
+    if any(n >= size for n, size in zip(last, transposed, strict=True)):  # an index would be carried to the next axis
         return None
     return block(axes, sum(n * step for n, step in zip(start, steps, strict=True)), found.to)
 
 
-def _within(extent: int, stride: int, to: int, turned: Sequence[int]) -> list[Axis]:
+def _within(extent: int, stride: int, to: int, transposed: Sequence[int]) -> list[Axis]:
     """An axis of a block, divided where it goes from one axis of the array to the next."""
-    for axis in reversed(range(len(turned))):
-        inner = math.prod(turned[axis + 1 :])
-        size = inner * turned[axis]
+    for axis in reversed(range(len(transposed))):
+        inner = math.prod(transposed[axis + 1 :])
+        size = inner * transposed[axis]
         if inner <= stride < size and size % stride == 0 and extent > size // stride and extent * stride % size == 0:
             count = size // stride
-            return [*_within(extent // count, size, to * count, turned), (count, stride, to)]
+            return [*_within(extent // count, size, to * count, transposed), (count, stride, to)]
     return [(extent, stride, to)]
 
 
-def _digits(number: int, turned: Sequence[int]) -> list[int] | None:
+def _digits(number: int, transposed: Sequence[int]) -> list[int] | None:
     """A number of elements as steps along each axis; None if it leaves the array."""
     digits = []
-    for size in reversed(turned):
+    for size in reversed(transposed):
         digits.append(number % size if size else 0)
         number = number // size if size else number
     return None if number else digits[::-1]
