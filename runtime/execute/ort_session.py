@@ -48,11 +48,12 @@ _SHARED = "session.use_env_allocators"
 _limit: int | None = None
 
 
-def bound_memory(limit: int) -> None:
+def bound_memory(limit: int | None) -> None:
     """Give sessions that are made from now on one arena, of at most `limit` bytes, without weights.
 
     An arena keeps what its largest run took, and ONNX Runtime asks for whatever sizes a model computes from a request.
-    A run for which the arena has no room fails: DeviceMemoryError. The limit of a process is that of its first session.
+    A run for which the arena has no room fails: DeviceMemoryError. The limit of a process is that of its first session;
+    None: sessions have arenas of their own.
     """
     global _limit
     _limit = limit

@@ -47,10 +47,22 @@ _log = logging.getLogger(__name__)
 def run(options: ServeOptions) -> None:
     """See `heterocc.runtime.serve.serve`."""
     log_to_stderr()
-    # What a run makes of sizes in a request may take no more than all requests together: it could not be answered.
-    os.environ.setdefault(MEMORY_LIMIT, str(max(1, options.memory >> 20)))
+    with _bounded(options):
+        asyncio.run(_serve(options))
+
+
+@contextlib.contextmanager
+def _bounded(options: ServeOptions) -> Iterator[None]:
+    """Let what a run makes of sizes in a request take no more than all requests: it could not be answered."""
+    given = os.environ.get(MEMORY_LIMIT)
+    os.environ[MEMORY_LIMIT] = given or str(max(1, options.memory >> 20))
     bound_memory(_workers(options) * options.memory)
-    asyncio.run(_serve(options))
+    try:
+        yield
+    finally:
+        bound_memory(None)
+        if given is None:
+            del os.environ[MEMORY_LIMIT]
 
 
 def _workers(options: ServeOptions) -> int:

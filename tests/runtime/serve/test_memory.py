@@ -86,16 +86,21 @@ def test_what_the_process_keeps_is_counted_since_its_models_were_loaded() -> Non
 
 
 def test_a_value_of_a_run_may_take_no_more_than_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_serve", lambda options: asyncio.sleep(0))
+    seen: list[tuple[str, int]] = []
+
+    async def serve(options: ServeOptions) -> None:
+        seen.append((os.environ[MEMORY_LIMIT], ort_session.most_memory()))
+
+    monkeypatch.setattr(server, "_serve", serve)
     monkeypatch.setattr(server, "log_to_stderr", lambda: None)
-    monkeypatch.setattr(ort_session, "_limit", None)
-    for own, limit in (("", "64"), ("5", "5")):
-        monkeypatch.setenv(MEMORY_LIMIT, own)
-        if not own:
-            monkeypatch.delenv(MEMORY_LIMIT)
-        server.run(ServeOptions([], memory=64 << 20, workers=3))
-        assert ort_session.most_memory() == 3 * 64 << 20
-        assert os.environ[MEMORY_LIMIT] == limit
+    options, before = ServeOptions([], memory=64 << 20, workers=3), ort_session.most_memory()
+    monkeypatch.delenv(MEMORY_LIMIT, raising=False)
+    server.run(options)
+    assert MEMORY_LIMIT not in os.environ and ort_session.most_memory() == before
+    monkeypatch.setenv(MEMORY_LIMIT, "5")
+    server.run(options)
+    assert os.environ[MEMORY_LIMIT] == "5"
+    assert seen == [("64", 3 * 64 << 20), ("5", 3 * 64 << 20)]
 
 
 def test_nobody_waits_for_the_answer_of_a_request_that_has_left() -> None:
