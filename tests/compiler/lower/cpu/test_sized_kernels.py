@@ -297,6 +297,7 @@ LONG_COMPILES = (
     "batched product",
     "convolution with strides of 3",
     "depthwise convolution of many taps",
+    "filtered convolution padded before",
 )
 
 
