@@ -19,6 +19,9 @@ from heterocc.passes.graph import Value
 EMPTY = "e"
 """The first letter of the names of variables that may be 0; all others are at least 1."""
 
+LIKE = "_like"
+"""What the name of a variable that has a typical value of its own ends with, before this number."""
+
 Extent = Any
 """A dimension: an int, or a `tirx.Expr` of variables."""
 
@@ -112,6 +115,12 @@ def can_be_empty(dim: tirx.Expr) -> bool:
 def may_be_empty(variable: tirx.Var) -> bool:
     """Whether a size may be 0."""
     return bool(variable.name.startswith(EMPTY))
+
+
+def typical_of(variable: tirx.Var) -> int | None:
+    """The typical value that a variable's name states; None if it states none."""
+    _, _, number = variable.name.rpartition(LIKE)
+    return int(number) if number.isdigit() and LIKE in variable.name else None
 
 
 def same(left: Sequence[Extent], right: Sequence[Extent]) -> bool:

@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.sizes import dims_of
-from heterocc.compiler.lower.variables import may_be_empty
+from heterocc.compiler.lower.variables import may_be_empty, typical_of
 
 _Packings = TypeVar("_Packings")
 
@@ -31,8 +31,9 @@ class AlikeKernels(Generic[_Packings]):
         """The code of a kernel, and the packings of its weights: those of an equal one with equal `facts`, or new."""
         symbol = function.attrs["global_symbol"]
         plain = function.with_attr("global_symbol", "kernel")
-        empty = tuple(may_be_empty(var) for dim in dims_of(function) for var in tirx.analysis.undefined_vars(dim))
-        key = (tvm_ffi.structural_hash(plain, map_free_vars=True), empty, facts)
+        sizes = [var for dim in dims_of(function) for var in tirx.analysis.undefined_vars(dim)]
+        named = tuple((may_be_empty(var), typical_of(var)) for var in sizes)
+        key = (tvm_ffi.structural_hash(plain, map_free_vars=True), named, facts)
         found = self._known.get(key)
         if found is None or not tvm_ffi.structural_equal(found[0], plain, map_free_vars=True):
             found = (plain, *write())

@@ -33,6 +33,7 @@ from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spa
 from heterocc.compiler.lower.cpu.guarded import has_sizes, sized_kernel
 from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.cpu.measured import Choice, CloseChoices
+from heterocc.compiler.lower.cpu.own_sizes import with_own_sizes
 from heterocc.compiler.lower.cpu.rows_of_items import rows_of_items
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.itemwise import Pattern, patterns
@@ -98,7 +99,7 @@ def schedule_kernels(
     inputs = always_among(module, {p for p in params if p.name not in module.arrays})
     parts = parts_among(module)
     paired = _paired(module, rounded)
-    every = {gvar.name_hint: f for gvar, f in module.mod.functions_items() if gvar.name_hint != "main"}
+    every = {gvar.name_hint: with_own_sizes(f) for gvar, f in module.mod.functions_items() if gvar.name_hint != "main"}
     packings: dict[str, tuple[Packing, ...]] = {}
     nodes = {symbol: info.nodes for symbol, info in reversed(calls_run(module))}
     calls = Counter(symbol for symbol, _ in calls_run(module))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tvm_ffi
 from tvm import sym, tirx
 
-from heterocc.compiler.lower.variables import can_be_empty, factors, may_be_empty
+from heterocc.compiler.lower.variables import can_be_empty, factors, may_be_empty, typical_of
 
 TYPICAL = (61, 67, 71, 73, 79, 83, 89, 97)
 """Values of a kernel's variables by which generators choose: primes, so that few sizes are equal by chance."""
@@ -50,15 +50,15 @@ class Assumptions:
         for dim in dims:
             for var in tirx.analysis.undefined_vars(dim):
                 if not any(var.same_as(known) for known, _ in self._typical):
-                    number = TYPICAL[len(self._typical) % len(TYPICAL)]
+                    number = typical_of(var) or TYPICAL[len(self._typical) % len(TYPICAL)]
                     self._typical.append((var, number))
                     least = 0 if may_be_empty(var) else 1
                     self.analyzer.update(var, sym.ConstIntBound(least, sym.ConstIntBound.POS_INF))
         compound = [dim for dim in dims if not isinstance(dim, tirx.Var | tirx.IntImm)]
         self._enlarge(compound)
         self._sizes: dict[int, tuple[tirx.Expr, int | None]] = {}
-        self._positive = [(dim, self._positive_var()) for dim in compound if _is_bounded(dim)]
-        self._factors = [factor for dim in compound for factor in factors(dim) if _is_bounded(factor)]
+        self._positive = [(dim, self._positive_var()) for dim in compound if is_bounded(dim)]
+        self._factors = [factor for dim in compound for factor in factors(dim) if is_bounded(factor)]
 
     def __bool__(self) -> bool:
         return bool(self._typical)
@@ -145,7 +145,7 @@ class Assumptions:
             self.conditions.append(condition)
 
 
-def _is_bounded(dim: tirx.Expr) -> bool:
+def is_bounded(dim: tirx.Expr) -> bool:
     """Whether a dimension depends on one variable, which is at least 1, and is not limited from below."""
     variables = tirx.analysis.undefined_vars(dim)
     return len(variables) == 1 and not can_be_empty(dim)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
+import tvm_ffi
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
@@ -18,6 +19,9 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import attempt, noted, record
 from heterocc.compiler.lower.kernels.choices import close, ranked
+
+MOST_STORES = 6000
+"""The limit on stores in the code of a kernel: LLVM takes 12 seconds and a gigabyte for 14,000."""
 
 Packing: TypeAlias = Any
 """The layout of a weight, of a class that `layouts.py` knows: with `argument`, `key`, `size` and `apply`."""
@@ -63,7 +67,8 @@ Form = Callable[[Kernel, Isa], Iterable[Candidate]]
 def written_best(
     kernel: Kernel, forms: Iterable[Form], isa: Isa, layouts: Collection[str] | None = None
 ) -> Done | None:
-    """The kernel in the form with the least time, or in the next one if that needs numbers in place of sizes.
+    """The kernel in the form with the least time, or in the next one if that needs numbers in place of sizes, or has
+    so much code that it takes many seconds to compile.
 
     `layouts` are the keys of the layouts in which the weights are already, if other code packs them. None if no form
     proposes a candidate.
@@ -73,11 +78,23 @@ def written_best(
         return None
     conditions = {candidate: assumed for _, candidate, assumed in every}
     first = isa.choose("form", close((cost, candidate) for cost, candidate, _ in every))
+    long: list[tuple[int, Done]] = []
     for candidate in ranked(first, conditions):
         done = attempt(partial(_written, kernel, candidate, conditions[candidate], isa, layouts))
-        if done is not None:
+        if done is None:
+            continue
+        length = number_of_stores(done[0])
+        if length <= MOST_STORES or layouts is not None:
             return done
-    return None
+        long.append((length, done))
+    return min(long, key=lambda one: one[0])[1] if long else None
+
+
+def number_of_stores(function: tirx.PrimFunc) -> int:
+    """The number of stores in a kernel's code, by which its length is judged."""
+    found: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, found.append)], order="pre")
+    return len(found)
 
 
 def candidates(kernel: Kernel, forms: Iterable[Form], isa: Isa) -> list[Candidate]:

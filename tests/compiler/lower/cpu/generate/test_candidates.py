@@ -13,8 +13,8 @@ import pytest
 from onnx import helper
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.generate import cores, emit, generate
-from heterocc.compiler.lower.cpu.generate.candidates import Candidate
+from heterocc.compiler.lower.cpu.generate import candidates, cores, emit, generate
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate, number_of_stores
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_vectors
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
@@ -95,6 +95,35 @@ def test_a_form_whose_writer_needs_a_number_leaves_the_kernel_to_the_next(monkey
     with assuming([]):
         kernel = Generated(NODES, {"x": X}, {"w": W}, target_of(runnable()[0]))
     assert written == ["plain"] and kernel.done is not None
+
+
+class _Long(_Plain):
+    """The same with its code twice."""
+
+    def write(self, arguments: Arguments) -> None:
+        super().write(arguments)
+        super().write(arguments)
+
+
+def test_a_form_with_too_much_code_is_left_for_the_next_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def long(kernel: Kernel, _isa: Isa) -> Iterator[Candidate]:
+        found = find_product(kernel)
+        assert found is not None
+        yield Candidate("long", 0.0, partial(_Long, kernel, found, []))
+
+    def stores(*forms: object) -> int:
+        monkeypatch.setattr(FORMS, forms)
+        kernel = Generated(NODES, {"x": X}, {"w": W}, target_of(runnable()[0]))
+        assert_near(kernel.run(), np.maximum(X.astype(np.float64) @ W, 0), 20)
+        assert kernel.done is not None
+        return number_of_stores(kernel.done[0])
+
+    short = partial(plain, [], 1.0)
+    least, most = stores(short), stores(long, short)
+    assert most > least
+    monkeypatch.setattr(candidates, "MOST_STORES", least)
+    assert stores(long, short) == least
+    assert stores(long) == most
 
 
 def test_no_form_imports_another_one() -> None:

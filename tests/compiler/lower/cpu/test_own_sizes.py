@@ -1,0 +1,90 @@
+"""Kernels at several scales of an image have variables for the sizes of their maps, and one code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tvm import te, tirx
+
+from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
+from heterocc.compiler.lower.cpu.own_sizes import with_own_sizes
+from heterocc.compiler.lower.cpu.sizes import Assumptions, dims_of, typical
+from heterocc.compiler.lower.variables import EMPTY
+from tests.compiler.lower.cpu.test_symbolic import compiled
+from tests.reference import reference_session
+
+RNG = np.random.default_rng(5)
+
+
+def added(first: tirx.Expr, second: tirx.Expr) -> tirx.PrimFunc:
+    """The first value of a row of one length, added to a row of the other."""
+    x = te.placeholder((first,), "float32", name="x")
+    y = te.placeholder((second,), "float32", name="y")
+    z = te.compute((second,), lambda i: y[i] + x[0], name="z")
+    return te.create_prim_func([x, y, z]).with_attr("global_symbol", "added")
+
+
+def plain_dims(function: tirx.PrimFunc) -> bool:
+    return all(isinstance(dim, tirx.Var | tirx.IntImm) for dim in dims_of(function))
+
+
+def test_dimensions_of_different_names_become_variables_with_their_typical_values() -> None:
+    n, m = tirx.Var("d0_n", "int64"), tirx.Var("d1_m", "int64")
+    before = added(tirx.floordiv(n, 32), tirx.floordiv(m, 32) * 4)
+    after = with_own_sizes(before)
+    assert plain_dims(after)
+
+    def typicals(function: tirx.PrimFunc) -> list[int]:
+        assumed = Assumptions(dims_of(function))
+        sizes = [dim for param in function.params for dim in getattr(param, "shape", [])]
+        found = [assumed.size(dim) for dim in sizes]
+        return [typical(size) for size in found if size is not None]
+
+    assert typicals(after) == typicals(before)
+
+
+@pytest.mark.parametrize("name", ["the dimension itself", "another quotient", "a size that may be 0"])
+def test_a_dimension_that_says_more_than_a_variable_stays(name: str) -> None:
+    n, empty = tirx.Var("d0_n", "int64"), tirx.Var(f"{EMPTY}0_n", "int64")
+    dims = {
+        "the dimension itself": (n, tirx.floordiv(n, 2)),
+        "another quotient": (tirx.floordiv(n, 2), tirx.floordiv(n, 4)),
+        "a size that may be 0": (tirx.floordiv(empty, 2), tirx.floordiv(empty, 2)),
+    }[name]
+    function = added(*dims)
+    assert with_own_sizes(function).same_as(function)
+
+
+def test_layers_at_three_scales_of_an_image_share_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nodes, last = [], "x"
+    for n in range(3):
+        nodes += [
+            helper.make_node("MaxPool", [last], [f"p{n}"], kernel_shape=[2, 2], strides=[2, 2]),
+            helper.make_node("Conv", [f"p{n}", f"w{n}"], [f"c{n}"], name=f"conv{n}"),
+        ]
+        last = f"c{n}"
+    weights = [numpy_helper.from_array(RNG.standard_normal((16, 16, 1, 1), np.float32), f"w{n}") for n in range(3)]
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 16, *dims])
+        for name, dims in (("x", ["height", "width"]), (last, ["h", "w"]))
+    )
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    begin, names = KernelObjects.begin, []
+
+    def begun(objects: KernelObjects, function: tirx.PrimFunc) -> str:
+        name = begin(objects, function)
+        if "conv" in str(function.attrs["global_symbol"]):
+            names.append(name)
+        return name
+
+    monkeypatch.setattr(KernelObjects, "begin", begun)
+    run, reference = compiled(proto, tmp_path), reference_session(proto)
+    assert names and len(set(names)) < 3
+    for size in ((64, 96), (40, 24), (8, 8)):
+        feed = {"x": RNG.standard_normal((1, 16, *size), np.float32)}
+        np.testing.assert_allclose(run(feed)[0], reference.run(None, feed)[0], rtol=1e-4, atol=1e-5)
