@@ -60,5 +60,9 @@ def _longest(value: Any) -> int:
 
 
 def _texts(node: onnx.NodeProto) -> Iterator[bytes]:
+    """The texts in a node's attributes that may be its results: not `auto_pad` or another setting of arithmetic."""
+    settings = node.op_type != "Constant" and node.domain != "ai.onnx.ml" and not node.op_type.startswith("String")
     for attribute in node.attribute:
-        yield from (attribute.s, *attribute.strings, *attribute.t.string_data)
+        yield from attribute.t.string_data
+        if not settings:
+            yield from (attribute.s, *attribute.strings)
