@@ -9,11 +9,9 @@ schedules the others block by block (`generic.py`).
 sizes one function (decision 48). `measured.py` times the options that the models of speed find nearly equal, once for a
 cache (decision 37).
 
-Weights of 16 bits stay so in the bundle (`narrow_weights.py`). `channels_last.py` keeps the order of the axes between
-quantised convolutions. `attention.py` finds attention among the Relax operators.
+Weights of 16 bits stay so in the bundle (`narrow_weights.py`). `rewrites/` changes the Relax functions at
+first: attention, the order of axes, what is fused.
 
-Dynamic sizes: a batch of separate items runs kernels for one item in loops (`batches.py`), but products of few
-rows as one of all items (`rows_of_items.py`, decision 80). For other dynamic dimensions the generators get sizes in
-place of numbers (`sizes.py`, decision 26), and `guarded.py` adds code for sizes that do not meet the assumptions of the
-generated code: narrower vectors, then plain loops. `bound_sizes.py` computes each size once.
+Dynamic sizes: the generators get sizes in place of numbers (`sizes.py`, decision 26), each computed once
+(`bound_sizes.py`). `dynamic/` is above them: batches, and code for sizes that do not meet what generated code assumes.
 """

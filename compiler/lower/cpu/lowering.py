@@ -18,18 +18,18 @@ from heterocc.compiler.importer.named_inputs import hidden_names
 from heterocc.compiler.lower.backend import Dumps, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.codegen.shared_object import build_entries, build_executable, shared_object
-from heterocc.compiler.lower.cpu.attention import fuse_attention
-from heterocc.compiler.lower.cpu.batches import can_loop, over_batch
-from heterocc.compiler.lower.cpu.channels_last import keep_channels_last
 from heterocc.compiler.lower.cpu.common_code import common_kernels
 from heterocc.compiler.lower.cpu.concatenations.joined_apart import joined_apart
+from heterocc.compiler.lower.cpu.dynamic.batches import can_loop, over_batch
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.measured import CloseChoices
 from heterocc.compiler.lower.cpu.narrow_weights import with_narrow_weights
 from heterocc.compiler.lower.cpu.programs.build import build_program, try_program
 from heterocc.compiler.lower.cpu.programs.split import needs_program
-from heterocc.compiler.lower.cpu.rounded_apart import rounded_apart
+from heterocc.compiler.lower.cpu.rewrites.attention import fuse_attention
+from heterocc.compiler.lower.cpu.rewrites.channels_last import keep_channels_last
+from heterocc.compiler.lower.cpu.rewrites.rounded_apart import rounded_apart
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
 from heterocc.compiler.lower.fault import plant_fault

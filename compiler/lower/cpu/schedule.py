@@ -17,11 +17,14 @@ from tvm import relax, s_tir, tirx
 from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.codegen.scopes import without_scopes
 from heterocc.compiler.lower.cpu.alignment import at_any_address
-from heterocc.compiler.lower.cpu.alike import AlikeKernels
 from heterocc.compiler.lower.cpu.blocks import BlockView, leaf_blocks, view, with_loops
 from heterocc.compiler.lower.cpu.common_code import families, with_common_code
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.concatenations.read_in_place import read_in_place
+from heterocc.compiler.lower.cpu.dynamic.alike import AlikeKernels
+from heterocc.compiler.lower.cpu.dynamic.guarded import has_sizes, sized_kernel
+from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes
+from heterocc.compiler.lower.cpu.dynamic.rows_of_items import rows_of_items
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
@@ -30,11 +33,8 @@ from heterocc.compiler.lower.cpu.generate.products.computed import joined_produc
 from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial, without_inner_threads
-from heterocc.compiler.lower.cpu.guarded import has_sizes, sized_kernel
 from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.cpu.measured import Choice, CloseChoices
-from heterocc.compiler.lower.cpu.own_sizes import with_own_sizes
-from heterocc.compiler.lower.cpu.rows_of_items import rows_of_items
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.itemwise import Pattern, patterns
 from heterocc.compiler.lower.kernels.choices import Trail

@@ -20,7 +20,6 @@ from heterocc.compiler.lower.cpu.generate.convolution.planes import propose_plan
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
 from heterocc.compiler.lower.cpu.generate.convolution.sized_planes import propose_sized_planes
-from heterocc.compiler.lower.cpu.generate.few_terms import generate_few_terms
 from heterocc.compiler.lower.cpu.generate.integers.byte_product import propose_integer_product
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import propose_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.limited_product import propose_limited_product
@@ -30,7 +29,8 @@ from heterocc.compiler.lower.cpu.generate.maps.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.products.gates import generate_gated
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
 from heterocc.compiler.lower.cpu.generate.read import BYTES, OTHERS, read_fold, read_kernel
-from heterocc.compiler.lower.cpu.generate.reductions import generate_reduction
+from heterocc.compiler.lower.cpu.generate.reductions.few_terms import generate_few_terms
+from heterocc.compiler.lower.cpu.generate.reductions.reductions import generate_reduction
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 from heterocc.compiler.lower.cpu.sizes import attempt

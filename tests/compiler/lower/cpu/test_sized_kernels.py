@@ -25,7 +25,7 @@ from heterocc.compiler.lower import variables
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu import sizes as sized
 from heterocc.compiler.lower.cpu.alignment import at_any_address
-from heterocc.compiler.lower.cpu.attention import fuse_attention
+from heterocc.compiler.lower.cpu.dynamic.guarded import in_parallel, sized_kernel
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
 from heterocc.compiler.lower.cpu.generate.candidates import Packing
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
@@ -34,8 +34,8 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
-from heterocc.compiler.lower.cpu.guarded import in_parallel, sized_kernel
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
+from heterocc.compiler.lower.cpu.rewrites.attention import fuse_attention
 from heterocc.compiler.lower.cpu.schedule import kernel_code, schedule_kernels
 from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
 from heterocc.compiler.lower.cpu.target import cpu_target

@@ -16,10 +16,10 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
-from heterocc.compiler.lower.cpu.generate.transposes import transposed
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
 
 ROWS_A_TASK = 64

@@ -20,9 +20,9 @@ from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Term, l
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
+from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.generate.transposes import transposed
 
 Walk = Callable[[Step], None]
 Factor = Callable[[tirx.Expr, Term], tirx.Expr]

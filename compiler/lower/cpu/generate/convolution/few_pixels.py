@@ -23,13 +23,13 @@ from heterocc.compiler.lower.cpu.generate.convolution.padded import every, takes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.fetch import fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, masked_vector, store_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.products.few_columns import weight_vector
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.generate.transposes import transposed
 from heterocc.compiler.lower.cpu.sizes import Size, is_number, typical
 
 PIXELS = 64

@@ -28,7 +28,7 @@ from heterocc.compiler.lower.cpu.generate.masked import can_mask, in_masked, mas
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Fold
-from heterocc.compiler.lower.cpu.generate.reductions import find_reduction
+from heterocc.compiler.lower.cpu.generate.reductions.reductions import find_reduction
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 

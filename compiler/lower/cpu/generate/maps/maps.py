@@ -27,11 +27,11 @@ from heterocc.compiler.lower.cpu.generate.maps.pieces import bare, between, cuts
 from heterocc.compiler.lower.cpu.generate.maps.repeats import find_repeated, write_repeated
 from heterocc.compiler.lower.cpu.generate.maps.spaced import spaced
 from heterocc.compiler.lower.cpu.generate.maps.tables import find_table, write_table
+from heterocc.compiler.lower.cpu.generate.maps.transposes import find_transposed, write_transposed
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors, share_vectors
-from heterocc.compiler.lower.cpu.generate.transposes import find_transposed, write_transposed
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import (
     dtype_of,

@@ -12,12 +12,12 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.fetch import LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.maps.transposes import FEWEST_LANES, transposed
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import Term
 from heterocc.compiler.lower.cpu.generate.tiles import most_lines
-from heterocc.compiler.lower.cpu.generate.transposes import FEWEST_LANES, transposed
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 from heterocc.compiler.lower.kernels.expressions import substituted
 

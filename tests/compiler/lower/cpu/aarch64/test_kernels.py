@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from onnx import helper
 from tvm import s_tir, te, tirx
 
-from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import propose_winograd
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.rules import FUNCTIONS
+from heterocc.compiler.lower.cpu.rewrites.attention import fuse_attention
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.aarch64 import emulated
-from tests.compiler.lower.cpu.generate import test_reductions
 from tests.compiler.lower.cpu.generate.convolution import test_convolution, test_pooling, test_winograd
 from tests.compiler.lower.cpu.generate.generated import ARM, FORMS, NEON, assert_near
 from tests.compiler.lower.cpu.generate.maps import test_maps
 from tests.compiler.lower.cpu.generate.products import test_product
+from tests.compiler.lower.cpu.generate.reductions import test_reductions
 from tests.compiler.lower.cpu.generate.rows import test_rows
 from tests.compiler.lower.cpu.maths import kernels
 from tests.compiler.lower.lowered import job, model

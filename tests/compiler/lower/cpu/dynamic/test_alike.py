@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import te, tirx
 
-from heterocc.compiler.lower.cpu.alike import AlikeKernels
+from heterocc.compiler.lower.cpu.dynamic.alike import AlikeKernels
 from heterocc.compiler.lower.variables import EMPTY
 
 

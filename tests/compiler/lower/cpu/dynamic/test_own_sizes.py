@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import te, tirx
 
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
-from heterocc.compiler.lower.cpu.own_sizes import with_own_sizes
+from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes
 from heterocc.compiler.lower.cpu.sizes import Assumptions, dims_of, typical
 from heterocc.compiler.lower.variables import EMPTY
 from tests.compiler.lower.cpu.test_symbolic import compiled

@@ -22,7 +22,7 @@ from heterocc.compiler.lower.cpu.concatenations.appended import KEYS_ROOM, ROOMS
 from heterocc.compiler.lower.cpu.generate.attention.attention import hidden_sizes, write_attention
 from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand, Step, pitches, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.operands import (
+from heterocc.compiler.lower.cpu.rewrites.operands import (
     broadcast_operand,
     dims_of,
     float_shape,

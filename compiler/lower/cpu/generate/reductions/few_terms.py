@@ -19,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold
-from heterocc.compiler.lower.cpu.generate.reductions import Reduction, Writer, at_lane, from_arguments
+from heterocc.compiler.lower.cpu.generate.reductions.reductions import Reduction, Writer, at_lane, from_arguments
 from heterocc.compiler.lower.cpu.sizes import is_number
 from heterocc.compiler.lower.kernels.expressions import loads
 

@@ -10,9 +10,9 @@ from onnx import helper
 
 from heterocc.compiler import compile_model
 from heterocc.compiler.lower.cpu.generate.candidates import Done
-from heterocc.compiler.lower.cpu.generate.few_terms import generate_few_terms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Fold
+from heterocc.compiler.lower.cpu.generate.reductions.few_terms import generate_few_terms
 from heterocc.runtime import load
 from tests.compiler.lower.cpu.generate.generated import AVX512, NEON, Generated, runnable, target_of
 from tests.symbolic_models import dynamic_model

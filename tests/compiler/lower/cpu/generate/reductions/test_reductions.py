@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import helper
 
-from heterocc.compiler.lower.cpu.generate import reductions
+from heterocc.compiler.lower.cpu.generate.reductions import reductions
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, runnable, target_of
 from tests.few_examples import few
 

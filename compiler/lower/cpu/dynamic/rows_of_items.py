@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import TensorLoad
 
+from heterocc.compiler.lower.cpu.dynamic.guarded import bound_code
 from heterocc.compiler.lower.cpu.generate.candidates import Done
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.generate import generate
@@ -23,7 +24,6 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis
 from heterocc.compiler.lower.cpu.generate.products.product_form import find_product
 from heterocc.compiler.lower.cpu.generate.read import BYTES, Kernel, read_kernel
-from heterocc.compiler.lower.cpu.guarded import bound_code
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, typical
 from heterocc.compiler.lower.itemwise import Pattern
 from heterocc.compiler.lower.written import ITEMS
