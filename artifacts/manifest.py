@@ -13,7 +13,7 @@ from heterocc.artifacts.settings import Settings, settings_of
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
 FORMAT_MAJOR = 7
-FORMAT_MINOR = 0
+FORMAT_MINOR = 1
 PLAIN = (1, 2)
 """The version of bundles without layouts and dynamic dimensions, which earlier readers can read, too."""
 ARRANGED = (2, 0)
@@ -30,6 +30,8 @@ CONDITIONED = (7, 0)
 """The version of bundles whose code needs conditions of the sizes of inputs."""
 ROOMY = (3, 1)
 """The version of bundles with dynamic dimensions in code for other devices, too."""
+COMPRESSED = {1: 4, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1, 7: 1}
+"""The minor version of bundles that say how the model's weights were compressed, by the major one."""
 
 MANIFEST_NAME = "manifest.json"
 DIGEST_NAME = "manifest.sha256"
@@ -91,11 +93,19 @@ class TensorSpec(Record):
     elements: Annotated[tuple[StaticDim | None, ...], Limit(max_length=MAX_RANK)] | None = None
 
 
+class Compressed(Record):
+    """How the model's weights were compressed: their form, such as `int4:block=32`, and the nodes left out."""
+
+    form: Annotated[str, Limit(min_length=1, max_length=256)]
+    keep: tuple[str, ...] = ()
+
+
 class ModelInfo(Record):
     """The source model: its file name without folder, SHA-256, opsets by domain, inputs and outputs in model order.
 
     `classes` are names of classes, by output: the output has their numbers, or a column for each of them. `defaults`
-    are the members with the values of inputs that a run may leave out, by input.
+    are the members with the values of inputs that a run may leave out, by input. With `compressed` the SHA-256 is
+    that of the file's SHA-256 in hexadecimal, the form and the nodes that it leaves out.
     """
 
     name: str
@@ -105,6 +115,7 @@ class ModelInfo(Record):
     outputs: tuple[TensorSpec, ...]
     classes: dict[Name, tuple[str | int, ...]] = {}
     defaults: dict[Name, MemberName] = {}
+    compressed: Compressed | None = None
 
 
 class Member(Record):
@@ -383,7 +394,7 @@ class Manifest(Record):
         """The JSON of the member `manifest.json`. Fields of later versions are left out if they are empty."""
         data = self.model_dump(mode="json")
         _leave_out(data, "faults", "goldens")
-        _leave_out(data["model"], "classes", "defaults")
+        _leave_out(data["model"], "classes", "defaults", "compressed")
         specs = [*data["model"]["inputs"], *data["model"]["outputs"]]
         for spec in (*specs, *(value for variant in data["variants"] for value in variant["values"])):
             if spec["elements"] is None:

@@ -28,6 +28,7 @@ from heterocc.artifacts.dynamic import is_dynamic
 from heterocc.artifacts.errors import BundleError, InternalError
 from heterocc.artifacts.manifest import (
     ARRANGED,
+    COMPRESSED,
     CONDITIONED,
     CONTAINED,
     DIGEST_NAME,
@@ -245,6 +246,12 @@ class BundleWriter:
 
 def _version(manifest: Manifest) -> Version:
     """The first version that has what the manifest uses."""
+    found = _version_of_code(manifest)
+    return found if manifest.model.compressed is None else Version(major=found.major, minor=COMPRESSED[found.major])
+
+
+def _version_of_code(manifest: Manifest) -> Version:
+    """The first version that has what the manifest uses beside the form of compressed weights."""
     layouts = [x for variant in manifest.variants for part in variant.partitions for x in part.layouts.values()]
     if any(variant.conditions for variant in manifest.variants):
         return Version(major=CONDITIONED[0], minor=CONDITIONED[1])

@@ -143,6 +143,7 @@ def pack(
                     model.sources[name]: writer.add_array(f"defaults/{number}.npy", array)
                     for number, (name, array) in enumerate(sorted(model.defaults.items()))
                 },
+                compressed=_compressed(model),
             ),
             variants=records,
             golden=stored[0] if stored else None,
@@ -150,6 +151,11 @@ def pack(
             faults=honoured(),
             key=key,
         )
+
+
+def _compressed(model: ImportedModel) -> m.Compressed | None:
+    form = model.compressed
+    return None if form is None else m.Compressed(form=str(form), keep=tuple(sorted(form.keep)))
 
 
 def weights_of(variants: Sequence[VariantParts]) -> int:

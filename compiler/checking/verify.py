@@ -20,8 +20,11 @@ from heterocc.artifacts.text.one_line import one_line
 from heterocc.compiler.checking.bisect import Culprit, find_culprit, half_nodes
 from heterocc.compiler.checking.compare import Difference, Tolerance, blindness, compare
 from heterocc.compiler.checking.judge import Judge
+from heterocc.compiler.checking.weight_cost import OutputError, errors_by_weights
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
+from heterocc.compiler.importer.reading.source import ModelSource
+from heterocc.compiler.importer.weight_form import WeightForm
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.progress import Reporter
 from heterocc.passes.show.printer import count
@@ -31,13 +34,18 @@ from heterocc.runtime.files.inputs import read_files
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The differences by output, the kind of reference, the result of bisection, and the session's notes."""
+    """The differences by output, the kind of reference, the result of bisection, and the session's notes.
+
+    For a bundle with compressed weights the reference is the model with such weights, and `weight_errors` are what
+    these change in the outputs of the model as it was given.
+    """
 
     variant: str
     reference: str
     differences: tuple[Difference, ...]
     culprit: Culprit | None = None
     notes: tuple[str, ...] = ()
+    weight_errors: tuple[OutputError, ...] = ()
 
     def __repr__(self) -> str:
         """One short line; the fields hold every output."""
@@ -67,6 +75,7 @@ class VerifyReport:
             "outputs": [d.to_json() for d in self.differences],
             "culprit": None if self.culprit is None else self.culprit.to_json(),
             "notes": list(self.notes),
+            "weight_errors": [e.to_json() for e in self.weight_errors],
         }
 
 
@@ -87,6 +96,7 @@ def verify_bundle(
     """Run a bundle and compare it with its golden vectors or, with `model`, with ONNX Runtime on new inputs.
 
     `trusted_keys` and `require_signature` are as for `heterocc.runtime.load`.
+    If the bundle's weights were compressed, those of `model` are compressed in the same way before the comparison.
     Raises VerifyError if the bundle holds no golden vectors and no model is given, or if the bundle was compiled from
     another model.
     """
@@ -178,13 +188,18 @@ def _against_model(
     reporter: Reporter,
 ) -> VerifyReport:
     given = read_files({s.name: s for s in bundle.manifest.model.inputs}, inputs) if inputs else None
+    source = ModelSource(model_path, weights=_form(bundle))
     with load(path, devices, threads=threads, expect_digest=bundle.digest) as session:
         requests = _requests(bundle, session.variants, given)
         found: list[Difference] = []
         culprit: Culprit | None = None
+        lost: tuple[OutputError, ...] = ()
         for shapes in requests:
             at = _at_shapes(shapes) if len(requests) > 1 else ""
-            model, feed, expected = _expected(bundle, model_path, shapes, given, seed, reporter)
+            model, feed, expected = _expected(bundle, source, shapes, given, seed, reporter)
+            if source.weights is not None and not lost:
+                with reporter.stage("running the model as it was given"):
+                    lost = errors_by_weights(model_path, model, feed, expected)
             outer = {source: feed[name] for name, source in _sources(model, model.graph.inputs) if name in feed}
             with reporter.stage("running the bundle"):
                 results = session.run(outer)
@@ -198,8 +213,24 @@ def _against_model(
             if bisect and culprit is None and not all(d.ok for d in here):
                 with reporter.stage("looking for the first wrong kernel"):
                     culprit = find_culprit(session, model, feed)
-        reference = "ONNX Runtime" + ("" if inputs else f" (seed {seed})")
-        return VerifyReport(session.variants[0].name, reference, tuple(found), culprit, session.notes)
+        form = "" if source.weights is None else f" with weights in {source.weights}"
+        reference = "ONNX Runtime" + form + ("" if inputs else f" (seed {seed})")
+        return VerifyReport(session.variants[0].name, reference, tuple(found), culprit, session.notes, lost)
+
+
+def _form(bundle: Bundle) -> WeightForm | None:
+    """The form that the weights of the bundle's model were compressed to. Raises VerifyError for an unknown one."""
+    found = bundle.manifest.model.compressed
+    if found is None:
+        return None
+    try:
+        return WeightForm.parse(found.form).keeping(frozenset(found.keep))
+    except UsageError as error:
+        raise VerifyError(
+            f"the bundle's weights were compressed to '{one_line(found.form)}', which this release does not know",
+            where=str(bundle.path),
+            hint="verify it with the release that compiled it, or without the model",
+        ) from error
 
 
 def _requests(
@@ -231,7 +262,7 @@ def _requests(
 
 def _expected(
     bundle: Bundle,
-    path: Path,
+    source: ModelSource,
     shapes: Mapping[str, tuple[int, ...]],
     given: Mapping[str, Any] | None,
     seed: int,
@@ -244,13 +275,13 @@ def _expected(
     from heterocc.compiler.importer.pipeline import import_model
 
     with reporter.stage("importing the model"):
-        model = import_model(path, shapes=shapes, only_numbers=bool(bundle.manifest.model.classes))
+        model = import_model(source, shapes=shapes, only_numbers=bool(bundle.manifest.model.classes))
     if model.sha256 != bundle.manifest.model.sha256:
         raise VerifyError(
             "the bundle was compiled from another model",
-            where=str(path),
-            hint="give the file that the bundle was compiled from; one with compressed weights (--weights) is verified "
-            "without it",
+            where=str(source.path),
+            hint="give the file that the bundle was compiled from"
+            + ("" if source.weights else "; if release 0.2.0 compressed its weights, verify it without the model"),
         )
     with reporter.stage("running ONNX Runtime"):
         if given is None:

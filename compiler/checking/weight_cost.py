@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from heterocc.compiler.checking.as_given import run_given
+from heterocc.compiler.checking.as_given import CannotRunError, run_given
 from heterocc.compiler.importer.compressed import LargeProduct, compress, compressed, large_products, weight_of
 from heterocc.compiler.importer.given import GivenModel
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.reading.read import read_model
+from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.importer.weight_form import WeightForm
 
 MOST_LOST = 0.2
@@ -99,7 +103,31 @@ def output_errors(given: GivenModel, form: WeightForm, inputs: Mapping[str, Any]
     proto.CopyFrom(given.proto)
     compress(proto, weights, form)
     found = run_given(GivenModel(proto, weights, given.names), names, inputs)
-    pairs = ((name, exact[name], found[name]) for name in names)
+    return errors_between(exact, found)
+
+
+def errors_by_weights(
+    path: Path, model: ImportedModel, feed: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> tuple[OutputError, ...]:
+    """The errors of `outputs` of an imported model with compressed weights, on the inputs `feed`.
+
+    Both are by the imported graph's names. `path` is the model without compressed weights; the result is empty if ONNX
+    Runtime cannot run it.
+    """
+    draft, _ = read_model(ModelSource(path))
+    names = {o.name for o in draft.graph.output}
+    own = {model.sources[name]: name for name in (*model.graph.inputs, *model.graph.outputs)}
+    found = {name: outputs[inner] for name, inner in own.items() if name in names and inner in outputs}
+    inputs = {name: feed[inner] for name, inner in own.items() if inner in feed}
+    try:
+        return errors_between(run_given(GivenModel.of(draft), list(found), inputs), found)
+    except CannotRunError:
+        return ()
+
+
+def errors_between(exact: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[OutputError, ...]:
+    """The errors of the values in both that are floating-point numbers."""
+    pairs = ((name, exact[name], found[name]) for name in exact if name in found)
     return tuple(
         _error(name, one, other)
         for name, one, other in pairs

@@ -42,6 +42,10 @@ def query_table(result: QueryResult) -> Group:
     return Group(table, *lines)
 
 
+_MOST_ERRORS = 4
+"""Outputs whose errors by compressed weights are shown."""
+
+
 def verify_table(report: VerifyReport) -> Table:
     """The error and the verdict of each output of a bundle."""
     verdict = "WRONG" if not report.ok else "ok" if report.checked else "not checked"
@@ -55,10 +59,16 @@ def verify_table(report: VerifyReport) -> Table:
             continue
         table.add_row(d.name, f"{d.max_abs:.3g}", f"{d.mean_abs:.3g}", f"{d.snr:.1f}", "ok" if d.ok else d.reason)
     table.caption_justify = "left"
+    lines = []
+    if report.weight_errors:
+        lost = ", ".join(e.text() for e in sorted(report.weight_errors, key=lambda e: e.snr)[:_MOST_ERRORS])
+        lines.append(f"errors of the outputs by compressed weights: {lost}")
     if report.culprit is not None:
-        table.caption = report.culprit.sentence()
+        lines.append(report.culprit.sentence())
     elif report.ok and not report.checked:
-        table.caption = "give the model, and inputs that give outputs to compare: --inputs"
+        lines.append("give the model, and inputs that give outputs to compare: --inputs")
+    if lines:
+        table.caption = "\n".join(lines)
     return table
 
 

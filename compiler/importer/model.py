@@ -19,6 +19,7 @@ from heterocc.compiler.importer.draft.draft import np_type, reads
 from heterocc.compiler.importer.given import GivenModel
 from heterocc.compiler.importer.symbols.requirements import requirements_at
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.importer.weight_form import WeightForm
 from heterocc.compiler.symbolic.comparisons import least_size
 from heterocc.compiler.symbolic.given import Contents
 from heterocc.compiler.symbolic.sizes import number
@@ -47,7 +48,7 @@ class ImportedModel:
     run the model.
     `modules` are the paths of the modules that nodes are from, by their original names, if the exporter says so.
     `digests` has the digests of `weights` that were computed. `given` is the model before the import. `steps` are the
-    names of the import's steps that changed it, in order.
+    names of the import's steps that changed it, in order. `compressed` is the form that its weights were compressed to.
     """
 
     name: str
@@ -72,6 +73,7 @@ class ImportedModel:
     modules: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     given: GivenModel | None = field(default=None, compare=False, repr=False)
     steps: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    compressed: WeightForm | None = None
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""

@@ -139,7 +139,12 @@ def _import(
             model = replace(model, samples=_samples(model, proposals))
         if unfixed:
             raise still_dynamic(unfixed, model.samples, where)
-        return replace(model, dimensions=MappingProxyType(names), classes=MappingProxyType(classes))
+        return replace(
+            model,
+            dimensions=MappingProxyType(names),
+            classes=MappingProxyType(classes),
+            compressed=source.weights,
+        )
     except HeteroccError as error:
         if unfixed and not isinstance(error, DynamicShapeError):
             raise still_dynamic(unfixed, {}, where) from error

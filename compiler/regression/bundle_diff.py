@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.bundle import Bundle
-from heterocc.artifacts.manifest import Device, Partition, Variant
+from heterocc.artifacts.manifest import Device, ModelInfo, Partition, Variant
 from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.text.one_line import one_line
 from heterocc.compiler.regression.differences import (
@@ -79,6 +79,7 @@ def _model(a: Bundle, b: Bundle) -> Iterator[Difference]:
     ours, theirs = a.manifest.model, b.manifest.model
     yield from changed("name", ours.name, theirs.name)
     yield from changed("SHA-256", ours.sha256, theirs.sha256)
+    yield from changed("compressed weights", *(_compressed(model) for model in (ours, theirs)))
     yield from changed("operator sets", dict(sorted(ours.opsets.items())), dict(sorted(theirs.opsets.items())))
     for what in ("inputs", "outputs"):
         shown = [
@@ -86,6 +87,14 @@ def _model(a: Bundle, b: Bundle) -> Iterator[Difference]:
             for model in (ours, theirs)
         ]
         yield from changed(what, *shown)
+
+
+def _compressed(model: ModelInfo) -> str | None:
+    """`int4:block=32 except head`; None for a model whose weights are as they were given."""
+    found = model.compressed
+    if found is None:
+        return None
+    return f"{found.form} except {', '.join(found.keep)}" if found.keep else found.form
 
 
 def _device(device: Device) -> list[str]:

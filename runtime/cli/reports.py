@@ -133,7 +133,10 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
         shown = ", ".join(map(str, classes[:_MOST_CLASSES])) + (", …" if len(classes) > _MOST_CLASSES else "")
         print_line(f"classes   {name}: {shown}")
     weights = sum({(w.offset, w.nbytes): w.nbytes for w in manifest.weights}.values())
-    print_plain(f"weights   {len(manifest.weights)} tensors, {weights / 1e6:.1f} MB")
+    found = manifest.model.compressed
+    kept = f" except of {', '.join(found.keep)}" if found is not None and found.keep else ""
+    form = "" if found is None else f", compressed to {found.form}{kept}"
+    print_line(f"weights   {len(manifest.weights)} tensors, {weights / 1e6:.1f} MB{form}")
     goldens = manifest.all_goldens
     more = f", for {len(goldens)} shapes of inputs" if len(goldens) > 1 else ""
     print_plain(f"golden    {f'seed {goldens[0].seed}{more}' if goldens else 'none'}")

@@ -8,6 +8,7 @@ import numpy as np
 
 from heterocc.artifacts.manifest import (
     Block,
+    Compressed,
     Condition,
     Device,
     Golden,
@@ -60,13 +61,15 @@ def write_sample(
     widened: bool = False,
     contained: bool = False,
     conditioned: bool = False,
+    compressed: Compressed | None = None,
 ) -> Manifest:
     """Write the sample: three partitions in the first variant, one in the second.
 
     The code of the first reads its weight in another layout if `arranged`. A third variant has any batch from 1 to 64
     if `dynamic`, a multiple of `step`, and with `rooms` a fourth one, too, whose GPU reads the input. The second
     variant reads a weight of float16 as float32 if `widened`, and ends with a partition that reads a sequence of the
-    first if `contained`. The third variant needs a condition of the batch if `conditioned`.
+    first if `contained`. The third variant needs a condition of the batch if `conditioned`. `compressed` is the form of
+    the model's weights.
     """
     with BundleWriter(path) as writer:
         index = [writer.add_weight(array) for array in weights()]
@@ -176,7 +179,14 @@ def write_sample(
         ends = [spec("x", "batch", 4), spec("y", "batch", 3)] if dynamic else [spec("x", 1, 4), spec("y", 1, 3)]
         return writer.finish(
             producer=Producer(heterocc="0.1.0", tvm="0.27.0", onnxruntime="1.20.0"),
-            model=ModelInfo(name=name, sha256="0" * 64, opsets={"": 17}, inputs=(ends[0],), outputs=(ends[1],)),
+            model=ModelInfo(
+                name=name,
+                sha256="0" * 64,
+                opsets={"": 17},
+                inputs=(ends[0],),
+                outputs=(ends[1],),
+                compressed=compressed,
+            ),
             variants=(hetero, only_cpu, *([batch] if dynamic else []), *([on_gpu] if rooms else [])),
             golden=golden,
             goldens=(golden,) if dynamic else (),

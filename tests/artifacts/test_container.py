@@ -12,7 +12,7 @@ import pytest
 
 from heterocc.artifacts import container
 from heterocc.artifacts.errors import BundleError, BundleHashError, BundleVersionError
-from heterocc.artifacts.manifest import FORMAT_MAJOR, FORMAT_MINOR
+from heterocc.artifacts.manifest import FORMAT_MAJOR, FORMAT_MINOR, Compressed
 from heterocc.artifacts.reader import open_bundle
 from tests.artifacts.bundle_forge import contents, edited, pack, with_manifest
 from tests.artifacts.bundle_sample import write_sample
@@ -347,6 +347,9 @@ def test_a_bundle_has_the_bytes_of_the_current_version(tmp_path: Path) -> None:
     assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-6.0.hcb").read_bytes()
     write_sample(tmp_path / "m.hcb", faults=faults, step=8, conditioned=True, **every)
     assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-7.0.hcb").read_bytes()
+    form = Compressed(form="int4:block=32", keep=("head",))
+    write_sample(tmp_path / "m.hcb", faults=faults, step=8, conditioned=True, compressed=form, **every)
+    assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-7.1.hcb").read_bytes()
 
 
 def test_a_bundle_without_simulated_failures_has_no_field_for_them(tmp_path: Path) -> None:
