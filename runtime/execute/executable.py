@@ -59,11 +59,11 @@ class Executable:
         function, lengthened = cpu_api.straight(self._module, self._entry, self.params, found)
         return self._in_its_mode(function), lengthened
 
-    def function_without_machine(self) -> Callable[..., Any] | None:
-        """The entry as `function` returns it, for a caller of its own; None if it needs a VM or lengthens arguments."""
+    def function_without_machine(self) -> tuple[Callable[..., Any], frozenset[int]] | None:
+        """What `function` returns, for a caller of its own; None if the entry needs a VM."""
         machine = self._new_machine(None)[self._entry]
         found, lengthened = cpu_api.straight(self._module, self._entry, self.params, machine)
-        return None if found is machine or lengthened else self._in_its_mode(found)
+        return None if found is machine else (self._in_its_mode(found), lengthened)
 
     def bind(self, arguments: Sequence[Any], instrument: Instrument | None = None) -> Callable[[], Any]:
         """A function without arguments that runs the partition with the arguments bound, in a VM if it needs one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -59,13 +59,15 @@ def new_sized_runner(
     conditions: Sequence[SizeCondition],
     function: Any,
     weights: Any,
+    lengthened: Iterable[int] = (),
 ) -> Run | None:
     """A function from a feed to new results, or None if this interpreter or this installation has none.
 
     It calls `function(*inputs, weights)`, a function of tvm_ffi that returns a list of tensors; `outputs` have their
     places in it. Given anything but a dictionary of plain arrays for exactly these inputs, of sizes that they may have
     and that meet the conditions, or if the call fails, it returns None: the caller then runs in Python, which converts
-    inputs and says what is wrong. The function is for one thread at a time.
+    inputs and says what is wrong. Inputs numbered in `lengthened`, to which code appends rows, may also be the first
+    rows of memory with room for more, as results then are. The function is for one thread at a time.
     """
     if not is_usable():
         return None
@@ -74,6 +76,8 @@ def new_sized_runner(
     wanted = (_Output * len(outputs))(*(_Output(*_type(value), place) for value, place in outputs))
     listed = [token for condition in conditions for token in _tokens(condition)]
     tokens = (_Token * len(listed))(*(_Token(*token) for token in listed))
+    appended = sorted(lengthened)
+    numbers = (ctypes.c_int64 * len(appended))(*appended)
     found: Run = plugin.heterocc_cpu_sized_runner(
         arrays,
         given,
@@ -84,6 +88,8 @@ def new_sized_runner(
         len(tokens),
         function.__chandle__(),
         weights.__chandle__(),
+        numbers,
+        len(numbers),
     )
     return found
 
@@ -173,5 +179,7 @@ def _library() -> tuple[ctypes.PyDLL, int]:
         ctypes.c_int64,
         ctypes.c_void_p,
         ctypes.c_void_p,
+        ctypes.POINTER(ctypes.c_int64),
+        ctypes.c_int64,
     ]
     return plugin, arrays

@@ -25,9 +25,10 @@ def run_of_any_size(
         return None
     if any(numpy_dtype(variant.values[value].dtype) is None or variant.values[value].shape is None for value in used):
         return None
-    function = code.function_without_machine()
-    if function is None:
+    found = code.function_without_machine()
+    if found is None:
         return None
+    function, lengthened = found
     symbols: dict[str, int] = {}
     given = [
         SizedInput(
@@ -40,7 +41,7 @@ def run_of_any_size(
         for name, value in zip(outputs, variant.outputs, strict=True)
     ]
     conditions = [SizeCondition(c.left, c.relation, c.right, symbols) for c in variant.conditions]
-    return new_sized_runner(given, wanted, conditions, function, code.params)
+    return new_sized_runner(given, wanted, conditions, function, code.params, lengthened)
 
 
 def _dimensions(variant: Variant, value: int, symbols: dict[str, int]) -> list[DimensionSizes]:

@@ -8,11 +8,13 @@
 
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <new>
 #include <utility>
 #include <vector>
 
 #include "heap.h"
+#include "row_memory.h"
 
 namespace heterocc::cpu {
 namespace {
@@ -29,6 +31,7 @@ constexpr char kResultName[] = "heterocc.sized_result";
 struct Input {
   SizedInput value;
   std::vector<Dimension> dimensions;
+  bool is_lengthened = false;  // by code, which appends rows
   // Of the run under way.
   std::vector<int64_t> extents, strides;
   DLTensor tensor;
@@ -79,23 +82,40 @@ bool MayBe(Runner* runner, const Dimension& dimension, int64_t size) {
   return known == size;
 }
 
+bool IsAligned(const Input& input) {
+  return reinterpret_cast<uintptr_t>(input.tensor.data) % static_cast<uintptr_t>(input.value.alignment) == 0;
+}
+
+// Whether rows may be appended to an array with these flags, of which the tensor has the address and sizes. To a
+// caller's view of a state none may: the result of a run is an array of its own, and such views are read-only.
+bool MayLengthen(const Input& input, int flags) {
+  const bool is_writeable = (flags & kWriteable) != 0;
+  if ((flags & kContiguous) != 0) return is_writeable || RowMemory::Of(input.tensor) == nullptr;
+  if (!is_writeable || !IsAligned(input)) return false;
+  const std::shared_ptr<RowMemory> memory = RowMemory::Of(input.tensor);
+  return memory != nullptr && memory->Holds(input.tensor);
+}
+
 // Whether an object is an array that code can read as this input, of which its tensor then has the sizes.
 bool Fits(Runner* runner, Input* input, const Object* object) {
   if (object->type != runner->python->array_type) return false;
   const auto* const array = reinterpret_cast<const Array*>(object);
-  constexpr int kPlain = kContiguous | kAligned;
-  if (array->dtype != input->value.dtype || array->rank != input->value.rank || (array->flags & kPlain) != kPlain) {
+  if (array->dtype != input->value.dtype || array->rank != input->value.rank || (array->flags & kAligned) == 0) {
     return false;
   }
+  const bool is_contiguous = (array->flags & kContiguous) != 0;
+  if (!is_contiguous && !input->is_lengthened) return false;
+  const int64_t bytes = input->value.type.bits / 8;
   int64_t stride = 1;
   for (size_t axis = input->dimensions.size(); axis-- > 0;) {
     const int64_t size = array->extents[axis];
     if (!MayBe(runner, input->dimensions[axis], size)) return false;
     input->extents[axis] = size;
-    input->strides[axis] = stride;
+    input->strides[axis] = is_contiguous ? stride : array->strides[axis] / bytes;
     stride *= size;
   }
-  return true;
+  input->tensor.data = array->data;
+  return !input->is_lengthened || MayLengthen(*input, array->flags);
 }
 
 // The inputs of a dictionary, each with a reference of the runner's. False if they are not exactly these.
@@ -114,17 +134,15 @@ bool TakeInputs(Runner* runner, Object* feed) {
   return runner->conditions.Hold(runner->sizes);
 }
 
-// Points the tensors at the arrays, or at copies.
-void PointAtInputs(Runner* runner) {
+// Points the tensors of arrays at addresses that code cannot read at copies.
+void PointAtCopies(Runner* runner) {
   for (Input& input : runner->inputs) {
-    char* const data = reinterpret_cast<Array*>(input.given)->data;
-    input.tensor.data = data;
-    if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(input.value.alignment) == 0) continue;
+    if (IsAligned(input)) continue;
     size_t bytes = static_cast<size_t>(input.value.type.bits) / 8;
     for (int64_t extent : input.extents) bytes *= static_cast<size_t>(extent);
     input.copy = Heap::Global().Take(bytes);
     if (input.copy == nullptr) throw std::bad_alloc();
-    std::memcpy(input.copy, data, bytes);
+    std::memcpy(input.copy, input.tensor.data, bytes);
     input.tensor.data = input.copy;
   }
 }
@@ -134,22 +152,13 @@ bool Call(Runner* runner, Any* results) {
   void* const state = runner->python->PyEval_SaveThread();
   bool worked = true;
   try {
-    PointAtInputs(runner);
+    PointAtCopies(runner);
     runner->function.CallPacked(runner->arguments.data(), static_cast<int32_t>(runner->arguments.size()), results);
   } catch (const std::exception&) {
     worked = false;
   }
   runner->python->PyEval_RestoreThread(state);
   return worked;
-}
-
-bool IsDense(const DLTensor& tensor) {
-  int64_t stride = 1;
-  for (int32_t axis = tensor.ndim; axis-- > 0;) {
-    if (tensor.shape[axis] != 1 && tensor.strides != nullptr && tensor.strides[axis] != stride) return false;
-    stride *= tensor.shape[axis];
-  }
-  return true;
 }
 
 // An array over the memory of a result; nullptr, maybe with an exception, if it is not the caller's alone, as an input
@@ -161,10 +170,14 @@ Object* NewArray(const Python& python, const SizedOutput& output, Any result) {
   const DLDataType& type = tensor.dtype;
   // One reference is the list's of results, the other one `owner`'s.
   if (owner.use_count() != 2 || tensor.data == nullptr || type.code != output.type.code ||
-      type.bits != output.type.bits || type.lanes != 1 || !IsDense(tensor)) {
+      type.bits != output.type.bits || type.lanes != 1) {
     return nullptr;
   }
   const std::vector<intptr_t> extents(tensor.shape, tensor.shape + tensor.ndim);
+  std::vector<intptr_t> strides;  // of rows in memory with room for more
+  if (!IsCompact(tensor)) {
+    for (int32_t axis = 0; axis < tensor.ndim; ++axis) strides.push_back(tensor.strides[axis] * (type.bits / 8));
+  }
   char* const data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   auto* const kept = new Tensor(std::move(owner));
   Object* const capsule = python.PyCapsule_New(kept, kResultName, FreeResult);
@@ -175,7 +188,8 @@ Object* NewArray(const Python& python, const SizedOutput& output, Any result) {
   python.Py_IncRef(output.dtype);  // the array takes it
   Object* const array =
       python.PyArray_NewFromDescr(python.array_type, output.dtype, static_cast<int>(extents.size()), extents.data(),
-                                  nullptr, data, kContiguous | kAligned | kWriteable, nullptr);
+                                  strides.empty() ? nullptr : strides.data(), data,
+                                  (strides.empty() ? kContiguous : 0) | kAligned | kWriteable, nullptr);
   if (array == nullptr) {
     python.Py_DecRef(capsule);
     return nullptr;
@@ -245,7 +259,7 @@ Method run_method{"run", Run, kOneArgument, "Run a context on a dictionary of ar
 
 Object* NewSizedRunner(const Python* python, const SizedInput* inputs, int64_t input_count, const SizedOutput* outputs,
                        int64_t output_count, const SizeToken* tokens, int64_t token_count, void* function,
-                       void* weights) {
+                       void* weights, const int64_t* lengthened, int64_t lengthened_count) {
   found_python = python;
   auto* const runner = new Runner{};
   runner->python = python;
@@ -276,6 +290,8 @@ Object* NewSizedRunner(const Python* python, const SizedInput* inputs, int64_t i
     python->Py_IncRef(outputs[i].name);
     python->Py_IncRef(outputs[i].dtype);
   }
+  for (int64_t i = 0; i < lengthened_count; ++i)
+    runner->inputs[static_cast<size_t>(lengthened[i])].is_lengthened = true;
   runner->sizes.resize(static_cast<size_t>(symbols));
   runner->conditions = SizeConditions(std::vector<SizeToken>(tokens, tokens + token_count));
   runner->function = Held(function).cast<Function>();

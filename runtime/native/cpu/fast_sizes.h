@@ -43,10 +43,11 @@ struct SizedOutput {
 // plain array of its dtype and of sizes that it may have, it calls `function` (of tvm_ffi) with them, in this order,
 // and with `weights`, and returns a dictionary of the outputs. For any other argument it returns None, as if it had not
 // been called; also if the sizes do not meet the conditions of these tokens, or if the call fails, because a run in
-// Python then says why. `python` must outlive the function.
+// Python then says why. The inputs numbered in `lengthened`, to which code appends rows, may also be the first rows of
+// a RowMemory, as outputs may then. `python` must outlive the function.
 Object* NewSizedRunner(const Python* python, const SizedInput* inputs, int64_t input_count, const SizedOutput* outputs,
                        int64_t output_count, const SizeToken* tokens, int64_t token_count, void* function,
-                       void* weights);
+                       void* weights, const int64_t* lengthened, int64_t lengthened_count);
 
 }  // namespace heterocc::cpu
 

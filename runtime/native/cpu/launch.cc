@@ -106,11 +106,11 @@ __attribute__((visibility("default"))) void* heterocc_cpu_runner(void** arrays, 
 __attribute__((visibility("default"))) void* heterocc_cpu_sized_runner(
     void** arrays, const heterocc::cpu::SizedInput* inputs, int64_t input_count,
     const heterocc::cpu::SizedOutput* outputs, int64_t output_count, const heterocc::cpu::SizeToken* tokens,
-    int64_t token_count, void* function, void* weights) {
+    int64_t token_count, void* function, void* weights, const int64_t* lengthened, int64_t lengthened_count) {
   const heterocc::cpu::Python* const python = FindPython(arrays);
   if (python == nullptr) return nullptr;
   return heterocc::cpu::NewSizedRunner(python, inputs, input_count, outputs, output_count, tokens, token_count,
-                                       function, weights);
+                                       function, weights, lengthened, lengthened_count);
 }
 
 // Bytes that the heap of allocator.h has from the system.

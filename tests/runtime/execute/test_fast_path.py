@@ -18,6 +18,7 @@ from heterocc.artifacts.errors import FeedError
 from heterocc.runtime import Session, load
 from heterocc.runtime.native import cpu_api, cpu_runner
 from tests.runtime import standin
+from tests.runtime.execute.native_runs import runs_of
 from tests.runtime.standin import CPU, Model, Op, Part, write_bundle
 
 pytestmark = pytest.mark.skipif(cpu_api.problem() is not None, reason="the CPU plug-in was not built")
@@ -57,20 +58,6 @@ def assert_right(found: Any, feed: Feed) -> None:
     assert list(found) == ["y", "z"]
     np.testing.assert_allclose(found["y"], a + b, rtol=1e-6)
     np.testing.assert_allclose(found["z"], (a + b) * b * 2, rtol=1e-5)
-
-
-def runs_of(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each run from now on was native."""
-    runs = session._runner.current.alive().runs
-    native, seen = runs.run_fast, []
-
-    def watched(*arguments: Any) -> Any:
-        found = native(*arguments)
-        seen.append(found is not None)
-        return found
-
-    monkeypatch.setattr(runs, "run_fast", watched)
-    return seen
 
 
 def test_a_plain_feed_runs_natively_and_a_list_has_the_same_results(
