@@ -98,12 +98,12 @@ operators-again: setup
 	rm -r build/operators
 
 bench: setup
-	$(VENV)/python benchmarks/load.py
-	$(VENV)/python benchmarks/hop.py
-	$(VENV)/python benchmarks/latency.py
+	$(VENV)/python benchmarks/runtime/load.py
+	$(VENV)/python benchmarks/runtime/hop.py
+	$(VENV)/python benchmarks/networks/latency.py
 
 fit: setup
-	$(VENV)/python benchmarks/fit_core.py
+	$(VENV)/python benchmarks/fit/core.py
 
 wheels: setup
 	@$(VENV)/python scripts/wheels.py

@@ -7,7 +7,7 @@
 A file of figures is one table: the question that it answers, title, machine, date, command, and rows. The kind
 `runners` has a row for each case and number of threads with the figure of every runner, ours first; ratios and their
 geometric means are computed here, and `summary_only` leaves only these. `plain` is printed as it is. `--take` replaces
-the rows, machine and date of a table of runners by what benchmarks/cpu.py, quantised.py or dynamic.py wrote.
+the rows, machine and date of a table of runners by what benchmarks/networks/cpu.py, quantised.py or dynamic.py wrote.
 """
 
 from __future__ import annotations

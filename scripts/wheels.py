@@ -3,7 +3,7 @@
 Usage: python scripts/wheels.py [--output build/wheels] [--python PYTHON …] [--quick]
 The wheels belong to no Python version; PYTHON are interpreters to test it with (default: this one
 and python3.11 to python3.13 where they are, pyenv's too). `--quick` tests heterocc-runtime only. Environments are left
-in OUTPUT/env-*, for benchmarks/start.py. A tag `manylinux_…` comes from auditwheel, which is installed into
+in OUTPUT/env-*, for benchmarks/runtime/start.py. A tag `manylinux_…` comes from auditwheel, which is installed into
 build/tools for that; without it the tag stays `linux_…`, with a line that says so.
 """
 

@@ -28,7 +28,7 @@ def _imports(program: Path) -> set[tuple[str, str]]:
             found |= {(node.module, alias.name) for alias in node.names}
         elif isinstance(node, ast.Import):
             found |= {(alias.name, "") for alias in node.names}
-    return {(module, name) for module, name in found if module.partition(".")[0] in ("heterocc", "tests")}
+    return {(module, name) for module, name in found if module.partition(".")[0] in ("benchmarks", "heterocc", "tests")}
 
 
 def _exists(module: str, name: str) -> bool:

@@ -22,7 +22,7 @@ _MODULE = re.compile(r"\bheterocc\.(?:artifacts|compiler|passes|runtime)(?:\.\w+
 _WRITTEN_BY_RUNS = ("benchmarks/results",)
 ROOMS = sorted(
     path.parent
-    for package in ("artifacts", "compiler", "passes", "runtime")
+    for package in ("artifacts", "benchmarks", "compiler", "passes", "runtime")
     for path in ROOT.glob(f"{package}/**/__init__.py")
 )
 _FILE = re.compile(r"`([\w/]+(?:\.(?:py|cc|h|md)|/))`")

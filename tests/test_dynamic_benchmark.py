@@ -1,4 +1,4 @@
-"""benchmarks/dynamic.py: its list of models, its limits, and a run on a small model."""
+"""benchmarks/networks/dynamic.py: its list of models, its limits, and a run on a small model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+from benchmarks.dynamic_sizes.limits import run_limited
+from benchmarks.dynamic_sizes.models import catalogue
 
-from dynamic_sizes.limits import run_limited  # noqa: E402
-from dynamic_sizes.models import catalogue  # noqa: E402
+ROOT = Path(__file__).parents[1]
 
 
 def test_at_least_forty_models_have_three_sets_of_sizes_and_one_source_each() -> None:
@@ -55,7 +54,7 @@ def test_rows_that_are_done_are_kept_and_results_compared(tmp_path: Path) -> Non
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "length"])],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
-    command = [sys.executable, "benchmarks/dynamic.py", str(tmp_path / "m.onnx"), "batch=2,length=9"]
+    command = [sys.executable, "benchmarks/networks/dynamic.py", str(tmp_path / "m.onnx"), "batch=2,length=9"]
     command += ["--bundles", "CPU,fixed", "--threads", "1", "--seconds", "0.01", "--keep", str(tmp_path / "kept")]
     command += ["--json", str(tmp_path / "out.json")]
     seen = []

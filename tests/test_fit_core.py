@@ -12,7 +12,7 @@ import tvm
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 
-FIT = Path(__file__).parents[1] / "benchmarks" / "fit_core.py"
+FIT = Path(__file__).parents[1] / "benchmarks" / "fit" / "core.py"
 
 
 @pytest.mark.slow

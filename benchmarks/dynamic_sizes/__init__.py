@@ -1,1 +1,1 @@
-"""The parts of benchmarks/dynamic.py: the models, their inputs, and processes that compile and time them."""
+"""The parts of benchmarks/networks/dynamic.py: the models, their inputs, and processes that compile and time them."""

@@ -1,8 +1,8 @@
-"""One row of benchmarks/dynamic.py: bundles of a model and ONNX Runtime take turns on the same inputs.
+"""One row of benchmarks/networks/dynamic.py: bundles of a model and ONNX Runtime take turns on the same inputs.
 
-Usage, from the folder above: python -m dynamic_sizes JSON, with the model's file, sizes, values, bundles by name,
-threads and seconds. Prints, as JSON, the least and the median milliseconds by runner, what differs from ONNX Runtime,
-and the kernels that take most of the time of runners slower than it.
+Usage, from the root of the project: python -m benchmarks.dynamic_sizes JSON, with the model's file, sizes, values,
+bundles by name, threads and seconds. Prints, as JSON, the least and the median milliseconds by runner, what differs
+from ONNX Runtime, and the kernels that take most of the time of runners slower than it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from dynamic_sizes.inputs import feed_of
+from benchmarks.dynamic_sizes.inputs import feed_of
 from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, QUANTISED, Tolerance, compare
 from heterocc.runtime import load
 from heterocc.runtime.cli.bench import interleave, onnxruntime_runner

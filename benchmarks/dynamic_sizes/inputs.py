@@ -1,6 +1,6 @@
 """Inputs of a model at sizes of its dynamic dimensions, drawn from the values that the compiler finds valid.
 
-`python -m dynamic_sizes.inputs MODEL.onnx SIZES`, with sizes as JSON, prints `shape_options`.
+`python -m benchmarks.dynamic_sizes.inputs MODEL.onnx SIZES`, with sizes as JSON, prints `shape_options`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The models of benchmarks/dynamic.py: those of `models.toml`, or a file of the user's."""
+"""The models of benchmarks/networks/dynamic.py: those of `models.toml`, or a file of the user's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runners of language models for benchmarks/generation.py: heterocc, ONNX Runtime, onnxruntime-genai and OpenVINO.
+"""Runners of language models for `networks/generation.py`: heterocc, ONNX Runtime, onnxruntime-genai and OpenVINO.
 
 Each holds the keys and values of the tokens that it began with, and generates from there as often as it is asked.
 """

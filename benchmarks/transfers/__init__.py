@@ -1,1 +1,1 @@
-"""What benchmarks/transfer.py measures: copies, also without heterocc, and runs that overlap."""
+"""What benchmarks/runtime/transfer.py measures: copies, also without heterocc, and runs that overlap."""

@@ -1,5 +1,5 @@
 // The least that Vulkan needs for a copy: a recorded command buffer, submitted and waited for. For
-// benchmarks/transfer.py.
+// benchmarks/runtime/transfer.py.
 //
 //     g++ -O2 -shared -fPIC -o raw_vulkan.so raw_vulkan.cc -lvulkan
 #include <vulkan/vulkan.h>

@@ -21,7 +21,7 @@ take 15 us more for each two partitions and two values between them with dynamic
 ORT_FLOPS = 0.75
 """The share of the CPU's FLOP/s that ONNX Runtime reaches, compared with our code.
 
-`benchmarks/fit_placement.py` fits it, and the launches, to 57 real models: these constants are off by a factor of 1.38,
+`benchmarks/fit/placement.py` fits it, and the launches, to 57 real models: these constants are off by a factor of 1.38,
 the best by 1.37, and both choose the faster code in 51."""
 
 _LAUNCH = {"cpu": 1e-6, "ort": 1.5e-6, "opencl": 1e-5, "vulkan": 1e-5, "cuda": 5e-6}

@@ -34,7 +34,7 @@ from tests.runtime.serve.process import ServiceProcess
 MB = 1_000_000
 SIZE = 3 * MB
 LONGEST = 0.5
-"""Seconds; other programs that run on the machine count, too. benchmarks/serve_hostile.py measures it."""
+"""Seconds; other programs that run on the machine count, too. benchmarks/service/serve_hostile.py measures it."""
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""The service beside a session and beside other servers, and what hostile requests cost it."""

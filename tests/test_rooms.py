@@ -1,0 +1,14 @@
+"""Rooms, as folders of modules are called here, stay small enough to be read as a list."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("artifacts", "benchmarks", "compiler", "examples", "passes", "runtime", "scripts")
+
+
+def test_no_folder_has_more_than_twenty_modules() -> None:
+    modules = Counter(path.parent.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    assert modules and not [f"{folder}: {count}" for folder, count in sorted(modules.items()) if count > 20]
