@@ -13,7 +13,7 @@ from typing import Any
 
 from heterocc.artifacts.errors import FileMissingError, NotOnnxError, UsageError
 from heterocc.artifacts.files.filetype import HEAD, ONNX, file_kind
-from heterocc.runtime.cli.timing import FEW, SHARES, BenchResult, Start, Timing, median_uncertainty
+from heterocc.runtime.cli.timing import FEW, SHARES, BenchResult, Start, Timing, is_known
 from heterocc.runtime.select.request import parse_request
 
 _IDLE_STEP = 0.005
@@ -21,6 +21,9 @@ _IDLE_STEP = 0.005
 
 _IDLE_SHARE = 0.2
 """The share of a core below which a process counts as idle."""
+
+LEAST_SECONDS = 0.25
+"""Seconds of measurement for each runner before its median can count as known: threads take a while to settle."""
 
 _LONGEST_WAIT = 0.25
 """Seconds of waiting for threads of the turn before, which may never stop."""
@@ -125,7 +128,8 @@ def interleave(
     """Run each runner a few times in turn until `seconds` are over, or until each has run `iterations` times.
 
     A turn starts when the threads of the turn before it have stopped looking for work. `stable` ends the measurement
-    when each median is known to so many percent; `ended` ends it after any run, once each runner has run.
+    when each median is known to so many percent, after LEAST_SECONDS for each runner at the earliest; `ended` ends it
+    after any run, once each runner has run.
     """
     times: list[list[float]] = [[] for _ in runners]
     start = time.perf_counter()
@@ -137,8 +141,8 @@ def interleave(
             iterations is None and done and time.perf_counter() - start >= seconds
         ):
             break
-        if stable is not None and done >= look:
-            if all((median_uncertainty(t) or 0.0) <= stable for t in times):
+        if stable is not None and done >= look and time.perf_counter() - start >= LEAST_SECONDS * len(runners):
+            if all(is_known(t, stable) for t in times):
                 break
             look = done + done // 4
         for index, (_, run) in enumerate(runners):

@@ -90,6 +90,19 @@ def median_uncertainty(latencies: Sequence[float]) -> float | None:
     return 50.0 * float(ordered[high] - ordered[low]) / median if median else 0.0
 
 
+def is_known(latencies: Sequence[float], percent: float) -> bool:
+    """Whether the median is known to so many percent: its interval says so, and both halves of the runs agree.
+
+    The interval takes runs as independent, but threads that start to work, or another program, change many in a row.
+    """
+    uncertainty = median_uncertainty(latencies)
+    if uncertainty is None or uncertainty > percent:
+        return False
+    middle = len(latencies) // 2
+    first, second = (float(np.median(half)) for half in (latencies[:middle], latencies[middle:]))
+    return abs(first - second) <= percent / 100 * max(first, second)
+
+
 def percentiles(shares: Sequence[float]) -> tuple[tuple[str, float], ...]:
     """The names of columns with their percentiles, between `min` and `max`."""
     named = [("median" if share == 50 else f"p{share:g}", share) for share in shares]

@@ -22,7 +22,9 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         fields.update((key, value) for key, value in vars(record).items() if key not in _STANDARD)
-        if record.exc_info:
+        if record.exc_info and record.name.startswith("opentelemetry."):
+            fields["reason"] = str(record.exc_info[1])  # a receiver that does not answer is not a bug
+        elif record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return json.dumps(fields, default=str)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heterocc.runtime.cli.bench import interleave, wait_until_idle
+from heterocc.runtime.cli.bench import LEAST_SECONDS, interleave, wait_until_idle
 from heterocc.runtime.cli.main import run_command
-from heterocc.runtime.cli.timing import FEW, median_uncertainty
+from heterocc.runtime.cli.timing import FEW, is_known, median_uncertainty
 from tests.runtime import standin
 from tests.runtime.standin import Model
 
@@ -96,10 +96,20 @@ def test_sweeps_that_cannot_be_made_are_refused(
 
 
 def test_a_measurement_ends_when_its_median_is_known() -> None:
-    clock = iter(range(1000))
-    (timing,) = interleave([("steady", lambda: next(clock))], seconds=60.0, iterations=None, stable=100.0)
-    assert FEW <= len(timing.latencies) < 1000
+    began = time.perf_counter()
+    (timing,) = interleave([("steady", lambda: time.sleep(0.001))], seconds=60.0, iterations=None, stable=100.0)
+    assert LEAST_SECONDS <= time.perf_counter() - began < 30
+    assert len(timing.latencies) >= FEW
     assert timing.uncertainty is not None and timing.uncertainty <= 100.0
+
+
+def test_a_median_is_not_known_while_runs_become_slower_or_faster() -> None:
+    """Runs of two threads took 9 or 20 microseconds for some time each, and the first ones alone agreed to 1 %."""
+    steady, slow = [9.0] * 50, [20.0] * 25
+    assert is_known(steady, 1.0) and not is_known(steady[: FEW - 1], 1.0)
+    assert median_uncertainty(steady + slow) == 0.0
+    assert not is_known(steady + slow, 1.0) and not is_known(slow + steady, 1.0)
+    assert is_known((steady + slow) * 20, 1.0)
 
 
 def test_the_interval_of_the_median_covers_the_true_one_in_95_of_100_cases() -> None:
