@@ -212,12 +212,14 @@ def _normalised(
     work.simplify()
     work.settle(REWRITES)
     work.settle([_UNIFY_MORE if assume else _UNIFY])
+    settled = work.values
     if assume:
         work.settle([_ASSUME])
     if draft.symbols is not None and (draft.symbols.fresh or (assume and disagreements(draft, work.values))):
         draft.assumes |= not draft.symbols.fresh
         work.values = _with_filled_dimensions(draft, work.values, where)
-    if assume:  # what an operator needs to be equal may be known only now, as it depends on the assumptions
+    if assume and work.values is not settled:
+        # What an operator needs to be equal may be known only now, as it depends on the assumptions.
         work.settle([_UNIFY_MORE, _ASSUME])
     if draft.symbols is None and _has_unknown_sizes(draft, work.values):
         draft.symbols = Symbols(())
