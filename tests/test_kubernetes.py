@@ -54,6 +54,10 @@ def test_the_service_starts_as_the_deployment_says_and_answers_its_probes(
     assert (command, place) == ("serve", container["volumeMounts"][0]["mountPath"])
     drain = int(options[options.index("--drain") + 1])
     assert drain < pod["terminationGracePeriodSeconds"]
+    workers, threads, memory = (int(options[options.index(o) + 1]) for o in ("--workers", "--threads", "--memory-mb"))
+    assert workers * threads == int(container["resources"]["requests"]["cpu"])
+    limit = container["resources"]["limits"]["memory"]
+    assert limit.endswith("Gi") and memory * (1 + workers) < int(limit.removesuffix("Gi")) * 1024
     models = write_models(tmp_path / "models")
     with ServiceProcess(models, *options, command=RUNTIME_COMMAND) as service:
         for probe in (container["startupProbe"], container["readinessProbe"]):
