@@ -94,7 +94,7 @@ def bench(
             run()
     timings: tuple[Timing, ...]
     if requests > 1:
-        timings = (_parallel(runners[0][1], measure.seconds, measure.iterations, requests, ended),)
+        timings = (_parallel(runners[0][1], measure, requests, ended),)
     else:
         timings = interleave(runners, measure.seconds, measure.iterations, stable=measure.stable, ended=ended)
     return BenchResult(
@@ -177,9 +177,9 @@ def wait_until_idle(
             return
 
 
-def _parallel(
-    run: Callable[[], object], seconds: float, iterations: int | None, requests: int, ended: Callable[[], bool]
-) -> Timing:
+def _parallel(run: Callable[[], object], measure: Measure, requests: int, ended: Callable[[], bool]) -> Timing:
+    iterations = measure.iterations
+    known = threading.Event()
     times: list[list[float]] = [[] for _ in range(requests)]
     failures: list[BaseException] = []
     gate = threading.Barrier(requests + 1)
@@ -189,10 +189,10 @@ def _parallel(
 
     def work(index: int) -> None:
         gate.wait()
-        deadline = time.perf_counter() + seconds
+        deadline = time.perf_counter() + measure.seconds
         try:
             while (time.perf_counter() < deadline if share is None else len(times[index]) < share[index]) and not (
-                failures or (ended() and times[index])
+                failures or ((ended() or known.is_set()) and times[index])
             ):
                 before = time.perf_counter()
                 run()
@@ -205,6 +205,14 @@ def _parallel(
         worker.start()
     gate.wait()
     start = time.perf_counter()
+    wait = LEAST_SECONDS
+    while measure.stable is not None and not known.is_set():
+        workers[0].join(wait)
+        if not workers[0].is_alive():
+            break
+        if all(is_known(tuple(t), measure.stable) for t in times):
+            known.set()
+        wait = (time.perf_counter() - start) / 4
     for worker in workers:
         worker.join()
     wall = time.perf_counter() - start

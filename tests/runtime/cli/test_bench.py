@@ -103,6 +103,17 @@ def test_a_measurement_ends_when_its_median_is_known() -> None:
     assert timing.uncertainty is not None and timing.uncertainty <= 100.0
 
 
+def test_a_measurement_of_several_requests_ends_when_the_median_of_each_caller_is_known(
+    bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.perf_counter()
+    options = ["--dim", "n=3", "--requests", "2", "--stable", "100", "--time", "60", "--json"]
+    assert run_command(["bench", str(bundle), *options]) == 0
+    assert time.perf_counter() - began < 30
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["runs"] >= 2 * FEW
+
+
 def test_a_median_is_not_known_while_runs_become_slower_or_faster() -> None:
     """Runs of two threads took 9 or 20 microseconds for some time each, and the first ones alone agreed to 1 %."""
     steady, slow = [9.0] * 50, [20.0] * 25
