@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpc
 import tritonclient.http as http
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -141,6 +142,10 @@ def test_requests_are_spans_of_the_callers_trace(tmp_path: Path) -> None:
         ask(service.http, "numbers", 3, {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"})
         with pytest.raises(http.InferenceServerException):
             ask(service.http, "wide", 3, {"traceparent": "not one"})
+        x = grpc.InferInput("x", [3], "FP32").set_data_from_numpy(np.ones(3, np.float32))
+        with grpc.InferenceServerClient(service.grpc) as client:
+            client.infer("numbers", [x], headers={"traceparent": f"00-{'12' * 16}-{'34' * 8}-01"})
+            client.infer("numbers", [x], headers={"traceparent": f"00-{'56' * 16}-{'78' * 8}-00"})
         assert service.end() == 0
     of_caller = [span for span in spans if span.trace_id == bytes.fromhex("ab" * 16)]
     (request,) = [span for span in of_caller if span.name == "infer numbers"]
@@ -150,6 +155,9 @@ def test_requests_are_spans_of_the_callers_trace(tmp_path: Path) -> None:
     for span in inside:
         assert request.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano
         assert span.end_time_unix_nano <= request.end_time_unix_nano
+    (over_grpc,) = [s for s in spans if s.parent_span_id == bytes.fromhex("34" * 8)]
+    assert over_grpc.trace_id == bytes.fromhex("12" * 16) and over_grpc.name == "infer numbers"
+    assert not [s for s in spans if s.trace_id == bytes.fromhex("56" * 16)], "the caller does not sample this trace"
     (failed,) = [span for span in spans if span.name == "infer wide"]
     assert failed.parent_span_id == b"" and failed.status.code == 2
 
