@@ -69,4 +69,4 @@ def test_every_target_requires_what_is_installed_here() -> None:
     assert status == pytest.ExitCode.OK, output
     runs = [line for line in (TESTS.parent / "Makefile").read_text().splitlines() if "$(VENV)/pytest" in line]
     assert len(runs) >= 3
-    assert [line for line in runs if "$(REQUIRE)" not in line] == []
+    assert [line for line in runs if "$(REQUIRE)" not in line and "--collect-only" not in line] == []
