@@ -11,6 +11,8 @@ import pytest
 
 from tests.compiler.lower import cuda_emulated
 
+pytestmark = pytest.mark.xdist_group("cuda emulator")  # one process builds what the tests share
+
 LAUNCH = """
 import ctypes, sys
 folder, library, blocks, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])

@@ -34,6 +34,8 @@ from tests.compiler.lower import cuda_emulated
 from tests.compiler.lower.cuda_sample import HOPPER, multiply, needs_compiler, weights
 from tests.compiler.lower.lowered import job, model
 
+pytestmark = pytest.mark.xdist_group("cuda machine code")  # one process builds what the tests share
+
 
 @dataclass
 class StandIn:

@@ -20,6 +20,8 @@ from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.lower.cuda import lowering
 from tests.compiler.lower import cuda_emulated
 
+pytestmark = pytest.mark.xdist_group("cuda programs")  # one process builds what the tests share
+
 SIZE = 64
 PLACES = {"first": "CUDA", "beside": "CPU", "between": "CPU", "joined": "CUDA", "last": "CPU"}
 

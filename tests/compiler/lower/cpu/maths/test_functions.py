@@ -72,7 +72,9 @@ def test_rounding_takes_one_instruction_a_vector_and_even_numbers_between_two() 
     assert f"@llvm.nearbyint.v{lanes}f32" in module.inspect_source("ll")
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 32, 64])
+@pytest.mark.parametrize(
+    "lanes", [1, pytest.param(2, marks=pytest.mark.slow), 32, pytest.param(64, marks=pytest.mark.slow)]
+)
 def test_other_numbers_of_lanes_give_the_same(lanes: int) -> None:
     target, _ = TARGETS[HERE[0]]
     module = built([kernel(name, lanes) for name in FUNCTIONS], target)

@@ -79,9 +79,9 @@ def test_dilated_unpadded_and_multiplied_planes_that_threads_share_agree(cpu: st
     ("size", "kernel", "stride", "dilation"),
     [
         ((23, 37), (13, 13), 1, 1),
-        ((26, 30), (11, 15), 2, 1),
+        pytest.param((26, 30), (11, 15), 2, 1, marks=pytest.mark.slow),
         ((33, 29), (9, 13), 1, 2),
-        ((20, 33), (17, 16), 1, 1),
+        pytest.param((20, 33), (17, 16), 1, 1, marks=pytest.mark.slow),
         pytest.param((14, 14), (27, 27), 1, 1, id="most rows in the padding"),
         pytest.param((7, 20), (11, 13), 1, 3, id="most dilated rows in the padding"),
         pytest.param((70, 70), (11, 11), 1, 1, id="two chunks of rows"),

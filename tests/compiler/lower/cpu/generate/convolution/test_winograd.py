@@ -253,7 +253,7 @@ def test_filtering_is_chosen_for_many_channels_and_not_for_few(
     assert (names == ["filtering"]) == filtered
 
 
-@pytest.mark.parametrize("size", [13, 27, 55])
+@pytest.mark.parametrize("size", [13, 27, pytest.param(55, marks=pytest.mark.slow)])
 def test_results_are_the_same_bits_for_every_number_of_threads_and_every_run(size: int, tmp_path: Path) -> None:
     x = RNG.standard_normal((1, 32, size, size)).astype(np.float32)
     w = RNG.standard_normal((64, 32, 3, 3)).astype(np.float32)
