@@ -113,7 +113,8 @@ class DirectWriter(CopiedRows):
         if few is None:
             self._write_rows(arguments)
         else:
-            emit.either(few.condition, lambda: few.write(arguments), lambda: self._write_rows(arguments))
+            pays = few.pays(self._vectors(self.found.rows.places))
+            emit.either(pays, lambda: few.write(arguments), lambda: self._write_rows(arguments))
 
     def _few_pixels(self) -> FewPixels | None:
         """The generator of the code for few pixels, if there is such code."""
