@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import tempfile
 import threading
@@ -30,14 +29,11 @@ class Ended:
 
 def run_limited(command: Sequence[str], seconds: float, gigabytes: float, folder: Path | None = None) -> Ended:
     """Run a command in `folder`, and kill it after `seconds`; it gets no more than `gigabytes` of address space."""
-    space = int(gigabytes * 2**30)
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (space, space))
-
+    # A shell sets the limit: in a fork of a process that is larger, what comes before the command would fail.
+    limited = ["sh", "-c", 'ulimit -v "$0" && exec "$@"', str(int(gigabytes * 2**20)), *command]
     begin = time.monotonic()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=out, stderr=errors, cwd=folder, preexec_fn=limit)
+        process = subprocess.Popen(limited, stdout=out, stderr=errors, cwd=folder)
         timer = threading.Timer(seconds, process.kill)
         timer.start()
         _, status, used = os.wait4(process.pid, 0)
