@@ -9,11 +9,9 @@ from typing import Annotated
 
 import typer
 
-from heterocc.compiler.cli import bench as cli_bench
 from heterocc.compiler.cli import bundles as cli_bundle
 from heterocc.compiler.cli import completion, regression, signing
 from heterocc.compiler.cli import explain as cli_explain
-from heterocc.compiler.cli import serving as cli_serving
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, run
 from heterocc.compiler.cli.help import CHECKS, DEVICES, INSIGHT, examples
 from heterocc.compiler.cli.options import (
@@ -61,11 +59,10 @@ app = typer.Typer(
     ),
 )
 cli_bundle.register(app)
-cli_bench.register(app)
 signing.register(app)
 regression.register(app)
 cli_explain.register(app)
-cli_serving.register(app)
+cli_bundle.register_serve(app)
 
 
 @app.command(

@@ -1,4 +1,4 @@
-"""Commands on keys and signatures: `heterocc keygen`, `sign`; the options of the commands that verify signatures."""
+"""Commands on keys and signatures: `heterocc keygen`, `sign`."""
 
 from __future__ import annotations
 
@@ -23,24 +23,6 @@ if TYPE_CHECKING:
 
 PASSPHRASE = "HETEROCC_KEY_PASSPHRASE"
 """The environment variable with the passphrase of a private key."""
-
-TrustedKeys = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--trusted-key",
-        help="Refuse the bundle unless this key signed it, before anything in it is parsed: a file of public keys, a "
-        "directory of .pub files, or ed25519:… Repeatable; one of the keys suffices.",
-        metavar="FILE",
-    ),
-]
-RequireSignature = Annotated[
-    bool,
-    typer.Option(
-        "--require-signature",
-        help="Refuse a bundle that no trusted key signed; the keys are those of --trusted-key, or else of the file or "
-        "directory in $HETEROCC_TRUSTED_KEYS. Without any key, nothing is loaded.",
-    ),
-]
 
 
 def keygen(

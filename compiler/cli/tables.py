@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from heterocc.artifacts.errors import command_form
-from heterocc.compiler.cli.console import err
-from heterocc.runtime.cli.reports import notes_to_show
 from heterocc.runtime.cli.table import TextTable
 
 if TYPE_CHECKING:  # a command loads only what it needs
@@ -80,9 +76,3 @@ def rich_table(table: TextTable) -> Table:
     for row in table.rows:
         shown.add_row(*row)
     return shown
-
-
-def print_notes(notes: Sequence[str], devices: str | None) -> None:
-    """Print a session's notes, except details, if there are several or the variant was chosen by AUTO."""
-    for note in notes_to_show(notes, devices):
-        err.print(f"[cyan]note:[/] {escape(note)}")

@@ -27,11 +27,9 @@ from heterocc.compiler.support.remedy import asked_again, refused_by_all
 from heterocc.compiler.support.report import as_json, as_text
 from heterocc.compiler.support.traits import traits_of
 from heterocc.compiler.support.trial import (
-    KnownWrong,
     LoweringFor,
     Refusal,
     Support,
-    default_known_wrong,
     default_lowering,
 )
 from heterocc.passes.graph import Graph
@@ -179,7 +177,6 @@ def query_model(
     properties: Sequence[str] = (),
     config: Path | None = None,
     lowering: LoweringFor = default_lowering,
-    known_wrong: KnownWrong = default_known_wrong,
     cache: Answers | None = None,
     on_node: Callable[[str], None] | None = None,
 ) -> QueryResult:
@@ -187,7 +184,7 @@ def query_model(
 
     `model` is an ImportedModel, a path, a ModelProto or the bytes of one. Unless it is imported, `shapes` fixes its
     inputs, `dims` dimensions by name, and `base_dir` is the folder of the external data of a model without a file.
-    `devices` are Device objects or a priority list as in `--devices`. `lowering`, `known_wrong` and `cache` replace
+    `devices` are Device objects or a priority list as in `--devices`. `lowering` and `cache` replace
     heterocc's own in tests. `on_node` is called with the label of each node after all devices were queried about it.
 
     Raises the errors of the import and of resolving devices, but none for a node that no device can run; see
@@ -213,7 +210,7 @@ def query_model(
         model, assumed = with_planned_sizes(model, {}, resolved)
         notes = (*notes, *assumed)
     store = open_cache() if cache is None else cache
-    support = Support(model, lowering, known_wrong, store, any(d.last_resort for d in resolved))
+    support = Support(model, lowering, store, any(d.last_resort for d in resolved))
     refusals: dict[str, dict[str, Refusal]] = {d.name: {} for d in resolved}
     for device in resolved:
         support.try_together(device)
@@ -224,7 +221,7 @@ def query_model(
                 refusals[device.name][node.name] = refusal
         if on_node is not None:
             on_node(node.label)
-    alone = Support(model, lowering, known_wrong, store)
+    alone = Support(model, lowering, store)
     for node, device, refusal in asked_again(alone, refused_by_all(model.graph.nodes, resolved, refusals), resolved):
         if refusal is None:
             del refusals[device.name][node.name]

@@ -1,4 +1,4 @@
-"""Checks of whether a device can run a node: limits, dtypes, converters known to be wrong, and a trial lowering.
+"""Checks of whether a device can run a node: limits, dtypes, and a trial lowering.
 
 Trials run in this process. A separate process would take a second each to load TVM, while a trial takes ten
 milliseconds, and none of the 2,893 forms of ONNX's node tests made TVM 0.27 abort: failures are exceptions. The suite
@@ -27,9 +27,8 @@ from heterocc.compiler.support.cache import Answer, Answers, NoCache
 from heterocc.passes.graph import Node, Value
 from heterocc.runtime.machine.ranking import GPU_BACKENDS
 
-Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering"]
+Rule = Literal["refused", "dtype", "shape", "limit", "lowering"]
 LoweringFor = Callable[[TargetDevice], Lowering]
-KnownWrong = Callable[[onnx.NodeProto], str | None]
 
 MANY = 8
 """The number of trials from which on one of the whole model is tried first."""
@@ -59,13 +58,6 @@ def default_lowering(device: TargetDevice) -> Lowering:
     return lowering
 
 
-def default_known_wrong(node: onnx.NodeProto) -> str | None:
-    """heterocc's own list of converters that give wrong results."""
-    from heterocc.compiler.lower.tvm_fixes.known_wrong import known_wrong
-
-    return known_wrong(node)
-
-
 @dataclass
 class Support:
     """Support queries for the nodes of one model; trials are cached, and run once per signature and target.
@@ -76,7 +68,6 @@ class Support:
 
     model: ImportedModel
     lowering: LoweringFor = default_lowering
-    known_wrong: KnownWrong = default_known_wrong
     cache: Answers = field(default_factory=NoCache)
     beside_last_resort: bool = False
     asked: int = 0
@@ -133,11 +124,7 @@ class Support:
             return None
         if self.beside_last_resort and self._is_quadratic(node):
             return Refusal("limit", _QUADRATIC)
-        found = self._by_values(node, device)
-        if found is not None:
-            return found
-        wrong = self.known_wrong(self._protos[node.name])
-        return None if wrong is None else Refusal("wrong", wrong)
+        return self._by_values(node, device)
 
     def _is_quadratic(self, node: Node) -> bool:
         proto = self._protos[node.name]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tvm_ffi
-
-if TYPE_CHECKING:
-    pass
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.support import trial
 from heterocc.compiler.support.cache import Answer, DiskCache, NoCache
 from heterocc.compiler.support.query import QueryResult, query_model
-from heterocc.compiler.support.trial import Refusal
+from heterocc.compiler.support.trial import Refusal, Support
 
 D0 = TargetDevice("D0", "cpu", target={"kind": "llvm", "mcpu": "d0"})
 D1 = TargetDevice("D1", "cpu", target={"kind": "llvm", "mcpu": "d1"})
@@ -59,10 +59,6 @@ class Bench:
         return self.made.setdefault(device.name, FakeLowering(frozenset(self.lacks.get(device.name, ()))))
 
 
-def never_wrong(node: onnx.NodeProto) -> str | None:
-    return None
-
-
 def save(tmp_path: Path, nodes: Sequence[onnx.NodeProto], shape: Sequence[int | str], **constants: np.ndarray) -> Path:
     last = nodes[-1].output[0]
     graph = helper.make_graph(
@@ -94,7 +90,7 @@ LACKS = {"D0": {"Sub"}, "D1": {"Reshape"}}
 def ask(
     model: ImportedModel, *devices: TargetDevice, bench: Callable[[TargetDevice], FakeLowering] | None = None
 ) -> QueryResult:
-    return query_model(model, devices, lowering=bench or Bench(LACKS), known_wrong=never_wrong, cache=NoCache())
+    return query_model(model, devices, lowering=bench or Bench(LACKS), cache=NoCache())
 
 
 def by_label(result: QueryResult) -> dict[str, str]:
@@ -169,18 +165,6 @@ def test_a_devices_limits_are_asked_before_any_trial(
 
 def test_limits_that_are_met_exactly_are_no_refusal(sub_reshape: ImportedModel) -> None:
     assert ask(sub_reshape, TargetDevice("D", "cpu", max_buffer=24, memory=72), bench=Bench({})).nowhere == ()
-
-
-def test_a_converter_known_to_be_wrong_counts_as_unsupported_but_not_for_onnx_runtime(
-    sub_reshape: ImportedModel,
-) -> None:
-    def wrong(node: onnx.NodeProto) -> str | None:
-        return "its converter drops the sign" if node.op_type == "Sub" else None
-
-    result = query_model(sub_reshape, [D0, ORT], lowering=Bench({}), known_wrong=wrong, cache=NoCache())
-    assert result.reason("sub", "D0") == "its converter drops the sign"
-    assert result.refusals["D0"][result.graph.nodes[0].name].rule == "wrong"
-    assert by_label(result) == {"sub": "ORT", "reshape": "D0"}
 
 
 def test_the_last_resort_comes_after_all_others_wherever_it_stands(sub_reshape: ImportedModel) -> None:
@@ -263,7 +247,7 @@ def test_an_answer_is_remembered_on_disk_for_its_target_only(sub_reshape: Import
     def asked(device: TargetDevice) -> int:
         bench = Bench(LACKS)
         store = DiskCache(tmp_path / "cache")
-        result = query_model(sub_reshape, [device], lowering=bench, known_wrong=never_wrong, cache=store)
+        result = query_model(sub_reshape, [device], lowering=bench, cache=store)
         assert labels(result, result.nowhere) == ["sub"]
         return len(bench.made[device.name].asked) if bench.made else 0
 
@@ -279,7 +263,7 @@ def test_a_remembered_reason_names_no_node_of_another_model(sub_reshape: Importe
 
     store = DiskCache(tmp_path / "cache")
     kept: list[Answer] = []
-    query_model(sub_reshape, [D0], lowering=lambda d: Names(frozenset()), known_wrong=never_wrong, cache=store)
+    query_model(sub_reshape, [D0], lowering=lambda d: Names(frozenset()), cache=store)
     for path in (tmp_path / "cache").rglob("*.json"):
         kept.append(Answer(json.loads(path.read_text())["reason"]))
     assert kept == [Answer("the node does not lower")] * 2
@@ -344,18 +328,14 @@ def test_the_text_is_what_a_terminal_of_that_width_shows(sub_reshape: ImportedMo
 
 
 def test_a_path_and_names_of_devices_are_understood(sub_reshape: ImportedModel, tmp_path: Path) -> None:
-    result = query_model(
-        tmp_path / "g.onnx", "CPU", lowering=Bench({}), known_wrong=never_wrong, cache=NoCache(), shapes={"p": [2, 3]}
-    )
+    result = query_model(tmp_path / "g.onnx", "CPU", lowering=Bench({}), cache=NoCache(), shapes={"p": [2, 3]})
     assert [d.backend for d in result.devices] == ["cpu"]
     assert len(result) == 2
 
 
 def test_progress_is_called_once_for_every_node(sub_reshape: ImportedModel) -> None:
     called: list[str] = []
-    query_model(
-        sub_reshape, [D0, D1], lowering=Bench({}), known_wrong=never_wrong, cache=NoCache(), on_node=called.append
-    )
+    query_model(sub_reshape, [D0, D1], lowering=Bench({}), cache=NoCache(), on_node=called.append)
     assert called == ["sub", "reshape"]
 
 
@@ -368,7 +348,9 @@ def test_the_rules_are_asked_once_for_each_node_and_the_signature_is_hashed_once
     hashed: list[TargetDevice] = []
     target_json = TargetDevice.target_json
     monkeypatch.setattr(TargetDevice, "target_json", lambda d: (hashed.append(d), target_json(d))[1])
-    query_model(path, [D0], lowering=Bench({}), known_wrong=lambda n: asked.append(n.name), cache=NoCache())
+    refused = Support._refused
+    monkeypatch.setattr(Support, "_refused", lambda s, n, d: (asked.append(n.name), refused(s, n, d))[1])
+    query_model(path, [D0], lowering=Bench({}), cache=NoCache())
     assert len(asked) == len(set(asked)) == 50
     assert len(hashed) == 1
 

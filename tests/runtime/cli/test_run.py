@@ -75,7 +75,7 @@ def test_a_bundle_that_cannot_run_here_gives_exit_code_1(tmp_path: Path, capsys:
         (("run",), "HC120", "required: bundle"),
         (("run", "m.hcb", "--thread", "1"), "HC120", "unrecognized arguments"),
         (("run", "m.hcb", "-t", "0"), "HC120", "'0' is not an integer of at least 1"),
-        (("bench", "m.hcb", "--time", "long"), "HC120", "'long' is not a number of seconds"),
+        (("bench", "m.hcb", "--time", "long"), "HC120", "'long' is not a number of at least 0"),
         (("bench", "m.hcb", "--hint", "speed"), "HC120", "invalid choice: 'speed'"),
         (("bench", "m.hcb", "--csv"), "HC120", "--csv cannot be combined with --json"),
         (("run", "/nonexistent/m.hcb"), "HC101", "m.hcb"),

@@ -1,8 +1,9 @@
-"""The options of `heterocc-run serve`: those of `heterocc serve`."""
+"""The options of the commands that both programs have, and what those of `serve` become."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 import typer
 
 from heterocc.compiler.cli.main import app
-from heterocc.runtime.cli import serving
 from heterocc.runtime.cli.main import run_command
+from heterocc.runtime.cli.options import CHECK, RUN, SERVE, Option
 from heterocc.runtime.serve import ServeOptions
 
 
@@ -22,18 +23,18 @@ def served(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> ServeOptions:
     return found[0]
 
 
-def test_both_commands_have_the_same_options_and_defaults() -> None:
+@pytest.mark.parametrize(("name", "options"), [("run", RUN), ("check", CHECK), ("serve", SERVE)])
+def test_both_commands_have_the_same_options_and_defaults(name: str, options: Sequence[Option]) -> None:
     parser = argparse.ArgumentParser()
-    serving.add_options(parser)
+    for option in options:
+        option.add_to(parser)
     command: Any = typer.main.get_command(app)
-    theirs = {p.name: p for p in command.commands["serve"].params if p.name != "help"}
+    theirs = {p.name: p for p in command.commands[name].params if p.name != "help"}
     ours = {a.dest: a for a in parser._actions if a.dest != "help"}
-    flags = {flag for a in ours.values() for flag in a.option_strings}
-    assert flags == {flag for p in theirs.values() if p.param_type_name == "option" for flag in p.opts}
+    assert theirs.keys() == ours.keys()
     for name, parameter in theirs.items():
-        dest = {"trusted": "trusted_key"}.get(name, name)
-        if parameter.param_type_name == "option" and not parameter.multiple:
-            assert ours[dest].default == parameter.default or not (ours[dest].default or parameter.default), name
+        assert set(ours[name].option_strings) == set(parameter.opts if parameter.param_type_name == "option" else ())
+        assert ours[name].default == parameter.default or not (ours[name].default or parameter.default), name
 
 
 def test_the_options_become_those_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,9 +47,9 @@ def test_the_options_become_those_of_the_service(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["models", "--queue", "0"], "'0' is not an integer from 1"),
+        (["models", "--queue", "0"], "'0' is not an integer of at least 1"),
         (["models", "--http-port", "70000"], "from 0 to 65535"),
-        (["models", "--drain", "-1"], "a number of seconds"),
+        (["models", "--drain", "-1"], "is not a number of at least 0"),
         (["models", "--tls-key", "k.pem"], "TLS needs both --tls-cert and --tls-key"),
         ([], "models"),
     ],

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.sizes import are_equal, as_expr, size_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def index(value: int) -> tirx.Expr:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -20,9 +19,6 @@ from heterocc.compiler.lower.gpu.reduction.row_form import Axes, Output, Reducti
 from heterocc.compiler.lower.gpu.reduction.row_lanes import Lanes, Share
 from heterocc.compiler.lower.gpu.reduction.row_parts import Parts, PartsWriter
 from heterocc.compiler.lower.kernels.expressions import dtype_of
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
