@@ -43,7 +43,8 @@ class CompileOptions:
     the check of code that an earlier compile found right on the same inputs. `measure` has close choices of this CPU's
     kernels, and the one between our code and ONNX Runtime, decided by timing, once, if there is a cache; without it the
     bundle depends on no timing, unless a device's property `tune` is on. A path may be a string, and a single file
-    or property needs no sequence. `report` is the path of an HTML page that explains the main variant's placement.
+    or property needs no sequence. `report` is the path of an HTML page that explains the main variant's placement,
+    `compare` that of a page written before, which the new one shows beside it.
 
     Raises UsageError (HC120) for a value of a wrong type.
     """
@@ -75,6 +76,7 @@ class CompileOptions:
     dump_dir: Path | None = None
     dot_dir: Path | None = None
     report: Path | None = None
+    compare: Path | None = None
     pass_limit: int | None = None
     sign: Path | SigningKey | None = None
 
@@ -98,7 +100,7 @@ class CompileOptions:
             self._set("affinity", _path("affinity", self.affinity))
         if not isinstance(self.sign, SigningKey):
             self._set("sign", _path("sign", self.sign))
-        for name in ("config", "inputs", "dump_dir", "dot_dir", "report"):
+        for name in ("config", "inputs", "dump_dir", "dot_dir", "report", "compare"):
             self._set(name, _path(name, getattr(self, name)))
         _require_shapes("shapes", self.shapes)
         _require("dims", self.dims, Mapping, "a mapping of dimension name to size")
@@ -151,6 +153,7 @@ class Options(TypedDict, total=False):
     dump_dir: str | Path | None
     dot_dir: str | Path | None
     report: str | Path | None
+    compare: str | Path | None
     pass_limit: int | None
     sign: str | Path | SigningKey | None
 

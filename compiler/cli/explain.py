@@ -87,7 +87,7 @@ def explain(
             from heterocc.compiler.commands.explaining import explain_model
 
             options = compile_options(context, devices=devices or "CPU,ORT")
-            found = explain_model(path, options, reporter, annotate=annotate, compare=compare)
+            found = explain_model(path, options, reporter, annotate=annotate)
         else:
             refuse_given(
                 context,

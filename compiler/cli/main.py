@@ -16,6 +16,7 @@ from heterocc.compiler.cli.console import ConsoleReporter, errors, out, run
 from heterocc.compiler.cli.help import CHECKS, DEVICES, INSIGHT, examples
 from heterocc.compiler.cli.options import (
     Affinity,
+    Compare,
     Config,
     CostTable,
     CpuTargets,
@@ -88,6 +89,7 @@ def compile(
     dim: Dim = None,
     hint: HintedSizes = None,
     report: Report = None,
+    compare: Compare = None,
     shape: Shape = None,
     shapes: Shapes = None,
     variant: Variant = None,

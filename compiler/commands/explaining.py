@@ -26,7 +26,6 @@ from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.compiler.progress import Reporter
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.measured import Kind, Measured, Moment, Timed
-from heterocc.passes.explain.other import read_other
 from heterocc.passes.explain.reasons import NodeReason
 from heterocc.passes.explain.record import read_record
 from heterocc.passes.explain.report import report_html
@@ -42,19 +41,16 @@ def explain_model(
     *,
     base_dir: str | Path | None = None,
     annotate: str | Path | None = None,
-    compare: str | Path | None = None,
     **overrides: Unpack[Options],
 ) -> Explanation:
     """Place a model's nodes and explain the plan; arguments are as in `partition_model`.
 
     The result has a reason for every node, costs of partitions and transfers, and the plans of other policies and of
     each device alone. `annotate` is the path of a copy of the model, with the device, partition, time and reason of
-    each node in its metadata; `compare` that of a report which the page of `options.report` shows beside the new one.
-    Raises a HeteroccError for every error that the user can correct.
+    each node in its metadata. Raises a HeteroccError for every error that the user can correct.
     """
     options = with_overrides(explain_model, options, overrides)
     source = as_source(model, base_dir)
-    other = read_other(compare, options.report)
     outputs = [Path(path) for path in (options.report, annotate) if path is not None]
     with reading(files_of(source, options)):
         for path in outputs:
@@ -63,7 +59,7 @@ def explain_model(
         plan, (policy, passes) = placed.placed[0].plan, placed.request.pipeline
         found = Explanation(plan, passes, policy, plans_beside(plan, policy), details=placed.details)
         if options.report is not None:
-            atomic_write(options.report, report_html(found, other=other))
+            atomic_write(options.report, report_html(found, other=placed.request.other))
         if annotate is not None:
             write_annotated(source, found, Path(annotate))
     return found

@@ -38,10 +38,11 @@ def note_placement(queried: Queried, plans: Iterable[Plan]) -> None:
 
 
 def write_report(queried: Queried, plan: Plan, variant: BuiltVariant | None = None) -> None:
-    """Write the page of `--report` on the main variant, if given."""
-    path = queried.request.options.report
+    """Write the page of `--report` on the main variant, if given, with that of `--compare`."""
+    request = queried.request
+    path = request.options.report
     if path is not None:
         with queried.reporter.stage("explaining"):
             found = replace(explained(queried, plan, variant), details=queried.details)
             found = replace(found, others=plans_beside(plan, found.policy, dict(found.measured)))
-            atomic_write(path, report_html(found))
+            atomic_write(path, report_html(found, other=request.other))

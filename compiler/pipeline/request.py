@@ -20,6 +20,7 @@ from heterocc.compiler.progress import Reporter
 from heterocc.compiler.support.query import QueryResult
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.base import Pass
+from heterocc.passes.explain.other import OtherReport, read_other
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,7 +31,8 @@ class Request:
     the policy `measured`, `calibrated` the use of times that `heterocc calibrate` stored. `vectors` and `lowering` work
     ahead in threads. `seconds` is wall time by stage.
 
-    Raises the errors of places for outputs, of the affinity file, and of the names of policies and passes.
+    Raises the errors of places for outputs, of the affinity file, of the other report, and of the names of policies and
+    passes.
     """
 
     source: ModelSource
@@ -47,13 +49,18 @@ class Request:
     def __post_init__(self) -> None:
         """Check what can be checked before any work is done."""
         self.require_places()
-        _ = self.affinity, self.pipeline, Trace(self.options.dump_dir, self.options.pass_limit)
+        _ = self.affinity, self.other, self.pipeline, Trace(self.options.dump_dir, self.options.pass_limit)
 
     @cached_property
     def affinity(self) -> Affinity:
         """The user's decisions; in a query's result, which has a device for every node, the entries that were set."""
         given = self.options.affinity
         return affinity_from(given.pins() if isinstance(given, QueryResult) else given)
+
+    @cached_property
+    def other(self) -> OtherReport | None:
+        """The report that the new one shows beside it."""
+        return read_other(self.options.compare, self.options.report)
 
     @cached_property
     def pipeline(self) -> tuple[str, tuple[Pass, ...]]:
@@ -96,4 +103,6 @@ def files_of(source: ModelSource, options: CompileOptions) -> dict[str | os.Path
         files[options.affinity] = "the affinity file"
     if options.inputs is not None:
         files[options.inputs] = "the file of inputs"
+    if options.compare is not None:
+        files[options.compare] = "the other report"
     return files if source.data is not None else {**files, source.path: "the model"}

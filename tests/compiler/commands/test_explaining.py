@@ -132,12 +132,19 @@ def test_a_report_is_written_by_explain_compile_and_bench(tmp_path: Path) -> Non
     assert done.exit_code == 1 and "HC111" in done.output
     other = str(tmp_path / "d.html")
     for number, arguments in enumerate(
-        (["explain", str(model), "-d", "CPU"], ["explain", str(bundle)], ["bench", str(bundle), "-n", "1", "--profile"])
+        (
+            ["explain", str(model), "-d", "CPU"],
+            ["explain", str(bundle)],
+            ["bench", str(bundle), "-n", "1", "--profile"],
+            ["compile", str(model), "-o", str(bundle), "-d", "CPU", "--no-check"],
+        )
     ):
         beside = re.search('id="beside">(.*?)</script>', page(f"both-{number}.html", *arguments, "--compare", other))
         assert beside is not None and json.loads(beside[1]) == {"name": "d.html", "report": data}
         done = CliRunner().invoke(app, [*arguments, "--compare", other])
         assert done.exit_code == 2 and "add --report" in done.output
+    same = ["compile", str(model), "-o", other, "--report", str(tmp_path / "f.html"), "--compare", other]
+    assert "HC111" in CliRunner().invoke(app, same).output and data_of(Path(other).read_text()) == data
 
 
 def test_an_annotated_model_has_device_partition_time_and_reason_of_every_node(tmp_path: Path) -> None:
