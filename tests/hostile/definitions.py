@@ -97,6 +97,16 @@ def _dynamic_quantise_matmul(inputs: Inputs, _: Attributes) -> list[Array] | Non
     return [zeros if bias is None else zeros + bias]
 
 
+def _matmul_integer_to_float(inputs: Inputs, _: Attributes) -> list[Array] | None:
+    a, b, a_scale, b_scale, a_zero, b_zero, bias = (_input(inputs, place) for place in range(7))
+    assert a is not None and b is not None and a_scale is not None and b_scale is not None
+    if a_scale.size > 1 or (a_zero is not None and a_zero.size > 1):
+        return None
+    total = np.matmul(a.astype(np.int64) - _whole(a_zero), b.astype(np.int64) - _whole(b_zero))
+    scaled = total * (a_scale.astype(np.float64) * b_scale.astype(np.float64))
+    return [(scaled if bias is None else scaled + bias).astype(np.float32)]
+
+
 def _sum(inputs: Inputs, attributes: Attributes) -> list[Array] | None:
     """Of integers, without those that leave the range of their dtype."""
     data, axes = inputs[0], _input(inputs, 1)
@@ -145,6 +155,7 @@ _DEFINITIONS: Mapping[str, Definition] = {
     "QLinearMatMul": _qlinear_matmul,
     "com.microsoft::QGemm": _qgemm,
     "com.microsoft::DynamicQuantizeMatMul": _dynamic_quantise_matmul,
+    "com.microsoft::MatMulIntegerToFloat": _matmul_integer_to_float,
     "ReduceSum": _sum,
     "MeanVarianceNormalization": _normalised,
     **{name: _recurrent(name) for name in BATCHED},

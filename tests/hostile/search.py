@@ -29,12 +29,14 @@ from tests.hostile.workers import (
 
 Verdict = Literal[
     "equal", "as defined", "both refuse", "we refuse", "no reference", "not compiled", "both took long",
-    "special numbers", "we accept", "different", "crash", "timeout", "untyped",
+    "special numbers", "we accept", "different", "crash", "timeout", "untyped", "not of the request",
 ]  # fmt: skip
 
 # "as defined": ONNX Runtime's result is another one, or it ends its process.
-DEFECTS: frozenset[Verdict] = frozenset({"we accept", "different", "crash", "timeout", "untyped"})
+DEFECTS: frozenset[Verdict] = frozenset({"we accept", "different", "crash", "timeout", "untyped", "not of the request"})
 """The verdicts that no request may have.
+
+`not of the request`: an error that does not say that the request is at fault: a service answers it as its own failure.
 
 `special numbers` is not among them: results that differ where the data have NaN, infinity or numbers whose squares
 overflow. Which of these operators let through is tested elsewhere (decision 7).
@@ -146,6 +148,9 @@ class Search:
                 worker.receive()
 
 
+OF_A_REQUEST = frozenset({"HC110", "HC117", "HC404"})
+"""The codes of errors that a request may have: it does not fit, has values that cannot be, or needs too much memory."""
+
 AHEAD = 8
 """Requests that both processes are sent at a time, so that none waits for the other."""
 
@@ -165,6 +170,8 @@ def judge(model: HostileModel, asked: Request, ours: Answer, reference: Answer |
         return "both took long", ""
     if ours.kind in _UNANSWERED:
         return _UNANSWERED[ours.kind], ""
+    if ours.kind == "typed" and ours.code not in OF_A_REQUEST:
+        return "not of the request", ""
     if reference is None or reference.kind in ("crash", "timeout"):
         return _by_definition(model, asked, ours) or ("no reference", "")
     if ours.kind == "typed":

@@ -12,7 +12,8 @@ from tests.hostile.definitions import defined
 from tests.hostile.known import ON_PURPOSE
 
 Array = np.ndarray
-WHOLE = ("MatMulInteger", "QLinearMatMul", "com.microsoft::QGemm", "MeanVarianceNormalization", "ReduceSum")
+QUANTISED = ("MatMulInteger", "QLinearMatMul", "com.microsoft::QGemm", "com.microsoft::MatMulIntegerToFloat")
+WHOLE = (*QUANTISED, "MeanVarianceNormalization", "ReduceSum")
 
 
 def models(operator: str, naming: str = "apart") -> list[HostileModel]:

@@ -97,6 +97,8 @@ def test_verdicts() -> None:
     assert judge(model, asked, one, other)[0] == "different"
     assert judge(model, asked, typed, typed)[0] == "both refuse"
     assert judge(model, asked, typed, one)[0] == "we refuse"
+    for other_kind in (one, typed, None):
+        assert judge(model, asked, Answer("typed", code="HC401"), other_kind)[0] == "not of the request"
     assert judge(model, asked, one, typed)[0] == "we accept"
     assert judge(model, asked, one, None)[0] == "no reference"
     for kind in ("crash", "timeout", "untyped"):

@@ -143,7 +143,7 @@ def serve_heterocc(connection: Connection, folder: Path) -> None:
         compile_model(model, path, devices=opened.devices, check=False, measure=False, cpu_variant=False)
 
     def loaded(_: Opened) -> Run:
-        session = load(path)
+        session = load(path, threads=1)  # as the reference: some results of ONNX Runtime depend on it
         names = [item.name for item in session.outputs]
 
         def run(feed: dict[str, Array]) -> Any:
