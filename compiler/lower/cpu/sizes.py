@@ -268,6 +268,15 @@ def as_expr(size: int) -> tirx.Expr:
     return size.expr if isinstance(size, Size) else _constant(size)
 
 
+def divisor(size: int) -> tirx.Expr:
+    """A size as the divisor of an index, 1 for a size of 0.
+
+    In code for fewer pixels than a vector, of rows whose number is fixed, TVM finds that the width is 0, and refuses a
+    division by it.
+    """
+    return tirx.max(size.expr, _constant(1)) if isinstance(size, Size) else _constant(size)
+
+
 @lru_cache(maxsize=1 << 14)
 def _constant(number: int) -> tirx.Expr:
     """A number as an expression. Kernels have few different numbers and write each of them often."""

@@ -8,7 +8,7 @@ from math import prod
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.sizes import are_equal, as_expr, size_of
+from heterocc.compiler.lower.cpu.sizes import are_equal, as_expr, divisor, size_of
 
 
 def index(value: int) -> tirx.Expr:
@@ -111,9 +111,9 @@ class Axis:
         found: list[tuple[int, tirx.Expr]] = []
         pitch = 1
         for number in range(len(self.loops) - 1, -1, -1):
-            part = place if pitch == 1 else tirx.floordiv(place, index(pitch))
+            part = place if pitch == 1 else tirx.floordiv(place, divisor(pitch))
             if number:
-                part = tirx.floormod(part, index(self.extents[number]))
+                part = tirx.floormod(part, divisor(self.extents[number]))
             found.append((self.loops[number], part))
             pitch *= self.extents[number]
         return found

@@ -159,6 +159,11 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"w": _weight(16, 8, 3)},
     ),
     "pointwise convolution": ([_N("Conv", ["x", "w"], ["y"])], {"x": ("n", 5, "m", "k")}, {"w": _weight(7, 5, 1, 1)}),
+    "pointwise convolution plus a number for each row": (
+        [_N("Conv", ["x", "w"], ["c"]), _N("Add", ["c", "b"], ["y"])],
+        {"x": ("n", 16, 24, "m")},
+        {"w": _weight(4, 16, 1, 1), "b": _weight(1, 4, 24, 1)},
+    ),
     "depthwise convolution": (
         [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=4)],
         {"x": ("n", 4, "m", "k")},

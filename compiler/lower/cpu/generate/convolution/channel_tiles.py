@@ -23,6 +23,7 @@ from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_ne
 from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.tiles import Run
+from heterocc.compiler.lower.cpu.sizes import divisor
 
 Walk = Callable[[Step], None]
 Factor = Callable[[tirx.Expr, Term], tirx.Expr]
@@ -286,7 +287,7 @@ class ChannelTiles(Tiling):
             return lambda pixel, term: copied[first(term) + (start + pixel) * stride]
 
         def apart(pixel: tirx.Expr) -> tirx.Expr:
-            down, across = (f(pixel, index(found.columns.places)) for f in (tirx.floordiv, tirx.floormod))
+            down, across = (f(pixel, divisor(found.columns.places)) for f in (tirx.floordiv, tirx.floormod))
             return down * index(rows.pitch) + across * stride
 
         if self.in_one_tile:
