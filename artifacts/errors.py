@@ -1,6 +1,6 @@
 """Errors that users can meet, each with a code, one sentence, the place in the input, and a hint.
 
-`docs/errors.md` is generated from the docstrings below (`python -m heterocc.compiler.errors_doc`).
+`docs/errors.md` is generated from the docstrings below (`python -m scripts.errors_page`).
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from heterocc.artifacts.sign import SignReport, sign_bundle
     from heterocc.artifacts.signing.keys import SigningKey, create_key_pair, read_signing_key
     from heterocc.artifacts.version import __version__
+    from heterocc.compiler.api.progress import Reporter
     from heterocc.compiler.checking.verify import VerifyReport, verify_bundle
     from heterocc.compiler.commands.calibrating import calibrate_model
     from heterocc.compiler.commands.explaining import explain_bundle, explain_model
@@ -79,7 +80,6 @@ if TYPE_CHECKING:
     from heterocc.compiler.options import CompileOptions
     from heterocc.compiler.pipeline.compile import compile_model, partition_model
     from heterocc.compiler.pipeline.report import CompileReport
-    from heterocc.compiler.progress import Reporter
     from heterocc.compiler.regression.bundle_diff import diff_bundles
     from heterocc.compiler.regression.differences import BundleDiff
     from heterocc.compiler.regression.reduction.reduce import ReduceReport, reduce_model
@@ -100,7 +100,7 @@ _NAMES = {
     "heterocc.compiler.options": "CompileOptions",
     "heterocc.compiler.pipeline.compile": "compile_model partition_model",
     "heterocc.compiler.pipeline.report": "CompileReport",
-    "heterocc.compiler.progress": "Reporter",
+    "heterocc.compiler.api.progress": "Reporter",
     "heterocc.compiler.regression.bundle_diff": "diff_bundles",
     "heterocc.compiler.regression.differences": "BundleDiff",
     "heterocc.compiler.regression.reduction.reduce": "ReduceReport reduce_model",

@@ -11,8 +11,8 @@ from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_type_hints
 
 from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.signing.keys import SigningKey
+from heterocc.compiler.api.keywords import keywords_of, refuse_unknown
 from heterocc.compiler.devices.device import TargetDevice
-from heterocc.compiler.keywords import keywords_of, refuse_unknown
 from heterocc.passes.affinity import Affinity
 
 Stage = Literal["import", "partition", "lower", "pack"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.text.names import file_name
+from heterocc.compiler.api.progress import Progress, Reporter
 from heterocc.compiler.build.ahead import LoweringAhead, LoweringBegun
 from heterocc.compiler.build.kept import lower_kept
 from heterocc.compiler.build.tuning import TunedPartition
@@ -24,7 +25,6 @@ from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Time
 from heterocc.compiler.lower.codegen.busy_cores import beside_busy_cores
 from heterocc.compiler.lower.progress import watched
 from heterocc.compiler.lower.tuning.timing import brief, interleaved
-from heterocc.compiler.progress import Progress, Reporter
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import count
 from heterocc.runtime.machine.ranking import GPU_BACKENDS

@@ -20,6 +20,7 @@ from heterocc.artifacts.text.names import file_name
 from heterocc.artifacts.version import __version__
 from heterocc.artifacts.weights.weight_file import Draft
 from heterocc.artifacts.writer import BundleWriter
+from heterocc.compiler.api.progress import Progress
 from heterocc.compiler.build.conditions import conditions_of, ends
 from heterocc.compiler.build.sharing import Stored, plain_weights
 from heterocc.compiler.devices.device import TargetDevice
@@ -28,7 +29,6 @@ from heterocc.compiler.importer.digests import digest
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.arranged import Deferred, Elements, elements
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
-from heterocc.compiler.progress import Progress
 from heterocc.runtime.fault_variables import honoured
 from heterocc.runtime.machine.ranking import GPU_BACKENDS
 

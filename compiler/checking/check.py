@@ -13,6 +13,7 @@ import numpy as np
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import BundleError, HeteroccError, InputError, InputValueError, LoweringError
 from heterocc.artifacts.weights.weight_file import Draft
+from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.build.build import BuiltPlan
 from heterocc.compiler.build.pack import Piece, VariantParts, pack
 from heterocc.compiler.checking.bisect import beyond_half, first_wrong_kernel
@@ -31,7 +32,6 @@ from heterocc.compiler.importer.random_nodes import random_values
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.half.policy import LARGEST
-from heterocc.compiler.progress import Reporter
 from heterocc.passes.show.printer import count
 from heterocc.runtime import Session, load
 

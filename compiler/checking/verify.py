@@ -17,6 +17,8 @@ from heterocc.artifacts.manifest import Golden, Variant
 from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.signing.keys import AnyKey
 from heterocc.artifacts.text.one_line import one_line
+from heterocc.compiler.api.keywords import checked_keywords
+from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.checking.bisect import Culprit, find_culprit, half_nodes
 from heterocc.compiler.checking.compare import Difference, Tolerance, blindness, compare
 from heterocc.compiler.checking.judge import Judge
@@ -25,8 +27,6 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.importer.weight_form import WeightForm
-from heterocc.compiler.keywords import checked_keywords
-from heterocc.compiler.progress import Reporter
 from heterocc.passes.show.printer import count
 from heterocc.runtime import load
 from heterocc.runtime.files.inputs import read_files

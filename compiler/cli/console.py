@@ -20,11 +20,10 @@ from rich.text import Text
 from heterocc.artifacts.errors import HeteroccError, command_form
 from heterocc.artifacts.text.one_line import one_line
 from heterocc.artifacts.text.printable import printable
-from heterocc.compiler import tools
+from heterocc.compiler.api.collection import collecting_rarely
+from heterocc.compiler.api.progress import Progress, Reporter
 from heterocc.compiler.cli.progress import Lines, bar
-from heterocc.compiler.collection import collecting_rarely
-from heterocc.compiler.files import scratch
-from heterocc.compiler.progress import Progress, Reporter
+from heterocc.compiler.files import programs, scratch
 from heterocc.runtime.cli.output import abandon_stdout, flush_stdout, internal_error, print_json, stdout_errors
 from heterocc.runtime.cli.process import end_on_signals, is_ending, prepare_streams, yield_to_signal
 
@@ -143,7 +142,7 @@ def fail(error: HeteroccError, as_json: bool) -> NoReturn:
 def run(command: Callable[[], object]) -> NoReturn:
     """Run the command line as a process: prepare streams, handle signals and failures outside `errors`, and exit."""
     prepare_streams()
-    end_on_signals(_print_end, tools.kill_all, scratch.remove_all)
+    end_on_signals(_print_end, programs.kill_all, scratch.remove_all)
     code = 0
     try:
         # Help and the version are also written to standard output, which may be full.

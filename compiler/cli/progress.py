@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
-from heterocc.compiler.progress import Progress
+from heterocc.compiler.api.progress import Progress
 
 LINE_SECONDS = 5.0
 """Seconds between lines of progress if not on a terminal; faster work writes no line."""

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import onnx
 
+from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.files.private import objection_to
 from heterocc.compiler.files.records import cache_dir, toolchain_digest
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.pipeline.compile import compile_model
-from heterocc.compiler.progress import Reporter
 
 MOST_KEPT = 8
 """The bundles that are kept; those that were not used for the longest time are removed."""

@@ -18,6 +18,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from heterocc.artifacts.errors import HeteroccError, InputError, UsageError
+from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.pack import pack
 from heterocc.compiler.checking.feed import feed_for
@@ -31,7 +32,6 @@ from heterocc.compiler.pipeline.queried import Queried
 from heterocc.compiler.pipeline.repair import BuiltVariant, VariantBuilder
 from heterocc.compiler.pipeline.timing.turns import undisturbed
 from heterocc.compiler.pipeline.variants import MAIN, VariantSpec
-from heterocc.compiler.progress import Reporter
 from heterocc.compiler.support.calibration import NodeTimes, open_calibration, read_link, write_link
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.base import parse_pipeline

@@ -16,14 +16,14 @@ from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import atomic_write, require_writable
 from heterocc.artifacts.manifest import Manifest, Variant
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.collection import collecting_rarely
+from heterocc.compiler.api.collection import collecting_rarely
+from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.importer.reading.parse import read_proto
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
 from heterocc.compiler.pipeline.compile import place_main
 from heterocc.compiler.pipeline.request import files_of
 from heterocc.compiler.placement.side_by_side import plans_beside
-from heterocc.compiler.progress import Reporter
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.measured import Kind, Measured, Moment, Timed
 from heterocc.passes.explain.reasons import NodeReason

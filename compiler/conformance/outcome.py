@@ -13,10 +13,10 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.checking.compare import FLOAT16, Tolerance, compare
 from heterocc.compiler.conformance.cases import Case
+from heterocc.compiler.conformance.onnx_backend import HeteroccBackend
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.operators.opset import lower_opset
 from heterocc.compiler.importer.random_nodes import random_operator
-from heterocc.compiler.onnx_backend import HeteroccBackend
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
 from heterocc.runtime.execute.ort_session import open_session, session_options
 

@@ -1,1 +1,2 @@
-"""Files that commands read and write, and temporary ones."""
+"""Files that commands read and write, and temporary ones; also programs that a compile starts (`programs.py`), and
+modules that are found by their place (`modules.py`)."""

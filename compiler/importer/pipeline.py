@@ -13,6 +13,7 @@ import onnx
 
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import DynamicShapeError, HeteroccError, InputError, InvalidGraphError
+from heterocc.compiler.api.keywords import checked_keywords
 from heterocc.compiler.importer.compressed import compress_weights
 from heterocc.compiler.importer.draft.draft import (
     INLINE_BYTES,
@@ -67,7 +68,6 @@ from heterocc.compiler.importer.shapes.unified import unify_names
 from heterocc.compiler.importer.steps import Rewriting, Step
 from heterocc.compiler.importer.symbols.derivation import rule_failure
 from heterocc.compiler.importer.symbols.symbols import Symbols
-from heterocc.compiler.keywords import checked_keywords
 from heterocc.passes.graph import Graph, Node, Value
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import onnx
 
+from heterocc.compiler.files.modules import modules_of
 from heterocc.compiler.files.records import include_source
-from heterocc.compiler.modules import modules_of
 from heterocc.compiler.operators import arrays, elements, flow, layers
 from heterocc.compiler.operators.record import Operator
 from heterocc.passes.graph import Node

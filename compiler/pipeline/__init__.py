@@ -10,6 +10,5 @@
 
 Each value has all of the one before, and is made whole by one step. `compile.py` is the conductor: it runs the steps,
 each at all requested sizes, and commands that stop early. `timing/` chooses among plans by timing them (decisions 82
-and 92), `explained.py` has the reasons of plans, `report.py` what a compile reports, and `compressing.py` comes before
-the first step.
+and 92), `explained.py` has the reasons of plans, and `report.py` what a compile reports.
 """

@@ -9,6 +9,7 @@ from typing import Any
 
 from heterocc.artifacts.errors import InputError, UnsupportedOpError
 from heterocc.artifacts.manifest import within_both
+from heterocc.compiler.api.progress import Reporter, timed
 from heterocc.compiler.build.build import Builder
 from heterocc.compiler.build.tuning import remembered
 from heterocc.compiler.checking.check import Checker
@@ -20,7 +21,6 @@ from heterocc.compiler.pipeline.report import VariantReport
 from heterocc.compiler.pipeline.timing.measuring import Measurer, chosen_by_time
 from heterocc.compiler.pipeline.timing.sizes import feeds_between, larger_feeds, smaller_feeds
 from heterocc.compiler.pipeline.variants import MAIN, VariantSpec, all_devices
-from heterocc.compiler.progress import Reporter, timed
 from heterocc.passes.base import MEASURED, policy_pipeline
 
 

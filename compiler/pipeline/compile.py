@@ -13,14 +13,15 @@ from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.signing.keys import read_signing_key
 from heterocc.artifacts.version import require_one_release
 from heterocc.artifacts.weights.weight_file import Draft
+from heterocc.compiler.api.collection import collecting_rarely
+from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.checking.ahead import VectorsAhead
-from heterocc.compiler.collection import collecting_rarely
+from heterocc.compiler.checking.compressing import with_weights
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
 from heterocc.compiler.pipeline.checked import Checked, check
-from heterocc.compiler.pipeline.compressing import with_weights
 from heterocc.compiler.pipeline.expected import Expected, expect
 from heterocc.compiler.pipeline.explained import note_placement, write_report
 from heterocc.compiler.pipeline.imported import Imported, import_at
@@ -33,7 +34,6 @@ from heterocc.compiler.pipeline.variants import MAIN, one_for_each_code
 from heterocc.compiler.placement.affinity_file import write_affinity_file
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import require_placed
-from heterocc.compiler.progress import Reporter
 from heterocc.compiler.sizes.requests import ShapeRequest, apart, request_for_rest, require_different, shape_requests
 from heterocc.compiler.support.query import QueryResult
 from heterocc.passes.base import MEASURED

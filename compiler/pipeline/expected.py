@@ -11,6 +11,7 @@ import numpy as np
 
 from heterocc.artifacts.dtypes import container, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, MeaningError, ModelRunError
+from heterocc.compiler.api.progress import timed
 from heterocc.compiler.build.pack import GoldenVectors, VariantParts, half_nodes, paired_nodes
 from heterocc.compiler.checking.ahead import vectors_of
 from heterocc.compiler.checking.memory import Memory
@@ -18,7 +19,6 @@ from heterocc.compiler.checking.vectors import Vectors, golden_vectors
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
 from heterocc.compiler.pipeline.placed import Placed
-from heterocc.compiler.progress import timed
 from heterocc.compiler.sizes.planned import require_within
 
 MOST_GOLDEN_BYTES = 1 << 25

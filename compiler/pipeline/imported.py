@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from heterocc.artifacts.errors import Hint
+from heterocc.compiler.api.progress import Reporter, timed
 from heterocc.compiler.build.tuning import left_out
 from heterocc.compiler.checking.ahead import VectorsBegun, warm_up
 from heterocc.compiler.devices.config import config_texts
@@ -19,7 +20,6 @@ from heterocc.compiler.importer.details import details_of
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.pipeline.request import Request
 from heterocc.compiler.pipeline.variants import VariantSpec, all_devices, last_resort_of, variant_specs
-from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.sizes.planned import with_planned_sizes
 from heterocc.compiler.sizes.requests import ShapeRequest, model_at, require_bounds, require_possible
 from heterocc.compiler.support.traits import traits_of

@@ -11,12 +11,12 @@ from typing import TypeVar
 from heterocc.artifacts.files.writing import make_folder
 from heterocc.artifacts.signing.keys import SigningKey
 from heterocc.artifacts.weights.weight_file import Draft
+from heterocc.compiler.api.progress import timed
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
 from heterocc.compiler.pipeline.checked import Checked
 from heterocc.compiler.pipeline.explained import recorded
 from heterocc.compiler.pipeline.placed import graphs
 from heterocc.compiler.pipeline.repair import BuiltVariant
-from heterocc.compiler.progress import timed
 from heterocc.passes.explain.record import write_record
 
 T = TypeVar("T")

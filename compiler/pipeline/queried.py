@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from heterocc.artifacts.errors import UnsupportedOpError
+from heterocc.compiler.api.progress import timed
 from heterocc.compiler.pipeline.imported import Imported
 from heterocc.compiler.pipeline.variants import VariantSpec
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, run_pipeline
-from heterocc.compiler.progress import timed
 from heterocc.compiler.support.cache import open_cache
 from heterocc.compiler.support.calibration import Measured, measured_times
 from heterocc.compiler.support.query import QueryResult, query_model

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from heterocc.artifacts.errors import UnsupportedOpError, WrongResultError
 from heterocc.artifacts.text.one_line import one_line
+from heterocc.compiler.api.progress import timed
 from heterocc.compiler.build.build import Builder, BuiltPlan, DoesNotLower
 from heterocc.compiler.build.pack import Piece, VariantParts
 from heterocc.compiler.checking.check import Checker
@@ -15,7 +16,6 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.pipeline.queried import Queried, naming
 from heterocc.compiler.pipeline.report import Moved, TimedPlan, VariantReport
 from heterocc.compiler.pipeline.variants import VariantSpec
-from heterocc.compiler.progress import timed
 from heterocc.passes.base import Pass
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import print_plan

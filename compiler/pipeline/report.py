@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heterocc.compiler.build.tuning import TunedPartition
+from heterocc.compiler.checking.compressing import Compression
 from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_sentences
-from heterocc.compiler.pipeline.compressing import Compression
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import count, human_bytes, human_seconds, summary
 

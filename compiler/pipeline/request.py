@@ -10,13 +10,13 @@ from pathlib import Path
 
 from heterocc.artifacts.files.writing import require_writable
 from heterocc.artifacts.weights.weight_file import Draft
+from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.checking.ahead import VectorsAhead
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.placement.affinity_file import affinity_from
 from heterocc.compiler.placement.run_passes import Trace, pipeline_of
-from heterocc.compiler.progress import Reporter
 from heterocc.compiler.support.query import QueryResult
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.base import Pass

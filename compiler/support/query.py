@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from heterocc.artifacts.errors import AffinityPatternError, UnknownDeviceError, UsageError, note_text
+from heterocc.compiler.api.keywords import checked_keywords
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.sizes.planned import with_planned_sizes
 from heterocc.compiler.sizes.requests import only_numbers, takes_dynamic
 from heterocc.compiler.support.cache import Answers, open_cache

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heterocc.artifacts.errors import InternalError, LinkerMissingError
+from heterocc.compiler.files.programs import run_tool
 from heterocc.compiler.files.scratch import scratch_folder
-from heterocc.compiler.tools import run_tool
 
 _HINT = "install g++ or clang, or `pip install ziglang`"
 _FLAGS = ("-shared", "-nostdlib", "-Wl,--build-id=none", "-Wl,-s", "-Wl,-z,noexecstack")

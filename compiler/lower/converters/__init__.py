@@ -3,6 +3,7 @@
 Each module here and in the rooms registers its converters when it is imported.
 """
 
+from heterocc.compiler.files.modules import modules_of
 from heterocc.compiler.lower.converters.registry import (
     PREPARED,
     REQUIRED,
@@ -12,7 +13,6 @@ from heterocc.compiler.lower.converters.registry import (
     Context,
     own_converter,
 )
-from heterocc.compiler.modules import modules_of
 
 __all__ = ["PREPARED", "REQUIRED", "RESULTS", "SIZES", "STANDARD_DOMAINS", "Context", "own_converter"]
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from heterocc.artifacts.errors import CudaCompilerMissingError, DeviceError
+from heterocc.compiler.files.programs import run_tool
 from heterocc.compiler.files.scratch import scratch_folder
-from heterocc.compiler.tools import run_tool
 from heterocc.runtime.native.cuda_api import machine_code_runs
 
 TOOLKIT = Path("/usr/local/cuda")

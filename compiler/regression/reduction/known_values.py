@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from heterocc.compiler.files.programs import run_tool
 from heterocc.compiler.regression.reduction.parts import types_of
-from heterocc.compiler.tools import run_tool
 from heterocc.runtime.execute.ort_session import open_session, session_options
 
 SECONDS = 60

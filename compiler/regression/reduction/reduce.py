@@ -14,6 +14,9 @@ import onnx
 from heterocc.artifacts.errors import FileMissingError, InputError, UsageError
 from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import atomic_write, require_writable
+from heterocc.compiler.api.keywords import checked_keywords
+from heterocc.compiler.api.progress import Progress, Reporter
+from heterocc.compiler.files.programs import run_tool
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.draft.draft import to_tensor
 from heterocc.compiler.importer.draft.order import sort_nodes
@@ -21,11 +24,8 @@ from heterocc.compiler.importer.reading.external_data import ExternalData
 from heterocc.compiler.importer.reading.parse import parse
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.importer.reading.tensors import inside
-from heterocc.compiler.keywords import checked_keywords
-from heterocc.compiler.progress import Progress, Reporter
 from heterocc.compiler.regression.reduction import steps
 from heterocc.compiler.regression.reduction.known_values import has_integers, known_values
-from heterocc.compiler.tools import run_tool
 from heterocc.passes.show.printer import count, human_bytes
 
 Test = Callable[[Path], bool]

@@ -15,7 +15,7 @@ import pytest
 from heterocc.artifacts.errors import PropertyError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
-from heterocc.compiler.progress import Reporter
+from heterocc.compiler.api.progress import Reporter
 from heterocc.runtime import load
 from heterocc.runtime.execute.executable import Library, load_library, origin_notes
 from heterocc.runtime.native.opencl_api import opencl_devices

@@ -8,13 +8,13 @@ import pytest
 from heterocc.artifacts.errors import Hint
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
+from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.checking.compare import blindness
 from heterocc.compiler.checking.vectors import find_vectors
 from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.cli.console import ConsoleReporter
 from heterocc.compiler.cli.tables import verify_table
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.progress import Reporter
 from tests.compiler.onnx_build import model, node, save, value
 
 

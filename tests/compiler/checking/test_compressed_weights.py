@@ -15,7 +15,7 @@ from heterocc.compiler import compile_model, verify_bundle
 from heterocc.compiler.checking import verify
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.regression.bundle_diff import diff_bundles
-from tests.compiler.pipeline.test_compressing import two_products
+from tests.compiler.checking.test_compressing import two_products
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

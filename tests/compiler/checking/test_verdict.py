@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.build.build import Builder, BuiltPlan
 from heterocc.compiler.checking import check
 from heterocc.compiler.checking.check import Checker
@@ -14,7 +15,6 @@ from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.placement.machine import build_machine
-from heterocc.compiler.progress import Reporter
 from heterocc.passes.greedy import Greedy
 from heterocc.passes.plan import Plan
 from tests.compiler.small import chain

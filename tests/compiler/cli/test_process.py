@@ -21,8 +21,8 @@ from heterocc.artifacts.manifest import Manifest
 from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.text.printable import printable, printable_json
 from heterocc.compiler import compile_model
+from heterocc.compiler.files.programs import kill_all, run_tool
 from heterocc.compiler.files.scratch import remove_stale, scratch_folder
-from heterocc.compiler.tools import kill_all, run_tool
 from tests.compiler.small import save
 
 COMMAND = (sys.executable, "-m", "heterocc.compiler.cli")

@@ -9,10 +9,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from heterocc.compiler import CompileOptions, compile_model
+from heterocc.compiler.api.progress import Progress, Reporter
 from heterocc.compiler.cli import progress
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.cli.progress import Lines, Stage
-from heterocc.compiler.progress import Progress, Reporter
 from tests.compiler.small import conv_net
 
 

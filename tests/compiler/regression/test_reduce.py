@@ -18,8 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import FileMissingError, NotOnnxError, OutputFileError, UsageError
+from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.cli.main import app
-from heterocc.compiler.progress import Reporter
 from heterocc.compiler.regression.reduction.reduce import reduce_model
 from tests.compiler.small import chain, conv_net
 

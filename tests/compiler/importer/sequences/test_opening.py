@@ -11,9 +11,9 @@ import onnxruntime as ort
 import pytest
 from onnx import parser
 
+from heterocc.compiler.conformance.onnx_backend import HeteroccBackend
 from heterocc.compiler.importer.draft.draft import nodes_of
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.onnx_backend import HeteroccBackend
 
 _RNG = np.random.default_rng(0)
 _HEAD = '<ir_version: 8, opset_import: ["":18]>'

@@ -10,7 +10,7 @@ import pytest
 from onnx import parser
 
 from heterocc.artifacts.errors import UnsupportedOpError
-from heterocc.compiler.onnx_backend import HeteroccBackend
+from heterocc.compiler.conformance.onnx_backend import HeteroccBackend
 
 pytestmark = pytest.mark.xdist_group("random-numbers")  # one bundle for all
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from heterocc.compiler.onnx_backend import prepare
+from heterocc.compiler.conformance.onnx_backend import prepare
 from tests.compiler.onnx_build import model, node, value
 
 KINDS = {

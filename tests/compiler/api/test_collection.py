@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from heterocc.compiler.collection import collecting_rarely
+from heterocc.compiler.api.collection import collecting_rarely
 
 
 def test_thresholds_are_as_before_when_the_last_of_several_compiles_has_ended() -> None:

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from heterocc.artifacts.errors import Hint, InputError, UsageError
+from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.checking.as_given import CannotRunError
 from heterocc.compiler.checking.vectors import find_vectors
 from heterocc.compiler.checking.weight_cost import MOST_LOST, OutputError, ProductCost, output_errors, product_costs
@@ -16,7 +17,6 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.importer.weight_form import WeightForm
 from heterocc.compiler.options import CompileOptions
-from heterocc.compiler.progress import Reporter
 from heterocc.compiler.sizes.requests import model_at, shape_requests
 from heterocc.passes.show.printer import count, human_bytes
 

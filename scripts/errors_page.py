@@ -1,6 +1,6 @@
 """Generate docs/errors.md from the docstrings of the error classes.
 
-`python -m heterocc.compiler.errors_doc` prints the page; with a path it writes the page there.
+`python -m scripts.errors_page` prints the page; with a path it writes the page there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEAD = """\
 # Errors
 
 Generated from `artifacts/errors.py` and `runtime/serve/errors.py` by
-`python -m heterocc.compiler.errors_doc docs/errors.md`; do not edit.
+`python -m scripts.errors_page docs/errors.md`; do not edit.
 
 Errors that users can meet. Each is printed with its code, one sentence, the place in the input, and a hint:
 

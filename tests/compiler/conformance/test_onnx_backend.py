@@ -13,7 +13,7 @@ from onnx import helper
 from onnx.backend.base import Backend
 from onnx.backend.test import runner
 
-import heterocc.compiler.onnx_backend as backend
+import heterocc.compiler.conformance.onnx_backend as backend
 from heterocc.artifacts.errors import FeedError, UnknownDeviceError
 from tests.compiler.conformance.sample import onnx_cases
 from tests.compiler.onnx_build import model, node, value

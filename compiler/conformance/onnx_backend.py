@@ -1,6 +1,6 @@
 """heterocc as an ONNX backend: the interface of `onnx.backend.base`.
 
-    import heterocc.compiler.onnx_backend as backend
+    import heterocc.compiler.conformance.onnx_backend as backend
 
     prepared = backend.prepare(model, "CPU")
     outputs = prepared.run([x, y])
