@@ -113,7 +113,7 @@ def page(found: Sequence[dict[str, Any]]) -> str:
     for question, (title, text) in QUESTIONS.items():
         of_question = [table for table in found if table["question"] == question]
         if of_question:
-            parts.append("\n".join([f"## {title}", *(["", textwrap.fill(text, 130)] if text else []), ""]))
+            parts.append("\n".join([f"## {title}", *(["", textwrap.fill(text, 120)] if text else []), ""]))
             runners = [table for table in of_question if table["kind"] == "runners"]
             if len(runners) > 1:
                 parts.append(summary(runners))
@@ -135,7 +135,7 @@ def summary(of_question: Sequence[dict[str, Any]]) -> str:
 def section(table: dict[str, Any]) -> str:
     """One table with its machine, date and command."""
     title = table["title"][0].upper() + table["title"][1:]
-    where = textwrap.fill(f"{title}: {table['machine']}, {table['date']}, `{table['command']}`.", 130)
+    where = textwrap.fill(f"{title}: {table['machine']}, {table['date']}, `{table['command']}`.", 120)
     if table["kind"] == "plain":
         return f"{where}\n\n{markdown(table['columns'], table['rows'])}"
     counts = sorted({row[1] for row in table["rows"]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,6 +48,12 @@ def test_every_file_in_the_docstring_of_a_room_exists(room: Path) -> None:
     assert not [name for name in _FILE.findall(text) if not any((folder / name).exists() for folder in folders)]
 
 
+def test_lines_of_text_have_at_most_120_characters() -> None:
+    """Tables and code are as wide as they need."""
+    pages = [*DOCUMENTS, *(ROOT / "docs" / "log").glob("*.md"), ROOT / "artifacts" / "FORMAT.md"]
+    assert not [f"{page.name}:{number}" for page in pages for number in _long_lines(page.read_text())]
+
+
 def test_the_architecture_is_one_page() -> None:
     assert len((ROOT / "docs" / "ARCHITECTURE.md").read_text().split()) <= 700
 
@@ -55,6 +62,15 @@ def test_the_glossary_is_short_and_in_order() -> None:
     lines = (ROOT / "docs" / "glossary.md").read_text().splitlines()
     words = [line.split("|")[1].strip() for line in lines if line.startswith("| ")][1:]
     assert words == sorted(words, key=str.lower) and len(set(words)) == len(words) <= 40
+
+
+def _long_lines(text: str) -> Iterator[int]:
+    """The numbers of long lines outside tables, fenced and indented code."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        fenced ^= line.lstrip().startswith("```")
+        if len(line) > 120 and not fenced and not line.lstrip().startswith("|") and not line.startswith("    "):
+            yield number
 
 
 def _exists(name: str) -> bool:
