@@ -15,9 +15,8 @@ from heterocc.compiler.build.tuning import remembered
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.pipeline.expected import Expected
-from heterocc.compiler.pipeline.placed import PlacedVariant
 from heterocc.compiler.pipeline.repair import BuiltVariant, VariantBuilder
-from heterocc.compiler.pipeline.report import VariantReport
+from heterocc.compiler.pipeline.report import PlacedVariant
 from heterocc.compiler.pipeline.timing.measuring import Measurer, chosen_by_time
 from heterocc.compiler.pipeline.timing.sizes import feeds_between, larger_feeds, smaller_feeds
 from heterocc.compiler.pipeline.variants import MAIN, VariantSpec, all_devices
@@ -32,8 +31,8 @@ class Checked(Expected):
     variants: tuple[BuiltVariant, ...]
 
     @property
-    def reports(self) -> list[VariantReport]:
-        """A report for each variant."""
+    def reports(self) -> Sequence[PlacedVariant]:
+        """The variants as they are known so far."""
         return [variant.report for variant in self.variants]
 
     @property

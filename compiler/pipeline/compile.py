@@ -26,11 +26,11 @@ from heterocc.compiler.pipeline.expected import Expected, expect
 from heterocc.compiler.pipeline.explained import note_placement, write_report
 from heterocc.compiler.pipeline.imported import Imported, import_at
 from heterocc.compiler.pipeline.packed import in_order, write_bundle
-from heterocc.compiler.pipeline.placed import CpuVariants, Placed, PlacedVariant, place, write_graphs
+from heterocc.compiler.pipeline.placed import CpuVariants, Placed, place, write_graphs
 from heterocc.compiler.pipeline.queried import Queried, query
-from heterocc.compiler.pipeline.report import CompileReport, VariantReport
+from heterocc.compiler.pipeline.report import CompileReport, PlacedVariant
 from heterocc.compiler.pipeline.request import Request, files_of
-from heterocc.compiler.pipeline.variants import MAIN, one_for_each_code
+from heterocc.compiler.pipeline.variants import one_for_each_code
 from heterocc.compiler.placement.affinity_file import write_affinity_file
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import require_placed
@@ -172,7 +172,7 @@ def _compile(request: Request, sizes: Sequence[ShapeRequest], draft: Draft) -> C
     if options.stop_after == "partition":
         write_report(placed[0], placed[0].placed[0].plan)
         beside = _cpu_variants(placed)
-        plans = [[*p.reports, *(v.report for v in cpu.placed)] for p, cpu in zip(placed, beside, strict=True)]
+        plans = [[*p.placed, *cpu.placed] for p, cpu in zip(placed, beside, strict=True)]
         return _report(placed, in_order(plans))
 
     for plan in (variant.plan for each in placed for variant in each.placed):
@@ -304,11 +304,11 @@ def _imported_report(queried: Sequence[Queried]) -> CompileReport:
     """The report of a compile that stops after the import: no node has a device."""
     first = queried[0]
     machine = build_machine(first.model, first.specs[0].devices, first.query.reasons())
-    report = _report(queried, [VariantReport(MAIN, Plan.initial(first.model.graph, machine))])
+    report = _report(queried, [PlacedVariant(first.specs[0], Plan.initial(first.model.graph, machine))])
     return replace(report, plans=(), summary=f"{len(first.model.graph.nodes)} nodes imported")
 
 
-def _report(all_sizes: Sequence[Queried], variants: Sequence[VariantReport]) -> CompileReport:
+def _report(all_sizes: Sequence[Queried], variants: Sequence[PlacedVariant]) -> CompileReport:
     """The report on the work done so far; the first variant is the main one."""
     first = all_sizes[0]
     unchecked = (text for each in all_sizes if isinstance(each, Expected) for text in each.unchecked)

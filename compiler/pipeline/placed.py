@@ -9,25 +9,11 @@ from heterocc.artifacts.errors import Hint, UnsupportedOpError
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.text.names import file_name
 from heterocc.compiler.pipeline.queried import Queried
-from heterocc.compiler.pipeline.report import VariantReport
-from heterocc.compiler.pipeline.variants import MAIN, VariantSpec, cpu_specs
-from heterocc.passes.plan import Plan
+from heterocc.compiler.pipeline.report import PlacedVariant
+from heterocc.compiler.pipeline.variants import MAIN, cpu_specs
 from heterocc.passes.show.dot import dot_files
 from heterocc.passes.show.printer import count
 from heterocc.runtime.machine.ranking import GPU_BACKENDS
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedVariant:
-    """A variant and its plan."""
-
-    spec: VariantSpec
-    plan: Plan
-
-    @property
-    def report(self) -> VariantReport:
-        """What is known of the variant before it is built."""
-        return VariantReport(self.spec.name, self.plan, shapes=self.spec.shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +45,9 @@ class Placed(Queried):
         )
 
     @property
-    def reports(self) -> list[VariantReport]:
-        """A report for each variant."""
-        return [variant.report for variant in self.placed]
+    def reports(self) -> Sequence[PlacedVariant]:
+        """The variants as they are known so far."""
+        return self.placed
 
     def keeping(self, choices: Collection[str]) -> Placed:
         """The same without the variants whose choice of devices is not one of these."""
@@ -128,7 +114,7 @@ def _note_dynamic(queried: Queried, variant: PlacedVariant) -> None:
     )
 
 
-def graphs(variant: VariantReport) -> list[tuple[str, str]]:
+def graphs(variant: PlacedVariant) -> list[tuple[str, str]]:
     """Names and texts of a variant's graphs; names of variants other than the main one begin with a folder."""
     folder = "" if variant.name == MAIN else f"{file_name(variant.name)}/"
     return [(f"{folder}{name}", text) for name, text in dot_files(variant.plan).items()]

@@ -14,7 +14,7 @@ from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.verdict import CheckResult, Fault
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.pipeline.queried import Queried, naming
-from heterocc.compiler.pipeline.report import Moved, TimedPlan, VariantReport
+from heterocc.compiler.pipeline.report import Moved, PlacedVariant, TimedPlan
 from heterocc.compiler.pipeline.variants import VariantSpec
 from heterocc.passes.base import Pass
 from heterocc.passes.plan import Plan
@@ -40,20 +40,12 @@ class BuiltVariant:
     is_split: bool = False
 
     @property
-    def report(self) -> VariantReport:
+    def report(self) -> PlacedVariant:
         """The final plan, and the results of the build and the check."""
         unchecked, costs = (self.checks.unchecked, self.checks.costs) if self.checks is not None else ((), ())
-        return VariantReport(
-            self.spec.name,
-            self.built.plan,
-            self.moved,
-            unchecked,
-            costs,
-            self.built.tuned,
-            shapes=self.spec.shapes,
-            timed=self.timed,
-            remembered=self.checks.remembered if self.checks is not None else (),
-        )
+        remembered = self.checks.remembered if self.checks is not None else ()
+        tuned = self.built.tuned
+        return PlacedVariant(self.spec, self.built.plan, self.moved, unchecked, costs, tuned, self.timed, remembered)
 
     @property
     def pieces(self) -> tuple[Piece, ...]:

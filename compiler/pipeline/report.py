@@ -9,6 +9,7 @@ from pathlib import Path
 from heterocc.compiler.build.tuning import TunedPartition
 from heterocc.compiler.checking.compressing import Compression
 from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_sentences
+from heterocc.compiler.pipeline.variants import VariantSpec
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import count, human_bytes, human_seconds, summary
 
@@ -72,27 +73,36 @@ class TimedPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class VariantReport:
-    """A variant's plan and, once it is built, the results of its build and check.
+class PlacedVariant:
+    """A variant and its plan; once it is built, also the results of its build and check, without the code.
 
     `moved` are nodes that were moved to another device by the build or the check. `unchecked` are partitions that were
     not compared, or only in part, with the reason. `costs` are the errors that half precision adds, `tuned` the
-    partitions with tuned kernels, `timed` the plans that the policy `measured` considered. `shapes` are those of the
-    model's inputs. `remembered` are the names of partitions that an earlier compile compared.
+    partitions with tuned kernels, `timed` the plans that the policy `measured` considered. `remembered` are the names
+    of partitions that an earlier compile compared.
     """
 
-    name: str
+    spec: VariantSpec
     plan: Plan
     moved: tuple[Moved, ...] = ()
     unchecked: tuple[str, ...] = ()
     costs: tuple[PrecisionCost, ...] = ()
     tuned: tuple[TunedPartition, ...] = ()
-    shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     timed: tuple[TimedPlan, ...] = ()
     remembered: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<VariantReport {self.name}: {self.summary}>"
+        return f"<PlacedVariant {self.name}: {self.summary}>"
+
+    @property
+    def name(self) -> str:
+        """The name in the bundle."""
+        return self.spec.name
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int | str | None, ...]]:
+        """The shapes of the model's inputs, by their names in the model."""
+        return self.spec.shapes
 
     @property
     def summary(self) -> str:
@@ -106,18 +116,12 @@ class VariantReport:
 
     def to_json(self) -> dict[str, object]:
         """As `heterocc compile --json` prints it."""
-        plan = self.plan
         return {
             "name": self.name,
-            "devices": [d.name for d in plan.machine.devices],
+            "devices": [d.name for d in self.plan.machine.devices],
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "summary": self.summary,
-            "partitions": [
-                {"name": f"p{i}", "device": p.device, "nodes": len(p.nodes)} for i, p in enumerate(plan.partitions)
-            ],
-            "transfers": [
-                {"value": t.value, "from": t.source, "to": t.target, "bytes": t.nbytes} for t in plan.transfers
-            ],
+            **_partitions_json(self.plan),
         }
 
 
@@ -136,7 +140,7 @@ class CompileReport:
     output: Path | None = None
     size: int = 0
     variants: tuple[str, ...] = ()
-    plans: tuple[VariantReport, ...] = ()
+    plans: tuple[PlacedVariant, ...] = ()
     unseen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -198,14 +202,12 @@ class CompileReport:
 
     def to_json(self) -> dict[str, object]:
         """As `heterocc compile --json` prints it."""
-        main = VariantReport("main", self.plan).to_json()
         return {
             "output": None if self.output is None else str(self.output),
             "bytes": self.size,
             "summary": self.summary,
             "variants": list(self.variants),
-            "partitions": main["partitions"],
-            "transfers": main["transfers"],
+            **_partitions_json(self.plan),
             "plans": [variant.to_json() for variant in self.plans],
             "moved": [
                 {"node": m.node, "op_type": m.op_type, "from": m.source, "to": m.target, "error": m.error}
@@ -222,3 +224,13 @@ class CompileReport:
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
             "passes": [{"pass": name, "seconds": round(s, 6)} for name, s in self.pass_seconds],
         }
+
+
+def _partitions_json(plan: Plan) -> dict[str, object]:
+    """The partitions and transfers of a plan."""
+    return {
+        "partitions": [
+            {"name": f"p{i}", "device": p.device, "nodes": len(p.nodes)} for i, p in enumerate(plan.partitions)
+        ],
+        "transfers": [{"value": t.value, "from": t.source, "to": t.target, "bytes": t.nbytes} for t in plan.transfers],
+    }
