@@ -9,11 +9,13 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_type_hints
 
-from heterocc.artifacts.errors import UsageError
+from heterocc.artifacts.errors import Hint, ShapeOptionError, UsageError
+from heterocc.artifacts.manifest import Range
 from heterocc.artifacts.signing.keys import SigningKey
 from heterocc.compiler.api.keywords import keywords_of, refuse_unknown
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.passes.affinity import Affinity
+from heterocc.runtime.files.shape_options import MAX_ELEMENTS
 
 Stage = Literal["import", "partition", "lower", "pack"]
 
@@ -46,7 +48,7 @@ class CompileOptions:
     or property needs no sequence. `report` is the path of an HTML page that explains the main variant's placement,
     `compare` that of a page written before, which the new one shows beside it.
 
-    Raises UsageError (HC120) for a value of a wrong type.
+    Raises UsageError (HC120) for a value of a wrong type, and ShapeOptionError (HC106) for bounds that cannot be.
     """
 
     devices: Sequence[str] = ("CPU", "ORT")
@@ -59,7 +61,7 @@ class CompileOptions:
     weights_keep: Sequence[str] = ()
     cpu_targets: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    dims: Mapping[str, int | tuple[int, int]] = field(default_factory=dict)
+    dims: Mapping[str, int | Range] = field(default_factory=dict)
     shape_sets: Sequence[Mapping[str, Sequence[int]]] = ()
     hints: Mapping[str, Sequence[int]] = field(default_factory=dict)
     affinity: Path | Mapping[str, str] | Affinity | None = None
@@ -104,6 +106,7 @@ class CompileOptions:
             self._set(name, _path(name, getattr(self, name)))
         _require_shapes("shapes", self.shapes)
         _require("dims", self.dims, Mapping, "a mapping of dimension name to size")
+        self._set("dims", {name: _size_or_range(name, size) for name, size in self.dims.items()})
         sets = (self.shape_sets,) if isinstance(self.shape_sets, Mapping) else _listed("shape_sets", self.shape_sets)
         self._set("shape_sets", sets)
         for number, shapes in enumerate(sets):
@@ -136,7 +139,7 @@ class Options(TypedDict, total=False):
     weights_keep: str | Sequence[str]
     cpu_targets: str | Sequence[str]
     shapes: Mapping[str, Sequence[int]]
-    dims: Mapping[str, int | tuple[int, int]]
+    dims: Mapping[str, int | tuple[int, int] | Range]
     shape_sets: Mapping[str, Sequence[int]] | Sequence[Mapping[str, Sequence[int]]]
     hints: Mapping[str, Sequence[int]]
     affinity: str | Path | Mapping[str, str] | Affinity | None
@@ -221,6 +224,20 @@ def _path(name: str, value: Any) -> Path | None:
     if not isinstance(value, (str, os.PathLike)):
         raise _wrong(name, value, "a path")
     return Path(value)
+
+
+def _size_or_range(name: str, given: Any) -> Any:
+    """A range for two bounds, which is the one form that the compile has; another value as it is given."""
+    ends: Any = (given.min, given.max) if isinstance(given, Range) else given
+    if not isinstance(ends, (tuple, list)):
+        return given
+    if len(ends) == 2 and all(isinstance(end, int) for end in ends) and 0 <= ends[0] <= ends[1] <= MAX_ELEMENTS:
+        return given if isinstance(given, Range) else Range(min=ends[0], max=ends[1])
+    raise ShapeOptionError(
+        f"the bounds of dimension '{name}' cannot be {ends!r}"[:120],
+        where=Hint("dims=…", "--dim"),
+        hint=Hint("give the least and the largest size: (1, 64)", "give the least and the largest size: 1..64"),
+    )
 
 
 def _require_shapes(name: str, shapes: Any) -> None:

@@ -226,8 +226,7 @@ class ImportedModel:
         shape = self.symbols.shape_of(value)
         if shape is None or value.is_opaque or any(d is None or not d.names <= self.planned.keys() for d in shape):
             return None
-        ends = {name: (sizes.min, sizes.max or 0) for name, sizes in self.planned.items()}
-        return math.prod((d.within(ends)[1] for d in shape if d is not None), start=DTYPE_BYTES[value.dtype])
+        return math.prod((d.ends(self.planned)[1] for d in shape if d is not None), start=DTYPE_BYTES[value.dtype])
 
     @cached_property
     def typical(self) -> ImportedModel:

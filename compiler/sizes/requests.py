@@ -78,8 +78,8 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
     Raises ShapeOptionError (HC106) for a name or shape that is given twice, and for more than MAX_REQUESTS.
     """
     sets: Sequence[Mapping[str, Sequence[int]]] = options.shape_sets or ({},)
-    fixed = {name: size for name, size in options.dims.items() if not isinstance(size, tuple)}
-    bounds = {name: _bounds(name, size) for name, size in options.dims.items() if isinstance(size, tuple)}
+    fixed = {name: size for name, size in options.dims.items() if not isinstance(size, Range)}
+    bounds = {name: size for name, size in options.dims.items() if isinstance(size, Range)}
     lists = (tuple(options.devices), *options.variants)
     keep = takes_dynamic(lists)
     if bounds and not keep:
@@ -236,18 +236,6 @@ def with_samples_in_bounds(model: ImportedModel, bounds: Mapping[str, Range]) ->
         limits = [bounds.get(name or "", ANY_SIZE) for name in names]
         samples[source] = tuple(limit.nearest(d) for d, limit in zip(shape, limits, strict=True))
     return replace(model, samples=samples)
-
-
-def _bounds(name: str, given: tuple[object, ...]) -> Range:
-    if len(given) == 2:
-        least, largest = given
-        if isinstance(least, int) and isinstance(largest, int) and 0 <= least <= largest <= MAX_ELEMENTS:
-            return Range(min=least, max=largest)
-    raise ShapeOptionError(
-        f"the bounds of dimension '{name}' cannot be {given!r}"[:120],
-        where=Hint(f"dims={{'{name}': …}}", f"--dim {name}=…"),
-        hint=Hint("give the least and the largest size: (1, 64)", "give the least and the largest size: 1..64"),
-    )
 
 
 def takes_dynamic(lists: Iterable[str | Sequence[str]]) -> bool:

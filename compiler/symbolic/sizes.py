@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from heterocc.artifacts.manifest import Range
+
 Kind = Literal["//", "min", "max"]
 
 
@@ -31,9 +33,9 @@ class Compound:
             return f"({self.left.text})//{self.right.factor_text}"
         return f"{self.kind}({self.left.text}, {self.right.text})"
 
-    def within(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-        """Bounds of the value for ranges of the named dimensions."""
-        left, right = self.left.within(ranges), self.right.within(ranges)
+    def ends(self, ranges: Mapping[str, Range]) -> tuple[int, int]:
+        """As of a size."""
+        left, right = self.left.ends(ranges), self.right.ends(ranges)
         if self.kind == "//":
             divisors = [d for d in right if d > 0] or [1]
             found = [n // d for n in left for d in divisors]
@@ -191,13 +193,16 @@ class Size:
             for product, count in self.terms
         )
 
-    def within(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-        """Bounds of the value for ranges of the named dimensions: the least and the largest size of each."""
+    def ends(self, ranges: Mapping[str, Range]) -> tuple[int, int]:
+        """Bounds of the value for ranges of the named dimensions, each of which has a largest size.
+
+        They are two numbers and not a Range, because a part of an expression may be negative.
+        """
         low = high = 0
         for product, count in self.terms:
             ends = (count, count)
             for atom in product:
-                other = ranges[atom] if isinstance(atom, str) else atom.within(ranges)
+                other = _ends(ranges[atom]) if isinstance(atom, str) else atom.ends(ranges)
                 found = [a * b for a in ends for b in other]
                 ends = min(found), max(found)
             low, high = low + ends[0], high + ends[1]
@@ -218,6 +223,11 @@ class Size:
             for p, count in self.terms
             for q, times in other.terms
         )
+
+
+def _ends(range_: Range) -> tuple[int, int]:
+    assert range_.max is not None
+    return range_.min, range_.max
 
 
 def _least(atom: Atom) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from heterocc.artifacts.manifest import Range
 from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.native.cpu_runner import Run, is_usable, library
 
@@ -25,14 +26,9 @@ class SizedValue(NamedTuple):
 
 
 class DimensionSizes(NamedTuple):
-    """The sizes of an input's dimension: the multiples of `step` from `least` to `most`, None if there is no limit.
+    """The sizes of an input's dimension. Those of one `symbol` have the same size; it is None for one of its own."""
 
-    Dimensions of one `symbol` have the same size; it is None for one of its own.
-    """
-
-    least: int
-    most: int | None
-    step: int
+    range: Range
     symbol: int | None
 
 
@@ -114,13 +110,13 @@ class _DataType(ctypes.Structure):
 class _Dimension(ctypes.Structure):
     """See fast_sizes.h."""
 
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("least", "most", "step", "symbol"))
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("min", "max", "step", "symbol"))
 
     @classmethod
     def of(cls, sizes: DimensionSizes) -> _Dimension:
         """The dimension as the plug-in takes it."""
-        most, symbol = (-1 if number is None else number for number in (sizes.most, sizes.symbol))
-        return cls(sizes.least, most, sizes.step, symbol)
+        most, symbol = (-1 if number is None else number for number in (sizes.range.max, sizes.symbol))
+        return cls(sizes.range.min, most, sizes.range.step, symbol)
 
 
 class _Input(ctypes.Structure):

@@ -1,12 +1,14 @@
 """Arguments for devices: "GPU,CPU" and ["GPU", "CPU"] are equivalent; other types are typed errors."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 
-from heterocc.artifacts.errors import UsageError
+from heterocc.artifacts.errors import ShapeOptionError, UsageError
+from heterocc.artifacts.manifest import Range
 from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_devices
 from heterocc.compiler.options import CompileOptions
@@ -35,6 +37,19 @@ def test_every_entry_takes_devices_as_text_and_as_a_sequence(devices: Any, tmp_p
 def test_variants_take_one_list_as_text_and_several_of_either_form() -> None:
     assert CompileOptions(variants="CPU,ORT").variants == (("CPU,ORT",),)
     assert CompileOptions(variants=["CPU,ORT", ["ORT"]]).variants == (("CPU,ORT",), ("ORT",))
+
+
+def test_bounds_of_a_dimension_become_one_range_and_a_size_stays_a_number() -> None:
+    options = CompileOptions(dims={"n": (1, 64), "m": [2, 3], "k": 8})
+    assert options.dims == {"n": Range(min=1, max=64), "m": Range(min=2, max=3), "k": 8}
+    assert replace(options, dims=options.dims) == options
+
+
+@pytest.mark.parametrize("bounds", [(64, 1), (-1, 4), (1, 2**50), (1,), ("1", "2"), (1, 2, 3), Range(min=4, max=2)])
+def test_bounds_that_cannot_be_are_an_error_that_names_the_dimension(bounds: Any) -> None:
+    with pytest.raises(ShapeOptionError, match="bounds of dimension 'n' cannot be") as caught:
+        CompileOptions(dims={"n": bounds})
+    assert "(1, 64)" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

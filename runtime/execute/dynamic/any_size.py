@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heterocc.artifacts.manifest import ANY_SIZE, Partition, Variant
+from heterocc.artifacts.manifest import ANY_SIZE, Partition, Range, Variant
 from heterocc.runtime.execute.executable import Executable
 from heterocc.runtime.native.cpu_runner import Run
 from heterocc.runtime.native.cpu_sizes import DimensionSizes, SizeCondition, SizedInput, SizedValue, new_sized_runner
@@ -49,9 +49,8 @@ def _dimensions(variant: Variant, value: int, symbols: dict[str, int]) -> list[D
     found = []
     for size in variant.values[value].shape or ():
         if isinstance(size, int):
-            found.append(DimensionSizes(size, size, 1, None))
+            found.append(DimensionSizes(Range(min=size, max=size), None))
             continue
-        bounds = variant.bounds.get(size or "", ANY_SIZE)
         symbol = None if size is None else symbols.setdefault(size, len(symbols))
-        found.append(DimensionSizes(bounds.min, bounds.max, bounds.step, symbol))
+        found.append(DimensionSizes(variant.bounds.get(size or "", ANY_SIZE), symbol))
     return found

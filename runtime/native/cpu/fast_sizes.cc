@@ -73,9 +73,7 @@ void FreeResult(Object* capsule) {
 
 // Whether a dimension may have this size, which its symbol then has.
 bool MayBe(Runner* runner, const Dimension& dimension, int64_t size) {
-  if (size < dimension.least || (dimension.most >= 0 && size > dimension.most) || size % dimension.step != 0) {
-    return false;
-  }
+  if (!dimension.range.Contains(size)) return false;
   if (dimension.symbol < 0) return true;
   int64_t& known = runner->sizes[static_cast<size_t>(dimension.symbol)];
   if (known < 0) known = size;

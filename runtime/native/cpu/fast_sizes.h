@@ -16,11 +16,18 @@
 
 namespace heterocc::cpu {
 
-// The sizes that a dimension of an input may have: the multiples of `step` from `least` to `most`, which is negative if
-// there is no limit. Dimensions of one `symbol` have the same size; it is negative for a dimension of its own.
-// runtime/native/cpu_sizes.py has the same structures.
+// The manifest's Range of sizes: the multiples of `step` from `min` to `max`, which is negative if there is no limit.
+struct Range {
+  int64_t min, max, step;
+
+  bool Contains(int64_t size) const { return size >= min && (max < 0 || size <= max) && size % step == 0; }
+};
+
+// The sizes that a dimension of an input may have. Dimensions of one `symbol` have the same size; it is negative for a
+// dimension of its own. runtime/native/cpu_sizes.py has the same structures.
 struct Dimension {
-  int64_t least, most, step, symbol;
+  Range range;
+  int64_t symbol;
 };
 
 struct SizedInput {

@@ -89,5 +89,5 @@ def test_bounds_of_an_expression_hold_for_all_sizes_within_the_ranges(
     size: Size, first: tuple[int, int], a: int, b: int
 ) -> None:
     a, b = min(max(a, first[0]), first[1]), b % 4 + 2
-    low, high = size.within({"a": first, "b": (2, 5)})
+    low, high = size.ends({"a": Range(min=first[0], max=first[1]), "b": Range(min=2, max=5)})
     assert low <= size.at({"a": a, "b": b}) <= high
