@@ -18,8 +18,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.serve.answers import text_of
-from heterocc.runtime.serve.errors import ReceiveError, RequestSizeError
+from heterocc.runtime.serve.errors import ReceiveError, RequestError, RequestSizeError
 from heterocc.runtime.serve.options import RATE
+from heterocc.runtime.serve.upgrades import Parser
 
 ABORT = "heterocc.abort"
 """In the state of a scope: closes its connection at once."""
@@ -112,6 +113,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        self.parser = self._parser = Parser(self)  # type: ignore[assignment]
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -119,6 +121,7 @@ class Connection(HttpToolsProtocol):
         self._rest = b""
         self._end_waiting()
         self.resume_writing()
+        self._parser.close()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -180,6 +183,10 @@ class Connection(HttpToolsProtocol):
         self._quiet = 0
         self._end_waiting()
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP."""
+        self._refuse(400, RequestError("the request is not valid HTTP/1.1"))
 
     def _wait(self) -> None:
         self._began, self._received = self.loop.time(), 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,12 +27,16 @@ def resident() -> int:
 class Memory:
     """The bytes that all requests together may take. For use on one event loop; workers may only take."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, for_expected: int | None = None) -> None:
+        """`for_expected` of the bytes may be held for what has not been received yet; all, if it is not given."""
         self.limit = limit
         self.taken = 0
+        self.expected = 0
+        """The bytes of those taken that are for what has not been received yet."""
+        self._for_expected = limit if for_expected is None else for_expected
         self.lock = threading.Lock()
         self._loaded = resident()
-        self._waiting: deque[tuple[int, Holding, asyncio.Future[None]]] = deque()
+        self._waiting: list[tuple[int, Holding, asyncio.Future[None]]] = []
 
     def begin(self) -> None:
         """Note what the process takes when its models are loaded and have run nothing yet."""
@@ -61,13 +64,21 @@ class Memory:
         """Whether so many bytes are free."""
         return self.taken + size <= self.limit
 
+    @property
+    def crowded(self) -> bool:
+        """Whether a request waits for memory."""
+        return bool(self._waiting)
+
     def wake(self) -> None:
-        """Give those that wait what they asked for, first come, first served."""
-        while self._waiting and self.has(self._waiting[0][0]):
-            size, holding, turn = self._waiting.popleft()
+        """Give those that wait what they asked for, the last one first: many who wait in vain delay no later one."""
+        while self._waiting and self._has_for_expected(self._waiting[-1][0]):
+            size, holding, turn = self._waiting.pop()
             if not turn.done():
-                holding.add(size)
+                holding.expect(size)
                 turn.set_result(None)
+
+    def _has_for_expected(self, size: int) -> bool:
+        return self.has(size) and self.expected + size <= self._for_expected
 
     async def wait(self, size: int, holding: Holding, seconds: float) -> None:
         """Wait until the bytes are counted for a request. Raises QueueFullError after some seconds."""
@@ -92,6 +103,7 @@ class Holding:
         self._memory = memory
         self._left = False
         self.size = 0
+        self._expected = 0
 
     def take(self, size: int) -> None:
         """Take more bytes. Raises RequestSizeError if the service never has so many, QueueFullError if not now."""
@@ -128,6 +140,22 @@ class Holding:
             self.size += size
             self._memory.taken += size
 
+    def expect(self, size: int) -> None:
+        """Count bytes for what is to be received."""
+        self.add(size)
+        self._expected += size
+        self._memory.expected += size
+
+    def received(self, size: int) -> None:
+        """What was expected is there, and has a size."""
+        taken = self._expected
+        self._end_expecting()
+        self.give_back(taken - size)
+
+    def _end_expecting(self) -> None:
+        self._memory.expected -= self._expected
+        self._expected = 0
+
     def give_back(self, size: int) -> None:
         """Give back bytes that are free again."""
         with self._memory.lock:
@@ -138,6 +166,7 @@ class Holding:
     def leave(self) -> Callable[[], None]:
         """Hold nothing more; the function gives back what is taken, once."""
         rest = Holding(self._memory)
+        self._end_expecting()
         with self._memory.lock:
             rest.size, self.size, self._left = self.size, 0, True
         return lambda: rest.give_back(rest.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import (
@@ -51,7 +52,9 @@ class Metrics:
             buckets=_BATCHES,
             registry=self._registry,
         )
-        self._registry.register(_Lines(models))
+        self._lines = _Lines(models)
+        self._registry.register(self._lines)
+        self._making: asyncio.Future[bytes] | None = None
         taken = Gauge("heterocc_memory_bytes", "Bytes that requests take of `--memory-mb`.", registry=self._registry)
         taken.set_function(lambda: memory.taken)
         kept = Gauge(
@@ -82,16 +85,31 @@ class Metrics:
                 self._batch.labels(name, version).observe(job.together)
                 self._run.labels(name, version).observe(job.ended - job.started)
 
-    def text(self) -> bytes:
-        """All metrics."""
-        return generate_latest(self._registry)
+    async def text(self) -> bytes:
+        """All metrics: a text that is made once for all who ask meanwhile, in a thread, because it may be megabytes."""
+        if self._making is None:
+            self._lines.look()
+            self._making = asyncio.ensure_future(asyncio.to_thread(generate_latest, self._registry))
+            self._making.add_done_callback(self._made)
+        return await asyncio.shield(self._making)
+
+    def _made(self, _: object) -> None:
+        self._making = None
 
 
 class _Lines(Collector):
-    """The state of the loaded models when metrics are read."""
+    """The state of the loaded models at the last `look`, which is on the event loop."""
 
     def __init__(self, models: Iterable[Served]) -> None:
         self._models = models
+        self._rows: list[tuple[tuple[str, str], int, int, int]] = []
+
+    def look(self) -> None:
+        """Read the state."""
+        self._rows = [
+            ((served.name, served.version), served.line.waiting, served.line.running, served.session.allocated_bytes)
+            for served in self._models
+        ]
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return ()
@@ -102,9 +120,7 @@ class _Lines(Collector):
         memory = GaugeMetricFamily(
             "heterocc_session_bytes", "Bytes of tensors at borders of partitions and of device buffers.", labels=_MODEL
         )
-        for served in self._models:
-            labels = (served.name, served.version)
-            waiting.add_metric(labels, served.line.waiting)
-            running.add_metric(labels, served.line.running)
-            memory.add_metric(labels, served.session.allocated_bytes)
+        for labels, *values in self._rows:
+            for family, value in zip((waiting, running, memory), values, strict=True):
+                family.add_metric(labels, value)
         yield from (waiting, running, memory)

@@ -71,6 +71,8 @@ class Models:
         self._batch = batch
         self._served: dict[str, dict[str, Served]] = {}
         self._failures: dict[str, str] = {}
+        self.changes = 0
+        """How often a model was loaded or unloaded."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closing: set[asyncio.Future[None]] = set()
 
@@ -152,6 +154,7 @@ class Models:
                     self._failures[name] = f"{error.code}: {error.message}"
                 raise
             self._served[name] = new
+            self.changes += 1
             self._failures.pop(name, None)
             self._retire(s for s in old.values() if s not in new.values())
             for served in new.values():
@@ -163,6 +166,7 @@ class Models:
         async with self._lock(name):
             versions = self.versions(name)
             del self._served[name]
+            self.changes += 1
             self._retire(versions)
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -73,6 +74,8 @@ async def _serve(options: ServeOptions) -> None:
     ending = _ending()
     request_data.load()  # before a port is opened
     sys.setswitchinterval(_SWITCH)
+    gc.collect()
+    gc.freeze()  # a collection of the modules' objects takes some 30 ms, in which nobody is answered
     service = Service(options, _workers(options))
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(service.close)

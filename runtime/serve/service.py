@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,9 @@ PLATFORM = "heterocc"
 _REFUSING = 0.2
 """Seconds for which requests are refused before the ports are closed."""
 
+_IN_ONE_GO = 50
+"""Models of which a page is made before other work has a turn."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -65,7 +68,7 @@ class Service:
         self.options = options
         self.workers = Workers(workers, run_together)
         self.models = Models(Repository(options.models), self._open, options.queue, options.batch)
-        self.memory = Memory(options.memory)
+        self.memory = Memory(options.memory, for_expected=options.memory // 2)
         self.metrics = Metrics(self.models, self.memory)
         self._observers: list[RequestTrace | RequestSpans] = []
         if options.trace is not None:
@@ -203,10 +206,10 @@ class Service:
         }
         return config if batching is None else {**config, "dynamic_batching": {}}
 
-    def statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
+    async def statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
         """Triton's statistics of a version, of a model's versions, or of all models. Raises ModelNotServedError."""
         found = [self.models.find(name, version)] if version else self.models.versions(name) if name else self.models
-        return {"model_stats": [served.statistics.to_json(served.name, served.version) for served in found]}
+        return {"model_stats": await _in_turns(found, lambda each: each.statistics.to_json(each.name, each.version))}
 
     async def repository(self, action: Awaitable[T]) -> T:
         """Await an action on the repository; its failure is logged."""
@@ -221,12 +224,12 @@ class Service:
         session = self.models.find(name, version).session
         return session.bundle.text(session.variant.plan)
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """The state of the service for the page at `/`."""
         return {
             "server": self.server_metadata(),
             "ready": self.ready,
-            "models": [_status(served) for served in self.models],
+            "models": await _in_turns(self.models, _status),
         }
 
     def _open(self, path: Path) -> Session:
@@ -267,6 +270,16 @@ class Service:
                 details |= {"together": job.together, "rows": call.rows}
                 steps = steps_of(job.queued, job.started, job.ended or end, call.timing)
             observer.add(served.name, served.version, arrival, end, steps=steps, details=details, parent=parent)
+
+
+async def _in_turns(models: Iterable[Served], record: Callable[[Served], T]) -> list[T]:
+    """A record of each model; other work has a turn after some of them."""
+    records = []
+    for place, served in enumerate(list(models), 1):
+        records.append(record(served))
+        if place % _IN_ONE_GO == 0:
+            await asyncio.sleep(0)
+    return records
 
 
 def _count(statistics: Statistics, call: Call | None, ok: bool, total: int) -> None:

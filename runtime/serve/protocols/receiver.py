@@ -16,6 +16,7 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.serve.answers import status_of, text_of
 from heterocc.runtime.serve.errors import ReceiveError, RequestError
 from heterocc.runtime.serve.memory import Holding, Memory
+from heterocc.runtime.serve.names import shown
 from heterocc.runtime.serve.options import ServeOptions
 from heterocc.runtime.serve.protocols.rpc_bodies import HEAD, parsed
 
@@ -28,6 +29,11 @@ _LARGEST = (1 << 31) - 1 - HEAD
 _SMALL_SECONDS = 5.0
 """Seconds for which a client may send a message without tensors."""
 
+_CROWDED_SECONDS = 2.0
+_CROWDED_SMALL_SECONDS = 0.05
+"""The same while other requests wait to be received, with and without tensors: streams on which nothing is sent are
+ended then. A message without tensors usually comes together with the stream."""
+
 _TURN_SECONDS = 5.0
 """Seconds for which a request may wait for memory before it is received."""
 
@@ -36,8 +42,12 @@ _SMALL = 8
 
 
 def message_limit(options: ServeOptions) -> int:
-    """Bytes of a message, at most; a quarter of the memory for requests, because receiving one takes twice as much."""
-    return min(options.max_request_bytes, options.max_message_bytes, options.memory // 4, _LARGEST) + HEAD
+    """Bytes of a message, at most.
+
+    A quarter of the memory for requests: receiving a message takes twice as much, and half of the memory is for what
+    has not been received yet.
+    """
+    return min(options.max_request_bytes, options.max_message_bytes, options.memory // 4 - HEAD, _LARGEST) + HEAD
 
 
 class Receiver:
@@ -64,25 +74,56 @@ class Receiver:
         Raises ReceiveError, RequestError and QueueFullError.
         """
         with self._small.hold() as holding:
-            data = await self.message(context, holding, _SMALL_SECONDS, may_end=may_end)
+            data = await self._message(context, self._small, holding, _SMALL_SECONDS, _CROWDED_SMALL_SECONDS)
+            if data is None and not may_end:
+                raise _no_message()
             return None if data is None else parsed(kind, data)
 
-    async def message(
-        self, context: Context, holding: Holding, seconds: float, *, may_end: bool = False
+    async def message(self, context: Context, memory: Memory, holding: Holding, seconds: float) -> bytes:
+        """A message as it was sent; `holding` has its size, of `memory`.
+
+        Raises ReceiveError, RequestError if there is none, and QueueFullError without memory.
+        """
+        data = await self._message(context, memory, holding, seconds, _CROWDED_SECONDS)
+        if data is None:
+            raise _no_message()
+        return data
+
+    async def _message(
+        self, context: Context, memory: Memory, holding: Holding, seconds: float, crowded: float
     ) -> bytes | None:
-        """A message as it was sent; `holding` has its size. Raises ReceiveError, and QueueFullError without memory."""
-        taken = 2 * self._most  # gRPC has it in pieces until it has made one of them
-        await holding.receive(taken, _TURN_SECONDS)
+        await holding.receive(2 * self._most, _TURN_SECONDS)  # gRPC has it in pieces until it has made one of them
+        reading = asyncio.ensure_future(context.read())
+        began = asyncio.get_running_loop().time()
         try:
-            data = await asyncio.wait_for(context.read(), seconds)
-        except TimeoutError:
-            raise ReceiveError(f"the request was not received within {seconds:g} s") from None
+            while not (await asyncio.wait({reading}, timeout=_CROWDED_SMALL_SECONDS))[0]:
+                limit = crowded if memory.crowded else seconds
+                if asyncio.get_running_loop().time() - began > limit:
+                    raise ReceiveError(f"the request was not received within {limit:g} s")
+        finally:
+            reading.cancel()
+        data = reading.result()
         if data is grpc.aio.EOF:
-            if may_end:
-                return None
-            raise RequestError("the request has no message")
-        holding.give_back(taken - len(data))
+            return None
+        holding.received(len(data))
         return bytes(data)
+
+
+def _no_message() -> RequestError:
+    return RequestError("the request has no message")
+
+
+class UnknownMethods(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Refuses the methods that no other handler has, such as those of Triton's extensions, by name."""
+
+    def service(self, handler_call_details: Any) -> Any:
+        """The handler of any method."""
+        text = f"{RequestError.code}: this service does not have the method {shown(handler_call_details.method)}"
+
+        async def refuse(_: Any, context: Context) -> None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, text)
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def explained(method: Callable[[Any, Context], Awaitable[bytes | None]]) -> Any:

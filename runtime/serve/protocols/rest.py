@@ -7,7 +7,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.resources import files
 from typing import Any
@@ -39,6 +39,8 @@ _PARSED_ON_LOOP = 1 << 16
 
 _PIECE = 1 << 18
 """The size in bytes of what is sent in one go."""
+
+_JSON, _BINARY = "application/json", "application/octet-stream"
 
 _GONE = 499
 """The status of a request whose client has left; nobody receives it."""
@@ -164,19 +166,25 @@ class _Rest:
         return self._page
 
     async def status(self, _: Request) -> Response:
-        return JSONResponse(self._service.status())
+        return self._page_of(await self._service.status())
 
     async def all_statistics(self, _: Request) -> Response:
-        return JSONResponse(self._service.statistics())
+        return self._page_of(await self._service.statistics())
 
     async def statistics(self, request: Request) -> Response:
-        return JSONResponse(self._service.statistics(*_model(request)))
+        return self._page_of(await self._service.statistics(*_model(request)))
 
     async def plan(self, request: Request) -> Response:
         return PlainTextResponse(self._service.plan(*_model(request)))
 
     async def metrics(self, _: Request) -> Response:
-        return Response(self._service.metrics.text(), media_type=CONTENT_TYPE)
+        text = await self._service.metrics.text()
+        return _Answer([text], self._service.options.client_seconds, media_type=CONTENT_TYPE)
+
+    def _page_of(self, value: dict[str, Any]) -> Response:
+        """A page that grows with the number of models."""
+        text = json.dumps(value, separators=(",", ":")).encode()
+        return _Answer([text], self._service.options.client_seconds, media_type=_JSON)
 
     # ---- inference ------------------------------------------------------------------------------------------------
 
@@ -188,7 +196,11 @@ class _Rest:
                 reply = await self._run(request, call)
             holding.give_back(holding.size)
             holding.add(reply.size)
-            return _Answer(reply, self._service.options.client_seconds, stack.pop_all())
+            seconds, header_length = self._service.options.client_seconds, reply.header_length
+            if header_length is None:
+                return _Answer(reply.parts, seconds, stack.pop_all(), media_type=_JSON)
+            headers = {HEADER_LENGTH: str(header_length)}
+            return _Answer(reply.parts, seconds, stack.pop_all(), media_type=_BINARY, headers=headers)
 
     async def _run(self, request: Request, call: Call) -> Reply:
         body, served = await self._body(request, call.holding), call.served
@@ -213,15 +225,21 @@ class _Rest:
 class _Answer(Response):
     """An answer of any size, sent in parts as the client takes them. `held` is closed when that has ended."""
 
-    def __init__(self, reply: Reply, seconds: float, held: ExitStack) -> None:
-        self._parts = reply.parts
-        self._seconds = seconds + reply.size / RATE
-        self._held = held
-        headers = {"Content-Length": str(reply.size)}
-        if reply.header_length is not None:
-            headers[HEADER_LENGTH] = str(reply.header_length)
-        binary = reply.header_length is not None
-        super().__init__(media_type=f"application/{'octet-stream' if binary else 'json'}", headers=headers)
+    def __init__(
+        self,
+        parts: Sequence[bytes | memoryview],
+        seconds: float,
+        held: ExitStack | None = None,
+        *,
+        media_type: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`seconds` is the time that the client has beside that for the answer's size."""
+        size = sum(map(len, parts))
+        self._parts = parts
+        self._seconds = seconds + size / RATE
+        self._held = held or ExitStack()
+        super().__init__(media_type=media_type, headers={"Content-Length": str(size), **(headers or {})})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it. A client that takes too long is disconnected."""

@@ -15,7 +15,14 @@ from heterocc.runtime.serve.errors import ModelNotServedError, RequestError
 from heterocc.runtime.serve.inference import Request
 from heterocc.runtime.serve.options import RATE
 from heterocc.runtime.serve.protocols import rpc_health, rpc_messages, rpc_reflection
-from heterocc.runtime.serve.protocols.receiver import Context, Message, Receiver, explained, message_limit
+from heterocc.runtime.serve.protocols.receiver import (
+    Context,
+    Message,
+    Receiver,
+    UnknownMethods,
+    explained,
+    message_limit,
+)
 from heterocc.runtime.serve.protocols.rpc_bodies import answer, parse_infer
 from heterocc.runtime.serve.protocols.rpc_messages import MESSAGES, SERVICE
 from heterocc.runtime.serve.service import Call, Service
@@ -47,6 +54,7 @@ def handlers(service: Service) -> list[Any]:
         grpc.method_handlers_generic_handler(SERVICE, found),
         rpc_health.health_handler(service, receiver),
         *rpc_reflection.reflection_handlers(described, receiver),
+        UnknownMethods(),
     ]
 
 
@@ -81,7 +89,7 @@ class _Rpc:
         return MESSAGES["ModelConfigResponse"](config=self._service.model_config(request.name, request.version))
 
     async def statistics(self, request: Message) -> Message:
-        return MESSAGES["ModelStatisticsResponse"](**self._service.statistics(request.name, request.version))
+        return MESSAGES["ModelStatisticsResponse"](**await self._service.statistics(request.name, request.version))
 
     async def index(self, request: Message) -> Message:
         rows = await self._service.models.index()
@@ -102,8 +110,8 @@ class _Rpc:
     async def infer(self, _: Any, context: Context) -> None:
         service = self._service
         with service.memory.hold() as holding:
-            data = await self._receiver.message(context, holding, service.options.client_seconds)
-            message, request = parse_infer(data or b"")
+            data = await self._receiver.message(context, service.memory, holding, service.options.client_seconds)
+            message, request = parse_infer(data)
             with service.call("grpc", message.model_name, message.model_version, holding) as call:
                 call.parent = str(dict(context.invocation_metadata() or ()).get("traceparent", ""))
                 reply = await self._run(call, request, context)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from heterocc.runtime.serve.errors import ModelNotServedError
+from heterocc.runtime.serve.errors import ModelNotServedError, QueueFullError
 from heterocc.runtime.serve.protocols.descriptors import Service as Description
 from heterocc.runtime.serve.protocols.descriptors import Table
 from heterocc.runtime.serve.protocols.receiver import Receiver, explained
@@ -20,6 +22,9 @@ HEALTH = "grpc.health.v1.Health"
 
 _WATCHED = 0.5
 """Seconds between two looks at what is watched."""
+
+_MOST_WATCHES = 1000
+"""Streams that watch, at most: when the service ends, all of them are told in one go."""
 
 TABLE = Table(
     "grpc/health/v1/health.proto",
@@ -60,14 +65,17 @@ def health_handler(service: Service, receiver: Receiver) -> Any:
             service.models.find(asked.service)  # raises
         return response(status=found)
 
+    watches = _Watches(service)
+
     async def watch(_: Any, context: Any) -> None:
         asked = await receiver.receive_small(context, request)
         last = ""
-        while True:
-            if (found := status(asked.service)) != last:
-                last = found
-                await context.write(response(status=found).SerializeToString())
-            await asyncio.sleep(_WATCHED)
+        with watches.one() as changed:
+            while True:
+                if (found := status(asked.service)) != last:
+                    last = found
+                    await context.write(response(status=found).SerializeToString())
+                await changed()
 
     return grpc.method_handlers_generic_handler(
         HEALTH,
@@ -76,3 +84,39 @@ def health_handler(service: Service, receiver: Receiver) -> Any:
             "Watch": grpc.stream_stream_rpc_method_handler(explained(watch)),
         },
     )
+
+
+class _Watches:
+    """The streams that watch: one task looks for changes, and wakes all of them after one."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._count = 0
+        self._change = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def one(self) -> Iterator[Callable[[], Awaitable[object]]]:
+        """Count a stream; the function waits for the next change. Raises QueueFullError if there are too many."""
+        if self._count >= _MOST_WATCHES:
+            raise QueueFullError(f"{self._count} streams watch the service's health", hint="send it again later")
+        self._count += 1
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._look())
+        try:
+            yield lambda: self._change.wait()
+        finally:
+            self._count -= 1
+
+    async def _look(self) -> None:
+        """Look as long as anyone watches."""
+        while self._count:
+            seen = self._state()
+            await asyncio.sleep(_WATCHED)
+            if self._state() != seen:
+                self._change.set()
+                self._change = asyncio.Event()
+        self._task = None
+
+    def _state(self) -> tuple[object, ...]:
+        return self._service.ready, self._service.models.changes

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterocc.runtime.serve.connections import most_connections
 from heterocc.runtime.serve.telemetry.logs import Flood
-from tests.runtime.serve.hostile import channel_to, infer, json_body, memory_of, message, post, write_models
+from tests.runtime.serve.hostile import INFER, channel_to, infer, json_body, memory_of, message, post, write_models
 from tests.runtime.serve.process import COMMAND, ServiceProcess
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -112,6 +116,79 @@ def test_headers_without_an_end_are_refused(service: ServiceProcess, head: bytes
             return
         seconds, answer = closed_after(connection)
     assert seconds < SECONDS and (answer == b"" or (answer.startswith(b"HTTP/1.1 431 ") and b"HC507" in answer))
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01\x02", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /v2 HTTP/1.1\nHost\n\n"]
+)
+def test_what_is_not_http_gets_an_error_in_json(service: ServiceProcess, sent: bytes) -> None:
+    with connect(service) as connection:
+        connection.sendall(sent)
+        _, answer = closed_after(connection)
+    assert answer.startswith(b"HTTP/1.1 400 ") and json.loads(answer.partition(b"\r\n\r\n")[2])["error"].startswith(
+        "HC503"
+    )
+
+
+@pytest.mark.parametrize(
+    "framing", ["Content-Length: %d\r\n\r\n%s", "Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"]
+)
+def test_requests_that_offer_http2_are_answered_with_their_bodies(service: ServiceProcess, framing: str) -> None:
+    """As the HTTP client of Java sends them by default."""
+    body = json_body("FP32", 2, "[1, 2]").decode()
+    head = "POST /v2/models/numbers/infer HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+    request = f"{head}Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n{framing % (len(body), body)}".encode()
+    with connect(service) as connection:
+        connection.sendall(request + LIVE + request)
+        answers = b""
+        while answers.count(b"\r\n\r\n") < 3 or not answers.endswith(b"}"):
+            answers += connection.recv(1 << 16)
+    assert answers.count(b"HTTP/1.1 200 OK") == 3 and answers.count(b'"data":[1.0,2.0]') == 2
+
+
+def test_streams_on_which_nothing_is_sent_keep_no_others_waiting(folder: Path) -> None:
+    with ServiceProcess(folder, "--memory-mb", 128) as service, ExitStack() as stack:
+
+        def idle() -> Iterator[bytes]:
+            stack.callback(ended.set)
+            ended.wait(60)
+            yield from ()
+
+        def stream(path: str) -> None:
+            channel = stack.enter_context(grpc.insecure_channel(service.grpc, [("grpc.use_local_subchannel_pool", 1)]))
+            for _ in range(20):
+                stack.callback(channel.stream_stream(path)(idle(), timeout=60).cancel)
+
+        ended = threading.Event()
+        stream(INFER)
+        stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+        stream("/inference.GRPCInferenceService/ModelMetadata")
+        service.wait_for_metric("heterocc_memory_bytes", 2e7)
+        assert service.metric("heterocc_memory_bytes") <= 64 << 20
+        with channel_to(service) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            start = time.monotonic()
+            assert check(b"", timeout=20) == b"\x08\x01" and time.monotonic() - start < 3
+            assert (
+                post(service, "numbers", json_body("FP32", 1 << 20, f"[{'1,' * ((1 << 20) - 1)}1]", outputs=False))[0]
+                == 200
+            )
+            assert infer(channel, message("numbers", "FP32", 2, bytes(8)), 20) == "OK"
+
+
+def test_grpc_itself_writes_no_lines(service: ServiceProcess) -> None:
+    host, _, port = service.grpc.partition(":")
+
+    def field(name: str, value: str) -> bytes:
+        return b"".join([b"\0", *(bytes([len(text)]) + text.encode() for text in (name, value))])
+
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", "/a"), (":authority", "a"), ("grpc-encoding", "none")]
+    block = b"".join(field(*pair) for pair in fields)
+    frames = [struct.pack(">I", len(block))[1:] + b"\x01\x05" + struct.pack(">I", n) + block for n in range(1, 20, 2)]
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5) + b"".join(frames))
+        closed_after(connection)
+    assert not service.other_lines
 
 
 def test_pipelined_requests_beyond_a_number_end_the_connection(service: ServiceProcess) -> None:
@@ -244,6 +321,7 @@ def test_no_request_line_or_header_is_an_error_of_the_service(
         )
         _, answer = closed_after(connection)
     assert answer == b"" or answer[9:10] in (b"1", b"2", b"4"), answer[:200]
+    assert answer[9:10] != b"4" or method == b"HEAD" or b'"HC50' in answer
     assert not [record for record in quick.log if "traceback" in record]
 
 

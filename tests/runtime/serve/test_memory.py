@@ -43,7 +43,7 @@ def test_what_a_run_still_uses_stays_taken_when_its_caller_leaves() -> None:
     assert memory.taken == 0
 
 
-def test_requests_that_wait_for_memory_get_it_in_their_order() -> None:
+def test_requests_that_wait_for_memory_get_it_the_last_one_first() -> None:
     async def scenario() -> None:
         memory, order = Memory(10), []
 
@@ -54,8 +54,31 @@ def test_requests_that_wait_for_memory_get_it_in_their_order() -> None:
                 assert memory.taken <= 10
                 await asyncio.sleep(0.01)
 
-        await asyncio.gather(*(ask(size, f"{size}") for size in (6, 8, 1, 2)))
-        assert order == ["6", "8", "1", "2"] and memory.taken == 0
+        await asyncio.gather(*(ask(size, f"{size}") for size in (6, 8, 5, 7)))
+        assert order == ["6", "7", "5", "8"] and memory.taken == memory.expected == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_part_of_the_memory_is_not_for_what_was_not_received_yet() -> None:
+    async def scenario() -> None:
+        memory = Memory(10, for_expected=6)
+        with memory.hold() as first, memory.hold() as second:
+            await first.receive(6, 5)
+            second.take(4)
+            with pytest.raises(QueueFullError):
+                await second.receive(1, 0.01)
+            second.give_back(4)
+            with pytest.raises(QueueFullError):
+                await second.receive(1, 0.01)
+            assert not memory.crowded
+            task = asyncio.ensure_future(second.receive(6, 5))
+            await asyncio.sleep(0)
+            assert memory.crowded
+            first.received(2)
+            await task
+            assert (memory.taken, memory.expected) == (8, 6)
+        assert memory.taken == memory.expected == 0
 
     asyncio.run(scenario())
 

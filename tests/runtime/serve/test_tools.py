@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import numpy as np
@@ -18,6 +20,7 @@ from google.protobuf.json_format import MessageToDict
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from heterocc.runtime.serve.errors import QueueFullError
 from heterocc.runtime.serve.protocols import rpc_health, rpc_reflection
 from heterocc.runtime.serve.protocols.rpc_messages import MESSAGES, SERVICE
 from tests.runtime import standin
@@ -198,6 +201,43 @@ def test_a_client_that_knows_nothing_calls_the_service_by_reflection(channel: gr
         database.FindFileContainingSymbol("no.such.Symbol")
     with pytest.raises(KeyError):
         database.FindFileByName("none.proto")
+
+
+def test_a_method_that_the_service_lacks_is_refused_by_name(client: Any, channel: grpc.Channel) -> None:
+    if client.library is grpc_client:
+        for call in (client.get_system_shared_memory_status, client.get_trace_settings, client.get_log_settings):
+            with pytest.raises(Exception, match="HC503: this service does not have the method /inference"):
+                call()
+    else:
+        with pytest.raises(Exception, match="HC503: GET /v2/trace/setting"):
+            client.get_trace_settings()
+
+
+def test_one_task_looks_for_all_who_watch_and_there_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc_health, "_WATCHED", 0.01)
+    monkeypatch.setattr(rpc_health, "_MOST_WATCHES", 3)
+
+    async def scenario() -> None:
+        service = SimpleNamespace(ready=True, models=SimpleNamespace(changes=0))
+        watches = rpc_health._Watches(cast(Any, service))
+        woken: list[int] = []
+
+        async def watch(place: int) -> None:
+            with watches.one() as changed:
+                await changed()
+                woken.append(place)
+
+        tasks = [asyncio.ensure_future(watch(place)) for place in range(3)]
+        await asyncio.sleep(0.05)
+        assert not woken and len(asyncio.all_tasks()) == 5
+        with pytest.raises(QueueFullError, match="3 streams"):
+            await watch(3)
+        service.models.changes += 1
+        await asyncio.gather(*tasks)
+        await asyncio.sleep(0.05)
+        assert woken == [0, 1, 2] and len(asyncio.all_tasks()) == 1
+
+    asyncio.run(scenario())
 
 
 def test_a_service_that_drains_is_not_healthy(service: ServiceProcess, channel: grpc.Channel) -> None:
