@@ -1,4 +1,4 @@
-"""Attributes of nodes and ranges of constants, as a report shows them."""
+"""Attributes of nodes, ranges of constants and the names of values, as a report shows them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def details_of(model: ImportedModel) -> Details:
         if name in model.modules
     }
     found = ((name, _range(model.weights[name])) for name in sorted(model.graph.constants) if name in model.weights)
-    return Details(attributes, {name: ends for name, ends in found if ends is not None}, modules)
+    own = {} if model.given is None else model.given.names
+    values = {name: own[name] for name in model.graph.values if own.get(name, name) != name}
+    return Details(attributes, {name: ends for name, ends in found if ends is not None}, modules, values)
 
 
 def _range(array: np.ndarray) -> tuple[str, str] | None:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from heterocc.passes.cost import PlacementDevice
+from heterocc.passes.explain.details import Details
 from heterocc.passes.explain.explanation import Explanation, micros
 from heterocc.passes.explain.measured import Measured, node_times
 from heterocc.passes.explain.reasons import Alternative, NodeReason
@@ -99,7 +100,7 @@ def report_data(found: Explanation, measured: Measured | None = None) -> dict[st
         ],
         "transfers": [
             {
-                "value": t.value,
+                "value": found.details.values.get(t.value, t.value),
                 "from": t.source,
                 "to": t.target,
                 "bytes": t.nbytes,
@@ -111,11 +112,11 @@ def report_data(found: Explanation, measured: Measured | None = None) -> dict[st
             }
             for t in found.transfers
         ],
-        "measured": None if measured is None else _measured(measured, place_of, by_kernel),
+        "measured": None if measured is None else _measured(measured, place_of, by_kernel, found.details),
         "nodes": nodes,
         "inputs": [values[v] for v in graph.inputs],
         "outputs": [values[v] for v in graph.outputs],
-        "values": [_value(graph, name, found.details.ranges) for name in values],
+        "values": [_value(graph, name, found.details) for name in values],
         "attributes": attributes.items(),
         "texts": texts.items(),
     }
@@ -128,11 +129,11 @@ def _values(graph: Graph) -> dict[str, None]:
     return used
 
 
-def _value(graph: Graph, name: str, ranges: Mapping[str, tuple[str, str]]) -> list[Any]:
+def _value(graph: Graph, name: str, details: Details) -> list[Any]:
     value = graph.values[name]
     shape = None if value.shape is None else ["?" if d is None else d for d in value.shape]
-    found: list[Any] = [name, value.dtype, shape, value.nbytes, int(name in graph.constants)]
-    return [*found, *ranges[name]] if name in ranges else found
+    own = details.values.get(name, name)
+    return [own, value.dtype, shape, value.nbytes, int(name in graph.constants), *details.ranges.get(name, ())]
 
 
 def _moved(graph: Graph, node: Node) -> int | None:
@@ -163,7 +164,9 @@ def _device(device: PlacementDevice) -> dict[str, Any]:
     return {"launch": micros(device.launch), **{k: v for k, v in asdict(device).items() if k in kept}}
 
 
-def _measured(measured: Measured, place_of: Mapping[int, int], by_kernel: Mapping[int, list[int]]) -> dict[str, Any]:
+def _measured(
+    measured: Measured, place_of: Mapping[int, int], by_kernel: Mapping[int, list[int]], details: Details
+) -> dict[str, Any]:
     """The kernels with their nodes, and the other steps; moments name a step of one of the two lists by number."""
     steps = measured.steps
     others = {place: i for i, place in enumerate(p for p, s in enumerate(steps) if s.kind != "kernel")}
@@ -198,7 +201,9 @@ def _measured(measured: Measured, place_of: Mapping[int, int], by_kernel: Mappin
         "steps": [
             {
                 "kind": steps[place].kind,
-                "name": steps[place].name,
+                "name": details.values.get(steps[place].name, steps[place].name)
+                if steps[place].kind == "transfer"
+                else steps[place].name,
                 "device": steps[place].device,
                 "us": micros(steps[place].seconds),
             }

@@ -45,6 +45,15 @@ def test_modules_are_those_of_the_exporters_metadata(tmp_path: Path) -> None:
     assert list(details(tmp_path, nodes, {}).modules.values()) == ["encoder/layer/3"]
 
 
+def test_values_that_the_import_renames_keep_their_names_in_the_model(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "onnx::Add_7"], ["/encoder/layer.0/out:0"], name="add"),
+        helper.make_node("Exp", ["/encoder/layer.0/out:0"], ["y"], name="exp"),
+    ]
+    found = details(tmp_path, nodes, {"onnx::Add_7": np.ones((2, 3), np.float32)})
+    assert set(found.values.values()) == {"onnx::Add_7", "/encoder/layer.0/out:0"}
+
+
 def test_ranges_are_those_of_the_weights_with_what_is_not_a_number(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Add", ["x", "w"], ["a"]),

@@ -121,6 +121,19 @@ def test_the_record_of_a_bundle_keeps_attributes_and_ranges() -> None:
         read_record(json.dumps(old))
 
 
+def test_values_and_transfers_have_their_names_in_the_model() -> None:
+    found = reports.explained(reports.network(15))
+    sent = found.transfers[0].value
+    found = replace(found, details=Details(values={sent: "/encoder/a:0", "x": "input.1"}))
+    there = read_record(write_record(found))
+    assert there.details == found.details
+    data = report_data(there, reports.measured(there))
+    names = [value[0] for value in data["values"]]
+    assert names[data["inputs"][0]] == "input.1" and "/encoder/a:0" in names and sent not in names
+    assert data["transfers"][0]["value"] == "/encoder/a:0"
+    assert "/encoder/a:0" in [step["name"] for step in data["measured"]["steps"] if step["kind"] == "transfer"]
+
+
 def test_every_file_of_the_page_is_in_it_and_is_short() -> None:
     folder = Path(report.__file__).parent / "page"
     listed = {f"{name}.js" for name in report.SCRIPTS} | {f"{name}.css" for name in report.STYLES} | {"page.html"}
