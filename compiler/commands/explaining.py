@@ -120,12 +120,14 @@ MOST_MOMENTS = 20_000
 def measured_run(profile: Profile) -> Measured:
     """The measured partitions, transfers and kernels of a profile, and one run step by step, for a report.
 
+    Times are medians where these are known: one disturbed run would change the mean of few runs.
+
     The run is the one of median length among those of which all steps are known.
     """
     kept = [r for r in profile.records if r.kind != "node" and r.status == "EXECUTED"]
     steps = tuple(
-        Timed(_KINDS[r.kind], r.name, r.device, r.partition, r.real_ms / 1e3, r.nodes, r.exec_type.partition(" ")[2],
-              r.calls, r.clock)
+        Timed(_KINDS[r.kind], r.name, r.device, r.partition, (r.real_ms if r.median_ms is None else r.median_ms) / 1e3,
+              r.nodes, r.exec_type.partition(" ")[2], r.calls, r.clock)
         for r in kept
     )  # fmt: skip
     place = {id(record): i for i, record in enumerate(kept)}

@@ -45,7 +45,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The steps of a profile, in run order, with means of `runs` runs; `moments` are those of one run.
+    """The steps of a profile, in run order, with medians or means of `runs` runs; `moments` are those of one run.
 
     `note` is a sentence on the limits of the measurement.
     """
@@ -57,7 +57,7 @@ class Measured:
 
     @property
     def seconds(self) -> float:
-        """The mean time of a run: its partitions and transfers."""
+        """The time of a run: its partitions and transfers."""
         return sum(step.seconds for step in self.steps if step.kind != "kernel")
 
 

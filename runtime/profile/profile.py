@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Literal
 
 from heterocc.artifacts.manifest import Kernel, Variant
@@ -18,6 +20,9 @@ Clock = Literal["host", "device"]
 @dataclass(frozen=True, slots=True)
 class ProfileRecord:
     """One line of a profile. Times are milliseconds per run, averaged over `runs`.
+
+    `median_ms` is the median of `real_ms` over the runs that are known one by one, which one disturbed run does not
+    change; None if there is none, or if the number of calls differs from run to run.
 
     `kind` "partition" covers its kernels and what the VM does between them; "kernel" is one compiled function and the
     `nodes` it computes; "transfer" one value sent between memories; "node" a node without a known kernel, which
@@ -42,6 +47,7 @@ class ProfileRecord:
     nodes: tuple[str, ...] = ()
     calls: float = 0.0
     clock: Clock = "host"
+    median_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,22 @@ def _saved_transfers(variant: Variant, plan: Schedule) -> dict[int, list[tuple[i
     return found
 
 
+def _medians(recorders: Sequence[Recorder]) -> dict[Step | tuple[int, str], float]:
+    """The median milliseconds per run of each step and kernel that has the same number of calls in each run."""
+    found: defaultdict[Step | tuple[int, str], list[int]] = defaultdict(list)
+    for recorder in recorders:
+        known: defaultdict[Step | tuple[int, str], list[int]] = defaultdict(list)
+        for interval in tuple(recorder.intervals):
+            known[interval.what].append(interval.end - interval.begin)
+        for what, times in known.items():
+            cell = recorder.kernels.get(what) if isinstance(what, tuple) else recorder.steps.get(what)
+            calls, rest = divmod(0 if cell is None else cell.calls, max(1, recorder.runs))
+            if calls and not rest:
+                runs = range(0, len(times) - calls + 1, calls)
+                found[what].extend(sum(times[first : first + calls]) for first in runs)
+    return {what: median(times) / 1e6 for what, times in found.items() if times}
+
+
 def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder], timestamps: Timestamps) -> Profile:
     """Merge the records of all contexts into averages per run."""
     runs = sum(r.runs for r in recorders)
@@ -176,14 +198,17 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
 
     def add(
         kind: Kind, cell: Cell, name: str, layer: str, exec_type: str, device: str, part: str, nodes: tuple[str, ...],
-        clock: Clock = "host",
+        clock: Clock = "host", what: Step | tuple[int, str] | None = None,
     ) -> None:  # fmt: skip
         status: Literal["EXECUTED", "NOT_RUN"] = "EXECUTED" if cell.calls else "NOT_RUN"
         records.append(
             ProfileRecord(kind, name, status, layer, cell.real * per_run, cell.cpu * per_run, exec_type, device, part,
-                          nodes, cell.calls / max(1, runs), clock)
+                          nodes, cell.calls / max(1, runs), clock, None if what is None else medians.get(what))
         )  # fmt: skip
+        if what is not None:
+            of_interval[what] = records[-1]
 
+    medians = _medians(recorders)
     saved = _saved_transfers(variant, plan)
     for step in plan.steps:
         if isinstance(step, Wait):
@@ -193,8 +218,7 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
             name, route = variant.values[step.value].name, f"{step.source} -> {step.target}"
             beside = ", ".join(variant.partitions[p].name for p in plan.beside(step))
             route += f" (overlaps {beside})" if beside else ""
-            add("transfer", cell, name, "Transfer", route, str(step.carrier), "", ())
-            of_interval[step] = records[-1]
+            add("transfer", cell, name, "Transfer", route, str(step.carrier), "", (), what=step)
             continue
         index, part = step.partition, variant.partitions[step.partition]
         device = variant.devices[part.device]
@@ -203,8 +227,7 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
             place = str(target if target != HOST else source)
             add("transfer", Cell(), variant.values[value].name, "Transfer", route, place, "", ())
         add("partition", cell, part.name, f"Partition ({len(part.nodes)} nodes)", f"{device.name} {part.kind}",
-            device.name, part.name, part.nodes)  # fmt: skip
-        of_interval[step] = records[-1]
+            device.name, part.name, part.nodes, what=step)  # fmt: skip
         clock: Clock = "host" if timestamps.clock(plan.spaces[index]) is None else "device"
         known = {k.symbol: k for k in part.kernels}
         seen = dict.fromkeys(k for r in recorders for p, k in tuple(r.kernels) if p == index)
@@ -214,8 +237,7 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
             layer = "+".join(kernel.op_types) or "Kernel"
             cell = merged(r.kernels.get((index, symbol)) for r in recorders)
             add("kernel", cell, name, layer, f"{device.name} {symbol}", device.name, part.name, kernel.nodes,
-                clock)  # fmt: skip
-            of_interval[index, symbol] = records[-1]
+                clock, (index, symbol))  # fmt: skip
         covered = {n for k in part.kernels for n in k.nodes}
         inside = "inside ONNX Runtime" if part.kind == "onnx" else "no separate kernel"
         for node in part.nodes:

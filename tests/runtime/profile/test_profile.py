@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from heterocc.artifacts.errors import UsageError
 from heterocc.runtime import KernelTrace, load
+from heterocc.runtime.profile.profile import _medians
+from heterocc.runtime.profile.recorder import Cell, Interval, Recorder
 from tests.runtime import standin
 from tests.runtime.execute.test_ort import mixed
 from tests.runtime.standin import Model, Op, Part
@@ -95,6 +99,34 @@ def test_a_profile_of_a_session_that_has_not_run_executes_nothing(bundle_of: Wri
     assert profile.runs == 0
     assert {r.kind for r in profile.records} >= {"partition", "kernel"}
     assert all(r.status == "NOT_RUN" and r.real_ms == 0 for r in profile.records)
+
+
+def test_one_disturbed_run_does_not_change_the_medians(bundle_of: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = Recorder._keep
+
+    def disturbed(self: Recorder, what: Any, begin: int, end: int) -> None:
+        keep(self, what, begin, end + (0 if self.intervals else 10**9))
+
+    with load(bundle_of(two_kernels()), profile=True) as session:
+        monkeypatch.setattr(Recorder, "_keep", disturbed)
+        for _ in range(3):
+            session.run({"x": X})
+        profile = session.profile()
+    assert max(e.end - e.begin for e in profile.events) > 1e9
+    for record in (*profile.of("partition"), *profile.of("kernel")):
+        times = [e.end - e.begin for e in profile.events if e.record is record]
+        assert len(times) == 3 and record.median_ms == statistics.median(times) / 1e6 < 1e3
+    assert all(record.median_ms is None for record in profile.of("node"))
+
+
+def test_the_calls_of_a_kernel_in_a_run_count_together_and_calls_that_differ_have_no_median() -> None:
+    def cells(**calls: int) -> dict[Any, Cell]:
+        return {(0, symbol): Cell(calls=number) for symbol, number in calls.items()}
+
+    times = {"twice": (1, 2, 10, 20, 3, 4), "looped": (5, 5, 5, 5)}
+    recorder = Recorder(None, None, 3, kernels=cells(twice=6, looped=4))  # type: ignore[arg-type]
+    recorder.intervals += [Interval((0, name), 0, each * 10**6, 1) for name, all_ in times.items() for each in all_]
+    assert _medians([recorder]) == {(0, "twice"): 7.0}
 
 
 def test_a_cleared_profile_counts_only_the_runs_that_follow(bundle_of: Write) -> None:
