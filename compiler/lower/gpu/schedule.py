@@ -19,6 +19,7 @@ from heterocc.compiler.lower.gpu.reduction.row_form import joins_rows
 from heterocc.compiler.lower.gpu.regions import with_single_reads
 from heterocc.compiler.lower.gpu.rules import RULES, SIZED_RULES, scheduled_by
 from heterocc.compiler.lower.gpu.tuning.tune import Kernel, Tuner
+from heterocc.compiler.lower.gpu.wide_sums import with_wide_sums
 from heterocc.compiler.lower.kernels.quotients import truncating
 from heterocc.compiler.lower.kernels.transposed import repacked
 from heterocc.compiler.lower.launches import launches
@@ -63,7 +64,7 @@ def schedule_kernels(module: KernelModule, target: Target, limits: Limits, tuner
             if isinstance(function, tirx.PrimFunc):
                 symbol = gvar.name_hint
                 where = f"node '{node_of[symbol]}'" if symbol in node_of else None
-                whole = with_single_reads(without_single_terms(function))
+                whole = with_single_reads(with_wide_sums(without_single_terms(function)))
                 packs = packable.get(symbol, frozenset())
                 packed = None
                 if tuner is not None and symbol in inputs and _fits(whole, limits):

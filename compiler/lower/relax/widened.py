@@ -9,6 +9,7 @@ a node takes rows, the rows are.
 Other devices compute in float16, except sums, means, squares and powers, whose terms and results may exceed 65504
 although the model's other values do not: a normalisation in single operators, say. These are computed in float32, and
 so is what follows from them by arithmetic that does not bring them back into range (`magnitudes.py`).
+Products of float16 are summed in float32 and stored as float16 (`lower/gpu/wide_sums.py`).
 """
 
 from __future__ import annotations
