@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 
 import onnx
 from onnx import helper
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.constants import is_constant
-from heterocc.compiler.importer.draft.draft import Draft, bodies, graphs_of
+from heterocc.compiler.importer.draft.draft import Draft, bodies, graphs_of, opsets
 from heterocc.compiler.operators.table import of_node
 
 UNREGISTERED = frozenset({"SimplifiedLayerNormalization"})
 """Operators that ONNX Runtime defines in ONNX's own domain, and that its exporters write."""
+
+_NAMES = "Affine Crop DynamicSlice ImageScaler ParametricSoftplus Scale ScaledTanh ThresholdedRelu"
+EXPERIMENTAL_BEFORE: Mapping[str, int] = {**dict.fromkeys(_NAMES.split(), 10), "MeanVarianceNormalization": 9}
+"""Experimental operators of ONNX's first releases that ONNX Runtime runs, and the first operator set without them."""
+
+
+def is_experimental(node: onnx.NodeProto, version: int) -> bool:
+    """Whether a node of a model of operator set `version` is one of these."""
+    return not node.domain and version < EXPERIMENTAL_BEFORE.get(node.op_type, 0)
 
 
 def check(draft: Draft, where: str) -> None:
@@ -49,7 +59,9 @@ def check(draft: Draft, where: str) -> None:
 
 def _hide_unregistered(proto: onnx.ModelProto) -> None:
     """Move operators that ONNX Runtime adds to ONNX's own domain to another one, which the checker leaves alone."""
-    found = [n for g in graphs_of(proto.graph) for n in g.node if n.op_type in UNREGISTERED and not n.domain]
+    version = opsets(proto).get("", 0)
+    nodes = (node for graph in graphs_of(proto.graph) for node in graph.node)
+    found = [n for n in nodes if (n.op_type in UNREGISTERED and not n.domain) or is_experimental(n, version)]
     for node in found:
         node.domain = "com.microsoft"
     if found and all(entry.domain != "com.microsoft" for entry in proto.opset_import):

@@ -15,6 +15,7 @@ from heterocc.compiler.importer.draft.names import unused
 from heterocc.compiler.importer.draft.order import sort_nodes
 from heterocc.compiler.importer.onnx_tools.checker import check, condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
+from heterocc.compiler.importer.operators.experimental import hide_experimental, show_experimental
 from heterocc.compiler.importer.operators.restated import restate_after, restated_before
 from heterocc.compiler.operators.table import of_node
 
@@ -35,8 +36,10 @@ def settle_opset(draft: Draft, where: str) -> None:
         lower_opset(draft)
     elif version < TARGET:
         hide_batched_scans(draft, version)
+        hide_experimental(draft, version)
         reason = _obstacle(draft, version) or _convert(draft, version, where)
         show_batched_scans(draft, converted=reason is None)
+        show_experimental(draft, converted=reason is None)
         if reason is not None:
             draft.notes.append(
                 f"the model stays at operator set {version}, of which devices support fewer operators ({reason}); "

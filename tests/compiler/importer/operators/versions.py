@@ -240,4 +240,26 @@ def layers() -> Iterator[Case]:
     yield case(13, node("DequantizeLinear", "x s z", "y", axis=1), np.arange(12, dtype=np.uint8).reshape(2, 3, 2), rows)
 
 
-CASES = [*elementwise(), *over_axes(), *maps(), *layers()]
+def experimental() -> Iterator[Case]:
+    """Operators of ONNX's first releases that it left out, or whose names later operators have."""
+    for v in (7, 9):
+        yield case(v, node("Affine", "x", "y", alpha=2.0, beta=0.5), ODD)
+        yield case(v, node("ScaledTanh", "x", "y", alpha=2.0, beta=0.5), ODD)
+        yield case(v, node("ParametricSoftplus", "x", "y", alpha=2.0, beta=0.5), noise(2, 3))
+        yield case(v, node("ThresholdedRelu", "x", "y", alpha=0.4), ODD)
+        yield case(v, node("ImageScaler", "x", "y", scale=0.5, bias=[1.0, 2.0, 3.0]), MAP)
+        yield case(v, node("Scale", "x", "y", scale=3.0), ODD)
+        yield case(v, node("Crop", "x", "y", border=[1, 0, 2, 1]), MAP)
+        yield case(v, node("Crop", "x", "y", border=[1, 2, 0, 0], scale=[2, 3]), MAP)
+        places = {"s": integers(1, 0), "e": integers(3, -1), "a": integers(2, 3)}
+        yield case(v, node("DynamicSlice", "x s e a", "y"), MAP, places)
+        yield case(v, node("DynamicSlice", "x s e", "y"), {"x": MAP, "s": integers(1, 0), "e": integers(3, -1)})
+    for more in ({}, {"across_channels": 1}, {"normalize_variance": 0}):
+        yield case(8, node("MeanVarianceNormalization", "x", "y", **more), MAP)
+    body = helper.make_graph(
+        [node("Affine", "x", "r", alpha=3.0)], "body", [], [helper.make_empty_tensor_value_info("r")]
+    )
+    yield case(9, node("If", "c", "y", then_branch=body, else_branch=body), {"x": MAP, "c": np.array(True)})
+
+
+CASES = [*elementwise(), *over_axes(), *maps(), *layers(), *experimental()]
