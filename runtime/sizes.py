@@ -61,8 +61,9 @@ def _place(found: Sequence[tuple[Variant, int | str | None]], name: int | str | 
     ranges = [variant.bounds.get(dim or "", ANY_SIZE) for variant, dim in found if not isinstance(dim, int)]
     if len(values) == 1 and not ranges:
         return Place(values[0], None)
-    own = next((dim for _, dim in found if isinstance(dim, str)), None)
-    label = own if own is not None else name if isinstance(name, str) else None
+    own = {dim for _, dim in found if isinstance(dim, str)}
+    # Code for some sizes may have one name for dimensions that may differ in others: they are then not one dimension.
+    label = own.pop() if len(own) == 1 else name if isinstance(name, str) else None
     if not ranges:
         return Place(label, Sizes(values))
     ends = [found.max for found in ranges if found.max is not None]

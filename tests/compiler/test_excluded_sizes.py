@@ -133,3 +133,20 @@ def test_an_import_says_whether_it_excludes_sizes() -> None:
     assert import_model(pyramid(), keep_dims=True, assume=True).assumes
     assert not import_model(pyramid(), keep_dims=True).assumes
     assert not import_model(relu, keep_dims=True, assume=True).assumes
+
+
+def test_dimensions_that_code_has_one_name_for_may_differ_in_onnx_runtime(tmp_path: Path) -> None:
+    """A bias of as many rows as the data, or of one: the code for the CPU is for the first."""
+    w = np.random.default_rng(1).standard_normal((5, 7), dtype=np.float32)
+    ends = [helper.make_tensor_value_info(n, 1, dims) for n, dims in (("x", ["n", 5]), ("b", ["p", "q"]), ("y", None))]
+    graph = helper.make_graph(
+        [NODE("Gemm", ["x", "w", "b"], ["y"])], "g", ends[:2], ends[2:], [onnx.numpy_helper.from_array(w, "w")]
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    compile_model(proto, tmp_path / "m.hcb", measure=False)
+    x = np.random.default_rng(0).standard_normal((3, 5), dtype=np.float32)
+    with load(tmp_path / "m.hcb") as session:
+        assert [info.shape for info in session.inputs] == [("n", 5), ("p", "q")]
+        for shape in [(3, 7), (1, 7), (3, 1), (1, 1)]:
+            b = np.random.default_rng(2).standard_normal(shape, dtype=np.float32)
+            np.testing.assert_allclose(session.run({"x": x, "b": b})["y"], x @ w + b, rtol=1e-4, atol=1e-5)
