@@ -43,9 +43,6 @@ class Known(Protocol):
         """The number of a constant of one element."""
 
 
-Quadratic = Callable[[onnx.NodeProto, int, Sequence[Sequence[int | str | None] | None], Sequence[Any]], bool]
-"""A fact of a node, from the operator set, and the shapes and constants of its inputs."""
-
 SCALES = "its float inputs are scales of integers, which need more than 11 bits"
 COORDINATES = "it reads coordinates, and 11 bits cannot distinguish the pixels of a large image"
 RANGE = "its results may exceed 65504 even if its inputs do not"
@@ -254,10 +251,6 @@ class Operator:
     recurrent layers, whose errors of states add up."""
     steep: bool = False
     """Whether its time is more than linear without a rule for its operations; it is taken for that of all pairs."""
-
-    quadratic: Quadratic | None = None
-    """Whether the time of code for a node grows with the square of a size that a request gives, where that of ONNX
-    Runtime does not."""
 
     expanded: bool = False
     """Whether nodes are replaced by ONNX's definition of it as a function of other operators."""

@@ -22,7 +22,6 @@ from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import Lowering, WholeTrial
 from heterocc.compiler.lower.reasons import reason_of
-from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.support.cache import Answer, Answers, NoCache
 from heterocc.passes.graph import Node, Value
 from heterocc.runtime.machine.ranking import GPU_BACKENDS
@@ -35,8 +34,6 @@ MANY = 8
 
 MOST_TOGETHER = 5_000
 """The most nodes of a model that is tried as a whole: a larger one takes longer than a trial of each kind of node."""
-
-_QUADRATIC = "a request gives its length, with whose square the time of our code grows, and ONNX Runtime's hardly"
 
 _MAX_INTEGERS = 64
 _MAX_FLOATS = 16
@@ -122,17 +119,7 @@ class Support:
             return Refusal("refused", f"device {device.name} is described as refusing {node.op_type}")
         if device.last_resort:
             return None
-        if self.beside_last_resort and self._is_quadratic(node):
-            return Refusal("limit", _QUADRATIC)
         return self._by_values(node, device)
-
-    def _is_quadratic(self, node: Node) -> bool:
-        proto = self._protos[node.name]
-        rule, values = of_node(proto).quadratic, self.model.graph.values
-        if rule is None:
-            return False
-        shapes = [values[name].shape if name else None for name in proto.input]
-        return rule(proto, self.model.opsets.get("", 1), shapes, [self.model.weights.get(n) for n in proto.input])
 
     def _by_values(self, node: Node, device: TargetDevice) -> Refusal | None:
         values = self.model.graph.values

@@ -87,9 +87,7 @@ ON_PURPOSE: tuple[Known, ...] = (
 )
 """Answers that are right, or as good as an error."""
 
-NOT_MENDED: tuple[Known, ...] = (
-    Known("DFT", "timeout", "", "with -d CPU alone, a length that only the run knows takes all terms of all results"),
-)
+NOT_MENDED: tuple[Known, ...] = ()
 """Defects. Each names what is wrong; there is no other place where the search leaves one out."""
 
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import onnx
-
-from heterocc.compiler.operators.record import RANGE, Operator, Part, attribute
+from heterocc.compiler.operators.record import RANGE, Operator, Part
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -52,45 +47,24 @@ def dft_shapes(given: Given) -> list[Shape] | None:
     """DFT along a known axis, whose length becomes that of the transform, or half of it; complex numbers."""
     shape = given.shape()
     axes = given.numbers(2) if given.has(2) else [given.attribute("axis", 1 if given.opset < 20 else -2)]
-    length = given.sizes(1) if given.has(1) else None
-    if shape is None or axes is None or (given.has(1) and length is None):
+    if shape is None or axes is None:
         return None
     halved, inverse = given.attribute("onesided", 0), given.attribute("inverse", 0)
     axis = axes[0] % len(shape)
-    size = shape[axis] if length is None else length[0]
-    if size is None or (halved and inverse):
-        return None
-    half = quotient(size, number(2)) if halved else None
-    return [(*shape[:axis], half + number(1) if half is not None else size, *shape[axis + 1 : -1], number(2))]
-
-
-def _of_any_length(
-    node: onnx.NodeProto, opset: int, shapes: Sequence[Sequence[int | str | None] | None], constants: Sequence[Any]
-) -> bool:
-    """Whether only the run knows the length of a DFT, or its axis: all terms of all results are taken."""
-    length, axis = (place < len(node.input) and bool(node.input[place]) for place in (1, 2))
-    if any(given and constants[place] is None for place, given in ((1, length), (2, axis))):
-        return True
-    if length or shapes[0] is None:
-        return shapes[0] is None
-    along = int(constants[2].flat[0]) if axis else attribute(node, "axis", 1 if opset < 20 else -2)
-    return not isinstance(shapes[0][along % len(shapes[0])], int)
-
-
-def _of_any_frames(
-    node: onnx.NodeProto, _opset: int, shapes: Sequence[Sequence[int | str | None] | None], constants: Sequence[Any]
-) -> bool:
-    """Whether only the run knows the length of the frames of an STFT, its step, or a window of a signal of any size."""
-    window, length = (place < len(node.input) and bool(node.input[place]) for place in (2, 3))
-    if constants[1] is None or (length and constants[3] is None):
-        return True
-    if not window or constants[2] is not None:
-        return False
-    return not all(shape is not None and all(isinstance(d, int) for d in shape) for shape in (shapes[0], shapes[2]))
+    length = given.sizes(1) if given.has(1) else [shape[axis]]
+    size = None if length is None else length[0]
+    if halved and inverse:
+        usual = size + size - number(2) if size is not None and not given.has(1) else size
+        return [(*shape[:axis], usual, *shape[axis + 1 : -1], number(1))]
+    if halved and size is not None:
+        half = quotient(size, number(2))
+        size = None if half is None else half + number(1)
+    # With a length that only a run knows, ONNX infers the size of the data.
+    return [(*shape[:axis], size, *shape[axis + 1 : -1], number(2))]
 
 
 OPERATORS = (
-    Operator("DFT", shapes=dft_shapes, needs=fourier, float32_results=RANGE, steep=True, quadratic=_of_any_length),
+    Operator("DFT", shapes=dft_shapes, needs=fourier, float32_results=RANGE, steep=True),
     Operator(
         "STFT",
         shapes=_stft_shapes,
@@ -99,7 +73,6 @@ OPERATORS = (
         intervals={0: (-1.0, 1.0)},
         float32_results=RANGE,
         steep=True,
-        quadratic=_of_any_frames,
     ),
     Operator("MelWeightMatrix", float32_results=RANGE),
     *(Operator(name, expanded=True) for name in ("BlackmanWindow", "HammingWindow", "HannWindow")),

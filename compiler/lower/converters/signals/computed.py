@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from tvm import relax, tirx
 
-from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.computed.numbers import (
     element,
-    loop,
     product,
     results,
     sizes,
-    table,
     unravelled,
     vector,
     whole,
-    within_limit,
 )
 from heterocc.compiler.lower.converters.registry import Context
+from heterocc.compiler.lower.converters.signals.fast import Buffers, Pair, Sizes, Transforms, computed, ravelled
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
-
-Buffers = Sequence[tirx.Buffer]
 
 
 class _Transform:
@@ -81,80 +75,88 @@ class _Transform:
         size = self.length(ins)
         return tirx.floordiv(size, whole(2)) + whole(1) if self.half and not self.inverse else size
 
+    def numbers(self, ins: Buffers) -> list[tirx.Expr]:
+        """The shape of the results."""
+        found = [
+            tirx.Select(self.axis(ins) == whole(d), self.count(ins), size.astype("int64"))
+            for d, size in enumerate(ins[0].shape[:-1])
+        ]
+        return [*found, whole(1 if self.to_real else 2)]
+
 
 @sizes("DFT")
 def _sizes(ctx: Context, data: relax.Expr, *given: relax.Expr | None) -> relax.Expr:
     dft = _Transform(ctx, data, *given)
 
-    def numbers(ins: Buffers) -> list[tirx.Expr]:
-        found = [
-            tirx.Select(dft.axis(ins) == whole(d), dft.count(ins), size.astype("int64"))
-            for d, size in enumerate(ins[0].shape[:-1])
-        ]
-        return [*found, whole(1 if dft.to_real else 2)]
-
-    return vector(ctx, dft.tensors, dft.rank, numbers, dft.demands)
+    return vector(ctx, dft.tensors, dft.rank, dft.numbers, dft.demands)
 
 
 @results("DFT")
 def transformed(ctx: Context, data: relax.Expr, *given: relax.Expr | None) -> relax.Expr:
-    """DFT by its definition, term by term."""
-    dft, dtype = _Transform(ctx, data, *given), dtype_of(data)
+    """DFT along an axis that may be computed."""
+    dft, dtype = _Transform(ctx, data, *given), _dtype(data)
+
+    def others(ins: Buffers, shape: Sizes) -> list[tirx.Expr]:
+        """The sizes of the rows, with 1 at the axis."""
+        return [tirx.Select(dft.axis(ins) == whole(d), whole(1), s.astype("int64")) for d, s in enumerate(shape[:-1])]
+
+    def spot(ins: Buffers, shape: Sizes, row: tirx.Expr, place: tirx.Expr) -> list[tirx.Expr]:
+        found = unravelled(row, others(ins, shape))
+        return [tirx.Select(dft.axis(ins) == whole(d), place, v) for d, v in enumerate(found)]
+
+    def read(ins: Buffers, shape: Sizes, row: tirx.Expr, k: tirx.Expr) -> Pair:
+        at = spot(ins, shape, row, k)
+        real, imaginary = _number(ins[0], at, is_complex=dft.complex)
+        if not dft.to_real:
+            return real, imaginary
+        # A frequency stands for itself and its negative, except those that are their own negatives.
+        own = tirx.floormod(k * whole(2), tirx.max(dft.length(ins), whole(1))) == whole(0)
+        times = tirx.Select(own, tirx.const(1, dtype), tirx.const(2, dtype))
+        return real * times, imaginary * times
+
+    def taken(ins: Buffers) -> tirx.Expr:
+        size = dft.length(ins)
+        return tirx.min(tirx.floordiv(size, whole(2)) + whole(1) if dft.to_real else size, dft.along(ins))
+
+    def most(shape: Sizes) -> tirx.Expr:
+        along = shape[:-1] if dft.has_axis else [shape[dft.fixed]]
+        return sum(along, whole(0)) * whole(2 if dft.half else 1)
+
+    transforms = Transforms(
+        tensors=dft.tensors,
+        # The sizes of the result may be known without the axis and the length.
+        demands=lambda ins, shape: [*dft.demands(ins), _as_computed(dft.numbers(ins), shape)],
+        length=lambda ins: tirx.max(dft.length(ins), whole(1)),
+        rows=lambda ins, shape: product(others(ins, shape)),
+        taken=taken,
+        results=lambda ins, shape: dft.on_axis(ins, [s.astype("int64") for s in shape[:-1]]),
+        read=read,
+        place=lambda ins, shape, row, k: ravelled([*spot(ins, shape, row, k), whole(0)], shape),
+        most=most,
+        inverse=dft.inverse,
+        real=dft.to_real,
+    )
+    return computed(ctx, transforms, dtype)
+
+
+def _dtype(data: relax.Expr) -> str:
+    dtype = dtype_of(data)
     if dtype not in ("float32", "float64"):
         raise NotImplementedError(f"transforms of {dtype} need a length that is known")
-
-    def write(ins: Buffers, out: tirx.Buffer) -> tirx.Stmt:
-        size = tirx.max(dft.length(ins), whole(1))
-        most = tirx.floordiv(size, whole(2)) + whole(1) if dft.to_real else size
-        scale = tirx.const(1, dtype) / size.astype(dtype) if dft.inverse else tirx.const(1, dtype)
-
-        def one(i: tirx.Var) -> tirx.Stmt:
-            spot = unravelled(i, out.shape)
-            place = dft.on_axis(ins, spot[:-1])
-
-            def term(k: tirx.Var) -> tirx.Stmt:
-                at = [tirx.Select(dft.axis(ins) == whole(d), k, v) for d, v in enumerate(spot[:-1])]
-                real = ins[0][(*at, whole(0))]
-                imaginary = ins[0][(*at, whole(1))] if dft.complex else tirx.const(0, dtype)
-                found = _product(real, imaginary, spot[-1], place * k, size, dft.inverse, dtype)
-                if dft.to_real:
-                    # A frequency stands for itself and its negative, except those that are their own negatives.
-                    own = tirx.floormod(k * whole(2), size) == whole(0)
-                    found = found * tirx.Select(own, tirx.const(1, dtype), tirx.const(2, dtype))
-                return tirx.BufferStore(out, out[tuple(spot)] + found * scale, spot)
-
-            start = tirx.BufferStore(out, tirx.const(0, dtype), spot)
-            return tirx.SeqStmt([start, loop(tirx.min(most, dft.along(ins)), term)])
-
-        # The sizes of the result may be known without the axis and the length.
-        demands = [*dft.demands(ins), _few_terms(out, tirx.min(most, dft.along(ins)))]
-        return _checked(ctx, demands, loop(product(out.shape), one))
-
-    return table(ctx, dft.tensors, ctx.result(), write, dtype, "dft")
+    return dtype
 
 
-MOST_TERMS = 1 << 29
-"""The most terms of a transform: 16,384 points, or half a minute. One request must not occupy a service for longer."""
+def _number(tensor: tirx.Buffer, at: Sequence[tirx.Expr], *, is_complex: bool) -> Pair:
+    """A real or complex number of a tensor, whose last dimension has its parts, if there is one beside `at`."""
+    if len(tensor.shape) == len(at):
+        return tensor[tuple(at)], tirx.const(0, tensor.dtype)
+    imaginary = tensor[(*at, whole(1))] if is_complex else tirx.const(0, tensor.dtype)
+    return tensor[(*at, whole(0))], imaginary
 
 
-def _few_terms(out: tirx.Buffer, terms: tirx.Expr) -> tuple[tirx.Expr, str]:
-    """The limit of the work of all results, each a sum of these terms."""
-    return within_limit([*out.shape, terms], MOST_TERMS), f"it would have more than {MOST_TERMS} terms, the limit"
-
-
-def _checked(ctx: Context, demands: Sequence[tuple[tirx.Expr, str]], body: tirx.Stmt) -> tirx.Stmt:
-    return tirx.SeqStmt([*(asserted(ctx, *demand) for demand in demands), body])
-
-
-def _product(
-    real: tirx.Expr, imaginary: tirx.Expr, part: tirx.Expr, turns: tirx.Expr, size: tirx.Expr, inverse: bool, dtype: str
-) -> tirx.Expr:
-    """The real or imaginary part of a complex number times the root of unity with this number of turns."""
-    # The remainder keeps angles small, and thereby exact.
-    angle = tirx.floormod(turns, size).astype("float64") / size.astype("float64")
-    angle = angle * tirx.const((2 if inverse else -2) * math.pi, "float64")
-    cos, sin = tirx.cos(angle).astype(dtype), tirx.sin(angle).astype(dtype)
-    return tirx.Select(part == whole(0), real * cos - imaginary * sin, real * sin + imaginary * cos)
+def _as_computed(numbers: Sizes, shape: Sizes) -> tuple[tirx.Expr, str]:
+    same = [n.astype("int64") == s.astype("int64") for n, s in zip(numbers, shape, strict=True)]
+    return tirx.all(*same), "its result has another shape than the model states"
 
 
 class _Frames:
@@ -215,30 +217,28 @@ def _stft_sizes(ctx: Context, data: relax.Expr, *given: relax.Expr | None) -> re
 
 @results("STFT")
 def frames_transformed(ctx: Context, data: relax.Expr, *given: relax.Expr | None) -> relax.Expr:
-    """STFT by its definition, term by term."""
-    stft, dtype = _Frames(ctx, data, *given), dtype_of(data)
-    if dtype not in ("float32", "float64"):
-        raise NotImplementedError(f"transforms of {dtype} are not supported")
+    """STFT of frames whose length, step or window may be computed."""
+    stft, dtype = _Frames(ctx, data, *given), _dtype(data)
 
-    def write(ins: Buffers, out: tirx.Buffer) -> tirx.Stmt:
-        size = stft.length(ins)
+    def read(ins: Buffers, shape: Sizes, row: tirx.Expr, k: tirx.Expr) -> Pair:
+        item, frame = unravelled(row, shape[:2])
+        real, imaginary = _number(ins[0], (item, frame * stft.step(ins) + k), is_complex=stft.complex)
+        if stft.window is None:
+            return real, imaginary
+        weight = ins[stft.window][k].astype(dtype)
+        return real * weight, imaginary * weight
 
-        def one(i: tirx.Var) -> tirx.Stmt:
-            spot = unravelled(i, out.shape)
-            first = spot[1] * stft.step(ins)
-
-            def term(k: tirx.Var) -> tirx.Stmt:
-                at = (spot[0], first + k)
-                real = ins[0][(*at, whole(0))] if len(ins[0].shape) > 2 else ins[0][at]
-                imaginary = ins[0][(*at, whole(1))] if stft.complex else tirx.const(0, dtype)
-                if stft.window is not None:
-                    weight = ins[stft.window][k].astype(dtype)
-                    real, imaginary = real * weight, imaginary * weight
-                found = _product(real, imaginary, spot[3], spot[2] * k, size, False, dtype)
-                return tirx.BufferStore(out, out[tuple(spot)] + found, spot)
-
-            return tirx.SeqStmt([tirx.BufferStore(out, tirx.const(0, dtype), spot), loop(size, term)])
-
-        return _checked(ctx, [*stft.demands(ins), _few_terms(out, size)], loop(product(out.shape), one))
-
-    return table(ctx, stft.tensors, ctx.result(), write, dtype, "stft")
+    transforms = Transforms(
+        tensors=stft.tensors,
+        demands=lambda ins, shape: [*stft.demands(ins), _as_computed(stft.numbers(ins), shape)],
+        length=stft.length,
+        rows=lambda _, shape: product(shape[:2]),
+        taken=stft.length,
+        results=lambda _, shape: shape[2].astype("int64"),
+        read=read,
+        place=lambda _, shape, row, k: (row * shape[2].astype("int64") + k) * whole(2),
+        most=lambda shape: shape[2] * whole(2 if stft.half else 1),
+        inverse=False,
+        real=False,
+    )
+    return computed(ctx, transforms, dtype)

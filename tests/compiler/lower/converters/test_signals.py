@@ -104,3 +104,45 @@ def test_transforms_of_any_number_of_rows_are_products(
             signal = RNG.standard_normal([sizes.get(d) or int(d) for d in shape.split(", ")]).astype(np.float32)
             expected = np.asarray(reference.run(None, {"x": signal})[0])
             np.testing.assert_allclose(session.run({"x": signal})["y"], expected, rtol=1e-4, atol=1e-4)
+
+
+TRANSFORM = {
+    "of real numbers": ("b, n, 1", "axis = 1", "x, length"),
+    "of complex numbers": ("b, n, 2", "axis = 1, inverse = 1", "x, length"),
+    "of the first half": ("b, n, 1", "axis = 1, onesided = 1", "x, length"),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORM)
+def test_a_transform_has_the_length_that_a_request_gives_whether_a_power_of_two_or_not(
+    name: str, tmp_path: Path
+) -> None:
+    shape, attributes, inputs = TRANSFORM[name]
+    made = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 17]> agraph (float[{shape}] x, int64 length) => (float[p,q,r] y)'
+        f" {{ y = DFT<{attributes}>({inputs}) }}"
+    )
+    compile_model(made, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False)
+    with load(tmp_path / "m.hcb") as session:
+        for count, length in ((9, 9), (9, 16), (16, 7), (40, 1), (3, 2), (5, 1000), (1500, 1500)):
+            signal = RNG.standard_normal((2, count, int(shape[-1]))).astype(np.float32)
+            numbers = signal[..., 0] + 1j * signal[..., -1] if shape[-1] == "2" else signal[..., 0]
+            transform = (
+                np.fft.ifft if "inverse" in attributes else np.fft.rfft if "onesided" in attributes else np.fft.fft
+            )
+            wanted = transform(numbers.astype(np.complex128 if shape[-1] == "2" else np.float64), n=length, axis=1)
+            found = session.run({"x": signal, "length": np.array(length)})["y"]
+            scale = np.abs(wanted).max()
+            np.testing.assert_allclose(found, np.stack([wanted.real, wanted.imag], -1), rtol=0, atol=1e-6 * scale)
+
+
+def test_the_time_of_a_transform_of_any_length_hardly_grows_faster_than_the_length(tmp_path: Path) -> None:
+    made = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]> agraph (float[b,n,1] x) => (float[p,q,r] y) { y = DFT<axis = 1>(x) }'
+    )
+    report = compile_model(made, tmp_path / "m.hcb", cpu_variant=False, check=False, measure=False)
+    assert [p.device for p in report.plan.partitions] == ["CPU"]
+    x = np.ones((1, 100_003, 1), np.float32)  # with the square it would take a quarter of an hour
+    with load(tmp_path / "m.hcb") as session:
+        found = session.run({"x": x})["y"]
+    np.testing.assert_allclose(found[0, :2], [[100_003, 0], [0, 0]], atol=1e-3)
