@@ -61,7 +61,9 @@ def serve_badly(connection: Connection, folder: Path) -> None:
         if feed["x"].ndim and feed["x"].flat[0] == 1:
             os.kill(os.getpid(), signal.SIGSEGV)
         if feed["x"].ndim and feed["x"].flat[0] == 2:
-            time.sleep(60)
+            end = time.process_time() + 60
+            while time.process_time() < end:
+                pass
         return list(feed.values())
 
     def asked(_: Valid, number: int) -> object:

@@ -26,7 +26,7 @@ Run = Callable[[dict[str, Array]], Any]
 MEMORY = 3 << 30
 """Bytes of address space that a request may take beside what the process has before it."""
 SECONDS = 10
-"""That a request may take."""
+"""Of processor time that a request may take. Time by the clock depends on what else the machine does."""
 COMPILE_SECONDS = 120
 PATIENCE = 60
 """Seconds that a process gets to say that time has run out."""
@@ -122,7 +122,7 @@ class Worker:
 
 
 def _ended(status: int) -> Answer:
-    if status == -signal.SIGALRM:
+    if status in (-signal.SIGALRM, -signal.SIGPROF):
         return Answer("timeout", text="no answer in time")
     name = signal.Signals(-status).name if status < 0 else f"status {status}"
     return Answer("crash", text=f"the process ended with {name}")
@@ -274,12 +274,12 @@ def _ran(run: Run, opened: Opened, number: int, typed: type[Exception], *, guard
     if guard:
         feed = {name: _placed(array, first=number % 4 == 3) for name, array in feed.items()}
     try:
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         return Answer("numbers", tuple(map(part, run(feed))))
     except BaseException as error:
         return _refused(error, typed)
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _refused(error: BaseException, typed: type[Exception]) -> Answer:

@@ -131,8 +131,11 @@ class _Workspace:
 
     def result(self, k: tirx.Expr) -> tuple[tirx.Stmt, Pair]:
         """A number of the transformed row, after a statement."""
-        bit = lambda n: tirx.bitwise_and(tirx.shift_right(k, n), whole(1))  # noqa: E731
-        turned = loop(self.levels, lambda n: self._set(2, self.reversed * whole(2) + bit(n)))
+
+        def turn(n: tirx.Var) -> tirx.Stmt:
+            return self._set(2, self.reversed * whole(2) + tirx.bitwise_and(tirx.shift_right(k, n), whole(1)))
+
+        turned = loop(self.levels, turn)
         found = tirx.IfThenElse(self.is_direct, tirx.SeqStmt([self._set(2, whole(0)), turned]), self._set(2, k))
         return found, self.at(self.row, self.reversed)
 
