@@ -15,6 +15,7 @@ from heterocc.runtime import forks
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.execute.direct import go_home, write_to
 from heterocc.runtime.execute.dynamic.any_size import run_of_any_size
+from heterocc.runtime.execute.executable import Executable
 from heterocc.runtime.execute.faults import first_line, offer
 from heterocc.runtime.execute.ort import OrtPartition, Shapes, to_python
 from heterocc.runtime.feeds import Array
@@ -127,11 +128,13 @@ class Runs:
             ]
             count = len(self._inputs)
             context.run_fast = new_runner(named[:count], named[count:], calls)
-        elif calls is None and (sized := context.sized_call) is not None:
-            context.run_fast = run_of_any_size(self._variant, *sized, self._inputs, self._names)
-        elif calls is None and (whole := context.whole_session) is not None:
-            context.run_fast = self._run_of_session(*whole)
-            self._whole = context.run_fast is not None
+        elif calls is None and (one := context.one_call) is not None:
+            part, code = one
+            if isinstance(code, Executable):
+                context.run_fast = run_of_any_size(self._variant, part, code, self._inputs, self._names)
+            else:
+                context.run_fast = self._run_of_session(part, code)
+                self._whole = context.run_fast is not None
         self.fast = context.run_fast is not None
         return context.run_fast
 

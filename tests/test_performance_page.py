@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,6 +32,18 @@ def test_every_table_names_its_machine_date_and_command(performance: ModuleType)
         assert all(table[fact] for fact in ("title", "machine", "date", "command", "rows"))
         columns = table.get("columns") or ["", "", *table["runners"]]
         assert all(len(row) == len(columns) for row in table["rows"])
+
+
+def test_a_title_that_counts_networks_counts_the_rows(performance: ModuleType) -> None:
+    counted = [(table, re.match(r"(\d+) (?:networks|models)\b", table["title"])) for table in performance.tables()]
+    wrong = [t["title"] for t, found in counted if found and int(found[1]) != len({row[0] for row in t["rows"]})]
+    assert any(found for _, found in counted) and not wrong
+
+
+def test_no_figure_tells_how_it_came_about(performance: ModuleType) -> None:
+    """docs/log does."""
+    cells = [str(cell) for table in performance.tables() for row in table["rows"] for cell in row]
+    assert not [cell for cell in cells if re.search(r"\b(?:again|disturbed|before|earlier|later|changes?)\b", cell)]
 
 
 def test_ratios_are_those_of_the_better_peer(performance: ModuleType) -> None:

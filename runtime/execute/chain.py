@@ -242,27 +242,28 @@ class Context:
     @property
     def plain_calls(self) -> tuple[Any, ...] | None:
         """The functions of tvm_ffi, without arguments, that are a run; None if there is more to it."""
-        plain = self.observer is None and not self._waits and self._device_kept is nullcontext
-        return self._actions if plain and all(isinstance(a, tvm_ffi.Function) for a in self._actions) else None
+        plain = self._only_calls and all(isinstance(action, tvm_ffi.Function) for action in self._actions)
+        return self._actions if plain else None
 
     @property
-    def sized_call(self) -> tuple[Partition, Executable] | None:
-        """The code for dynamic sizes in host memory whose one call is a run; None if there is more to it."""
+    def one_call(self) -> tuple[Partition, Executable | OrtPartition] | None:
+        """The partition whose one call is a run, and its code; None if there is more to it.
+
+        It is an ONNX Runtime session, or code for dynamic sizes in host memory.
+        """
         plan = self._chain.schedule
-        if self.observer is not None or self._waits or len(plan.steps) != 1 or self._device_kept is not nullcontext:
+        if not self._only_calls or len(plan.steps) != 1:
             return None
         part = self._chain.variant.partitions[0]
+        if part.kind == "onnx":
+            return part, self._chain.onnx[0]
         dynamic = plan.objects.intersection((*part.inputs, *part.outputs))
-        return (part, self._chain.compiled[0]) if part.kind == "tvm" and dynamic else None
+        return (part, self._chain.compiled[0]) if dynamic else None
 
     @property
-    def whole_session(self) -> tuple[Partition, OrtPartition] | None:
-        """The ONNX Runtime partition whose one call is a run; None if there is more to it."""
-        plan = self._chain.schedule
-        if self.observer is not None or self._waits or len(plan.steps) != 1 or self._device_kept is not nullcontext:
-            return None
-        session = self._chain.onnx.get(0)
-        return None if session is None else (self._chain.variant.partitions[0], session)
+    def _only_calls(self) -> bool:
+        """Whether the host does nothing in a run but perform the steps."""
+        return self.observer is None and not self._waits and self._device_kept is nullcontext
 
     def wait_arranged(self) -> None:
         """Return when the weights are in the layouts that code reads; they must be verified."""

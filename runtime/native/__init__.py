@@ -7,12 +7,13 @@ CUDA uses TVM's runtime. Drivers' binaries are identified by a hash of device, d
 `cpu/` has the thread pool of CPU kernels, the memory of their tensors of dynamic sizes (`heap.h`, with the limits in
 `memory_limits.h`), copies weights in other layouts, times kernels for profiles (`kernel_times.cc`), and asks the
 processor for its features where /proc/cpuinfo cannot be read (`processor.h`). A run of plain arrays whose inputs and
-outputs only CPU code touches is one call of it
-(`cpu_runner.py`, `cpu/fast_path.h`): it checks the feed, points the tensors at the caller's arrays and at new results,
-and runs the code. It returns None for any other feed, and if the code fails; the run then goes through the chain, which
-converts inputs and says what is wrong. Code runs without TVM's virtual machine: `cpu/straight_reader.cc` and
-`straight_values.cc` translate it once, `straight_code.cc` runs it, and `joined_code.cc` what joins it by branches and
-loops (decision 50).
+outputs only CPU code touches is one call of it (`cpu/feed_runner.h`; `cpu_runner.py` and `cpu/fast_path.h` for fixed
+sizes, `cpu_sizes.py` and `cpu/fast_sizes.h` for those of the run): it checks the feed, points the tensors at the
+caller's arrays and at new results, and runs the code. It returns None for any other feed, and if the code fails; the
+run then goes through the chain, which converts inputs and says what is wrong. Code runs without TVM's virtual machine:
+`cpu/straight_reader.cc` and `straight_values.cc` translate it once, `straight_code.cc` runs it, and `joined_code.cc`
+what joins it by branches and loops (decision 50).
+
 `straight_appends.cc` has the kernels that lengthen keys and values where they are (decision 51), in memory with room
 for more rows (`row_memory.h`).
 """

@@ -15,7 +15,7 @@
 
 namespace heterocc::cpu {
 
-// An input or output; runtime/native/cpu_calls.py has the same structure.
+// An input or output; runtime/native/cpu_runner.py has the same structure.
 struct Value {
   Object* name;
   Object* dtype;

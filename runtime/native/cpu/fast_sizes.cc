@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "feed_runner.h"
 #include "heap.h"
 #include "row_memory.h"
 
@@ -23,9 +24,8 @@ using tvm::ffi::Any;
 using tvm::ffi::AnyView;
 using tvm::ffi::Function;
 using tvm::ffi::Tensor;
-using Results = tvm::ffi::Array<Any>;
+using ResultList = tvm::ffi::Array<Any>;
 
-constexpr char kRunnerName[] = "heterocc.sized_runner";
 constexpr char kResultName[] = "heterocc.sized_result";
 
 struct Input {
@@ -39,45 +39,12 @@ struct Input {
   void* copy = nullptr;  // of an array at an address that code cannot read
 };
 
-struct Runner {
-  const Python* python;
-  std::vector<Input> inputs;
-  std::vector<SizedOutput> outputs;
-  std::vector<int64_t> sizes;  // by symbol; negative before the first dimension of a run that has it
-  SizeConditions conditions;
-  std::vector<AnyView> arguments;
-  Function function;
-  Any weights;
-  bool busy = false;
+struct Output {
+  SizedOutput value;
 };
 
-const Python* found_python = nullptr;
-
-void FreeRunner(Object* capsule) {
-  const Python& python = *found_python;
-  const auto* const runner = static_cast<Runner*>(python.PyCapsule_GetPointer(capsule, kRunnerName));
-  for (const Input& input : runner->inputs) {
-    python.Py_DecRef(input.value.name);
-    python.Py_DecRef(input.value.dtype);
-  }
-  for (const SizedOutput& output : runner->outputs) {
-    python.Py_DecRef(output.name);
-    python.Py_DecRef(output.dtype);
-  }
-  delete runner;
-}
-
 void FreeResult(Object* capsule) {
-  delete static_cast<Tensor*>(found_python->PyCapsule_GetPointer(capsule, kResultName));
-}
-
-// Whether a dimension may have this size, which its symbol then has.
-bool MayBe(Runner* runner, const Dimension& dimension, int64_t size) {
-  if (!dimension.range.Contains(size)) return false;
-  if (dimension.symbol < 0) return true;
-  int64_t& known = runner->sizes[static_cast<size_t>(dimension.symbol)];
-  if (known < 0) known = size;
-  return known == size;
+  delete static_cast<Tensor*>(interpreter->PyCapsule_GetPointer(capsule, kResultName));
 }
 
 bool IsAligned(const Input& input) {
@@ -92,71 +59,6 @@ bool MayLengthen(const Input& input, int flags) {
   if (!is_writeable || !IsAligned(input)) return false;
   const std::shared_ptr<RowMemory> memory = RowMemory::Of(input.tensor);
   return memory != nullptr && memory->Holds(input.tensor);
-}
-
-// Whether an object is an array that code can read as this input, of which its tensor then has the sizes.
-bool Fits(Runner* runner, Input* input, const Object* object) {
-  if (object->type != runner->python->array_type) return false;
-  const auto* const array = reinterpret_cast<const Array*>(object);
-  if (array->dtype != input->value.dtype || array->rank != input->value.rank || (array->flags & kAligned) == 0) {
-    return false;
-  }
-  const bool is_contiguous = (array->flags & kContiguous) != 0;
-  if (!is_contiguous && !input->is_lengthened) return false;
-  const int64_t bytes = input->value.type.bits / 8;
-  int64_t stride = 1;
-  for (size_t axis = input->dimensions.size(); axis-- > 0;) {
-    const int64_t size = array->extents[axis];
-    if (!MayBe(runner, input->dimensions[axis], size)) return false;
-    input->extents[axis] = size;
-    input->strides[axis] = is_contiguous ? stride : array->strides[axis] / bytes;
-    stride *= size;
-  }
-  input->tensor.data = array->data;
-  return !input->is_lengthened || MayLengthen(*input, array->flags);
-}
-
-// The inputs of a dictionary, each with a reference of the runner's. False if they are not exactly these.
-bool TakeInputs(Runner* runner, Object* feed) {
-  const Python& python = *runner->python;
-  if (feed->type != python.dict_type || python.PyDict_Size(feed) != static_cast<intptr_t>(runner->inputs.size())) {
-    return false;
-  }
-  for (int64_t& size : runner->sizes) size = -1;
-  for (Input& input : runner->inputs) {
-    Object* const found = python.PyDict_GetItemWithError(feed, input.value.name);
-    if (found == nullptr || !Fits(runner, &input, found)) return false;
-    python.Py_IncRef(found);
-    input.given = found;
-  }
-  return runner->conditions.Hold(runner->sizes);
-}
-
-// Points the tensors of arrays at addresses that code cannot read at copies.
-void PointAtCopies(Runner* runner) {
-  for (Input& input : runner->inputs) {
-    if (IsAligned(input)) continue;
-    size_t bytes = static_cast<size_t>(input.value.type.bits) / 8;
-    for (int64_t extent : input.extents) bytes *= static_cast<size_t>(extent);
-    input.copy = Heap::Global().Take(bytes);
-    if (input.copy == nullptr) throw std::bad_alloc();
-    std::memcpy(input.copy, input.tensor.data, bytes);
-    input.tensor.data = input.copy;
-  }
-}
-
-// Calls the code, without the interpreter's lock. False if it failed.
-bool Call(Runner* runner, Any* results) {
-  void* const state = runner->python->PyEval_SaveThread();
-  bool worked = true;
-  try {
-    PointAtCopies(runner);
-    runner->function.CallPacked(runner->arguments.data(), static_cast<int32_t>(runner->arguments.size()), results);
-  } catch (const std::exception&) {
-    worked = false;
-  }
-  runner->python->PyEval_RestoreThread(state);
-  return worked;
 }
 
 // An array over the memory of a result; nullptr, maybe with an exception, if it is not the caller's alone, as an input
@@ -183,65 +85,110 @@ Object* NewArray(const Python& python, const SizedOutput& output, Any result) {
     delete kept;
     return nullptr;
   }
-  python.Py_IncRef(output.dtype);  // the array takes it
-  Object* const array =
-      python.PyArray_NewFromDescr(python.array_type, output.dtype, static_cast<int>(extents.size()), extents.data(),
-                                  strides.empty() ? nullptr : strides.data(), data,
-                                  (strides.empty() ? kContiguous : 0) | kAligned | kWriteable, nullptr);
-  if (array == nullptr) {
-    python.Py_DecRef(capsule);
-    return nullptr;
-  }
-  if (python.PyArray_SetBaseObject(array, capsule) != 0) {  // takes the capsule, also if it fails
-    python.Py_DecRef(array);
-    return nullptr;
-  }
-  return array;
+  return ArrayOver(python, output.dtype, extents, strides.empty() ? nullptr : strides.data(), data, capsule);
 }
 
-// The dictionary of the results; nullptr, maybe with an exception, if Python must make them.
-Object* NewDictionary(const Runner& runner, const Results& results) {
-  const Python& python = *runner.python;
-  Object* const found = python.PyDict_New();
-  if (found == nullptr) return nullptr;
-  for (const SizedOutput& output : runner.outputs) {
-    Object* const array = NewArray(python, output, results[output.place]);
-    const bool failed = array == nullptr || python.PyDict_SetItem(found, output.name, array) != 0;
-    if (array != nullptr) python.Py_DecRef(array);
-    if (failed) {
-      python.Py_DecRef(found);
-      return nullptr;
-    }
-  }
-  return found;
-}
+struct Runner : FeedRunner<Runner> {
+  static constexpr char kName[] = "heterocc.sized_runner";
 
-// The runner holds no arrays.
-void Clean(Runner* runner) {
-  for (Input& input : runner->inputs) {
-    if (input.copy != nullptr) Heap::Global().Give(std::exchange(input.copy, nullptr));
-    if (input.given != nullptr) runner->python->Py_DecRef(std::exchange(input.given, nullptr));
-  }
-}
+  std::vector<Input> inputs;
+  std::vector<Output> outputs;
+  std::vector<int64_t> sizes;  // by symbol; negative before the first dimension of a run that has it
+  SizeConditions conditions;
+  std::vector<AnyView> arguments;
+  Function function;
+  Any weights;
 
-Object* Run(Object* self, Object* feed) {
-  const Python& python = *found_python;
-  auto* const runner = static_cast<Runner*>(python.PyCapsule_GetPointer(self, kRunnerName));
-  Object* found = nullptr;
-  if (!runner->busy) {
-    runner->busy = true;
+  using FeedRunner::FeedRunner;
+
+  ~Runner() {
+    for (const Input& input : inputs) DropNames(*python, input.value);
+    for (const Output& output : outputs) DropNames(*python, output.value);
+  }
+
+  bool Take(Object* feed) {
+    for (int64_t& size : sizes) size = -1;
+    return TakeArrays(*python, feed, &inputs,
+                      [this](Input* input, const Object* found) { return Fits(input, found); }) &&
+           conditions.Hold(sizes);
+  }
+
+  Object* Results() {
     Any results;
-    if (TakeInputs(runner, feed) && Call(runner, &results)) {
-      if (const auto array = results.as<Results>()) found = NewDictionary(*runner, *array);
-    }
-    Clean(runner);
-    runner->busy = false;
+    if (!Call(&results)) return nullptr;
+    const auto arrays = results.as<ResultList>();
+    if (!arrays) return nullptr;
+    return NewDictionary(*python, &outputs, [this, &arrays](Output* output) {
+      return NewArray(*python, output->value, (*arrays)[output->value.place]);
+    });
   }
-  if (found != nullptr) return found;
-  if (python.PyErr_Occurred() != nullptr) python.PyErr_Clear();
-  python.Py_IncRef(python.none);
-  return python.none;
-}
+
+  void Clean() {
+    for (Input& input : inputs) {
+      if (input.copy != nullptr) Heap::Global().Give(std::exchange(input.copy, nullptr));
+      if (input.given != nullptr) python->Py_DecRef(std::exchange(input.given, nullptr));
+    }
+  }
+
+ private:
+  // Whether a dimension may have this size, which its symbol then has.
+  bool MayBe(const Dimension& dimension, int64_t size) {
+    if (!dimension.range.Contains(size)) return false;
+    if (dimension.symbol < 0) return true;
+    int64_t& known = sizes[static_cast<size_t>(dimension.symbol)];
+    if (known < 0) known = size;
+    return known == size;
+  }
+
+  // Whether an object is an array that code can read as this input, of which its tensor then has the sizes.
+  bool Fits(Input* input, const Object* object) {
+    if (object->type != python->array_type) return false;
+    const auto* const array = reinterpret_cast<const Array*>(object);
+    if (array->dtype != input->value.dtype || array->rank != input->value.rank || (array->flags & kAligned) == 0) {
+      return false;
+    }
+    const bool is_contiguous = (array->flags & kContiguous) != 0;
+    if (!is_contiguous && !input->is_lengthened) return false;
+    const int64_t bytes = input->value.type.bits / 8;
+    int64_t stride = 1;
+    for (size_t axis = input->dimensions.size(); axis-- > 0;) {
+      const int64_t size = array->extents[axis];
+      if (!MayBe(input->dimensions[axis], size)) return false;
+      input->extents[axis] = size;
+      input->strides[axis] = is_contiguous ? stride : array->strides[axis] / bytes;
+      stride *= size;
+    }
+    input->tensor.data = array->data;
+    return !input->is_lengthened || MayLengthen(*input, array->flags);
+  }
+
+  // Points the tensors of arrays at addresses that code cannot read at copies.
+  void PointAtCopies() {
+    for (Input& input : inputs) {
+      if (IsAligned(input)) continue;
+      size_t bytes = static_cast<size_t>(input.value.type.bits) / 8;
+      for (int64_t extent : input.extents) bytes *= static_cast<size_t>(extent);
+      input.copy = Heap::Global().Take(bytes);
+      if (input.copy == nullptr) throw std::bad_alloc();
+      std::memcpy(input.copy, input.tensor.data, bytes);
+      input.tensor.data = input.copy;
+    }
+  }
+
+  // Calls the code, without the interpreter's lock. False if it failed.
+  bool Call(Any* results) {
+    void* const state = python->PyEval_SaveThread();
+    bool worked = true;
+    try {
+      PointAtCopies();
+      function.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), results);
+    } catch (const std::exception&) {
+      worked = false;
+    }
+    python->PyEval_RestoreThread(state);
+    return worked;
+  }
+};
 
 // An object of tvm_ffi, with a reference to it.
 Any Held(void* handle) {
@@ -251,16 +198,12 @@ Any Held(void* handle) {
   return Any(AnyView::CopyFromTVMFFIAny(view));
 }
 
-Method run_method{"run", Run, kOneArgument, "Run a context on a dictionary of arrays; None if Python must do it."};
-
 }  // namespace
 
 Object* NewSizedRunner(const Python* python, const SizedInput* inputs, int64_t input_count, const SizedOutput* outputs,
                        int64_t output_count, const SizeToken* tokens, int64_t token_count, void* function,
                        void* weights, const int64_t* lengthened, int64_t lengthened_count) {
-  found_python = python;
-  auto* const runner = new Runner{};
-  runner->python = python;
+  auto runner = std::make_unique<Runner>(python);
   runner->inputs.resize(static_cast<size_t>(input_count));
   int64_t symbols = 0;
   for (size_t i = 0; i < runner->inputs.size(); ++i) {
@@ -280,13 +223,11 @@ Object* NewSizedRunner(const Python* python, const SizedInput* inputs, int64_t i
                     input.strides.data(),
                     0};
     runner->arguments.emplace_back(&input.tensor);
-    python->Py_IncRef(inputs[i].name);
-    python->Py_IncRef(inputs[i].dtype);
+    HoldNames(*python, inputs[i]);
   }
   for (int64_t i = 0; i < output_count; ++i) {
-    runner->outputs.push_back(outputs[i]);
-    python->Py_IncRef(outputs[i].name);
-    python->Py_IncRef(outputs[i].dtype);
+    runner->outputs.push_back({outputs[i]});
+    HoldNames(*python, outputs[i]);
   }
   for (int64_t i = 0; i < lengthened_count; ++i)
     runner->inputs[static_cast<size_t>(lengthened[i])].is_lengthened = true;
@@ -295,11 +236,7 @@ Object* NewSizedRunner(const Python* python, const SizedInput* inputs, int64_t i
   runner->function = Held(function).cast<Function>();
   runner->weights = Held(weights);
   runner->arguments.emplace_back(runner->weights);
-  Object* const capsule = python->PyCapsule_New(runner, kRunnerName, FreeRunner);
-  if (capsule == nullptr) return nullptr;
-  Object* const made = python->PyCFunction_NewEx(&run_method, capsule, nullptr);
-  python->Py_DecRef(capsule);
-  return made;
+  return Runner::NewFunction(std::move(runner));
 }
 
 }  // namespace heterocc::cpu
