@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -16,11 +17,8 @@ from heterocc.compiler.importer.named_inputs import plain_names
 from heterocc.compiler.symbolic.sizes import Compound, Size, number
 from heterocc.passes.graph import Value
 
-EMPTY = "e"
-"""The first letter of the names of variables that may be 0; all others are at least 1."""
-
-LIKE = "_like"
-"""What the name of a variable that has a typical value of its own ends with, before this number."""
+_EMPTY, _FILLED, _LIKE = "e", "d", "_like"
+"""Parts of variables' names, which only this module reads: their first letter, and the text before a typical value."""
 
 Extent = Any
 """A dimension: an int, or a `tirx.Expr` of variables."""
@@ -36,7 +34,7 @@ class Variables:
         names = () if symbols is None else (*symbols.names, *symbols.fresh)
         empty = model.may_be_empty if symbols is None else model.may_be_empty | symbols.fresh.keys()
         self._vars = {
-            name: tirx.Var(f"{EMPTY if name in empty else 'd'}{i}_{_identifier(name)}", "int64")
+            name: size_variable(f"{i}_{_identifier(name)}", "int64", empty=name in empty)
             for i, name in enumerate(names)
         }
 
@@ -112,15 +110,29 @@ def can_be_empty(dim: tirx.Expr) -> bool:
     return bool(limited) or any(may_be_empty(var) for var in tirx.analysis.undefined_vars(dim))
 
 
+def size_variable(name: str, dtype: Any, *, empty: bool = False, typical: int | None = None) -> tirx.Var:
+    """A variable for a size that is at least 1, or 0 if it may be empty, with a typical value of its own if it has one.
+
+    These facts are parts of its name, because TVM's variables have no other place for them.
+    """
+    like = "" if typical is None else f"{_LIKE}{typical}"
+    return tirx.Var(f"{_EMPTY if empty else _FILLED}{name}{like}", dtype)
+
+
 def may_be_empty(variable: tirx.Var) -> bool:
     """Whether a size may be 0."""
-    return bool(variable.name.startswith(EMPTY))
+    return bool(variable.name.startswith(_EMPTY))
 
 
 def typical_of(variable: tirx.Var) -> int | None:
-    """The typical value that a variable's name states; None if it states none."""
-    _, _, number = variable.name.rpartition(LIKE)
-    return int(number) if number.isdigit() and LIKE in variable.name else None
+    """The typical value of a variable; None if it has none of its own."""
+    _, _, number = variable.name.rpartition(_LIKE)
+    return int(number) if number.isdigit() and _LIKE in variable.name else None
+
+
+def without_typical(script: str) -> str:
+    """The text of a function without its variables' typical values."""
+    return re.sub(rf"{_LIKE}\d+", "", script)
 
 
 def same(left: Sequence[Extent], right: Sequence[Extent]) -> bool:

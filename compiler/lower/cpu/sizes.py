@@ -37,7 +37,7 @@ class SizeUnknownError(TypeError):
 class Assumptions:
     """The variables of sizes, and conditions on them under which generated code is right.
 
-    Variables are at least 1, those whose names begin with EMPTY at least 0. Dimensions that depend on one variable are
+    Variables are at least 1, those that may be empty at least 0. Dimensions that depend on one variable are
     at least 1, too: a smaller size is an error before the run (`least_size`), unless the variable may be 0 or the
     dimension is limited from below.
     """

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
 
 import tvm_ffi
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.alignment import at_any_address
-from heterocc.compiler.lower.variables import LIKE
+from heterocc.compiler.lower.variables import without_typical
 from heterocc.compiler.lower.written import SOURCE
 
 
@@ -21,7 +20,7 @@ def source(function: tirx.PrimFunc, *facts: object) -> str:
     The text of a kernel leaves out digits of numbers, which TVM's hash sees.
     """
     plain = at_any_address(function).with_attr("global_symbol", "kernel")
-    digest = hashlib.sha256(re.sub(rf"{LIKE}\d+", "", plain.script(show_meta=True)).encode())
+    digest = hashlib.sha256(without_typical(plain.script(show_meta=True)).encode())
     digest.update(f"\n{tvm_ffi.structural_hash(plain)}\n{facts!r}".encode())
     return digest.hexdigest()
 

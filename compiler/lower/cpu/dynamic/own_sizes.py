@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.sizes import Assumptions, dims_of, is_bounded, typical
-from heterocc.compiler.lower.variables import LIKE
+from heterocc.compiler.lower.variables import size_variable
 from heterocc.compiler.lower.written import REQUEST, WRITTEN
 
 
@@ -50,4 +50,4 @@ def with_own_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
 def _variable(number: int, dim: tirx.Expr, assumed: Assumptions) -> tirx.Var:
     """The variable for a dimension, with its typical value: generators choose as they do for the expression."""
     size = assumed.size(dim)
-    return tirx.Var(f"d{number}" if size is None else f"d{number}{LIKE}{typical(size)}", dim.ty.dtype)
+    return size_variable(str(number), dim.ty.dtype, typical=None if size is None else typical(size))

@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.sizes import (
     smaller,
     typical,
 )
-from heterocc.compiler.lower.variables import EMPTY
+from heterocc.compiler.lower.variables import size_variable
 
 N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")
 
@@ -50,7 +50,7 @@ def test_arithmetic_of_sizes_is_that_of_numbers() -> None:
 
 
 def test_a_quotient_by_a_size_that_may_be_0_has_a_value() -> None:
-    empty = tirx.Var(f"{EMPTY}0_n", "int64")
+    empty = size_variable("0_n", "int64", empty=True)
     with assuming([empty, N]):
         n, positive = size_of(empty), size_of(N)
         assert n is not None and positive is not None

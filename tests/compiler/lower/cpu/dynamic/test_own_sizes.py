@@ -12,7 +12,7 @@ from tvm import te, tirx
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes
 from heterocc.compiler.lower.cpu.sizes import Assumptions, dims_of, typical
-from heterocc.compiler.lower.variables import EMPTY
+from heterocc.compiler.lower.variables import size_variable
 from tests.compiler.lower.cpu.test_symbolic import compiled
 from tests.reference import reference_session
 
@@ -48,7 +48,7 @@ def test_dimensions_of_different_names_become_variables_with_their_typical_value
 
 @pytest.mark.parametrize("name", ["the dimension itself", "another quotient", "a size that may be 0"])
 def test_a_dimension_that_says_more_than_a_variable_stays(name: str) -> None:
-    n, empty = tirx.Var("d0_n", "int64"), tirx.Var(f"{EMPTY}0_n", "int64")
+    n, empty = size_variable("0_n", "int64"), size_variable("0_n", "int64", empty=True)
     dims = {
         "the dimension itself": (n, tirx.floordiv(n, 2)),
         "another quotient": (tirx.floordiv(n, 2), tirx.floordiv(n, 4)),
