@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -125,6 +126,7 @@ class Container:
         return f"optional({text})" if self.optional else text
 
 
+@lru_cache(1024)
 def container(dtype: str) -> Container | None:
     """The type that this is the text of, if compiled code can have its values; None for tensors and other types."""
     inner, optional = _inside(dtype, "optional")

@@ -78,7 +78,7 @@ def _run(
         return {}
     wanted = [given.names[name] for name in names]
     inputs = {given.names[name]: value for name, value in feed.items()}
-    longest = longest_text(given.proto.graph, {**given.weights, **inputs})
+    longest = longest_text(given.proto.graph, {**given.weights, **inputs}, given.proto.functions)
     try:
         most = with_texts(bounded_bytes(known_bytes(model, feed)), longest)
     except InputError as error:

@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -54,7 +55,7 @@ from heterocc.compiler.importer.repeating.kept import take_out_kept
 from heterocc.compiler.importer.sequences.opening import open_sequences
 from heterocc.compiler.importer.shapes.assumed import assume_sizes, disagreements
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
-from heterocc.compiler.importer.shapes.propose import Proposals, Shapes
+from heterocc.compiler.importer.shapes.propose import Proposals, Samples, Shapes
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
 from heterocc.compiler.importer.shapes.shapes import (
     dims_text,
@@ -136,7 +137,7 @@ def _import(
         model = _normalised(draft, stem, digest, where, given, assume=assume)
         if proposals is not None:
             proposals.fix(_fixed(model, names))
-            model = replace(model, samples=_samples(model, proposals))
+            model = replace(model, samples=Samples(partial(_samples, model, proposals)))
         if unfixed:
             raise still_dynamic(unfixed, model.samples, where)
         return replace(
@@ -297,9 +298,9 @@ def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
 def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenModel, where: str) -> ImportedModel:
     """Build the result of the import, with identifiers for names that ONNX's tools added."""
     names = {new: given.names[old] for new, old in _rename(draft)[0].items() if old in given.names}
-    table = value_table(draft.graph, draft.weights)
     results = (o for n in draft.graph.node for o in n.output if o)
-    if draft.symbols is not None or not all(o in table and table[o].is_static for o in results):
+    table = value_table(draft.graph, draft.weights) if draft.symbols is None else infer(draft, stem)
+    if draft.symbols is None and not all(o in table and table[o].is_static for o in results):
         table = infer(draft, stem)
     require_few_trips(draft.graph, draft.weights, table, draft.origins, where)
     loose = _loose_nodes(draft, where, names)

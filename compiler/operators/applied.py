@@ -5,12 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import onnx
+
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.contents import MOST_ELEMENTS
 from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
 from heterocc.compiler.symbolic.requirement import Needs, Requirement
 
 _FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64")
+
+
+def texts_of(node: onnx.NodeProto) -> Iterator[bytes]:
+    """The texts in a node's attributes that may be elements of its results."""
+    names = of_node(node).texts.split()
+    for attribute in node.attribute if names else ():
+        if attribute.name in names:
+            yield from (attribute.s, *attribute.strings, *attribute.t.string_data)
 
 
 def shapes_of(given: Given) -> list[Shape] | None:

@@ -221,6 +221,11 @@ class Operator:
     float32_results: str = ""
     """Why its results stay float32 in half precision."""
 
+    texts: str = ""
+    """Attributes whose texts may be elements of its results: separated by blanks."""
+    lengthens: bool = False
+    """Whether its results may be longer texts than all that it reads."""
+
     random: bool = False
     """Whether its results differ from run to run."""
     training: int | None = None

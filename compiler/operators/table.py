@@ -56,7 +56,8 @@ def named(name: str, domain: str = "") -> Operator:
 
 def of_node(node: onnx.NodeProto) -> Operator:
     """The record of a node's operator."""
-    return named(node.op_type, node.domain)
+    name, domain = node.op_type, node.domain
+    return _TABLE.get((domain, name)) or named(name, domain)
 
 
 def of_type(op_type: str) -> Operator:

@@ -8,9 +8,9 @@ in tests/differential would show an operator that ends the process.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import onnx
 
@@ -20,6 +20,7 @@ from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.symbols.kinds import kind_of
 from heterocc.compiler.lower.backend import Lowering, WholeTrial
 from heterocc.compiler.lower.reasons import reason_of
 from heterocc.compiler.support.cache import Answer, Answers, NoCache
@@ -72,7 +73,12 @@ class Support:
 
     def __post_init__(self) -> None:
         self._protos: Mapping[str, onnx.NodeProto] = {n.name: n for n in self.model.proto.graph.node}
+        self._opsets = str(sorted(self.model.opsets.items()))
         self._signatures: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+        self._kinds: dict[str, Hashable | None] = {}
+        self._fine: set[tuple[Hashable, int]] = set()
+        self._has_stubs = not self.model.graph.constants <= self.model.weights.keys()
         self._devices: list[TargetDevice] = []
         self._refusals: dict[tuple[str, int], Refusal | None] = {}
         self._keys: dict[tuple[str, int], str] = {}
@@ -82,11 +88,29 @@ class Support:
 
     def refusal(self, node: Node, device: TargetDevice) -> Refusal | None:
         """The reason why `device` cannot run `node`, or None if it can. The trial comes last, after cheap rules."""
+        kind = self._kind(node)
+        asked = None if kind is None else (kind, self._number(device))
+        if asked in self._fine:
+            return None
         found = self._by_rules(node, device)
         if found is not None:
-            return found
+            return found  # with names of the node's values
         reason = self._trial(node, device)
+        if reason is None and asked is not None:
+            self._fine.add(asked)
         return None if reason is None else Refusal("lowering", reason)
+
+    def _kind(self, node: Node) -> Hashable | None:
+        """What rules and trials see of a node without a body; None if it is not known."""
+        if node.name not in self._kinds:
+            proto, symbols = self._protos[node.name], self.model.symbols
+            elements: tuple[Mapping[str, Any], ...] = ()
+            if symbols is not None:
+                elements = symbols.contents, symbols.elements
+            alone = len(set(proto.input)) < len(proto.input) or len(node.inputs) > len(proto.input) or self._has_stubs
+            kind = None if alone else kind_of(proto, self.model.graph.values, elements, self.model.weights)
+            self._kinds[node.name] = kind
+        return self._kinds[node.name]
 
     def try_together(self, device: TargetDevice) -> None:
         """Answer the trials of all nodes by one of the whole model, if the device can run it and many are open.
@@ -241,7 +265,7 @@ class Support:
 
     def _make_signature(self, node: Node) -> str:
         proto = self._protos[node.name]
-        lines = [f"{proto.domain}::{proto.op_type} {sorted(self.model.opsets.items())}"]
+        lines = [f"{proto.domain}::{proto.op_type} {self._opsets}"]
         for attribute in sorted(proto.attribute, key=lambda a: a.name):
             data = attribute.SerializeToString(deterministic=True)
             lines.append(f"{attribute.name} {hashlib.sha256(data).hexdigest()}")
@@ -257,6 +281,12 @@ class Support:
         return "\n".join(lines)
 
     def _value_text(self, name: str) -> str:
+        known = self._texts.get(name)
+        if known is None:
+            known = self._texts[name] = self._make_value_text(name)
+        return known
+
+    def _make_value_text(self, name: str) -> str:
         value = self.model.graph.values[name]
         text = f"{value.dtype} {value.shape}"
         contents = None if self.model.symbols is None else self.model.symbols.contents.get(name)

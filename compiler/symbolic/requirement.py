@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 import onnx
@@ -139,8 +140,13 @@ class Needs:
 
 def input_name(node: onnx.NodeProto, opset: int, place: int) -> str:
     """An input's name in the documentation of the operator."""
+    return _input_name(node.op_type, node.domain, opset, place)
+
+
+@lru_cache(4096)
+def _input_name(op_type: str, domain: str, opset: int, place: int) -> str:
     try:
-        inputs = onnx.defs.get_schema(node.op_type, opset, node.domain).inputs
+        inputs = onnx.defs.get_schema(op_type, opset, domain).inputs
     except onnx.defs.SchemaError:
         return f"input {place}"
     if place >= len(inputs) or inputs[place].option == onnx.defs.OpSchema.FormalParameterOption.Variadic:

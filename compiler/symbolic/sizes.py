@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from heterocc.artifacts.manifest import Range
@@ -282,6 +282,7 @@ def _difference(low: Compound, high: Compound) -> Size | None:
     return None
 
 
+@lru_cache(4096)
 def number(value: int) -> Size:
     """A size that is the same for all sizes of the named dimensions."""
     return Size((((), value),) if value else ())

@@ -13,6 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from heterocc.compiler.importer.estimates.work import Budget
+from heterocc.compiler.importer.symbols.agree import Asked
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Value
 
@@ -35,6 +36,16 @@ def describable(dims: Sequence[int]) -> bool:
     return len(dims) <= MAX_RANK and math.prod(d or 1 for d in dims) * _LARGEST_ELEMENT <= _MAX_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """What inference found last, and for what: the graph as bytes that it has left behind, constants and symbols."""
+
+    graph: bytes
+    weights: Mapping[str, np.ndarray]
+    symbols: Symbols | None
+    values: dict[str, Value]
+
+
 @dataclass
 class Draft:
     """The state that import's steps share; each step takes a draft and changes it in place.
@@ -47,7 +58,8 @@ class Draft:
     `symbols` are the model's named dimensions; None if all sizes are fixed. `defaults` are the values of inputs that a
     run may leave out. `apart` are named dimensions that have code of its own for the size 1. `assumes` says that sizes
     were excluded with which ONNX Runtime might run the model. `modules` are the paths of the modules of nodes, by the
-    names of nodes in the user's model, if its exporter says so.
+    names of nodes in the user's model, if its exporter says so. `inferred` is what inference found last, `asked` what
+    the nodes need with these values and symbols.
     """
 
     model: onnx.ModelProto
@@ -64,6 +76,8 @@ class Draft:
     apart: tuple[str, ...] = ()
     assumes: bool = False
     modules: dict[str, str] = field(default_factory=dict)
+    inferred: Inferred | None = None
+    asked: tuple[Mapping[str, Value], Symbols, Sequence[Asked]] | None = None
 
     @property
     def graph(self) -> onnx.GraphProto:
@@ -246,7 +260,7 @@ def value_of(info: onnx.ValueInfoProto) -> Value:
         dtype = dtype_name(tensor.elem_type)
         if not tensor.HasField("shape"):
             return Value(info.name, dtype, None)
-        dims = (d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim)
+        dims = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim]
         return Value(info.name, dtype, tuple(dims))
     return Value(info.name, "undefined" if kind is None else _type_text(info.type), None)
 

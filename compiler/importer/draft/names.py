@@ -32,6 +32,9 @@ _RESERVED = frozenset(
 )
 
 
+_OTHERS = re.compile(r"[^0-9A-Za-z]+")
+
+
 class Namer:
     """Creates identifiers; the same requests in the same order get the same names."""
 
@@ -41,7 +44,7 @@ class Namer:
 
     def give(self, original: str, kind: Kind) -> str:
         """A new identifier that resembles `original`, at most 60 characters long."""
-        text = re.sub(r"[^0-9A-Za-z]+", "_", original).strip("_")
+        text = _OTHERS.sub("_", original).strip("_")
         if not text or not text[0].isalpha():
             text = f"{kind}_{text}".rstrip("_")
         if text.lower() in _RESERVED:
@@ -50,14 +53,18 @@ class Namer:
             # readers distinguish long names by the end of the path, the compiler by the digest
             digest = hashlib.sha256(original.encode()).hexdigest()[:8]
             text = f"{kind}_{digest}_{text[-(MAX_LENGTH - 11) :].lstrip('_')}"
+        taken, lower = self._taken[kind], text.lower()
+        if lower not in taken:
+            taken.add(lower)
+            return text
         # every number up to the last one is taken: names stay taken
-        name, count = text, self._last.get((kind, text.lower()), 1)
-        while name.lower() in self._taken[kind]:
+        name, count = text, self._last.get((kind, lower), 1)
+        while name.lower() in taken:
             count += 1
             suffix = f"_{count}"
             name = text[: MAX_LENGTH - len(suffix)] + suffix
-        self._last[kind, text.lower()] = count
-        self._taken[kind].add(name.lower())
+        self._last[kind, lower] = count
+        taken.add(name.lower())
         return name
 
 
@@ -80,7 +87,10 @@ def rename_values(graph: onnx.GraphProto, names: dict[str, str], give: Callable[
             own = {i.name for i in (*body.input, *body.initializer)}.union(*(n.output for n in body.node))
             rename_values(body, {name: new for name, new in names.items() if name not in own}, give)
         for listed in (node.input, node.output):
-            listed[:] = [(names.get(name) or names.setdefault(name, give(name))) if name else "" for name in listed]
+            old = list(listed)
+            new = [(names.get(name) or names.setdefault(name, give(name))) if name else "" for name in old]
+            if new != old:
+                listed[:] = new
 
 
 def rename_nodes(graph: onnx.GraphProto, namer: Namer) -> dict[str, str]:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from heterocc.compiler.importer.estimates.flops import node_flops
+from heterocc.compiler.operators.applied import texts_of
 from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import DTYPE_BYTES, Node, Value
 
@@ -124,14 +125,8 @@ def _known(node: onnx.NodeProto, value: Value | None, inputs: list[Size]) -> Siz
         return Size(value.nbytes)
     if value.dtype != "string":
         return None
-    longest = sum(size.longest for size in inputs) + _UNKNOWN_LENGTH + max((len(t) for t in _texts(node)), default=0)
+    longest = sum(size.longest for size in inputs) + _UNKNOWN_LENGTH + max((len(t) for t in texts_of(node)), default=0)
     return _texts_of(elements(value), longest)
-
-
-def _texts(node: onnx.NodeProto) -> list[bytes]:
-    return [
-        text for attribute in node.attribute for text in (attribute.s, *attribute.strings, *attribute.t.string_data)
-    ]
 
 
 def node_cost(node: onnx.NodeProto, values: Mapping[str, Value], inputs: list[Size], outputs: list[Size]) -> Cost:

@@ -28,7 +28,7 @@ def write_dequantised(draft: Draft) -> None:
     What it computes is the same, to the bit. Only for what products and Gather read; a Transpose before these is done
     now, on the integers.
     """
-    if draft.opset < _OPSET:
+    if draft.opset < _OPSET or not any(array.dtype.name in _KINDS for array in draft.weights.values()):
         return
     wanted = _read_as_matrices(draft)
     writers = {o: node for node in draft.graph.node for o in node.output}

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from heterocc.compiler.importer.draft.draft import Draft
-from heterocc.compiler.importer.symbols.agree import copied_axes, needed_equal
+from heterocc.compiler.importer.symbols.agree import ask, copied_axes
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.requirement import input_name
@@ -33,7 +33,7 @@ def settle_shapes(draft: Draft, values: Mapping[str, Value]) -> bool:
         shapes = [symbols.shape_of(values.get(name)) for name in node.input]
         given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
         result = symbols.shape_of(values.get(node.output[0]))
-        if symbols.steps and any(True for _ in needed_equal(given, result)):
+        if symbols.steps and ask(given, result).equal:
             continue  # the dimension is another multiple than the one that would be inferred
         if copied_axes(given, symbols.fresh.keys()):
             continue  # for a size of 0 it means something else

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import InputError
-from heterocc.compiler.importer.draft.draft import nodes_of, reads
+from heterocc.compiler.importer.draft.draft import bodies, nodes_of
+from heterocc.compiler.operators.applied import texts_of
 from heterocc.compiler.operators.table import of_node
 
 PLAIN_TEXT = 1024
@@ -21,23 +23,42 @@ _FEWEST_TEXTS = 256
 _UNKNOWN = 1 << 40
 
 
-def longest_text(graph: onnx.GraphProto, known: Mapping[str, Any]) -> int:
+def longest_text(graph: onnx.GraphProto, known: Mapping[str, Any], functions: Iterable[onnx.FunctionProto] = ()) -> int:
     """The most characters of a text in a run of a graph; `known` are its constants and inputs.
 
-    A text has at most those of all texts that its node reads or has. In bodies that are repeated, that is unknown.
+    A text has at most those of all texts that its node reads and of one that the node has. In bodies that are repeated,
+    and in functions of the model, that is unknown if they join texts.
     """
     longest = {name: _longest(value) for name, value in known.items()}
-    longest.update((t.name, max(map(len, t.string_data), default=0)) for t in graph.initializer)
-    most = max(longest.values(), default=0)
+    joining = {(f.domain, f.name) for f in functions if any(map(_joins, nodes_of(f.node)))}
+    return max(max(longest.values(), default=0), _longest_in(graph, longest, joining))
+
+
+def _longest_in(graph: onnx.GraphProto, longest: MutableMapping[str, int], joining: Collection[tuple[str, str]]) -> int:
+    """The same; `longest` has it for the values that the graph may read, and gets it for those that it writes."""
+    most = 0
+    for tensor in graph.initializer:
+        longest[tensor.name] = max(map(len, tensor.string_data), default=0)
+        most = max(most, longest[tensor.name])
     for node in graph.node:
-        captured = (name for name in reads(node) if name not in node.input)
-        found = sum(longest.get(name, 0) for name in (*node.input, *captured)) + sum(map(len, _texts(node)))
-        repeated = of_node(node).control in ("loop", "scan")
-        if found > 0 and repeated and any(inner.op_type == "StringConcat" for inner in nodes_of([node])):
+        given = sum(longest.get(name, 0) for name in node.input)
+        found = given + max(map(len, texts_of(node)), default=0)
+        for body in bodies(node):
+            inner = ChainMap({i.name: given for i in body.input}, longest)
+            most = max(most, _longest_in(body, inner, joining))
+            found += max((inner.get(o.name, 0) for o in body.output), default=0)
+            repeated = of_node(node).control in ("loop", "scan")
+            if repeated and any(longest.values()) and any(map(_joins, nodes_of(body.node))):
+                found = _UNKNOWN
+        if (node.domain, node.op_type) in joining:
             found = _UNKNOWN
         longest.update((name, found) for name in node.output)
         most = max(most, found)
     return most
+
+
+def _joins(node: onnx.NodeProto) -> bool:
+    return of_node(node).lengthens
 
 
 def with_texts(most: int, longest: int) -> int:
@@ -57,12 +78,3 @@ def with_texts(most: int, longest: int) -> int:
 def _longest(value: Any) -> int:
     texts = value.flat if isinstance(value, np.ndarray) and value.dtype == object else ()
     return max((len(text) for text in texts), default=0)
-
-
-def _texts(node: onnx.NodeProto) -> Iterator[bytes]:
-    """The texts in a node's attributes that may be its results: not `auto_pad` or another setting of arithmetic."""
-    settings = node.op_type != "Constant" and node.domain != "ai.onnx.ml" and not node.op_type.startswith("String")
-    for attribute in node.attribute:
-        yield from attribute.t.string_data
-        if not settings:
-            yield from (attribute.s, *attribute.strings)

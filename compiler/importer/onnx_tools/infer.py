@@ -160,10 +160,13 @@ def _shapes(graph: onnx.GraphProto) -> _Table:
 def _all_known(graph: onnx.GraphProto) -> bool:
     """Whether all dimensions of all values are known, so that propagation of data adds nothing."""
     for inner in graphs_of(graph):
-        table = _shapes(inner)
-        for node in inner.node:
-            for name in node.output:
-                shape = table.get(name)
-                if name and (shape is None or None in shape):
+        written = {name for node in inner.node for name in node.output if name}
+        for info in (*inner.value_info, *inner.output):
+            if info.name in written:
+                shape = _dims(info)
+                if shape is None or None in shape:
                     return False
+                written.remove(info.name)
+        if written:
+            return False
     return True

@@ -15,7 +15,7 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.constants import is_constant
 from heterocc.compiler.importer.draft.draft import bodies
 from heterocc.compiler.operators.record import LENGTHS
-from heterocc.compiler.operators.table import of_node
+from heterocc.compiler.operators.table import named, of_node
 
 MAX_LISTED = 1 << 22
 """The limit on elements that a tool may list, about 200 MB."""
@@ -57,8 +57,11 @@ def _listed(graph: onnx.GraphProto, known: dict[str, int], *, own: bool = True, 
     known.update((t.name, math.prod(t.dims)) for t in graph.initializer if _is_listed(t))
     total = 0
     for node in graph.node:
+        inner = bodies(node)
+        if not inner and not is_constant(node) and (node.domain or not _is_followed(node.op_type)):
+            continue
         given = [known.get(name) for name in node.input]
-        for body in bodies(node):
+        for body in inner:
             most = max((length for length in given if length is not None), default=0)
             known.update((i.name, most) for i in body.input)
             total += _listed(body, known, typed=typed)
@@ -67,6 +70,11 @@ def _listed(graph: onnx.GraphProto, known: dict[str, int], *, own: bool = True, 
             known[node.output[0]] = length
             total += (length + sum(filter(None, given))) if own else 0
     return total
+
+
+def _is_followed(op_type: str) -> bool:
+    operator = named(op_type)
+    return operator.listed or operator.length in ("rank", "one")
 
 
 def _lengths(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:

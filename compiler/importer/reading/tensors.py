@@ -63,10 +63,12 @@ def inside(message: Any, wanted: type[M]) -> Iterator[M]:
     ways = _ways(message.DESCRIPTOR.full_name, kind.DESCRIPTOR.full_name)
     if not ways:
         return
-    for field, value in message.ListFields():
-        if field.name in ways:
-            for part in value if ways[field.name] else (value,):
+    for field, repeated in ways.items():
+        if repeated:
+            for part in getattr(message, field):
                 yield from inside(part, wanted)
+        elif message.HasField(field):
+            yield from inside(getattr(message, field), wanted)
 
 
 @cache
@@ -102,7 +104,7 @@ def _ways(kind: str, wanted: str) -> dict[str, bool]:
     """Fields of a message that lead to one of kind `wanted`, and whether they are repeated."""
     return {
         f.name: f.is_repeated
-        for f in _descriptors()[kind].fields
+        for f in sorted(_descriptors()[kind].fields, key=lambda f: f.number)
         if f.message_type is not None and f.message_type.full_name in _holders(wanted)
     }
 

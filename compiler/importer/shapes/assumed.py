@@ -15,9 +15,8 @@ from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.draft.written import become_copy, written
 from heterocc.compiler.importer.shapes.named import dims_of
-from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
+from heterocc.compiler.importer.shapes.needed import ask_all
 from heterocc.compiler.importer.symbols.symbols import Symbols
-from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.sizes import Compound, Size, named, number, product_of
 from heterocc.passes.graph import Value
@@ -98,6 +97,8 @@ def _squeeze_ones(draft: Draft, symbols: Symbols, values: Mapping[str, Value], f
             found.ranges[name] = found.ranges.get(name, ANY_SIZE) & Range(min=2)
             draft.apart = (*draft.apart, *([] if name in draft.apart else [name]))
         changed = True
+    if changed:
+        draft.asked = None
     return changed
 
 
@@ -115,12 +116,11 @@ def _pairs(draft: Draft, symbols: Symbols, values: Mapping[str, Value]) -> Itera
     The last element is False if one of them may also be 1.
     """
     yield from ((*pair, True) for pair in symbols.equal)
-    for node in draft.graph.node:
-        shapes = [symbols.shape_of(values.get(name)) for name in node.input]
-        given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
-        result = symbols.shape_of(values.get(node.output[0]))
-        for pairs, exact in ((needed_equal(given, result), True), (broadcast_pairs(given), False)):
-            yield from ((left, right, f"{node.op_type} '{node.name}'", exact) for left, right in pairs)
+    for asked in ask_all(draft, symbols, values):
+        if asked.requirements:
+            text = f"{asked.node.op_type} '{asked.node.name}'"
+            yield from ((left, right, text, True) for left, right in asked.equal)
+            yield from ((left, right, text, False) for left, right in asked.broadcast)
 
 
 def _assumption(left: Size, right: Size, found: _Found, *, exact: bool) -> str | None:

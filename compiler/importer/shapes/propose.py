@@ -56,6 +56,33 @@ _MOST_NAMES = 5
 Shapes = dict[str, list[int]]
 
 
+class Samples(Mapping[str, tuple[int, ...]]):
+    """Shapes of inputs, which are found when they are read first: a query reads none."""
+
+    def __init__(self, find: Callable[[], Mapping[str, tuple[int, ...]]]) -> None:
+        self._find: Callable[[], Mapping[str, tuple[int, ...]]] | None = find
+        self._found: Mapping[str, tuple[int, ...]] = {}
+        self._lock = threading.Lock()
+
+    def _shapes(self) -> Mapping[str, tuple[int, ...]]:
+        with self._lock:
+            if self._find is not None:
+                self._found, self._find = self._find(), None  # what it was found from is not needed longer
+        return self._found
+
+    def __getitem__(self, name: str) -> tuple[int, ...]:
+        return self._shapes()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes())
+
+    def __len__(self) -> int:
+        return len(self._shapes())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 class Proposals:
     """Shapes of the dynamic inputs of a model as it was read, before an import changes it."""
 
@@ -222,8 +249,12 @@ def _weights_near(draft: Draft, dynamic: Sequence[onnx.ValueInfoProto]) -> list[
     """Dimensions of weights near the inputs, nearest first, as they may be lengths or numbers of channels."""
     reached = {i.name for i in dynamic}
     sizes: dict[int, None] = {}
+    reading: dict[str, list[int]] = {}
+    for index, node in enumerate(draft.graph.node):
+        for name in node.input:
+            reading.setdefault(name, []).append(index)
     for _ in range(_HOPS):
-        readers = [n for n in draft.graph.node if reached.intersection(n.input)]
+        readers = [draft.graph.node[i] for i in sorted({i for name in reached for i in reading.get(name, ())})]
         for node in readers:
             for name in node.input:
                 if name in draft.weights and draft.weights[name].ndim > 1:
@@ -245,7 +276,7 @@ def _runner(
     if listed(proto.graph) > MAX_LISTED:
         return None
     try:
-        most = with_texts(MOST_BYTES, longest_text(proto.graph, arrays))
+        most = with_texts(MOST_BYTES, longest_text(proto.graph, arrays, proto.functions))
         session = open_session(safe_model(proto).SerializeToString(), session_options(optimise="none"), most=most)
     except InputError:  # its texts may be of any length
         return None

@@ -12,6 +12,7 @@ from heterocc.artifacts.errors import DynamicShapeError, Hint, InvalidGraphError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import (
     Draft,
+    Inferred,
     bodies,
     describable,
     keep,
@@ -41,6 +42,9 @@ from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.containers import elements_of
 from heterocc.passes.graph import Value
 from heterocc.runtime.files.shape_options import check_dims
+
+_MOST_KEPT = 1 << 26
+"""The most bytes of a graph of which it is remembered what was inferred."""
 
 
 def still_dynamic(
@@ -189,8 +193,32 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
     Runtime's result is used, because results are later compared with its. What the model states is not used: a shape
     that nobody can infer is known only at run time.
 
+    What is as the last inference left it is not inferred again.
+
     Raises InvalidGraphError if two types contradict each other.
     """
+    last = draft.inferred
+    if (
+        last is not None
+        and last.symbols is draft.symbols
+        and all(last.weights.get(name) is array for name, array in draft.weights.items())
+        and last.graph == _as_bytes(draft)
+    ):
+        return last.values
+    values = _infer(draft, where)
+    graph = _as_bytes(draft)
+    draft.inferred = None if graph is None else Inferred(graph, dict(draft.weights), draft.symbols, values)
+    return values
+
+
+def _as_bytes(draft: Draft) -> bytes | None:
+    """The graph, unless attributes make it large."""
+    graph = draft.graph
+    found: bytes | None = graph.SerializeToString(deterministic=True) if graph.ByteSize() <= _MOST_KEPT else None
+    return found
+
+
+def _infer(draft: Draft, where: str) -> dict[str, Value]:
     _forget(draft)
     try:
         draft.adopt(infer_onnx(draft.to_proto(), where))

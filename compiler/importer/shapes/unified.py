@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol, names_of
-from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
+from heterocc.compiler.importer.shapes.needed import ask_all
+from heterocc.compiler.importer.symbols.agree import Asked
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Given
@@ -35,11 +36,9 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
             name = first[name]
         return name
 
-    for node in draft.graph.node:
-        shapes = [symbols.shape_of(values.get(name)) for name in node.input]
-        given = Given(node, draft.opset, shapes, [symbols.contents.get(name) for name in node.input])
-        needed = tuple(needed_equal(given, symbols.shape_of(values.get(node.output[0]))))
-        assumed = (*_exchanged(given), *_fixed_broadcasts(given)) if assume else ()
+    for asked in ask_all(draft, symbols, values):
+        node, needed = asked.node, asked.equal
+        assumed = (*_exchanged(asked.given), *_fixed_broadcasts(asked)) if assume else ()
         for sizes in needed:
             name, wanted = _number(*sizes)
             if name in symbols.names and name not in numbers:
@@ -108,18 +107,20 @@ def _differing(left: Size, right: Size, *, factors: bool) -> tuple[str | None, s
     return one, other
 
 
-def _fixed_broadcasts(given: Given) -> Iterator[tuple[Size, Size]]:
+def _fixed_broadcasts(asked: Asked) -> Iterator[tuple[Size, Size]]:
     """Dimensions that are broadcast with each other by an operator whose code needs to know which ones are 1.
 
     Of a parameter beside data none is expected to be 1. Of two tensors that are combined one may well be, and is not
     assumed to be another: a device without code for both refuses the operator. Two unknown numbers of heads are equal
     in most models, where no keys are shared.
     """
+    given = asked.given
     if not of_node(given.node).broadcasts:
-        yield from broadcast_pairs(given)
+        yield from asked.broadcast
+    if given.node.op_type != "Attention" or given.node.domain or len(given.shape() or ()) != 4:
+        return
     heads = [(given.shape(place) or ())[1:2] for place in range(2)]
-    if given.node.op_type == "Attention" and not given.node.domain and len(given.shape() or ()) == 4:
-        yield from ((one, other) for one, other in zip(*heads, strict=False) if one is not None and other is not None)
+    yield from ((one, other) for one, other in zip(*heads, strict=False) if one is not None and other is not None)
 
 
 def _exchanged(given: Given) -> Iterator[tuple[Size, Size]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
@@ -14,22 +17,32 @@ from heterocc.compiler.symbolic.requirement import Requirement
 from heterocc.compiler.symbolic.sizes import Size, product_of
 
 
-def needed_equal(given: Given, result: tuple[Size | None, ...] | None) -> Iterator[tuple[Size, Size]]:
-    """Pairs of sizes that must be equal and are not for all sizes of the named dimensions.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A node with what is known of it, or of another one of its kind, and the requirements that may not hold."""
 
-    `result` is the shape of the node's first output.
-    """
-    yield from ((r.left, r.right) for r in _requirements(given, result) if r.relation == "equal")
+    node: onnx.NodeProto
+    given: Given
+    requirements: Sequence[Requirement]
+
+    @property
+    def equal(self) -> list[tuple[Size, Size]]:
+        """Pairs of sizes that must be equal and are not for all sizes of the named dimensions."""
+        return [(r.left, r.right) for r in self.requirements if r.relation == "equal"]
+
+    @property
+    def broadcast(self) -> list[tuple[Size, Size]]:
+        """Pairs of sizes that are broadcast with each other, of which none is 1 for all sizes of the named dimensions.
+
+        There are none for operators whose code takes both sizes.
+        """
+        found = [(r.left, r.right) for r in self.requirements if r.relation == "broadcast"]
+        return found if found and not of_node(self.node).chooses else []
 
 
-def broadcast_pairs(given: Given) -> Iterator[tuple[Size, Size]]:
-    """Pairs of sizes that are broadcast with each other, of which none is 1 for all sizes of the named dimensions.
-
-    There are none for operators whose code takes both sizes.
-    """
-    if of_node(given.node).chooses:
-        return
-    yield from ((r.left, r.right) for r in _requirements(given, None) if r.relation == "broadcast")
+def ask(given: Given, result: tuple[Size | None, ...] | None) -> Asked:
+    """What a node needs of sizes; `result` is the shape of its first output."""
+    return Asked(given.node, given, _requirements(given, result))
 
 
 def _requirements(given: Given, result: tuple[Size | None, ...] | None) -> list[Requirement]:
@@ -86,7 +99,7 @@ def shapes_needed(
                 return {} if wanted == size else {0: (*own[:axis], wanted, *own[axis + 1 :])}
     if node.op_type == "Split":
         axis = given.attribute("axis", 0) % len(own)
-        wanted = next((right for left, right in needed_equal(given, result) if left == own[axis]), own[axis])
+        wanted = next((right for left, right in ask(given, result).equal if left == own[axis]), own[axis])
         known = own[axis].names.isdisjoint(unknown) or wanted == own[axis]
         return {} if known else {0: (*own[:axis], wanted, *own[axis + 1 :])}
     if node.op_type == "ScatterND":

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import onnx
-from onnx import helper, shape_inference
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.symbols.branches import SIDES, Branches
 from heterocc.compiler.importer.symbols.containers import container_results, inputs_of, note_results
 from heterocc.compiler.importer.symbols.control import Arrays, Inside
-from heterocc.compiler.importer.symbols.repeats import is_control
+from heterocc.compiler.importer.symbols.kinds import kind_of
+from heterocc.compiler.importer.symbols.one_node import dtype_of, infer_node
 from heterocc.compiler.importer.symbols.symbols import DEEPEST, Dims, Symbols
 from heterocc.compiler.operators.applied import contents_of, fractions_of, shapes_of
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.contents import as_contents
 from heterocc.compiler.symbolic.fractions import are_whole
 from heterocc.compiler.symbolic.given import Given, Shape
@@ -142,55 +143,83 @@ def _derive(
     symbols: Symbols,
 ) -> None:
     """Add the values that the nodes write to `found`."""
+    alike: dict[Hashable, tuple[list[Dims], Any]] = {}
     for node in nodes:
+        operator = of_node(node)
         for name in node.output:
             symbols.contents.pop(name, None)
             symbols.fractions.pop(name, None)
             symbols.elements.pop(name, None)
-        shapes = [symbols.shape_of(found.get(name)) for name in node.input]
-        contents = [symbols.contents.get(name) if name else None for name in node.input]
-        limits = dict(symbols.limits)
-        constants = [weights.get(name) for name in node.input]
-        floors = symbols.floors if symbols.filled else None
-        given = Given(node, opset, shapes, contents, limits, constants, symbols.sizes.keys(), floors)
-        kinds: list[str | None] = []
-        held = inputs_of(node, found, symbols.elements, symbols.shape_of)
-        if held is not None:
-            typed = _applied(symbols, node, container_results, node, held) or []
-            kinds, results = note_results(node, typed, found, symbols.elements)
-        elif is_control(node):
-            results = _applied(symbols, node, _inside(opset, symbols).results, node, found, weights) or []
+        elements = symbols.contents, symbols.fractions
+        state = symbols.state
+        alone = operator.control or operator.holds is not None or symbols.filled
+        kind = None if alone else kind_of(node, found, elements, weights)
+        first = None if kind is None else alike.get((kind, state))
+        if first is not None:
+            for name, dims in zip(node.output, first[0], strict=True):
+                if name:
+                    found[name] = Value(name, found[name].dtype, dims)
+            continue
+        typed = all(name in found and not found[name].is_opaque for name in node.output if name)
+        _derive_one(node, found, weights, opset, symbols)
+        if kind is not None and typed and symbols.state == state and not symbols.is_noted(node, found):
+            kept = [known.get(name) for name in node.input for known in elements]  # so that their ids stay theirs
+            alike[kind, state] = [found[name].shape if name else None for name in node.output], kept
+
+
+def _derive_one(
+    node: onnx.NodeProto,
+    found: MutableMapping[str, Value],
+    weights: Mapping[str, np.ndarray],
+    opset: int,
+    symbols: Symbols,
+) -> None:
+    """Add the values that a node writes to `found`."""
+    operator = of_node(node)
+    shapes = [symbols.shape_of(found.get(name)) for name in node.input]
+    contents = [symbols.contents.get(name) if name else None for name in node.input]
+    limits = dict(symbols.limits)
+    constants = [weights.get(name) for name in node.input]
+    floors = symbols.floors if symbols.filled else None
+    given = Given(node, opset, shapes, contents, limits, constants, symbols.sizes.keys(), floors)
+    kinds: list[str | None] = []
+    held = inputs_of(node, found, symbols.elements, symbols.shape_of) if operator.holds is not None else None
+    if held is not None:
+        typed = _applied(symbols, node, container_results, node, held) or []
+        kinds, results = note_results(node, typed, found, symbols.elements)
+    elif operator.control:
+        results = _applied(symbols, node, _inside(opset, symbols).results, node, found, weights) or []
+    else:
+        results = _applied(symbols, node, shapes_of, given) or []
+        if any(not symbols.fresh.keys().isdisjoint(limit.size.names) for limit in limits.values()):
+            results = []  # nobody checks a limit of a size that is known only at run time
         else:
-            results = _applied(symbols, node, shapes_of, given) or []
-            if any(not symbols.fresh.keys().isdisjoint(limit.size.names) for limit in limits.values()):
-                results = []  # nobody checks a limit of a size that is known only at run time
-            else:
-                symbols.limits = limits
-            if not results or any(name and name not in found for name in node.output):
-                kinds, inferred = inferred_by_onnx(given, found, weights, symbols)
-                results = results or inferred
-        for index, name in enumerate(node.output):
-            if name and name not in found and index < len(kinds):
-                dtype = kinds[index]
-                if dtype is not None:
-                    found[name] = Value(name, dtype, None)
-            known = found.get(name)
-            if not name or known is None or known.is_opaque:
-                continue
-            shape = results[index] if index < len(results) else None
-            symbols.equal += _contradictions(known.shape, shape, node)
-            dims = symbols.name_unknown(name, _merged(known.shape, symbols.dims(shape)), node.name)
-            found[name] = Value(name, known.dtype, dims)
-        if node.output and node.output[0]:
-            value = found.get(node.output[0])
-            dtype = "int64" if value is None else value.dtype
-            result = symbols.shape_of(value)
-            elements = _applied(symbols, node, contents_of, given, result, dtype)
-            if elements is None:
-                parts = [symbols.fractions.get(name) for name in node.input]
-                elements = _applied(symbols, node, fractions_of, given, parts, result, dtype)
-            if elements is not None and all(size is None or size.depth <= DEEPEST for size in elements.flat):
-                (symbols.contents if are_whole(elements) else symbols.fractions)[node.output[0]] = elements
+            symbols.limits = limits
+        if not results or any(name and name not in found for name in node.output):
+            kinds, inferred = inferred_by_onnx(given, found, weights, symbols)
+            results = results or inferred
+    for index, name in enumerate(node.output):
+        if name and name not in found and index < len(kinds):
+            dtype = kinds[index]
+            if dtype is not None:
+                found[name] = Value(name, dtype, None)
+        known = found.get(name)
+        if not name or known is None or known.is_opaque:
+            continue
+        shape = results[index] if index < len(results) else None
+        symbols.equal += _contradictions(known.shape, shape, node)
+        dims = symbols.name_unknown(name, _merged(known.shape, symbols.dims(shape)), node.name)
+        found[name] = Value(name, known.dtype, dims)
+    if (operator.contents or operator.fractions) and node.output and node.output[0]:
+        value = found.get(node.output[0])
+        dtype = "int64" if value is None else value.dtype
+        result = symbols.shape_of(value)
+        elements = _applied(symbols, node, contents_of, given, result, dtype)
+        if elements is None:
+            parts = [symbols.fractions.get(name) for name in node.input]
+            elements = _applied(symbols, node, fractions_of, given, parts, result, dtype)
+        if elements is not None and all(size is None or size.depth <= DEEPEST for size in elements.flat):
+            (symbols.contents if are_whole(elements) else symbols.fractions)[node.output[0]] = elements
 
 
 def _applied(symbols: Symbols, node: onnx.NodeProto, rule: Callable[..., _T | None], *given: Any) -> _T | None:
@@ -233,68 +262,20 @@ def _contradictions(known: Dims, derived: Shape, node: onnx.NodeProto) -> list[t
     """Dimensions that ONNX's tools infer as numbers, and the rules as sizes that are these numbers for some names."""
     if known is None or derived is None or len(known) != len(derived):
         return []
-    label = f"{node.op_type} '{node.name}'"
-    pairs = [(number(a), b, label) for a, b in zip(known, derived, strict=True) if isinstance(a, int) and b is not None]
-    return [(a, b, label) for a, b, label in pairs if b.number is None]
-
-
-_SMALL = 1024
-"""The bytes of the largest constants that the inference gets."""
+    pairs = [(a, b) for a, b in zip(known, derived, strict=True) if isinstance(a, int) and b is not None]
+    return [(number(a), b, f"{node.op_type} '{node.name}'") for a, b in pairs if b.number is None]
 
 
 def inferred_by_onnx(
     given: Given, found: Mapping[str, Value], weights: Mapping[str, np.ndarray], symbols: Symbols
 ) -> tuple[list[str | None], list[Shape]]:
     """Dtypes and shapes that ONNX infers for one node, to which the texts of dimensions are names like any others."""
-    node = given.node
-    known = {name: found[name] for name in node.input if name in found}
-    if any(name and name not in known for name in node.input) or any(a.type == a.GRAPH for a in node.attribute):
+    inferred = infer_node(given.node, given.opset, found, weights)
+    if inferred is None:
+        symbols.branches.broken[given.node.name] = symbols.branches.place
         return [], []
-    if any(value.is_opaque for value in known.values()):
-        return [], []
-    try:
-        schema = onnx.defs.get_schema(node.op_type, given.opset, node.domain)
-        types = {n: helper.make_tensor_type_proto(_element(v), v.shape) for n, v in known.items()}
-        data = {
-            name: onnx.numpy_helper.from_array(np.ascontiguousarray(weights[name]), name)
-            for name in node.input
-            if name in weights and weights[name].nbytes <= _SMALL and weights[name].dtype != object
-        }
-        inferred = shape_inference.infer_node_outputs(schema, node, types, data)
-    except shape_inference.InferenceError:
-        symbols.branches.broken[node.name] = symbols.branches.place
-        return [], []
-    except (
-        onnx.checker.ValidationError,  # a type that the operator does not take
-        onnx.defs.SchemaError,
-        KeyError,
-        ValueError,
-        RuntimeError,
-        TypeError,
-    ):
-        return [], []  # the dimensions stay unknown, and a device says why it refuses the node
-    read = [inferred.get(name) for name in node.output]
-    dtypes = [dtype_of(t.tensor_type.elem_type) if t is not None and t.HasField("tensor_type") else None for t in read]
-    return dtypes, [None if t is None else _read(t, symbols) for t in read]
 
+    def sizes(dims: tuple[int | str, ...]) -> Shape:
+        return tuple(number(d) if isinstance(d, int) else symbols.sizes.get(d) for d in dims)
 
-def _element(value: Value) -> int:
-    if value.dtype == "string":
-        return int(onnx.TensorProto.STRING)
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype)))
-
-
-def dtype_of(element: int) -> str | None:
-    """The dtype of an element type of ONNX; None for strings and for none."""
-    if element in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
-        return None
-    return str(helper.tensor_dtype_to_np_dtype(element).name)
-
-
-def _read(kind: onnx.TypeProto, symbols: Symbols) -> Shape:
-    if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
-        return None
-    return tuple(
-        number(d.dim_value) if d.HasField("dim_value") else symbols.sizes.get(d.dim_param)
-        for d in kind.tensor_type.shape.dim
-    )
+    return [dtype for dtype, _ in inferred], [None if dims is None else sizes(dims) for _, dims in inferred]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import onnx
@@ -79,6 +79,23 @@ class Symbols:
             elements=dict(self.elements),
             given=self.given,
             empty=self.empty,
+        )
+
+    @property
+    def state(self) -> Hashable:
+        """What changes when the values of a node are derived, but for these: equal states mean that nothing has."""
+        least = len(self.limits), sum(limit.most for limit in self.limits.values())  # limits only become smaller
+        return len(self.sizes), len(self.fresh), len(self.failed), len(self.equal), len(self.branches.broken), least
+
+    def is_noted(self, node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
+        """Whether more than shapes is known of a node or its results, or these have sizes with names of their own."""
+        results = [name for name in node.output if name]
+        elements = self.contents, self.fractions, self.elements
+        dims = {dim for name in results for dim in values[name].shape or () if isinstance(dim, str)}
+        return (
+            node.name in self.branches.broken
+            or any(name in known for name in results for known in elements)
+            or any(self.fresh.get(dim) == node.name for dim in dims)
         )
 
     def may_be_empty(self, dims: Iterable[int | str | None]) -> frozenset[str]:

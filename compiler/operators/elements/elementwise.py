@@ -61,6 +61,7 @@ def _unary(name: str, **facts: Any) -> Operator:
 
 
 OPERATORS = (
+    Operator("StringConcat", lengthens=True),
     _unary("Abs", positive=True, length="first", contents=by_element(absolute), magnitude="kept"),
     _unary("Neg", symbol="-", length="first", contents=by_element(lambda a: -a), magnitude="kept"),
     _unary("Relu", positive=True, magnitude="kept"),

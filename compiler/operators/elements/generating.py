@@ -79,7 +79,7 @@ def _range_contents(given: Given) -> Contents | None:
 OPERATORS = (
     Operator("Shape", length="rank", contents=_shape_contents, needs=nothing, flops=0),
     Operator("Size", length="one", contents=_size_contents, needs=nothing, flops=0),
-    Operator("Constant", needs=nothing, flops=0),
+    Operator("Constant", needs=nothing, flops=0, texts="value value_string value_strings"),
     Operator(
         "ConstantOfShape",
         fills=True,

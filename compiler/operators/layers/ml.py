@@ -114,14 +114,25 @@ def _one_hot_shapes(given: Given) -> list[Shape]:
 _TARGETS = _columns(lambda given: int(given.attribute("n_targets", 0) or 1))
 
 
+_CLASS_NAMES = "classlabels_strings"
+_LABELS = "values_strings values_tensor classes_strings default_string default_tensor"
 _HITRATES = "nodes_hitrates nodes_hitrates_as_tensor"
 _DEFAULTS = "default_float default_int64 default_string default_tensor"
 
 OPERATORS = (
-    Operator("TreeEnsembleClassifier", ML, shapes=_classes(_labels), needs=_asked, unread=_HITRATES),
+    Operator(
+        "TreeEnsembleClassifier", ML, shapes=_classes(_labels), needs=_asked, unread=_HITRATES, texts=_CLASS_NAMES
+    ),
     Operator("TreeEnsembleRegressor", ML, shapes=_TARGETS, needs=_asked, unread=_HITRATES),
     Operator("TreeEnsemble", ML, shapes=_TARGETS, needs=_asked, unread="nodes_hitrates"),
-    Operator("LinearClassifier", ML, shapes=_classes(_linear_scores), needs=_as_many(_per_score), unread="multi_class"),
+    Operator(
+        "LinearClassifier",
+        ML,
+        shapes=_classes(_linear_scores),
+        needs=_as_many(_per_score),
+        unread="multi_class",
+        texts=_CLASS_NAMES,
+    ),
     Operator(
         "LinearRegressor",
         ML,
@@ -129,7 +140,12 @@ OPERATORS = (
         needs=_as_many(_per_score),
     ),
     Operator(
-        "SVMClassifier", ML, shapes=_classes(_support_scores), needs=_as_many(_per_vector), unread="kernel_params"
+        "SVMClassifier",
+        ML,
+        shapes=_classes(_support_scores),
+        needs=_as_many(_per_vector),
+        unread="kernel_params",
+        texts=_CLASS_NAMES,
     ),
     Operator("SVMRegressor", ML, shapes=_columns(lambda given: 1), needs=_as_many(_per_vector), unread="kernel_params"),
     Operator(
@@ -140,9 +156,10 @@ OPERATORS = (
         filled=((Part(0, slice(1)),),),
     ),
     *(Operator(name, ML, shapes=same_shape, needs=_each) for name in ("Scaler", "Imputer")),
-    Operator("LabelEncoder", ML, shapes=same_shape, needs=nothing, unread=_DEFAULTS),
+    Operator("LabelEncoder", ML, shapes=same_shape, needs=nothing, unread=_DEFAULTS, texts=_LABELS),
     *(Operator(name, ML, shapes=same_shape, needs=nothing) for name in ("Binarizer", "Normalizer")),
-    Operator("CategoryMapper", ML, shapes=same_shape),
+    Operator("CategoryMapper", ML, shapes=same_shape, texts="cats_strings default_string"),
+    Operator("ZipMap", ML, texts=_CLASS_NAMES),
     Operator("ArrayFeatureExtractor", ML, shapes=_extracted_shapes, needs=nothing),
     Operator("OneHotEncoder", ML, shapes=_one_hot_shapes, needs=nothing),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heterocc.compiler.importer.symbols.agree import broadcast_pairs, needed_equal
+from heterocc.compiler.importer.symbols.agree import ask
 from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.sizes import number
 from tests.compiler.onnx_build import node
@@ -22,10 +22,11 @@ def given(operator: str, ranks: tuple[int, int]) -> Given:
 @pytest.mark.parametrize("operator", OPERATORS.split())
 @pytest.mark.parametrize("ranks", [(0, 0), (0, 2), (2, 0), (1, 1)])
 def test_too_few_dimensions_are_left_to_the_checks_of_the_model(operator: str, ranks: tuple[int, int]) -> None:
-    pairs = [*needed_equal(given(operator, ranks), ()), *broadcast_pairs(given(operator, ranks))]
+    asked = ask(given(operator, ranks), ())
+    pairs = [*asked.equal, *asked.broadcast]
     assert len(pairs) <= 1
 
 
 def test_the_factors_of_a_product_share_a_dimension() -> None:
-    assert list(needed_equal(given("MatMul", (2, 2)), None)) == [(number(20), number(11))]
-    assert list(needed_equal(given("MatMul", (1, 1)), None)) == [(number(20), number(10))]
+    assert ask(given("MatMul", (2, 2)), None).equal == [(number(20), number(11))]
+    assert ask(given("MatMul", (1, 1)), None).equal == [(number(20), number(10))]

@@ -1,0 +1,45 @@
+"""Kinds of nodes: what rules of sizes see of a node. Models repeat their nodes, and rules are applied once for each."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from heterocc.compiler.symbolic.contents import MOST_ELEMENTS
+from heterocc.passes.graph import Value
+
+_LARGEST = 1024
+"""The bytes of attributes, and the number of inputs and outputs, of the largest nodes that have a kind."""
+
+
+def kind_of(
+    node: onnx.NodeProto,
+    values: Mapping[str, Value],
+    contents: Sequence[Mapping[str, Any]],
+    constants: Mapping[str, np.ndarray],
+) -> Hashable | None:
+    """What rules see of a node, whose results they give names of their own; None for a large one.
+
+    Contents and small constants are those of one kind only if they are the same objects, which are to be kept. Rules
+    do not read the elements of larger constants.
+    """
+    attributes = tuple(a.SerializeToString(deterministic=True) for a in node.attribute)
+    inputs = node.input
+    if len(inputs) + len(node.output) + sum(map(len, attributes)) > _LARGEST:
+        return None
+    given: list[Hashable] = [node.op_type, node.domain, attributes]
+    for name in inputs:
+        value = values.get(name) if name else None
+        if value is None:
+            given.append(bool(name))
+            continue
+        elements, array = tuple(id(known.get(name)) for known in contents), constants.get(name)
+        few = array is not None and array.size <= MOST_ELEMENTS
+        given.append((value.dtype, value.shape, elements, id(array) if few else array is None))
+    for name in node.output:
+        value = values.get(name) if name else None
+        given.append(bool(name) if value is None else (value.dtype, value.shape))
+    return tuple(given)
