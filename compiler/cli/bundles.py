@@ -24,6 +24,7 @@ BENCH = replaced(
         "--against",
         "Peers to time in the same run, in turns: onnxruntime, openvino. With a bundle, the path of the ONNX model, "
         "alone for ONNX Runtime, or with a list of peers: model.onnx,openvino.",
+        completes="peers",
     ),
     Option("--report", "With --profile: also write one HTML page on the model, with measured times.", Path),
     Option(

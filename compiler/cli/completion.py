@@ -42,6 +42,16 @@ def devices(incomplete: str) -> list[str]:
     return [before + word for word in words if word.startswith(start)]
 
 
+def peers(incomplete: str) -> list[str]:
+    """Lists of peers for `--against` that have one more than what stands before the last comma, and models first."""
+    from heterocc.runtime.cli.peers import PEERS
+
+    before, comma, start = incomplete.rpartition(",")
+    named = before.split(",")
+    words = [f"{before}{comma}{name}" for name in PEERS if name not in named and name.startswith(start)]
+    return words if comma else [*words, *files(".onnx")(incomplete)]
+
+
 def files(*suffixes: str) -> Completion:
     """Paths of folders, and of files with one of the suffixes, as `.onnx`. A folder that alone matches is opened."""
 

@@ -53,8 +53,8 @@ def _parameter(option: Option) -> inspect.Parameter:
         more["metavar"] = option.metavar or f"[{'|'.join(option.choices)}]"
     if option.least is not None:
         more |= {"min": option.least, "max": None if option.most == MOST else option.most}
-    if option.completes == "devices":
-        more["autocompletion"] = completion.devices
+    if option.completes in ("devices", "peers"):
+        more["autocompletion"] = getattr(completion, option.completes)
     elif option.completes:
         more["autocompletion"] = completion.files(*option.completes.split())
     if option.choices:

@@ -18,7 +18,7 @@ class Option:
 
     `least` and `most` are limits of a number, `choices` all values of a text. `many` options may be given several
     times, and arguments be several; arguments may also not be `required`. `completes` says what a shell completes:
-    `devices`, or suffixes of files.
+    `devices`, `peers`, or suffixes of files.
     """
 
     flags: str
@@ -90,6 +90,7 @@ INPUTS = Option(
     "in.npz, NAME=file.npy, NAME=file.bin (raw little-endian bytes), or a directory of .npy files; a single-input "
     "model needs no NAME. Default: seeded inputs.",
     many=True,
+    completes=".npz .npy .bin",
 )
 DEVICES = Option(
     "--devices -d",

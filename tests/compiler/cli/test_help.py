@@ -75,5 +75,8 @@ def test_a_shell_completes_policies_device_lists_and_files_of_the_right_kind(
     assert completion.stages("l") == ["lower"]
     assert completion.devices("GPU,O") == ["GPU,OPENCL", "GPU,ORT"]
     assert completion.devices("AUTO:C") == ["AUTO:CPU", "AUTO:CUDA"]
+    assert completion.peers("o") == ["onnxruntime", "openvino", "only/deep/far.onnx"]
+    assert completion.peers("net.onnx,openvino,o") == ["net.onnx,openvino,onnxruntime"]
     # What bash asks for reaches them.
     assert completed(tmp_path, "compile", "net.onnx", "-d", "GPU,O") == ["GPU,OPENCL", "GPU,ORT"]
+    assert completed(tmp_path, "bench", "net.onnx", "--against", "ope") == ["openvino"]
