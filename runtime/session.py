@@ -282,12 +282,20 @@ class Session(Asynchronous, Inspected):
             return self._runner.run_list(first, second)
         return self._runner.run(first, out)
 
-    def __call__(self, *inputs: Any) -> Any:
-        """Run the model on arrays in the order of `inputs`.
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the model on arrays in the order of `inputs`, or by their names: `session(a, b)`, `session(a=a, b=b)`.
 
-        Returns the array of the only output, or a tuple of arrays in the order of `outputs`. Raises as `run` does.
+        A mapping is taken, too, as by `run`. Returns the array of the only output, or a tuple of arrays in the order of
+        `outputs`. Raises as `run` does.
         """
-        results = tuple(self._runner.run(inputs, None).values())
+        feed: Feed = inputs
+        if named:
+            if inputs:
+                raise UsageError("inputs are given in their order or by name, not both", where="session(…)")
+            feed = named
+        elif len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            feed = inputs[0]
+        results = tuple(self._runner.run(feed, None).values())
         return results[0] if len(results) == 1 else results
 
     def wait_verified(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import heterocc
-from heterocc.artifacts.errors import FeedError
+from heterocc.artifacts.errors import FeedError, UsageError
 from heterocc.compiler import CompileOptions, calibrate_model, compile_model, explain_model, partition_model
 from heterocc.compiler.options import Options
 from tests.compiler.small import conv_net
@@ -34,6 +34,8 @@ def test_a_model_is_compiled_loaded_and_run_with_one_import(tmp_path: Path) -> N
         expected = session.run({given.name: x})[out.name]
         for found in (
             session(x),
+            session({given.name: x}),
+            session(**{given.name: x}),
             session.run(x)[out.name],
             session.run([x])[out.name],
             session.run([out.name], {given.name: x})[0],
@@ -41,6 +43,8 @@ def test_a_model_is_compiled_loaded_and_run_with_one_import(tmp_path: Path) -> N
             np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(session.run_async(x).result()[out.name], expected)
         np.testing.assert_array_equal(session.run(None, x)[0], expected)
+        with pytest.raises(UsageError, match="not both"):
+            session(x, **{given.name: x})
         for wrong in ([x, x], [out.name], 3.0):
             with pytest.raises(FeedError):
                 session.run(wrong)  # type: ignore[call-overload]

@@ -39,7 +39,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The devices of a machine, in order of label, and its `absent` back ends. Iterates over the devices."""
+    """The devices of a machine, in order of label, and its `absent` back ends. A sequence of the devices."""
 
     devices: tuple[FoundDevice, ...]
     absent: tuple[Absent, ...]
@@ -52,6 +52,9 @@ class Inventory:
 
     def __len__(self) -> int:
         return len(self.devices)
+
+    def __getitem__(self, place: int) -> FoundDevice:
+        return self.devices[place]
 
     def to_json(self) -> dict[str, Any]:
         """As `heterocc devices --json` prints it."""

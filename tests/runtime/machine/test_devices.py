@@ -38,6 +38,7 @@ def test_the_inventory_has_the_cpu_first_and_a_reason_for_every_absent_back_end(
 def test_the_runtime_lists_the_devices_without_the_compiler() -> None:
     found = heterocc.runtime.devices()
     assert [d.label for d in found] == [d.label for d in found.devices] and len(found) == len(found.devices)
+    assert found[0] is found.devices[0] and found[-1] is found.devices[-1]
     program = (
         "import sys\nfrom heterocc.runtime import devices\n"
         "assert [d for d in devices() if d.label == 'CPU']\n"
