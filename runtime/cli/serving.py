@@ -39,7 +39,7 @@ def serve_options(options: Any) -> None:
             models=options.models,
             host=options.host,
             http_port=options.http_port,
-            grpc_port=options.grpc_port,
+            grpc_port=None if options.no_grpc else options.grpc_port,
             devices=options.devices,
             threads=options.threads,
             workers=options.workers,

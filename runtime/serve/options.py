@@ -34,16 +34,16 @@ class ServeOptions:
     answer, beside a second for each MiB.
     `max_connections` is the number of connections of each port; fewer if the process may not have as many files.
     `allowed_hosts` are the names that requests may have in their header Host: see `heterocc.runtime.serve.hosts`.
-    Port 0 means any free port; the log has its number. `drain` is the time in seconds for which new requests are
-    still accepted after a signal, while the service reports that it is not ready. `trace` is a file to which the
-    requests and their steps are written, for Perfetto; `otlp` the address to which they are sent as spans of
-    OpenTelemetry.
+    Port 0 means any free port; the log has its number. Without a `grpc_port` there is only HTTP. `drain` is the time in
+    seconds for which new requests are still accepted after a signal, while the service reports that it is not ready.
+    `trace` is a file to which the requests and their steps are written, for Perfetto; `otlp` the address to which they
+    are sent as spans of OpenTelemetry.
     """
 
     models: Sequence[Path | str]
     host: str = "127.0.0.1"
     http_port: int = 8000
-    grpc_port: int = 8001
+    grpc_port: int | None = 8001
     devices: str | None = None
     threads: int = 1
     workers: int | None = None

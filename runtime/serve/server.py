@@ -81,7 +81,7 @@ async def _serve(options: ServeOptions) -> None:
         stack.push_async_callback(service.close)
         most = most_connections(options.max_connections, service.models.bundles())
         http_port = await _start_http(service, stack, most)
-        grpc_port = await _start_grpc(service, stack, most)
+        grpc_port = None if options.grpc_port is None else await _start_grpc(service, stack, options.grpc_port, most)
         _log.info("listening", extra={"host": options.host, "http_port": http_port, "grpc_port": grpc_port})
         loading = asyncio.ensure_future(service.start())
         await asyncio.wait([loading, asyncio.ensure_future(ending.wait())], return_when=asyncio.FIRST_COMPLETED)
@@ -179,7 +179,7 @@ def _listen(host: str, port: int, most: int) -> Listener:
 # ---- gRPC ---------------------------------------------------------------------------------------------------------
 
 
-async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack, most: int) -> int:
+async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack, wanted: int, most: int) -> int:
     options = service.options
     limit = message_limit(options)
     server = grpc.aio.server(
@@ -198,7 +198,7 @@ async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack, most: 
         ],
     )
     host = f"[{options.host}]" if ":" in options.host else options.host
-    address = f"{host}:{options.grpc_port}"
+    address = f"{host}:{wanted}"
     try:
         if options.tls is None:
             port = server.add_insecure_port(address)
@@ -207,7 +207,7 @@ async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack, most: 
     except RuntimeError:
         port = 0
     if not port:
-        raise _port_error(options.host, options.grpc_port, "--grpc-port", "it is in use, or not allowed")
+        raise _port_error(options.host, wanted, "--grpc-port", "it is in use, or not allowed")
     await server.start()
     stack.push_async_callback(server.stop, _GRACE)
     return int(port)

@@ -27,7 +27,7 @@ from heterocc.runtime.serve.errors import ServiceError
 from heterocc.runtime.serve.options import Tls
 from heterocc.runtime.serve.repository import Repository, latest
 from tests.runtime import standin
-from tests.runtime.serve.process import ServiceProcess, X
+from tests.runtime.serve.process import RUNTIME_COMMAND, ServiceProcess, X
 
 Write = Callable[..., Path]
 
@@ -90,6 +90,16 @@ def test_a_port_in_use_is_an_explained_error(bundle_of: Write) -> None:
         with pytest.raises(ServiceError, match="it is in use") as caught:
             start(ServeOptions([bundle], http_port=0, grpc_port=port))
         assert caught.value.hint == "--grpc-port sets another port"
+
+
+def test_a_service_without_grpc_opens_one_port(tmp_path: Path) -> None:
+    standin.write_bundle(tmp_path / "a.hcb", standin.chain(1))
+    with ServiceProcess(tmp_path, "--no-grpc", command=RUNTIME_COMMAND) as service:
+        assert service.record("listening")["grpc_port"] is None and service.get("/v2/models/a")
+        sockets = [str(file.readlink()) for file in Path(f"/proc/{service.process.pid}/fd").iterdir()]
+        inodes = {name[8:-1] for name in sockets if name.startswith("socket:")}
+        listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        assert len([fields for fields in listening if fields[3] == "0A" and fields[9] in inodes]) == 1
 
 
 def test_an_unsigned_bundle_is_refused_at_the_start_and_when_it_is_loaded_later(tmp_path: Path) -> None:
