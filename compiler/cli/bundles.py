@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from heterocc.compiler.cli.console import ConsoleReporter, out
+from heterocc.compiler.cli.options import COMPARE
 from heterocc.compiler.cli.shared import add
 from heterocc.compiler.cli.signing import print_signatures, signature_states
 from heterocc.runtime.cli import commands, options
@@ -27,12 +28,7 @@ BENCH = replaced(
         completes="peers",
     ),
     Option("--report", "With --profile: also write one HTML page on the model, with measured times.", Path),
-    Option(
-        "--compare",
-        "With --report: also show this other report, which was written before, beside the new one.",
-        Path,
-        completes=".html",
-    ),
+    COMPARE,
 )
 INSPECT = replaced(
     options.INSPECT,

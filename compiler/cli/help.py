@@ -1,10 +1,6 @@
-"""What `--help` shows beside the options: the groups of the options, and examples; and the option `--json`."""
+"""What `--help` shows beside the options: the groups of the options, and examples."""
 
 from __future__ import annotations
-
-from typing import Annotated
-
-import typer
 
 SIZES = "Sizes"
 DEVICES = "Devices"
@@ -12,8 +8,6 @@ PLACEMENT = "Placement"
 CHECKS = "Checks and measurements"
 INSIGHT = "What else is printed or written"
 """Groups of options. Those that most people need have none: they come first, under `Options`."""
-
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def examples(*commands: str, note: str = "") -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-
-import typer
 
 from heterocc.compiler.cli.console import ConsoleReporter
 from heterocc.compiler.cli.options import policy_for, refuse_given
@@ -14,35 +11,37 @@ from heterocc.runtime.cli.output import print_json, print_plain
 from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
 
 _UNUSED = (
-    *("devices", "device_file", "property_", "affinity", "dot", "write_affinity", "plan"),
+    *("devices", "device_file", "property", "affinity", "dot", "write_affinity", "plan"),
     *("dump_dir", "pass_limit", "time_passes"),
 )
 """Parameters of the command that a table leaves without effect."""
 
 
-def print_placement(context: typer.Context, model: Path, table: Path) -> None:
+def print_placement(options: Any) -> None:
     """Place a model by a table of costs and print the plan. Raises UsageError (HC120) for options without effect."""
     from heterocc.compiler.placement.cost_table import partition_by_table
 
     refuse_given(
-        context, _UNUSED, "with --cost-table", hint="the table names devices, costs and pins; leave the option out"
+        options.given,
+        _UNUSED,
+        "with --cost-table",
+        hint="the table names devices, costs and pins; leave the option out",
     )
-    given = context.params
     plan, unknown = partition_by_table(
-        model,
-        table,
-        policy=policy_for(context, given["policy"], given["objective"]),
-        objective=given["objective"],
-        passes=given["passes"],
-        shapes=parse_shapes(given["shape"]),
-        dims=parse_dims(given["dim"]),
+        options.model,
+        options.cost_table,
+        policy=policy_for(options),
+        objective=options.objective,
+        passes=options.passes,
+        shapes=parse_shapes(options.shape),
+        dims=parse_dims(options.dim),
     )
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         ConsoleReporter().warn(
             f"the size of '{unknown[0]}'{more} is not known and counts as 0 bytes; --shape and --dim fix dynamic inputs"
         )
-    if given["json"]:
+    if options.json:
         print_json(plan)
         return
     for line in _lines(plan):

@@ -29,20 +29,25 @@ SCREEN = Screen(_show_table, lambda note: err.print(f"[cyan]note:[/] {escape(not
 Command = Callable[[Any, Screen], int]
 
 
-def add(app: typer.Typer, command: Command, options: Iterable[Option], *shown: str) -> None:
-    """Add a command, whose docstring and examples are its help."""
+def add(app: typer.Typer, command: Command, options: Iterable[Option], *shown: str, note: str = "") -> None:
+    """Add a command, whose docstring, note and examples are its help. `given` are the options on the command line."""
 
-    def called(**given: Any) -> None:
-        with errors(given.get("json", False)):
-            code = command(Namespace(**given), SCREEN)
+    def called(context: typer.Context, **values: Any) -> None:
+        sources = ((name, context.get_parameter_source(name)) for name in values)
+        given = frozenset(name for name, source in sources if source is not None and source.name == "COMMANDLINE")
+        with errors(values.get("json", False)):
+            code = command(Namespace(**values, given=given), SCREEN)
             if code:
                 raise typer.Exit(code)
 
-    parameters = [_parameter(option) for option in options]
+    parameters = [_CONTEXT, *(_parameter(option) for option in options)]
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     called.__name__, called.__doc__ = command.__name__, command.__doc__
-    app.command(epilog=examples(*shown))(called)
+    app.command(epilog=examples(*shown, note=note))(called)
+
+
+_CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
 
 def _parameter(option: Option) -> inspect.Parameter:
@@ -53,18 +58,21 @@ def _parameter(option: Option) -> inspect.Parameter:
         more["metavar"] = option.metavar or f"[{'|'.join(option.choices)}]"
     if option.least is not None:
         more |= {"min": option.least, "max": None if option.most == MOST else option.most}
-    if option.completes in ("devices", "peers"):
-        more["autocompletion"] = getattr(completion, option.completes)
-    elif option.completes:
+    if option.completes.startswith("."):
         more["autocompletion"] = completion.files(*option.completes.split())
+    elif option.completes:
+        more["autocompletion"] = getattr(completion, option.completes)
+    if option.panel:
+        more["rich_help_panel"] = option.panel
+    if option.shown_default:
+        more["show_default"] = option.shown_default
     if option.choices:
         more["callback"] = _among(option.choices)
     default: Any = False if option.kind is bool else option.default
-    if option.is_argument:
-        about: Any = typer.Argument(show_default=False, **more)
-        default = inspect.Parameter.empty if option.required else None
-    else:
-        about = typer.Option(*option.flags.split(), **more)
+    if option.is_argument if option.required is None else option.required:
+        default = inspect.Parameter.empty
+        more["show_default"] = False
+    about: Any = typer.Argument(**more) if option.is_argument else typer.Option(*option.flags.split(), **more)
     annotation: object = Annotated[kind | None if default is None else kind, about]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

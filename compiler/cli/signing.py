@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from heterocc.compiler.cli import completion
-from heterocc.compiler.cli.console import err, errors
-from heterocc.compiler.cli.help import Json, examples
+from heterocc.compiler.cli.console import err
+from heterocc.compiler.cli.shared import add
+from heterocc.runtime.cli.commands import Screen
+from heterocc.runtime.cli.options import BUNDLE, JSON, Option
 from heterocc.runtime.cli.output import print_json, print_line, print_plain
 from heterocc.runtime.cli.process import at_end
 
@@ -25,60 +26,51 @@ PASSPHRASE = "HETEROCC_KEY_PASSPHRASE"
 """The environment variable with the passphrase of a private key."""
 
 
-def keygen(
-    key: Annotated[
-        Path,
-        typer.Argument(
-            help="The file of the private key to create; the public key is beside it: me.key, me.pub.",
-            show_default=False,
-        ),
-    ],
-    passphrase: Annotated[
-        bool,
-        typer.Option("--passphrase", help=f"Encrypt the private key; asks for a passphrase, or takes ${PASSPHRASE}."),
-    ] = False,
-    json: Json = False,
-) -> None:
+KEYGEN = (
+    Option("key", "The file of the private key to create; the public key is beside it: me.key, me.pub.", Path),
+    Option("--passphrase", f"Encrypt the private key; asks for a passphrase, or takes ${PASSPHRASE}.", bool),
+    JSON,
+)
+SIGN = (
+    BUNDLE,
+    Option("key", "The private key, as `heterocc keygen` wrote it.", Path),
+    Option("--output -o", "The signed bundle; default: the bundle itself, by renaming.", Path),
+    Option("--replace", "Remove all other signatures, such as that of a revoked key.", bool),
+    JSON,
+)
+
+
+def keygen(options: Any, _screen: Screen) -> int:
     """Create a pair of Ed25519 keys: the private key signs bundles, the public key verifies them."""
-    with errors(json):
-        from heterocc.artifacts.signing.keys import create_key_pair
+    from heterocc.artifacts.signing.keys import create_key_pair
 
-        made, public = create_key_pair(key, _new_passphrase() if passphrase else None)
-        if json:
-            print_json({"private": str(key), "public": str(public), "key": str(made.public), "encrypted": passphrase})
-            return
-        print_line(f"wrote {key} (private: keep it secret) and {public}")
-        print_plain(f"key {made.public}")
+    made, public = create_key_pair(options.key, _new_passphrase() if options.passphrase else None)
+    if options.json:
+        paths = {"private": str(options.key), "public": str(public)}
+        print_json({**paths, "key": str(made.public), "encrypted": options.passphrase})
+        return 0
+    print_line(f"wrote {options.key} (private: keep it secret) and {public}")
+    print_plain(f"key {made.public}")
+    return 0
 
 
-def sign(
-    bundle: Annotated[
-        Path, typer.Argument(help="The bundle (.hcb).", show_default=False, autocompletion=completion.files(".hcb"))
-    ],
-    key: Annotated[Path, typer.Argument(help="The private key, as `heterocc keygen` wrote it.", show_default=False)],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The signed bundle; default: the bundle itself, by renaming.")
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Remove all other signatures, such as that of a revoked key.")
-    ] = False,
-    json: Json = False,
-) -> None:
+def sign(options: Any, _screen: Screen) -> int:
     """Add a signature to a bundle, after a check of all hashes; its digest does not change."""
-    with errors(json):
-        from heterocc.artifacts.files.reading import reading
-        from heterocc.artifacts.sign import sign_bundle
+    from heterocc.artifacts.files.reading import reading
+    from heterocc.artifacts.sign import sign_bundle
 
-        with reading({key: "the private key"} if output is None else {key: "the private key", bundle: "the bundle"}):
-            report = sign_bundle(bundle, private_key(key), output, replace=replace)
-        if json:
-            print_json(report.to_json())
-            return
-        print_line(f"signed {report.path} (digest {report.digest})")
-        for signer in report.keys:
-            print_plain(f"  by {signer}")
-        for signer in report.removed:
-            print_plain(f"  removed: {signer}")
+    files = {options.key: "the private key", **({} if options.output is None else {options.bundle: "the bundle"})}
+    with reading(files):
+        report = sign_bundle(options.bundle, private_key(options.key), options.output, replace=options.replace)
+    if options.json:
+        print_json(report.to_json())
+        return 0
+    print_line(f"signed {report.path} (digest {report.digest})")
+    for signer in report.keys:
+        print_plain(f"  by {signer}")
+    for signer in report.removed:
+        print_plain(f"  removed: {signer}")
+    return 0
 
 
 def private_key(path: Path) -> SigningKey:
@@ -167,7 +159,11 @@ def _echo_restored() -> Iterator[None]:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    app.command(epilog=examples("heterocc keygen release.key", "heterocc keygen release.key --passphrase"))(keygen)
-    app.command(epilog=examples("heterocc sign model.hcb release.key", "heterocc sign model.hcb new.key --replace"))(
-        sign
+    add(app, keygen, KEYGEN, "heterocc keygen release.key", "heterocc keygen release.key --passphrase")
+    add(
+        app,
+        sign,
+        SIGN,
+        "heterocc sign model.hcb release.key",
+        "heterocc sign model.hcb new.key --replace",
     )

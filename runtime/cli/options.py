@@ -17,8 +17,8 @@ class Option:
     """An option, or the argument of a command if `flags` has no dash.
 
     `least` and `most` are limits of a number, `choices` all values of a text. `many` options may be given several
-    times, and arguments be several; arguments may also not be `required`. `completes` says what a shell completes:
-    `devices`, `peers`, or suffixes of files.
+    times, and arguments be several; only arguments are `required` unless it is said. `completes` is what a shell
+    completes: suffixes of files, or the name of a function of `heterocc`, whose help shows the option in a `panel`.
     """
 
     flags: str
@@ -31,7 +31,9 @@ class Option:
     choices: tuple[str, ...] = ()
     metavar: str = ""
     completes: str = ""
-    required: bool = True
+    shown_default: str = ""
+    panel: str = ""
+    required: bool | None = None
 
     @property
     def name(self) -> str:

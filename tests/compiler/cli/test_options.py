@@ -43,8 +43,7 @@ def test_a_shape_given_twice_is_an_error() -> None:
 
 @pytest.mark.parametrize("text", ["GPU, CPU,ORT", "", "auto:GPU,CPU", "MULTI:GPU,CPU", "HETERO:GPU,CPU", "AUTO:-CPU"])
 def test_the_text_of_devices_is_an_option_as_it_is_and_means_the_request(text: str) -> None:
-    context = SimpleNamespace(params={"devices": text, "dim": ["n=4"], "no_check": True, "json": True})
-    options = compile_options(context)  # type: ignore[arg-type]
+    options = compile_options(SimpleNamespace(devices=text, dim=["n=4"], no_check=True, json=True))
     assert parse_request(tuple(options.devices)) == parse_request(text)
     assert (options.dims, options.check, options.recheck) == ({"n": 4}, False, False)
 
