@@ -69,6 +69,7 @@ from heterocc.compiler.importer.shapes.unified import unify_names
 from heterocc.compiler.importer.steps import Rewriting, Step
 from heterocc.compiler.importer.symbols.derivation import rule_failure
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Graph, Node, Value
 
 
@@ -264,7 +265,7 @@ def _ignored_in_a_branch(draft: Draft, values: Mapping[str, Value]) -> set[str]:
     outer = named(name for node in draft.graph.node for name in node.input)
     found: set[str] = set()
     for node in draft.graph.node:
-        if node.op_type == "If" and not node.domain:
+        if of_node(node).control == "branches":
             one, other = (named(captured_by(body)) for body in bodies(node))
             found |= one ^ other
     return found - outer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.compiler.operators.containers import Caller
 from heterocc.compiler.symbolic.containers import Held, Typed
 from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
@@ -91,6 +92,10 @@ class ByteProduct:
     result: int | None = None
 
 
+Reduction = Literal[
+    "sum", "absolute sum", "square sum", "norm", "product", "largest", "smallest", "mean", "log sum", "log sum exp"
+]
+
 Ranks = Callable[[onnx.NodeProto, Sequence[int | None], int], int | None]
 """A length, from the ranks of a node's inputs and of its result; None if it does not follow from known ones."""
 
@@ -136,6 +141,11 @@ class Operator:
     """Whether a run computes sizes that depend on data as the rule says, from elements of inputs that are 0 or more."""
     holds: Callable[[onnx.NodeProto, Sequence[Held | None]], list[Typed] | None] | None = None
     """The types of the results of an operator on sequences or optional values, and what they hold."""
+    opens: Callable[[Any, onnx.NodeProto], bool] | None = None
+    """Writes nodes on tensors in its place if what its sequences hold is known at import, and notes what its result
+    holds, with a Writer (importer/sequences/writer.py). Returns whether the node is replaced."""
+    call: Caller | None = None
+    """The function of the runtime that computes it in a program if it is on sequences or optional values."""
     contents: Callable[[Given], Contents | None] | None = None
     """The elements of its first result as sizes, if it is computed with integers; None if they are not followed."""
     fractions: Callable[[Given, Sequence[Contents | None]], Contents | None] | None = None
@@ -148,6 +158,11 @@ class Operator:
     """Whether ONNX infers shapes that results do not have in a run."""
     needs: Callable[[Needs], None] | None = None
     """What it needs of the sizes of its inputs; None if this is not known, `nothing` if it needs nothing."""
+    copies_sizes: bool = False
+    """Whether a size of 0 that it is given stands for that of its input, unless `allowzero` says that it is 0."""
+    shaped: Callable[[Given, Shape, Collection[str]], Mapping[int, tuple[Size, ...]]] | None = None
+    """The shapes that inputs must have, by place, where sizes of these names, which only the run knows, are what
+    others say; the shape is that of the first output."""
     broadcasts: Sequence[int] = NO_INPUT
     """The inputs that are broadcast with each other."""
     matrices: bool = False
@@ -181,6 +196,8 @@ class Operator:
     # ---- elements ---------------------------------------------------------------------------------------------------
     window: Literal["", "product", "mean", "largest"] = ""
     """What it makes of the elements in windows, of sizes and padding that `pads` and its like say."""
+    reduces: Reduction | None = None
+    """What it makes of all elements along axes."""
     positive: bool = False
     """Whether its results are 0 or more."""
     symbol: str = ""
@@ -189,6 +206,8 @@ class Operator:
     """Whether all elements of its result are one number."""
     copies: bool = False
     """Whether its result is its input."""
+    inserts: bool = False
+    """Whether its result is a sequence, its first input, with one more tensor."""
     joins: Literal["", "inputs", "sequence"] = ""
     """What it writes one after another along an axis: its inputs, or the tensors of a sequence."""
     alone: bool = False
@@ -214,6 +233,8 @@ class Operator:
     quantised: Literal["", "computes", "rounds"] = ""
     """Whether it works on 8-bit data, or also rounds its results to such steps."""
     byte_product: ByteProduct | None = None
+    matrix: int | None = None
+    """The input whose integers its code reads if this is a constant matrix that is dequantised."""
     dequantises: bool = False
     """Whether it multiplies integers by a scale, which ONNX Runtime may leave to the operators that read its result."""
     float32_inputs: str = ""
@@ -259,6 +280,10 @@ class Operator:
 
     expanded: bool = False
     """Whether nodes are replaced by ONNX's definition of it as a function of other operators."""
+    stricter: Literal["", "alone", "counted", "turned", "alike"] = ""
+    """How ONNX Runtime is stricter than this definition (importer/operators/strict.py)."""
+    labels: str = ""
+    """The attribute with whole numbers for the labels of classes."""
 
     # ---- conversion -----------------------------------------------------------------------------------------------
     unread: str = ""

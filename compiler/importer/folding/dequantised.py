@@ -9,15 +9,13 @@ import onnx
 from onnx import TensorProto, helper
 
 from heterocc.compiler.importer.draft.draft import Draft, set_nodes
+from heterocc.compiler.operators.table import of_node
 
 _LEAST = 1 << 12
 """The fewest elements of a constant that is worth it."""
 
 _OPSET = 13
 """The first operator set whose DequantizeLinear has scales along an axis."""
-
-_PLACES = {"Gather": 0, "Gemm": 1, "MatMul": 1}
-"""The input of operators that read the integers of a matrix."""
 
 _KINDS = ("int8", "uint8")
 
@@ -36,7 +34,7 @@ def write_dequantised(draft: Draft) -> None:
     for node in draft.graph.node:
         made = None
         if node.output and node.output[0] in wanted and not node.domain:
-            if node.op_type == "Mul":
+            if of_node(node).symbol == "*":
                 made = _scaled(draft, writers, node)
             elif node.op_type == "Transpose":
                 made = _turned(draft, writers, node)
@@ -63,7 +61,7 @@ def _read_as_matrices(draft: Draft) -> set[str]:
             return False
         if node.op_type == "Transpose":
             return is_read_so(node.output[0])
-        return _PLACES.get(node.op_type) == place
+        return of_node(node).matrix == place
 
     return {name for name in read if is_read_so(name)}
 
@@ -72,11 +70,11 @@ def _scaled(draft: Draft, writers: Mapping[str, onnx.NodeProto], node: onnx.Node
     """The DequantizeLinear that is Mul(Cast(integers) [- zero], scale)."""
     for number, factor in (node.input, reversed(node.input)):
         scale, cast, zero = draft.weights.get(factor), writers.get(number), None
-        if cast is not None and cast.op_type == "Sub" and not cast.domain:
+        if cast is not None and of_node(cast).symbol == "-" and len(cast.input) == 2:
             zero, cast = draft.weights.get(cast.input[1]), writers.get(cast.input[0])
             if zero is None:
                 continue
-        if scale is None or scale.dtype != np.float32 or cast is None or cast.op_type != "Cast" or cast.domain:
+        if scale is None or scale.dtype != np.float32 or cast is None or not of_node(cast).casts:
             continue
         data = draft.weights.get(cast.input[0])
         if data is None or data.ndim != 2 or data.size < _LEAST or data.dtype.name not in _KINDS:
@@ -117,7 +115,7 @@ def _points(zero: np.ndarray, data: np.ndarray, scale: np.ndarray, axis: int | N
 def _turned(draft: Draft, writers: Mapping[str, onnx.NodeProto], node: onnx.NodeProto) -> onnx.NodeProto | None:
     """The DequantizeLinear of a transposed constant matrix that is Transpose of another DequantizeLinear."""
     found = writers.get(node.input[0])
-    if found is None or found.op_type != "DequantizeLinear" or found.domain:
+    if found is None or not of_node(found).dequantises or found.domain:
         return None
     arrays = [draft.weights.get(name) for name in found.input if name]
     data = arrays[0]

@@ -21,12 +21,6 @@ from heterocc.compiler.operators.table import of_node
 ML = "ai.onnx.ml"
 Names = tuple[str | int, ...]
 
-_INTEGER_LABELS = {
-    "TreeEnsembleClassifier": "classlabels_int64s",
-    "LinearClassifier": "classlabels_ints",
-    "SVMClassifier": "classlabels_ints",
-}
-
 
 def name_classes(draft: Draft) -> dict[str, Names]:
     """Replace strings and maps at the graph's outputs by numbers; returns the names of each such output's classes.
@@ -95,7 +89,7 @@ def _label_table(draft: Draft, node: onnx.NodeProto) -> Names | None:
     """The strings that a node writes, by number; None for other nodes."""
     if node.domain != ML:
         return None
-    if node.op_type in _INTEGER_LABELS:
+    if of_node(node).labels:
         return tuple(_texts(_attribute(node, "classlabels_strings"))) or None
     if node.op_type == "ArrayFeatureExtractor":
         table = draft.weights.get(node.input[0])
@@ -114,10 +108,10 @@ def _label_table(draft: Draft, node: onnx.NodeProto) -> Names | None:
 
 def _as_number(draft: Draft, node: onnx.NodeProto) -> None:
     """Make a node that writes strings write their numbers."""
-    if node.op_type in _INTEGER_LABELS:
+    if of_node(node).labels:
         count = len(_attribute(node, "classlabels_strings"))
         keep(node.attribute, lambda a: not a.name.startswith("classlabels"))
-        node.attribute.append(helper.make_attribute(_INTEGER_LABELS[node.op_type], list(range(count))))
+        node.attribute.append(helper.make_attribute(of_node(node).labels, list(range(count))))
     elif node.op_type == "ArrayFeatureExtractor":
         shape = f"{node.output[0]}_row"
         draft.weights[shape] = np.array([1, -1], np.int64)

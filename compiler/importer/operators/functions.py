@@ -124,9 +124,10 @@ def expand_standard(draft: Draft, namer: Namer, where: str) -> bool:
 def _wants_definition(node: onnx.NodeProto) -> bool:
     if node.domain:
         return False
-    if node.op_type == "LayerNormalization":
+    operator = of_node(node)
+    if operator.stricter == "alone":
         return sum(map(bool, node.output)) > 1  # TVM's converter computes wrong statistics
-    return of_node(node).expanded
+    return operator.expanded
 
 
 def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer, where: str, *, schema: bool) -> bool:

@@ -16,7 +16,7 @@ from heterocc.compiler.operators.table import of_node
 
 def make_strict(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
     """Change the definition of a call, in a graph that has only it, where sizes would fit that must not."""
-    rule = None if call.domain else _RULES.get(call.op_type)
+    rule = None if call.domain else _RULES.get(of_node(call).stricter)
     if rule is not None:
         rule(call, graph)
 
@@ -117,8 +117,8 @@ def _shaped(value: str, sizes: Sequence[tuple[str, int]]) -> Iterator[onnx.NodeP
 
 
 _RULES: Mapping[str, Callable[[onnx.NodeProto, onnx.GraphProto], None]] = {
-    "LayerNormalization": _layer_normalization,
-    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), _window),
-    "RotaryEmbedding": _rotary_embedding,
-    "SwiGLU": _swiglu,
+    "alone": _layer_normalization,
+    "counted": _window,
+    "turned": _rotary_embedding,
+    "alike": _swiglu,
 }

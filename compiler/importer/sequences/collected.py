@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import onnx
 
 from heterocc.compiler.importer.draft.draft import keep, nodes_of
-from heterocc.compiler.importer.sequences.held import Listed, Pieces
 from heterocc.compiler.importer.sequences.writer import Writer
 from heterocc.compiler.operators.table import of_node
+from heterocc.compiler.symbolic.opened import Listed, Pieces
 
 _FIRST = 2
 """The number of trips and the condition come before the states."""
@@ -65,8 +65,8 @@ def _inserts(writer: Writer, node: onnx.NodeProto, body: onnx.GraphProto, place:
         if len(readers) != 1 or len(direct) != 1 or name in ends:
             return []
         reader = direct[0]
-        appends = reader.op_type == "SequenceInsert" and not any(reader.input[2:]) and reader.input[1] != name
-        if not (of_node(reader).copies or (appends and not reader.domain)):
+        appends = of_node(reader).inserts and not any(reader.input[2:]) and reader.input[1] != name
+        if not (of_node(reader).copies or appends):
             return []
         path.append(reader)
         name = reader.output[0]

@@ -16,10 +16,9 @@ from onnx import numpy_helper
 from heterocc.compiler.importer.draft.draft import Draft, bodies, nodes_of, set_nodes
 from heterocc.compiler.importer.draft.names import Namer, rename_values
 from heterocc.compiler.importer.sequences.collected import Collected, collect, open_states, pieces, return_states
-from heterocc.compiler.importer.sequences.held import Listed
-from heterocc.compiler.importer.sequences.sequence_operators import RULES
 from heterocc.compiler.importer.sequences.writer import Writer
 from heterocc.compiler.operators.table import of_node
+from heterocc.compiler.symbolic.opened import Listed
 from heterocc.passes.graph import Value
 
 _MOST_UNROLLED = 4096
@@ -42,7 +41,7 @@ def open_sequences(draft: Draft, values: Mapping[str, Value], namer: Namer) -> b
 
 
 def _has_rules(nodes: Iterable[onnx.NodeProto]) -> bool:
-    return any(n.op_type in RULES and not n.domain and not of_node(n).copies for n in nodes_of(nodes))
+    return any((operator := of_node(n)).opens is not None and not operator.copies for n in nodes_of(nodes))
 
 
 def _written(writer: Writer, nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
@@ -56,7 +55,7 @@ def _written(writer: Writer, nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeP
 
 def _write(writer: Writer, node: onnx.NodeProto) -> None:
     writer.begin(node)
-    rule = RULES.get(node.op_type) if not node.domain else None
+    rule = of_node(node).opens
     if rule is not None:
         kept = len(writer.nodes)
         if rule(writer, node):

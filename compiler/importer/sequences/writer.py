@@ -14,11 +14,11 @@ from heterocc.compiler.importer.draft.draft import Draft, graphs_of
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.draft.written import written
 from heterocc.compiler.importer.operators.functions import types_of
-from heterocc.compiler.importer.sequences.held import Held
 from heterocc.compiler.importer.symbols.derivation import values_of_all_levels
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.containers import elements_of
+from heterocc.compiler.symbolic.opened import Opened
 from heterocc.passes.graph import Value
 
 
@@ -34,7 +34,7 @@ class Writer:
         self.values = values
         self.namer = namer
         self.types = types_of(draft)
-        self.known: dict[str, Held] = {}
+        self.known: dict[str, Opened] = {}
         self.nodes: list[onnx.NodeProto] = []
         self.changed = False
         self._origin = ""

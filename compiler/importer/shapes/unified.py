@@ -130,7 +130,7 @@ def _exchanged(given: Given) -> Iterator[tuple[Size, Size]]:
     a size that cannot be written as an expression of the names.
     """
     shape, wanted = given.shape(), given.sizes(1)
-    if given.node.op_type != "Reshape" or given.node.domain or shape is None or wanted is None or None in shape:
+    if not of_node(given.node).copies_sizes or shape is None or wanted is None or None in shape:
         return
     rest = [size for size in wanted if size.number != -1]
     total = product_of(size for size in shape if size is not None)

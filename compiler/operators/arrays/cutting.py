@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import numpy as np
 import onnx
 
 from heterocc.compiler.operators.record import EVERY, FIRST, Known, Operator
+from heterocc.compiler.symbolic.alike import alike
 from heterocc.compiler.symbolic.contents import array
 from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
 from heterocc.compiler.symbolic.quotients import quotient
@@ -174,6 +175,27 @@ def _lengths(node: onnx.NodeProto, count: int, known: Known) -> list[int] | None
     return [*[1] * (count - 1), (shape[axis] or count) - count + 1] if shape else None
 
 
+def _joined(given: Given, _result: Shape, unknown: Collection[str]) -> dict[int, tuple[Size, ...]]:
+    """Concat: all sizes but those along its axis are equal."""
+    rank = len(given.first)
+    if not all(s is not None and len(s) == rank and None not in s for s in given.shapes):
+        return {}
+    axes = [axis for axis in range(rank) if axis != given.attribute("axis") % rank]
+    return alike(given.shapes, [[(place, axis) for place in range(len(given.shapes))] for axis in axes], unknown)
+
+
+def _whole(given: Given, result: Shape, unknown: Collection[str]) -> dict[int, tuple[Size, ...]]:
+    """Split: the size along its axis is the sum of the parts."""
+    own = [size for size in given.first if size is not None]
+    axis = given.attribute("axis", 0) % len(own)
+    needs = Needs(given, result)
+    split(needs)
+    needed = ((r.left, r.right) for r in needs.found if r.relation == "equal" and not r.always)
+    wanted = next((right for left, right in needed if left == own[axis]), own[axis])
+    known = own[axis].names.isdisjoint(unknown) or wanted == own[axis]
+    return {} if known else {0: (*own[:axis], wanted, *own[axis + 1 :])}
+
+
 OPERATORS = (
     Operator(
         "Split",
@@ -182,6 +204,7 @@ OPERATORS = (
         shapes=_split_shapes,
         sized=True,
         needs=split,
+        shaped=_whole,
         moves=FIRST,
         settings=True,
         unread="num_outputs",
@@ -195,6 +218,7 @@ OPERATORS = (
         contents=_concat_contents,
         shapes=_concat_shapes,
         needs=concat,
+        shaped=_joined,
         moves=EVERY,
         unread="axis",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import onnx
@@ -144,8 +144,23 @@ def _scattered_depth(_node: onnx.NodeProto, inputs: Sequence[int | None], _resul
     return None if data is None or places is None or updates is None else data + places - 1 - updates
 
 
+def _updated(given: Given, _result: Shape, unknown: Collection[str]) -> dict[int, tuple[Size, ...]]:
+    """ScatterND: the updates are a slice of the data for each index tuple."""
+    data, indices, updates = (given.shape(place) or (None,) for place in range(3))
+    depth = None if indices[-1] is None else indices[-1].number
+    if depth is None or None in data or None in indices or None in updates:
+        return {}
+    own, wanted = [d for d in updates if d is not None], [d for d in (*indices[:-1], *data[depth:]) if d is not None]
+    if len(own) != len(wanted):
+        return {}
+    pairs = zip(own, wanted, strict=True)
+    return {2: tuple(one if one.names.isdisjoint(unknown) else new for one, new in pairs)}
+
+
 OPERATORS = (
-    Operator("Gather", length="last", listed=True, contents=_gather_contents, needs=gather, moves=FIRST, indices=1),
+    Operator(
+        "Gather", length="last", listed=True, contents=_gather_contents, needs=gather, moves=FIRST, indices=1, matrix=0
+    ),
     Operator("GatherElements", needs=gather_elements, moves=FIRST, indices=1),
     Operator(
         "GatherND", below={1: _smallest}, needs=gather_nd, moves=FIRST, indices=1, length_from_ranks=_gathered_depth
@@ -156,6 +171,7 @@ OPERATORS = (
         "ScatterND",
         below={1: _smallest},
         needs=scatter_nd,
+        shaped=_updated,
         indices=1,
         flops=0,
         length_from_ranks=_scattered_depth,

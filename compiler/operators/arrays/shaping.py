@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import onnx
@@ -170,6 +170,20 @@ def _settled_expand(given: Given, result: Sequence[Size | None]) -> dict[int, li
     return {1: numbers}
 
 
+def _filled(given: Given, result: Shape, unknown: Collection[str]) -> dict[int, tuple[Size, ...]]:
+    """Reshape: a size of the data follows from the other ones and the result's."""
+    own = [size for size in given.shape() or () if size is not None]
+    if result is None or None in result:
+        return {}
+    total = product_of(size for size in result if size is not None)
+    for axis, size in enumerate(own):
+        rest = product_of(own[:axis] + own[axis + 1 :])
+        wanted = quotient(total, rest)
+        if not size.names.isdisjoint(unknown) and wanted is not None and wanted * rest == total:
+            return {} if wanted == size else {0: (*own[:axis], wanted, *own[axis + 1 :])}
+    return {}
+
+
 def _rows(_node: onnx.NodeProto, count: int, _known: Known) -> list[int]:
     """Reshape: a shape that any data can have."""
     return [-1, *[1] * (count - 1)]
@@ -199,6 +213,8 @@ OPERATORS = (
         keeps_order=True,
         vectors={1: _rows},
         settled=_settled_reshape,
+        shaped=_filled,
+        copies_sizes=True,
         fractions=same_fractions,
         contents=same_contents,
         shapes=_reshape_shapes,

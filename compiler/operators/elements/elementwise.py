@@ -6,8 +6,8 @@ from typing import Any
 
 from onnx import TensorProto
 
+from heterocc.compiler.operators.containers import copied, open_copy, same_container
 from heterocc.compiler.operators.elements.arithmetic import DENOMINATOR, POSITIVE
-from heterocc.compiler.operators.flow.containers import same_container
 from heterocc.compiler.operators.record import FIRST, MICROSOFT, RANGE, Operator, nothing, same_shape
 from heterocc.compiler.symbolic.comparisons import differ
 from heterocc.compiler.symbolic.contents import array, by_element, each, same_contents
@@ -83,7 +83,8 @@ OPERATORS = (
     _unary("Atanh", intervals={0: (-0.9, 0.9)}, flops=_OF_SERIES),
     _unary("Sigmoid", positive=True, flops=_OF_ACTIVATION),
     *(_unary(name, flops=_OF_ACTIVATION) for name in ("Erf", "Softplus", "Mish", "Gelu", "Elu", "Selu")),
-    *(Operator(name, flops=_OF_ACTIVATION, expanded=True) for name in ("Swish", "Celu", "SwiGLU")),
+    *(Operator(name, flops=_OF_ACTIVATION, expanded=True) for name in ("Swish", "Celu")),
+    Operator("SwiGLU", flops=_OF_ACTIVATION, expanded=True, stricter="alike"),
     _unary("HardSigmoid", positive=True, flops=2),
     _unary("HardSwish", flops=2),
     *map(_unary, ("IsInf", "IsNaN", "LeakyRelu", "Shrink", "Softsign", "ThresholdedRelu", "BitwiseNot")),
@@ -108,6 +109,8 @@ OPERATORS = (
         "Identity",
         copies=True,
         holds=same_container,
+        opens=open_copy,
+        call=copied,
         length="first",
         contents=same_contents,
         fractions=same_fractions,

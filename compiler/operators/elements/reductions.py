@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from heterocc.compiler.operators.record import COUNTS, RANGE, Dims, Operator, nothing
+from heterocc.compiler.operators.record import COUNTS, RANGE, Dims, Operator, Reduction, nothing
 from heterocc.compiler.symbolic.contents import array
 from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
@@ -87,23 +87,32 @@ def of_each_input(_node: onnx.NodeProto, inputs: Sequence[Dims], _output: Dims) 
     return float(prod(inputs[0]))
 
 
-def _reduction(name: str, **facts: Any) -> Operator:
+def _reduction(name: str, reduces: Reduction, **facts: Any) -> Operator:
     return Operator(
-        name, shapes=reduced_shapes, needs=nothing, axes=1, flops=of_each_input, unread="noop_with_empty_axes", **facts
+        name,
+        reduces=reduces,
+        shapes=reduced_shapes,
+        needs=nothing,
+        axes=1,
+        flops=of_each_input,
+        unread="noop_with_empty_axes",
+        **facts,
     )
 
 
 _RISEN: dict[str, Any] = {"magnitude": "risen", "float32_results": RANGE}
 
 OPERATORS = (
-    _reduction("ReduceSum", contents=_all_of(lambda a, b: a + b), settings=True, **_RISEN),
-    _reduction("ReduceProd", contents=_product_contents, settings=True, **_RISEN),
-    *(_reduction(name, settings=True, **_RISEN) for name in ("ReduceL1", "ReduceL2")),
-    _reduction("ReduceSumSquare", **_RISEN),
-    *(_reduction(name, magnitude="risen") for name in ("ReduceLogSum", "ReduceLogSumExp")),
-    _reduction("ReduceMax", contents=_all_of(larger), settings=True, between=True),
-    _reduction("ReduceMin", contents=_all_of(smaller), settings=True, between=True),
-    _reduction("ReduceMean", settings=True, between=True, sums=True),
+    _reduction("ReduceSum", "sum", contents=_all_of(lambda a, b: a + b), settings=True, **_RISEN),
+    _reduction("ReduceProd", "product", contents=_product_contents, settings=True, **_RISEN),
+    _reduction("ReduceL1", "absolute sum", settings=True, **_RISEN),
+    _reduction("ReduceL2", "norm", settings=True, **_RISEN),
+    _reduction("ReduceSumSquare", "square sum", **_RISEN),
+    _reduction("ReduceLogSum", "log sum", magnitude="risen"),
+    _reduction("ReduceLogSumExp", "log sum exp", magnitude="risen"),
+    _reduction("ReduceMax", "largest", contents=_all_of(larger), settings=True, between=True),
+    _reduction("ReduceMin", "smallest", contents=_all_of(smaller), settings=True, between=True),
+    _reduction("ReduceMean", "mean", settings=True, between=True, sums=True),
     *(Operator(name, needs=extreme, choice=0, flops=of_each_input) for name in ("ArgMax", "ArgMin")),
     Operator("CumSum", needs=running, settings=True, magnitude="risen", float32_results=COUNTS, flops=of_each_input),
     Operator("CumProd", needs=running, magnitude="risen", float32_results=COUNTS),

@@ -335,6 +335,6 @@ OPERATORS = (
         unread=f"rotary_interleaved {_NORMS}",
     ),
     Operator("LinearAttention", expanded=True),
-    Operator("RotaryEmbedding", expanded=True, filled=_TURNED),
+    Operator("RotaryEmbedding", expanded=True, stricter="turned", filled=_TURNED),
     Operator("RotaryEmbedding", MICROSOFT, shapes=same_shape, needs=rotary, filled=_TURNED),
 )

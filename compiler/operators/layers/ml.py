@@ -121,13 +121,20 @@ _DEFAULTS = "default_float default_int64 default_string default_tensor"
 
 OPERATORS = (
     Operator(
-        "TreeEnsembleClassifier", ML, shapes=_classes(_labels), needs=_asked, unread=_HITRATES, texts=_CLASS_NAMES
+        "TreeEnsembleClassifier",
+        ML,
+        labels="classlabels_int64s",
+        shapes=_classes(_labels),
+        needs=_asked,
+        unread=_HITRATES,
+        texts=_CLASS_NAMES,
     ),
     Operator("TreeEnsembleRegressor", ML, shapes=_TARGETS, needs=_asked, unread=_HITRATES),
     Operator("TreeEnsemble", ML, shapes=_TARGETS, needs=_asked, unread="nodes_hitrates"),
     Operator(
         "LinearClassifier",
         ML,
+        labels="classlabels_ints",
         shapes=_classes(_linear_scores),
         needs=_as_many(_per_score),
         unread="multi_class",
@@ -142,6 +149,7 @@ OPERATORS = (
     Operator(
         "SVMClassifier",
         ML,
+        labels="classlabels_ints",
         shapes=_classes(_support_scores),
         needs=_as_many(_per_vector),
         unread="kernel_params",

@@ -90,10 +90,8 @@ OPERATORS = (
     Operator("BatchNormalization", needs=channels, sums=True, intervals={4: DENOMINATOR}, flops=2, unread="momentum"),
     Operator("InstanceNormalization", needs=channels, sums=True, flops=8, filled=((Part(0, SPATIAL),),)),
     Operator("GroupNormalization", shapes=same_shape, needs=groups, sums=True, flops=8, unread="stash_type"),
-    *(
-        Operator(name, needs=last, sums=True, flops=8, unread="stash_type")
-        for name in ("LayerNormalization", "RMSNormalization")
-    ),
+    Operator("LayerNormalization", needs=last, sums=True, flops=8, unread="stash_type", stricter="alone"),
+    Operator("RMSNormalization", needs=last, sums=True, flops=8, unread="stash_type"),
     Operator("SimplifiedLayerNormalization", shapes=same_shape, needs=last),
     Operator("LpNormalization", needs=nothing, sums=True, flops=8),
     Operator("MeanVarianceNormalization", shapes=same_shape, needs=nothing, sums=True, flops=8),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 import onnx
@@ -19,6 +19,7 @@ from heterocc.compiler.operators.record import (
     Part,
     attribute,
 )
+from heterocc.compiler.symbolic.alike import alike
 from heterocc.compiler.symbolic.comparisons import broadcast_size
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
@@ -156,6 +157,14 @@ def is_plain_product(node: onnx.NodeProto) -> bool:
     return all(attribute(node, name, 1.0) == 1.0 for name in ones) and not attribute(node, "transA", 0)
 
 
+def _shaped(given: Given, _result: Shape, unknown: Collection[str]) -> dict[int, tuple[Size, ...]]:
+    """MatMul: the axis along which is summed has one size."""
+    first, second = given.shape(0) or (), given.shape(1)
+    if second is None or None in second:
+        return {}
+    return alike([first, second], [[(0, len(first) - 1), (1, max(len(second) - 2, 0))]], unknown)
+
+
 _MATMUL, _GEMM = "MatMul", "Gemm"
 
 OPERATORS = (
@@ -165,11 +174,19 @@ OPERATORS = (
         factors=FIRST_TWO,
         broadcasts=EVERY,
         matrices=True,
+        matrix=1,
+        shaped=_shaped,
         flops=matmul_flops,
         filled_bytes=(INNER,),
     ),
     Operator(
-        _GEMM, needs=gemm, factors=FIRST_TWO, flops=_gemm_flops, unread="beta", filled_bytes=((Part(0), Part(1)),)
+        _GEMM,
+        needs=gemm,
+        matrix=1,
+        factors=FIRST_TWO,
+        flops=_gemm_flops,
+        unread="beta",
+        filled_bytes=((Part(0), Part(1)),),
     ),
     Operator("Einsum", needs=einsum, factors=EVERY, flops=_einsum_flops),
     Operator("Det", needs=square, float32_results=RANGE, steep=True),

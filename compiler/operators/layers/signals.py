@@ -75,5 +75,5 @@ OPERATORS = (
         steep=True,
     ),
     Operator("MelWeightMatrix", float32_results=RANGE),
-    *(Operator(name, expanded=True) for name in ("BlackmanWindow", "HammingWindow", "HannWindow")),
+    *(Operator(name, expanded=True, stricter="counted") for name in ("BlackmanWindow", "HammingWindow", "HannWindow")),
 )

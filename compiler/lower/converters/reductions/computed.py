@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 
 from tvm import relax, te, tirx
 
@@ -20,10 +21,9 @@ from heterocc.compiler.lower.converters.computed.numbers import (
 )
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
-from heterocc.compiler.operators.elements.reductions import reduced_shapes
-from heterocc.compiler.operators.table import operators
+from heterocc.compiler.operators.table import named, operators
 
-_KINDS = tuple(operator.name for operator in operators() if operator.shapes is reduced_shapes)
+_KINDS = tuple(record.name for record in operators() if record.reduces)
 
 Buffers = Sequence[tirx.Buffer]
 
@@ -65,45 +65,53 @@ def _sizes(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
 
 @results(*_KINDS)
 def _reduced(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
-    kind, dtype = ctx.node.op_type, dtype_of(data)
+    kind, dtype = named(ctx.node.op_type).reduces, dtype_of(data)
     _require_count(ctx, axes)
     exact = ("float32", "float64", "int32", "int64")
     work = dtype if dtype in exact else "float32" if dtype.startswith(("float", "bfloat")) else "int64"
     zero, one = tirx.const(0, work), tirx.const(1, work)
-    if kind == "ReduceLogSumExp":
+    if kind == "log sum exp":
         top = _accumulated(ctx, data, axes, tirx.min_value(work), lambda total, x, _: tirx.max(total, x), work)
         total = _accumulated(ctx, data, axes, zero, lambda total, x, top: total + tirx.exp(x - top), work, top)
         return _finished(ctx, [total, top], data, lambda t, _: tirx.log(t[0]) + t[1], dtype)
-    if kind in ("ReduceMax", "ReduceMin"):
-        rule = tirx.max if kind == "ReduceMax" else tirx.min
+    if kind in ("largest", "smallest"):
+        rule = tirx.max if kind == "largest" else tirx.min
         if dtype == "bool":
-            first = zero if kind == "ReduceMax" else one
+            first = zero if kind == "largest" else one
         elif work.startswith("float"):
-            first = -tirx.infinity(work) if kind == "ReduceMax" else tirx.infinity(work)
+            first = -tirx.infinity(work) if kind == "largest" else tirx.infinity(work)
         else:
-            first = tirx.min_value(work) if kind == "ReduceMax" else tirx.max_value(work)
-        total = _accumulated(ctx, data, axes, first, lambda total, x, _: rule(total, x), work)
-    elif kind == "ReduceProd":
-        total = _accumulated(ctx, data, axes, one, lambda total, x, _: total * x, work)
-    elif kind in ("ReduceL2", "ReduceSumSquare"):
-        total = _accumulated(ctx, data, axes, zero, lambda total, x, _: total + x * x, work)
-    elif kind == "ReduceL1":
-        total = _accumulated(ctx, data, axes, zero, lambda total, x, _: total + tirx.max(x, -x), work)
+            first = tirx.min_value(work) if kind == "largest" else tirx.max_value(work)
+    elif kind == "product":
+        first, rule = one, operator.mul
     else:
-        total = _accumulated(ctx, data, axes, zero, lambda total, x, _: total + x, work)
+        first, rule = zero, _ADDED.get(str(kind), operator.add)
+    total = _accumulated(ctx, data, axes, first, lambda total, x, _: rule(total, x), work)
 
     def end(values: list[tirx.Expr], count: tirx.Expr) -> tirx.Expr:
         value = values[0]
-        if kind == "ReduceMean":
+        if kind == "mean":
             # The mean of nothing is 0, as in ONNX Runtime; ONNX leaves it undefined.
             divisor = tirx.max(count, whole(1)).astype(work)
             return tirx.truncdiv(value, divisor) if "int" in work else value / divisor
-        if kind in ("ReduceL2", "ReduceLogSum"):
+        if kind in ("norm", "log sum"):
             value = value.astype("float64") if "int" in work else value
-            return tirx.sqrt(value) if kind == "ReduceL2" else tirx.log(value)
+            return tirx.sqrt(value) if kind == "norm" else tirx.log(value)
         return value
 
     return _finished(ctx, [total], data, end, dtype)
+
+
+def _with_square(total: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
+    return total + x * x
+
+
+_ADDED: Mapping[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
+    "norm": _with_square,
+    "square sum": _with_square,
+    "absolute sum": lambda total, x: total + tirx.max(x, -x),
+}
+"""What an element adds to a total, where that is not the element."""
 
 
 def _accumulated(

@@ -6,9 +6,6 @@ share tensors, so that a sequence that grows in a loop does not copy them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 import onnx
 
 from heterocc.artifacts.dtypes import container
@@ -16,20 +13,21 @@ from heterocc.compiler.importer.symbols.containers import touches_containers
 from heterocc.compiler.lower.cpu.programs.functions import (
     AT,
     CHECK,
-    ERASE,
     GET,
     HAS,
-    INSERT,
     JOIN,
     LENGTH,
     NOTHING,
-    SPLIT,
+    OWN,
     TUPLE,
     fixed_sizes,
 )
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
-from heterocc.compiler.lower.cpu.programs.steps import Argument, Invoke, Step, Take
-from heterocc.compiler.operators.flow.containers import attribute_of
+from heterocc.compiler.lower.cpu.programs.steps import Invoke, Step, Take
+from heterocc.compiler.operators.table import of_node
+
+_OTHERS = {"tuple": TUPLE, "nothing": NOTHING}
+"""Functions that the virtual machine has."""
 
 
 class Containers:
@@ -42,7 +40,7 @@ class Containers:
         """Whether a node is one of these."""
         if not touches_containers(node):
             return False
-        return node.op_type != "Identity" or node.input[0] in self.b.symbols.elements
+        return not of_node(node).copies or node.input[0] in self.b.symbols.elements
 
     def add(self, node: onnx.NodeProto, steps: list[Step]) -> None:
         """Add the steps of a node, and of the check of the tensor that it takes from a sequence."""
@@ -52,13 +50,21 @@ class Containers:
         given = [b.held(name) if name else None for name in node.input]
         b.close(steps)
         text = f"{node.op_type} '{node.name}'"
-        if node.op_type == "Identity" or (node.op_type == "Optional" and given):
-            steps.append(Take([(node.output[0], given[0] or "")]))
+        call = of_node(node).call
+        if call is None:
+            raise b.refuse(node, "it has no function for sequences and optional values")
+        try:
+            name, arguments = call(node, given, lambda value: len(b.values[value].shape or ()))
+        except NotImplementedError as error:
+            raise b.refuse(node, str(error)) from error
+        if not name:
+            steps.append(Take([(node.output[0], arguments[0] or "")]))
             return
-        function, arguments = _CALLS[node.op_type](b, node, given)
+        function = _OTHERS.get(name, OWN + name)
         labelled = function not in (TUPLE, NOTHING, LENGTH, HAS)
         steps.append(Invoke(function, arguments, node.output[0], text if labelled else ""))
-        if node.op_type in _TAKEN and node.output[0] not in b.symbols.elements:
+        # Of a tensor from a sequence only the run knows that it is as expected.
+        if function in (AT, GET, JOIN) and node.output[0] not in b.symbols.elements:
             self._check(node.output[0], text, steps)
 
     def _require(self, node: onnx.NodeProto, name: str) -> None:
@@ -80,48 +86,3 @@ class Containers:
         """Check a tensor that the program did not compute: code relies on its rank and its fixed sizes."""
         expected = fixed_sizes(self.b.values[name].shape or ())
         steps.append(Invoke(CHECK, (name, expected), None, text))
-
-
-_Given = list[str | None]
-_Call = tuple[str, tuple[Argument, ...]]
-
-
-def _second(given: _Given) -> str | None:
-    return given[1] if len(given) > 1 else None
-
-
-def _insert(_b: Builder, _node: onnx.NodeProto, given: _Given) -> _Call:
-    return INSERT, (given[0], given[1], given[2] if len(given) > 2 else None)
-
-
-def _split(b: Builder, node: onnx.NodeProto, given: _Given) -> _Call:
-    lengths, keeps = _second(given), attribute_of(node, "keepdims", 1)
-    rank = len(b.values[node.input[0]].shape or ())
-    if lengths is not None and not keeps and len(b.values[lengths].shape or ()) == 0:
-        raise b.refuse(node, "with keepdims=0 and one length, ONNX Runtime splits in another way than ONNX")
-    return SPLIT, (given[0], lengths, attribute_of(node, "axis", 0) % rank, int(keeps or lengths is not None))
-
-
-def _join(b: Builder, node: onnx.NodeProto, given: _Given) -> _Call:
-    rank = len(b.values[node.output[0]].shape or ())
-    return JOIN, (given[0], attribute_of(node, "axis", 0) % rank, attribute_of(node, "new_axis", 0))
-
-
-_CALLS: Mapping[str, Callable[[Builder, onnx.NodeProto, _Given], _Call]] = MappingProxyType(
-    {
-        "ConcatFromSequence": _join,
-        "Optional": lambda _b, _n, _g: (NOTHING, ()),
-        "OptionalGetElement": lambda _b, _n, given: (GET, (given[0],)),
-        "OptionalHasElement": lambda _b, _n, given: (HAS, (given[0] if given else None,)),
-        "SequenceAt": lambda _b, _n, given: (AT, (given[0], given[1])),
-        "SequenceConstruct": lambda _b, _n, given: (TUPLE, tuple(given)),
-        "SequenceEmpty": lambda _b, _n, _g: (TUPLE, ()),
-        "SequenceErase": lambda _b, _n, given: (ERASE, (given[0], _second(given))),
-        "SequenceInsert": _insert,
-        "SequenceLength": lambda _b, _n, given: (LENGTH, (given[0],)),
-        "SplitToSequence": _split,
-    }
-)
-
-_TAKEN = frozenset(["ConcatFromSequence", "OptionalGetElement", "SequenceAt"])
-"""Operators whose results are tensors of which only the run knows that they are as expected."""

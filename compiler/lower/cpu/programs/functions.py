@@ -8,8 +8,8 @@ OWN = "heterocc.sequence."
 """How the names of those begin that the CPU plug-in has."""
 
 TUPLE, NOTHING = "vm.builtin.make_tuple", "vm.builtin.null_value"
-AT, INSERT, ERASE, LENGTH, SPLIT, JOIN, STACK, HAS, GET, CHECK = (
-    OWN + name for name in ("at", "insert", "erase", "length", "split", "join", "stack", "has", "get", "check")
+AT, INSERT, LENGTH, JOIN, STACK, HAS, GET, CHECK = (
+    OWN + name for name in ("at", "insert", "length", "join", "stack", "has", "get", "check")
 )
 
 

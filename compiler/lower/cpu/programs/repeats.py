@@ -13,6 +13,7 @@ from heterocc.compiler.lower.converters.elementwise.narrow import carried_name
 from heterocc.compiler.lower.cpu.programs.functions import CHECK, INSERT, STACK, TUPLE, fixed_sizes
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder, Dims
 from heterocc.compiler.lower.cpu.programs.steps import Again, Invoke, Step, Store, Text
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Contents
 from heterocc.compiler.symbolic.sizes import Size
 from heterocc.passes.graph import Value
@@ -257,7 +258,7 @@ class Loops:
 def _copied(body: onnx.GraphProto, name: str) -> str:
     """The value of a body's node of which a value is a copy: a state that is also collected is computed once."""
     written = {o: n for n in body.node for o in n.output}
-    while (made := written.get(name)) is not None and made.op_type == "Identity" and not made.domain:
+    while (made := written.get(name)) is not None and of_node(made).copies:
         if made.input[0] not in written:
             break
         name = made.input[0]

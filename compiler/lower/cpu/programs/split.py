@@ -44,7 +44,7 @@ from heterocc.compiler.lower.cpu.programs.steps import (
     other_reads,
     set_values,
 )
-from heterocc.compiler.operators.table import operators
+from heterocc.compiler.operators.table import of_node, operators
 from heterocc.compiler.symbolic.contents import as_contents
 from heterocc.passes.graph import Graph, Node, Value
 
@@ -270,7 +270,7 @@ class _Splitter:
                 continue
             if shape is None or None in shape:
                 raise self.refuse(node, f"the rank or a size of '{name}' is not known")
-        if node.op_type == "If":
+        if of_node(node).control == "branches":
             self._choose(node, steps)
         else:
             Loops(self).add(node, steps)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Listed:
     """A sequence of these elements."""
 
-    elements: tuple[Held, ...]
+    elements: tuple[Opened, ...]
 
     @property
     def tensors(self) -> tuple[str, ...] | None:
@@ -35,8 +35,8 @@ class Pieces:
 class Maybe:
     """An optional value with this content; None if it is known to be empty."""
 
-    content: Held | None
+    content: Opened | None
 
 
-Held = str | Listed | Pieces | Maybe
+Opened = str | Listed | Pieces | Maybe
 """A tensor, by its name, or what is known of a sequence or an optional value."""

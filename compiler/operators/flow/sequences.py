@@ -1,44 +1,118 @@
-"""Operators of sequences and optional values, each as operators of tensors.
+"""Sequences: what they hold, their elements as tensors where these are known at import, and the calls of a run.
 
-A rule returns whether it replaced the node, or made its result known; a node that it leaves stays as it is.
+A rule for the import returns whether it replaced the node, or made its result known; a node that it leaves stays. What
+sequences are given in a run is checked by the functions that it calls (runtime/native/cpu/sequences.h).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from heterocc.compiler.importer.sequences.held import Held, Listed, Maybe, Pieces
-from heterocc.compiler.importer.sequences.writer import Writer
+from heterocc.artifacts.dtypes import Container
+from heterocc.compiler.operators.containers import Call, Registers, attribute_of, become, kind_of, second
+from heterocc.compiler.operators.record import Operator, nothing
+from heterocc.compiler.symbolic.containers import NONE, Elements, Held, Typed, merged
+from heterocc.compiler.symbolic.opened import Listed, Pieces
+from heterocc.compiler.symbolic.sizes import number
 
 _MOST_LISTED = 256
 """The largest number of pieces of a tensor that are values of their own."""
 
 
-def _construct(writer: Writer, node: onnx.NodeProto) -> bool:
+# ---- types ----------------------------------------------------------------------------------------------------------
+
+
+def _sequence(held: Held | None) -> tuple[Container, Elements] | None:
+    kind = kind_of(held)
+    if held is None or held.elements is None or kind is None or not kind.sequence:
+        return None
+    return kind, held.elements
+
+
+def _construct(_node: onnx.NodeProto, given: Sequence[Held | None]) -> list[Typed] | None:
+    tensors = [held for held in given if held is not None]
+    if not tensors or len(tensors) != len(given):
+        return None
+    found = NONE
+    for held in tensors:
+        found = merged(found, Elements(held.shape))
+    return [(Container(tensors[0].dtype, sequence=True, optional=False).text, found)]
+
+
+def _insert(_node: onnx.NodeProto, given: Sequence[Held | None]) -> list[Typed] | None:
+    into = _sequence(given[0])
+    if into is None or given[1] is None:
+        return None
+    return [(into[0].text, merged(into[1], Elements(given[1].shape)))]
+
+
+def _erase(_node: onnx.NodeProto, given: Sequence[Held | None]) -> list[Typed] | None:
+    found = _sequence(given[0])
+    return None if found is None else [(found[0].text, found[1])]
+
+
+def _at(_node: onnx.NodeProto, given: Sequence[Held | None]) -> list[Typed] | None:
+    found = _sequence(given[0])
+    return None if found is None else [(found[0].dtype, found[1].shape)]
+
+
+def _length(_node: onnx.NodeProto, _given: Sequence[Held | None]) -> list[Typed]:
+    return [("int64", ())]
+
+
+def _split(node: onnx.NodeProto, given: Sequence[Held | None]) -> list[Typed] | None:
+    data, lengths = given[0], given[1] if len(given) > 1 else None
+    if data is None:
+        return None
+    text = Container(data.dtype, sequence=True, optional=False).text
+    if data.shape is None:
+        return [(text, Elements(None))]
+    axis = attribute_of(node, "axis", 0) % len(data.shape)
+    before, after = data.shape[:axis], data.shape[axis + 1 :]
+    if lengths is None:
+        one = (number(1),) if attribute_of(node, "keepdims", 1) else ()
+        return [(text, Elements((*before, *one, *after)))]
+    return [(text, Elements((*before, None, *after)))]
+
+
+def _join(node: onnx.NodeProto, given: Sequence[Held | None]) -> list[Typed] | None:
+    found = _sequence(given[0])
+    if found is None:
+        return None
+    kind, shape = found[0], found[1].shape
+    if shape is None:
+        return [(kind.dtype, None)]
+    axis, stacks = attribute_of(node, "axis", 0), bool(attribute_of(node, "new_axis", 0))
+    axis %= len(shape) + stacks
+    return [(kind.dtype, (*shape[:axis], None, *shape[axis if stacks else axis + 1 :]))]
+
+
+def _empty(node: onnx.NodeProto, _given: Sequence[Held | None]) -> list[Typed]:
+    kind = attribute_of(node, "dtype", onnx.TensorProto.FLOAT)
+    dtype = str(helper.tensor_dtype_to_np_dtype(kind).name)
+    return [(Container(dtype, sequence=True, optional=False).text, NONE)]
+
+
+# ---- elements that are known at import ------------------------------------------------------------------------------
+
+
+def _open_construct(writer: Any, node: onnx.NodeProto) -> bool:
     writer.known[node.output[0]] = Listed(tuple(node.input))
     return False
 
 
-def _empty(writer: Writer, node: onnx.NodeProto) -> bool:
+def _open_empty(writer: Any, node: onnx.NodeProto) -> bool:
     writer.known[node.output[0]] = Listed(())
     return False
 
 
-def _identity(writer: Writer, node: onnx.NodeProto) -> bool:
-    if node.input[0] in writer.known:
-        writer.known[node.output[0]] = writer.known[node.input[0]]
-    return False
-
-
-def _split(writer: Writer, node: onnx.NodeProto) -> bool:
-    found = _attributes(node)
-    data, axis, keepdims = node.input[0], int(found.get("axis", 0)), bool(found.get("keepdims", 1))
+def _open_split(writer: Any, node: onnx.NodeProto) -> bool:
+    data, axis, keepdims = node.input[0], attribute_of(node, "axis", 0), bool(attribute_of(node, "keepdims", 1))
     shape = writer.shape(data)
     if shape is None:
         return False
@@ -50,7 +124,7 @@ def _split(writer: Writer, node: onnx.NodeProto) -> bool:
         if writer.number(given) != 1:
             return False
         plain = helper.make_node("SplitToSequence", [data], list(node.output), axis=axis, keepdims=0)
-        _split(writer, plain)
+        _open_split(writer, plain)
         writer.put(plain)
         return True
     lengths = _lengths(writer, given, dim)
@@ -78,18 +152,18 @@ def _split(writer: Writer, node: onnx.NodeProto) -> bool:
     return False
 
 
-def _is_scalar(writer: Writer, name: str) -> bool:
+def _is_scalar(writer: Any, name: str) -> bool:
     array = writer.array(name)
-    return writer.shape(name) == () if array is None else array.ndim == 0
+    return bool(writer.shape(name) == () if array is None else array.ndim == 0)
 
 
-def _pieces(writer: Writer, data: str, axis: int, lengths: str, count: int) -> tuple[str, ...]:
+def _pieces(writer: Any, data: str, axis: int, lengths: str, count: int) -> tuple[str, ...]:
     names = [writer.fresh("piece") for _ in range(count)]
     writer.add_all("Split", [data, lengths], names, axis=axis)
     return tuple(names)
 
 
-def _lengths(writer: Writer, given: str, dim: int | str | None) -> list[int] | None:
+def _lengths(writer: Any, given: str, dim: int | str | None) -> list[int] | None:
     """The lengths of pieces; None if they or their number depend on the run."""
     array = writer.array(given) if given else np.array(1, np.int64)
     if array is not None and array.ndim == 1:
@@ -100,13 +174,13 @@ def _lengths(writer: Writer, given: str, dim: int | str | None) -> list[int] | N
     return [min(step, dim - start) for start in range(0, dim, step)]
 
 
-def _computed_lengths(writer: Writer, given: str) -> int | None:
+def _computed_lengths(writer: Any, given: str) -> int | None:
     """The number of lengths that a vector holds."""
     shape = writer.shape(given) if given and writer.array(given) is None else None
     return shape[0] if shape is not None and len(shape) == 1 and isinstance(shape[0], int) else None
 
 
-def _insert(writer: Writer, node: onnx.NodeProto) -> bool:
+def _open_insert(writer: Any, node: onnx.NodeProto) -> bool:
     held = writer.known.get(node.input[0])
     given = node.input[2] if len(node.input) > 2 else ""
     if not isinstance(held, Listed):
@@ -119,7 +193,7 @@ def _insert(writer: Writer, node: onnx.NodeProto) -> bool:
     return False
 
 
-def _erase(writer: Writer, node: onnx.NodeProto) -> bool:
+def _open_erase(writer: Any, node: onnx.NodeProto) -> bool:
     held = writer.known.get(node.input[0])
     given = node.input[1] if len(node.input) > 1 else ""
     place = writer.number(given) if given else -1
@@ -130,7 +204,7 @@ def _erase(writer: Writer, node: onnx.NodeProto) -> bool:
     return False
 
 
-def _at(writer: Writer, node: onnx.NodeProto) -> bool:
+def _open_at(writer: Any, node: onnx.NodeProto) -> bool:
     held, given, output = writer.known.get(node.input[0]), node.input[1], node.output[0]
     place = writer.number(given)
     if isinstance(held, Pieces):
@@ -145,16 +219,16 @@ def _at(writer: Writer, node: onnx.NodeProto) -> bool:
         return True
     if not -len(held.elements) <= place < len(held.elements):
         return False
-    return _become(writer, held.elements[place], output)
+    return become(writer, held.elements[place], output)
 
 
-def _alike(writer: Writer, names: tuple[str, ...]) -> bool:
+def _alike(writer: Any, names: tuple[str, ...]) -> bool:
     shapes = {writer.shape(name) for name in names}
     first = next(iter(shapes))
     return len(shapes) == 1 and first is not None and None not in first
 
 
-def _piece(writer: Writer, held: Pieces, given: str, place: int | None, output: str) -> bool:
+def _piece(writer: Any, held: Pieces, given: str, place: int | None, output: str) -> bool:
     """A piece as a slice, or a selection if it is one element long."""
     if held.step == 1:
         index = given if not held.keepdims else writer.write(_AS_VECTOR, given=given, one=[1])
@@ -181,7 +255,7 @@ _COMPUTED_CUT = f"""
 """
 
 
-def _length(writer: Writer, node: onnx.NodeProto) -> bool:
+def _open_length(writer: Any, node: onnx.NodeProto) -> bool:
     held = writer.known.get(node.input[0])
     if isinstance(held, Listed):
         writer.constant(np.array(len(held.elements), np.int64), node.output[0])
@@ -206,9 +280,9 @@ _PARTS = f"""
 """
 
 
-def _concatenate(writer: Writer, node: onnx.NodeProto) -> bool:
-    held, output, found = writer.known.get(node.input[0]), node.output[0], _attributes(node)
-    axis, stacked = int(found["axis"]), bool(found.get("new_axis", 0))
+def _open_join(writer: Any, node: onnx.NodeProto) -> bool:
+    held, output = writer.known.get(node.input[0]), node.output[0]
+    axis, stacked = attribute_of(node, "axis", 0), bool(attribute_of(node, "new_axis", 0))
     if isinstance(held, Pieces):
         return _joined(writer, held, axis, output, stacked=stacked)
     names = held.tensors if isinstance(held, Listed) else None
@@ -221,7 +295,7 @@ def _concatenate(writer: Writer, node: onnx.NodeProto) -> bool:
     return True
 
 
-def _joined(writer: Writer, held: Pieces, axis: int, output: str, *, stacked: bool) -> bool:
+def _joined(writer: Any, held: Pieces, axis: int, output: str, *, stacked: bool) -> bool:
     """All pieces of a tensor joined again, in this or another place."""
     shape = writer.shape(held.data)
     if shape is None:
@@ -248,67 +322,37 @@ def _joined(writer: Writer, held: Pieces, axis: int, output: str, *, stacked: bo
     return True
 
 
-def _optional(writer: Writer, node: onnx.NodeProto) -> bool:
-    name = node.input[0] if node.input else ""
-    if not name:
-        writer.known[node.output[0]] = Maybe(None)
-    elif name in writer.known or _kind(writer, name) == "tensor_type":
-        writer.known[node.output[0]] = Maybe(writer.known.get(name, name))
-    return False
+# ---- calls in a run -------------------------------------------------------------------------------------------------
 
 
-def _has_element(writer: Writer, node: onnx.NodeProto) -> bool:
-    name = node.input[0] if node.input else ""
-    held = writer.known.get(name)
-    if name and held is None and _kind(writer, name) not in ("tensor_type", "sequence_type"):
-        return False
-    there = bool(name) and not (isinstance(held, Maybe) and held.content is None)
-    writer.constant(np.array(there), node.output[0])
-    return True
+def _call_insert(_node: onnx.NodeProto, given: Registers, _rank: Callable[[str], int]) -> Call:
+    return "insert", (given[0], given[1], given[2] if len(given) > 2 else None)
 
 
-def _get_element(writer: Writer, node: onnx.NodeProto) -> bool:
-    name = node.input[0]
-    held = writer.known.get(name)
-    if held is None and _kind(writer, name) == "tensor_type":
-        held = name
-    content = held.content if isinstance(held, Maybe) else held
-    return content is not None and _become(writer, content, node.output[0])
+def _call_split(node: onnx.NodeProto, given: Registers, rank: Callable[[str], int]) -> Call:
+    lengths, keeps = second(given), attribute_of(node, "keepdims", 1)
+    if lengths is not None and not keeps and rank(node.input[1]) == 0:
+        raise NotImplementedError("with keepdims=0 and one length, ONNX Runtime splits in another way than ONNX")
+    axis = attribute_of(node, "axis", 0) % rank(node.input[0])
+    return "split", (given[0], lengths, axis, int(keeps or lengths is not None))
 
 
-def _become(writer: Writer, held: Held, output: str) -> bool:
-    """Make a value that is known to be another one; return whether a node had to be written."""
-    if isinstance(held, str):
-        writer.copy(held, output)
-        return True
-    writer.known[output] = held
-    return False
+def _call_join(node: onnx.NodeProto, given: Registers, rank: Callable[[str], int]) -> Call:
+    axis = attribute_of(node, "axis", 0) % rank(node.output[0])
+    return "join", (given[0], axis, attribute_of(node, "new_axis", 0))
 
 
-def _kind(writer: Writer, name: str) -> str | None:
-    """The field of ONNX's type of a value; a constant is a tensor."""
-    if writer.array(name) is not None:
-        return "tensor_type"
-    return writer.types[name].WhichOneof("value") if name in writer.types else None
+def _of_sequences(name: str, holds: Any, opens: Any, call: Any, **facts: Any) -> Operator:
+    return Operator(name, needs=nothing, holds=holds, opens=opens, call=call, **facts)
 
 
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
-
-
-RULES: Mapping[str, Callable[[Writer, onnx.NodeProto], bool]] = MappingProxyType(
-    {
-        "ConcatFromSequence": _concatenate,
-        "Identity": _identity,
-        "Optional": _optional,
-        "OptionalGetElement": _get_element,
-        "OptionalHasElement": _has_element,
-        "SequenceAt": _at,
-        "SequenceConstruct": _construct,
-        "SequenceEmpty": _empty,
-        "SequenceErase": _erase,
-        "SequenceInsert": _insert,
-        "SequenceLength": _length,
-        "SplitToSequence": _split,
-    }
+OPERATORS = (
+    _of_sequences("ConcatFromSequence", _join, _open_join, _call_join, joins="sequence", chosen=True),
+    _of_sequences("SequenceAt", _at, _open_at, lambda _n, given, _r: ("at", (given[0], given[1])), chosen=True),
+    _of_sequences("SequenceConstruct", _construct, _open_construct, lambda _n, g, _r: ("tuple", tuple(g)), chosen=True),
+    _of_sequences("SequenceEmpty", _empty, _open_empty, lambda _n, _g, _r: ("tuple", ())),
+    _of_sequences("SequenceErase", _erase, _open_erase, lambda _n, g, _r: ("erase", (g[0], second(g))), chosen=True),
+    _of_sequences("SequenceInsert", _insert, _open_insert, _call_insert, chosen=True, inserts=True),
+    _of_sequences("SequenceLength", _length, _open_length, lambda _n, given, _r: ("length", (given[0],))),
+    _of_sequences("SplitToSequence", _split, _open_split, _call_split, chosen=True),
 )
