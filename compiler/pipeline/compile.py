@@ -160,11 +160,11 @@ def query_once(
 def _compile(request: Request, sizes: Sequence[ShapeRequest], draft: Draft) -> CompileReport:
     """The steps of a compile, each for all sizes in turn, up to the one after which it stops."""
     options = request.options
-    queried = _queried(request, sizes)
+    imported = _imported(request, sizes)
     if options.stop_after == "import":
-        return _imported_report(queried)
+        return _imported_report(imported)
 
-    placed = _with_code(_each(place, queried))
+    placed = _with_code(_each(place, _each(query, imported)))
     for each in placed:
         write_graphs(each)
     if request.policy != MEASURED:
@@ -219,19 +219,19 @@ def _leaving_out(shapes: ShapeRequest, reporter: Reporter) -> Iterator[None]:
         reporter.note(f"no code for sizes other than those given: {error.message}")
 
 
-def _queried(request: Request, sizes: Sequence[ShapeRequest]) -> list[Queried]:
+def _imported(request: Request, sizes: Sequence[ShapeRequest]) -> list[Imported]:
     """The model at all requested sizes, and at those that its import leaves out of the code for these."""
-    found: list[Queried] = []
+    found: list[Imported] = []
     todo = list(sizes)
     for shapes in todo:
         with _leaving_out(shapes, request.reporter):
-            queried = query(import_at(request, shapes))
-            found.append(queried)
-            todo += apart(shapes, queried.model) if len(todo) == 1 else ()
-            if shapes.is_general and queried.leaves_sizes:
+            imported = import_at(request, shapes)
+            found.append(imported)
+            todo += apart(shapes, imported.model) if len(todo) == 1 else ()
+            if shapes.is_general and imported.leaves_sizes:
                 todo.append(request_for_rest(shapes))
-    found = [queried for queried in found if not queried.is_idle]
-    require_different([(queried.shapes, queried.model) for queried in found])
+    found = [imported for imported in found if not imported.is_idle]
+    require_different([(imported.shapes, imported.model) for imported in found])
     return found
 
 
@@ -300,15 +300,16 @@ def _without_excluding(checked: list[Checked]) -> list[Checked]:
     return [whole if each is excluding else each for each in checked if each is not rest]
 
 
-def _imported_report(queried: Sequence[Queried]) -> CompileReport:
-    """The report of a compile that stops after the import: no node has a device."""
-    first = queried[0]
-    machine = build_machine(first.model, first.specs[0].devices, first.query.reasons())
-    report = _report(queried, [PlacedVariant(first.specs[0], Plan.initial(first.model.graph, machine))])
+def _imported_report(imported: Sequence[Imported]) -> CompileReport:
+    """The report of a compile that stops after the import: no node has a device, and none was asked."""
+    first = imported[0]
+    devices = first.specs[0].devices
+    machine = build_machine(first.model, devices, {device.name: {} for device in devices})
+    report = _report(imported, [PlacedVariant(first.specs[0], Plan.initial(first.model.graph, machine))])
     return replace(report, plans=(), summary=f"{len(first.model.graph.nodes)} nodes imported")
 
 
-def _report(all_sizes: Sequence[Queried], variants: Sequence[PlacedVariant]) -> CompileReport:
+def _report(all_sizes: Sequence[Imported], variants: Sequence[PlacedVariant]) -> CompileReport:
     """The report on the work done so far; the first variant is the main one."""
     first = all_sizes[0]
     unchecked = (text for each in all_sizes if isinstance(each, Expected) for text in each.unchecked)
@@ -320,5 +321,5 @@ def _report(all_sizes: Sequence[Queried], variants: Sequence[PlacedVariant]) -> 
         notes=tuple(first.reporter.notes),
         warnings=tuple(first.reporter.warnings),
         seconds=dict(first.request.seconds),
-        pass_seconds=tuple(timing for each in all_sizes for timing in each.trace.timings),
+        pass_seconds=tuple(t for each in all_sizes if isinstance(each, Queried) for t in each.trace.timings),
     )
