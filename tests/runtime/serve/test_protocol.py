@@ -335,6 +335,15 @@ def test_metrics_count_requests_by_model_protocol_and_outcome(service: ServicePr
     assert {"model", "model_version", "protocol", "outcome", "milliseconds"} <= set(logged)
 
 
+def test_garbage_is_collected_in_short_turns(service: ServiceProcess) -> None:
+    """As often as in a new interpreter, also if a command of the compiler runs the service."""
+    collections = 'python_gc_collections_total{generation="0"}'
+    before = service.metric(collections)
+    for _ in range(200):
+        post(service, CHAIN, chain_body(shape=[3]))
+    assert service.metric(collections) - before > 3
+
+
 def test_the_page_is_self_contained_and_its_data_lists_the_models(service: ServiceProcess) -> None:
     with urllib.request.urlopen(f"http://{service.http}/") as response:
         page, policy = response.read().decode(), response.headers["Content-Security-Policy"]
