@@ -36,6 +36,9 @@ MANY = 8
 MOST_TOGETHER = 5_000
 """The most nodes of a model that is tried as a whole: a larger one takes longer than a trial of each kind of node."""
 
+MOST_ENDS = 2048
+"""The most inputs and outputs of a node of which code is made; code for 10,000 takes minutes."""
+
 _MAX_INTEGERS = 64
 _MAX_FLOATS = 16
 
@@ -143,6 +146,10 @@ class Support:
             return Refusal("refused", f"device {device.name} is described as refusing {node.op_type}")
         if device.last_resort:
             return None
+        proto = self._protos[node.name]
+        ends = len(proto.input) + len(proto.output)
+        if ends > MOST_ENDS:
+            return Refusal("limit", f"it has {ends} inputs and outputs, more than {MOST_ENDS}")
         return self._by_values(node, device)
 
     def _by_values(self, node: Node, device: TargetDevice) -> Refusal | None:

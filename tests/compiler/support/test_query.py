@@ -26,6 +26,9 @@ from heterocc.compiler.support import trial
 from heterocc.compiler.support.cache import Answer, DiskCache, NoCache
 from heterocc.compiler.support.query import QueryResult, query_model
 from heterocc.compiler.support.trial import Refusal, Support
+from tests.compiler.onnx_build import model as onnx_model
+from tests.compiler.onnx_build import node as onnx_node
+from tests.compiler.onnx_build import value
 
 D0 = TargetDevice("D0", "cpu", target={"kind": "llvm", "mcpu": "d0"})
 D1 = TargetDevice("D1", "cpu", target={"kind": "llvm", "mcpu": "d1"})
@@ -165,6 +168,39 @@ def test_a_devices_limits_are_asked_before_any_trial(
 
 def test_limits_that_are_met_exactly_are_no_refusal(sub_reshape: ImportedModel) -> None:
     assert ask(sub_reshape, TargetDevice("D", "cpu", max_buffer=24, memory=72), bench=Bench({})).nowhere == ()
+
+
+def joining(count: int) -> onnx.ModelProto:
+    names = [f"x{n}" for n in range(count)]
+    return onnx_model([onnx_node("Max", " ".join(names), "y")], [value(n, [1]) for n in names], [value("y", [1])])
+
+
+def branching(count: int) -> onnx.ModelProto:
+    bodies = [
+        helper.make_graph(
+            [onnx_node("Neg", "x", f"{b}{n}") for n in range(count)],
+            b,
+            [],
+            [value(f"{b}{n}", [1]) for n in range(count)],
+        )
+        for b in "ab"
+    ]
+    branches = dict(zip(("then_branch", "else_branch"), bodies, strict=True))
+    names = [f"y{n}" for n in range(count)]
+    node = onnx_node("If", "c", " ".join(names), **branches)
+    return onnx_model([node], [value("c", [], TensorProto.BOOL), value("x", [1])], [value(n, [1]) for n in names])
+
+
+@pytest.mark.parametrize("build", [joining, branching])
+def test_a_node_of_thousands_of_inputs_or_outputs_is_refused_before_any_trial(
+    monkeypatch: pytest.MonkeyPatch, build: Callable[[int], onnx.ModelProto]
+) -> None:
+    monkeypatch.setattr(trial, "MOST_ENDS", 20)
+    for count, refused in (19, False), (21, True):
+        result = query_model(import_model(build(count)), "CPU,ORT")
+        (node,) = result.graph.nodes
+        assert result[node.name] == ("ORT" if refused else "CPU")
+        assert ("inputs and outputs, more than 20" in str(result.reason(node.name, "CPU"))) is refused
 
 
 def test_the_last_resort_comes_after_all_others_wherever_it_stands(sub_reshape: ImportedModel) -> None:
