@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import signal
 import threading
@@ -120,6 +121,53 @@ def test_statistics_count_requests_and_their_steps(client: Any) -> None:
     assert parts <= grown("inference_stats", "success", "ns")
     assert [int(b["batch_size"]) for b in after["batch_stats"]] == [1]
     assert set(statistics(client)) == {"chain/1", "mixed/1", "rows/1"}
+
+
+def test_what_perf_analyzer_sends_is_answered_with_what_it_reads(service: ServiceProcess) -> None:
+    """Its requests over HTTP, in order, with its headers (2.46; the public source of its Triton client back end).
+
+    It reads these fields without asking whether they are there, and ends on an answer without one.
+    """
+    connection = http.client.HTTPConnection(service.http, timeout=60)
+
+    def asked(path: str, head: bytes = b"", tensors: bytes = b"") -> Any:
+        headers = {"User-Agent": "libcurl-agent/1.0", "Accept": "*/*"}
+        if not head:
+            connection.request("GET", path, headers=headers)
+        else:
+            headers |= {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
+            connection.request("POST", path, head + tensors, headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        assert answer.status == 200, body
+        size = int(answer.headers.get("Inference-Header-Content-Length", len(body)))
+        return json.loads(body[:size]), body[size:]
+
+    def counted() -> list[int]:
+        (row,) = asked("/v2/models/rows/stats")[0]["model_stats"]
+        assert (row["name"], row["version"]) == ("rows", "1")
+        steps = ("success", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+        times = [row["inference_stats"][step][unit] for step in steps for unit in ("count", "ns")]
+        assert all(type(number) is int and number >= 0 for number in times)
+        return [row["inference_count"], row["execution_count"], row["inference_stats"]["success"]["count"]]
+
+    assert all(isinstance(name, str) for name in asked("/v2")[0]["extensions"])
+    metadata, config = asked("/v2/models/rows")[0], asked("/v2/models/rows/config")[0]
+    assert config["max_batch_size"] == 4 and [t["name"] for t in config["input"]] == ["x"]
+    (given,), (wanted,) = metadata["inputs"], metadata["outputs"]
+    assert (given["datatype"], given["shape"]) == ("FP32", [-1, 3])
+    before = counted()
+    data = np.ones((2, 3), np.float32).tobytes()
+    head = {
+        "id": "",
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3], "parameters": {"binary_data_size": len(data)}}],
+        "outputs": [{"name": wanted["name"], "parameters": {"binary_data": True}}],
+    }
+    for _ in range(3):
+        answer, results = asked("/v2/models/rows/infer", json.dumps(head).encode(), data)
+        assert answer["model_name"] == "rows" and results == data
+    assert [after - was for after, was in zip(counted(), before, strict=True)] == [6, 3, 3]
+    connection.close()
 
 
 def test_rows_are_inferences_and_batches_are_executions(service: ServiceProcess) -> None:
