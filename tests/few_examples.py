@@ -9,7 +9,7 @@ from hypothesis import Phase, settings
 
 
 def few(count: int, **others: Any) -> settings:
-    """So many examples in a search, drawn anew; else three in five of them, the same ones each time.
+    """So many examples in a search, drawn anew; else half of them, the same ones each time.
 
     None is made smaller when it fails, except in a search: `scripts/search.py` sets HETEROCC_SEARCH and gives the seed.
     `others` are further settings.
@@ -17,4 +17,4 @@ def few(count: int, **others: Any) -> settings:
     if "HETEROCC_SEARCH" in os.environ:
         return settings(max_examples=count, **others)
     phases = [Phase.explicit, Phase.generate]
-    return settings(max_examples=-(-count * 3 // 5), derandomize=True, database=None, phases=phases, **others)
+    return settings(max_examples=-(-count // 2), derandomize=True, database=None, phases=phases, **others)

@@ -53,16 +53,13 @@ def cuda_compiler() -> CudaCompiler | None:
         return None
 
 
+OPENCL, VULKAN = opencl_run.RUNNER, vulkan_run.RUNNER
+OPENCL_MARKS = [pytest.mark.opencl, pytest.mark.xdist_group("kernels-opencl")]
+VULKAN_MARKS = [pytest.mark.vulkan, pytest.mark.xdist_group("kernels-vulkan")]
+
 each_api = pytest.mark.parametrize(
     "api",
-    [
-        pytest.param(
-            opencl_run.RUNNER, marks=[pytest.mark.opencl, pytest.mark.xdist_group("kernels-opencl")], id="opencl"
-        ),
-        pytest.param(
-            vulkan_run.RUNNER, marks=[pytest.mark.vulkan, pytest.mark.xdist_group("kernels-vulkan")], id="vulkan"
-        ),
-    ],
+    [pytest.param(OPENCL, marks=OPENCL_MARKS, id="opencl"), pytest.param(VULKAN, marks=VULKAN_MARKS, id="vulkan")],
 )
 
 Price = Callable[[str], float]
@@ -101,8 +98,14 @@ def lowered(api: Runner, folder: Path, timer: Timer, records: Memory | None = No
     return found
 
 
-@each_api
-@pytest.mark.parametrize("fastest", ["plain", r"winograd, filtering F\(2", r"register tile, tile \d+ x 2"])
+@pytest.mark.parametrize(
+    ("api", "fastest"),
+    [
+        pytest.param(OPENCL, "plain", marks=OPENCL_MARKS),
+        pytest.param(OPENCL, r"register tile, tile \d+ x 2", marks=OPENCL_MARKS),
+        pytest.param(VULKAN, r"winograd, filtering F\(2", marks=VULKAN_MARKS),
+    ],
+)
 def test_the_fastest_schedule_is_taken_and_right(api: Runner, fastest: str, tmp_path: Path) -> None:
     timer = Timer(lambda schedule: 1e-6 if re.match(fastest, schedule) else 1e-3)
     (found,) = lowered(api, tmp_path, timer).tuned
