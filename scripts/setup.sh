@@ -26,9 +26,10 @@ wanted() {
     return 1
   fi
   if [ -t 0 ] && [ -t 1 ]; then
-    local answer
-    read -r -p "setup: install the Debian packages $* (software devices, and tools of tests)? [y/N] " answer
-    [[ "$answer" =~ ^[yY] ]] || { echo "setup: going on without them (their devices and tests are left out)"; return 1; }
+    local answer what="software GPUs to try bundles on"
+    if [ "$for_what" = tests ]; then what="software devices, and tools of tests"; fi
+    read -r -p "setup: install the Debian packages $* ($what)? [y/N] " answer
+    [[ "$answer" =~ ^[yY] ]] || { echo "setup: going on without them"; return 1; }
   elif [ "$for_what" != tests ]; then
     echo "setup: not installed: $* (software GPUs to try bundles on); to have it: apt-get install $*"
     return 1

@@ -76,7 +76,10 @@ class Profile:
     events: tuple[ProfileEvent, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Profile: {self.total_ms:.3f} ms per run, {self.runs} runs, {len(self.records)} records>"
+        return f"<Profile: {self.total_ms:.3f} ms per run, {self._runs()}, {len(self.records)} records>"
+
+    def _runs(self) -> str:
+        return f"{self.runs} run{'s' * (self.runs != 1)}"
 
     @property
     def total_ms(self) -> float:
@@ -105,7 +108,7 @@ class Profile:
         header = ("layerName", "execStatus", "layerType", "realTime (ms)", "cpuTime (ms)", "execType")
         rows = [_row(r) for r in self.records if r.kind != "partition"]
         sums = [_row(r) for r in self.records if r.kind == "partition"]
-        total = ("Total", "", f"{self.runs} runs", f"{self.total_ms:.3f}", f"{self._cpu_ms():.3f}", "")
+        total = ("Total", "", self._runs(), f"{self.total_ms:.3f}", f"{self._cpu_ms():.3f}", "")
         notes = [f"note: {note}" for note in self.notes]
         return "\n".join((*_layout([header, *rows, None, *sums, None, total], width), *notes)) + "\n"
 

@@ -37,6 +37,9 @@ ended then. A message without tensors usually comes together with the stream."""
 _TURN_SECONDS = 5.0
 """Seconds for which a request may wait for memory before it is received."""
 
+_LONGEST_STATUS = 4096
+"""Bytes of an error's text as it is sent, at most: clients take headers of 8 KiB."""
+
 _SMALL = 8
 """Messages without tensors that are received at the same time, at most: apart from others, for probes' sake."""
 
@@ -126,6 +129,16 @@ class UnknownMethods(grpc.GenericRpcHandler):  # type: ignore[misc]
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
+def status_text(text: str) -> str:
+    """The text, shortened if a client would refuse it: it is sent as a header, with three characters for some bytes."""
+    size = 0
+    for place, character in enumerate(text):
+        size += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
+        if size > _LONGEST_STATUS:
+            return f"{text[:place]}…"
+    return text
+
+
 def explained(method: Callable[[Any, Context], Awaitable[bytes | None]]) -> Any:
     """A handler whose errors are gRPC's."""
 
@@ -133,7 +146,7 @@ def explained(method: Callable[[Any, Context], Awaitable[bytes | None]]) -> Any:
         try:
             return await method(messages, context)
         except HeteroccError as error:
-            code, text = getattr(grpc.StatusCode, status_of(error)[1]), text_of(error)
+            code, text = getattr(grpc.StatusCode, status_of(error)[1]), status_text(text_of(error))
         # Not in the block above: the error's traceback would keep the request's data until it is collected.
         try:
             await context.abort(code, text)

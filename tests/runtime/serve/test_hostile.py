@@ -10,12 +10,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from heterocc.runtime.serve.protocols.receiver import status_text
 from heterocc.runtime.serve.protocols.rpc_messages import MESSAGES
 from tests.runtime.serve.hostile import (
     JSON,
@@ -222,6 +224,14 @@ def test_no_message_is_an_error_of_the_service(
     changed = whole[:place] + data + whole[min(place, cut) :]
     for body in (data, changed, whole[:cut]):
         assert infer(channel, body) in ("OK", "INVALID_ARGUMENT", "NOT_FOUND")
+
+
+@pytest.mark.parametrize("character", ["a", "%", "é", "😀"])
+def test_a_long_text_of_an_error_is_cut_to_what_a_client_takes_as_a_header(character: str) -> None:
+    cut = status_text("HC503: " + character * 5000)
+    assert cut.startswith(f"HC503: {character * 100}") and cut.endswith("…")
+    assert 4000 < len(quote(cut, safe=" !#$&'()*+,/:;=?@[]~{}|^`<>")) < 4200
+    assert status_text(character * 300) == character * 300
 
 
 def test_the_service_has_used_no_traceback(service: ServiceProcess) -> None:
