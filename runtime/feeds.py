@@ -230,6 +230,8 @@ class InputCheck:
             return "the dimensions are in another order: np.transpose"
         if self.inside:
             return "these are the shapes that the model's type for it says"
+        if len(want) != len(array.shape):
+            return "give an array without dimensions" if not want else f"give an array of {_dimensions(len(want))}"
         return Hint(
             f"compile the model again for another size: compile_model(…, shapes={{'{self.info.name}': …}})",
             f"compile the model again for another size: --shape {self.info.name}=…",
@@ -375,6 +377,10 @@ def another_size(info: TensorInfo, place: int, size: int) -> Hint | str:
         f"compile the model again for this size, too: shape_sets=[{{'{info.name}': …}}, …]",
         f"compile the model again for this size, too: --shapes {info.name}=…",
     )
+
+
+def _dimensions(count: int) -> str:
+    return "1 dimension" if count == 1 else f"{count} dimensions"
 
 
 def _ties(infos: Sequence[TensorInfo]) -> dict[str, list[tuple[int, int]]]:

@@ -357,9 +357,10 @@ class _Resolver:
         for first, *_ in lists:
             self._note_own(first)
         names = [devices[0].name for devices in lists]
-        self.notes.append(
-            f"MULTI compiles a variant for each of {', '.join(names)}; load the bundle with MULTI:{','.join(names)}"
-        )
+        each = f"a variant for each of {', '.join(names)}"
+        if len(names) == 1:
+            each = f"one variant, for {names[0]}, the only device of the list that can be the first of one"
+        self.notes.append(f"MULTI compiles {each}; load the bundle with MULTI:{','.join(names)}")
         return lists
 
     def _note_own(self, device: TargetDevice) -> None:

@@ -21,6 +21,7 @@ from heterocc.compiler.importer.draft.draft import (
     Draft,
     bodies,
     captured_by,
+    graphs_of,
     opsets,
     reads,
     to_stub,
@@ -342,6 +343,25 @@ def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenMode
     )
 
 
+def _unknown_operator(draft: Draft, name: str, where: str) -> InvalidGraphError:
+    """The error for an operator that neither ONNX nor ONNX Runtime has, at its first node."""
+    domain, _, op_type = name.rpartition("::")
+    nodes = (n for g in graphs_of(draft.graph) for n in g.node if (n.domain, n.op_type) == (domain, op_type))
+    node = next(nodes, None)
+    if node is not None:
+        label = next(iter(draft.origins.get(node.name, ())), node.name)
+        where = f"{where}: node '{label}' ({op_type})"
+    return InvalidGraphError(
+        f"neither ONNX nor ONNX Runtime has an operator {name}",
+        where=where,
+        hint="write it with ONNX's operators, or as a function of the model: libraries of operators are not loaded",
+    )
+
+
+_SHOWN = 4
+"""The most inputs whose shapes an error lists."""
+
+
 def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str]) -> frozenset[str]:
     """Nodes with a body that the fixed shapes contradict, if the model is valid without fixed shapes.
 
@@ -360,7 +380,10 @@ def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str]) -> frozen
     if not loose or objection(proto, compute=compute) is not None:
         found = complaint(reason)
         label = next(iter(draft.origins.get(found.node or "", ())), None)
-        shapes = "; ".join(f"{sources[i.name]}={dims_text(i)}" for i in draft.graph.input)
+        if found.unknown is not None:
+            raise _unknown_operator(draft, found.unknown, where)
+        shapes = "; ".join(f"{sources[i.name]}={dims_text(i)}" for i in draft.graph.input[:_SHOWN])
+        shapes += "; …" if len(draft.graph.input) > _SHOWN else ""
         raise InvalidGraphError(
             f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {found.sentence(label)}", where=where
         )

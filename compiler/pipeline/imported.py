@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from heterocc.artifacts.errors import Hint
+from heterocc.artifacts.errors import DynamicShapeError, Hint
 from heterocc.compiler.api.progress import Reporter, timed
 from heterocc.compiler.build.tuning import left_out
 from heterocc.compiler.checking.ahead import VectorsBegun, warm_up
@@ -97,18 +97,23 @@ def import_at(request: Request, shapes: ShapeRequest) -> Imported:
     """Import the model, and resolve the devices and the variants. Notes are those of the import and of devices."""
     options, reporter, names = request.options, request.reporter, request.names
     importing = reporter.stage(f"importing {request.source.path.name}{shapes.at}")
-    with importing, timed(request.seconds, "import"), shapes.naming():
-        model = model_at(request.source, shapes, names)
-    require_bounds(shapes, model)
-    request.require_places()  # again, because the model's external data is known now
-    lists, notes = resolve_lists(
+    resolve = partial(
+        resolve_lists,
         names,
         options.device_files,
         options.properties,
         config=options.config,
         fast_math=options.fast_math,
-        traits=traits_of(model),
     )
+    with importing, timed(request.seconds, "import"), shapes.naming():
+        try:
+            model = model_at(request.source, shapes, names)
+        except DynamicShapeError:
+            resolve()  # a device that is unknown or missing comes first: its hint may be all that the user needs
+            raise
+    require_bounds(shapes, model)
+    request.require_places()  # again, because the model's external data is known now
+    lists, notes = resolve(traits=traits_of(model))
     if any(device.backend == "cpu" for device in all_devices(lists)):
         require_possible(shapes, model)
     lists, untargeted = with_cpu_targets(

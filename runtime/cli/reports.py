@@ -136,7 +136,8 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
     found = manifest.model.compressed
     kept = f" except of {', '.join(found.keep)}" if found is not None and found.keep else ""
     form = "" if found is None else f", compressed to {found.form}{kept}"
-    print_line(f"weights   {len(manifest.weights)} tensors, {weights / 1e6:.1f} MB{form}")
+    tensors = "1 tensor" if len(manifest.weights) == 1 else f"{len(manifest.weights)} tensors"
+    print_line(f"weights   {tensors}, {_amount(weights)}{form}")
     goldens = manifest.all_goldens
     more = f", for {len(goldens)} shapes of inputs" if len(goldens) > 1 else ""
     print_plain(f"golden    {f'seed {goldens[0].seed}{more}' if goldens else 'none'}")
@@ -152,6 +153,13 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
         rows = tuple((member.name, str(member.size), member.sha256 or "by tensor") for member in manifest.members)
         print_plain("")
         print_plain(TextTable(("member", "bytes", "SHA-256"), rows, frozenset([1])).text())
+
+
+def _amount(count: int) -> str:
+    """A number of bytes in a unit of which there is at least 1: `64 B`, `1.2 kB`, `3.4 MB`."""
+    if count < 1000:
+        return f"{count} B"
+    return f"{count / 1e3:.1f} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"
 
 
 def _print_variant(manifest: Manifest, variant: Variant, *, kernels: bool) -> None:

@@ -39,7 +39,13 @@ def test_a_wrong_shape_is_refused_with_both_shapes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "hint"), [((3, 4), "batch dimension"), ((1, 4, 3), "another order"), ((7,), "shapes=")]
+    ("shape", "hint"),
+    [
+        ((3, 4), "batch dimension"),
+        ((1, 4, 3), "another order"),
+        ((1, 3, 5), "shapes="),
+        ((7,), "an array of 3 dimensions"),
+    ],
 )
 def test_the_hint_to_a_wrong_shape_fits_the_mistake(shape: tuple[int, ...], hint: str) -> None:
     assert hint in str(refusal({"pixels": np.zeros(shape, np.float32), "mask": np.array(True)}).hint)

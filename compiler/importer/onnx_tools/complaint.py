@@ -17,6 +17,8 @@ class Complaint:
     op_type: str | None
     reason: str
     excusable: bool
+    unknown: str | None = None
+    """The operator that ONNX Runtime does not know, with its domain."""
 
     def sentence(self, label: str | None = None) -> str:
         """The node, shown as `label` if given, and the reason."""
@@ -48,6 +50,7 @@ _LACKS = (
     "only *guarantees* support for models stamped",
     "under development and support for this is limited",
 )
+_UNKNOWN = re.compile(r"(?P<domain>\S+):(?P<op>\w+)\((?P<version>-?\d+)\) is not a registered function/op")
 _NO_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 
 BEYOND = "its values take more memory than a run may have"
@@ -61,6 +64,10 @@ def complaint(error: Exception | str) -> Complaint:
     excusable = any(words in text for words in (*_LACKS, *_NO_MEMORY))
     if _BEYOND.search(text):
         return Complaint(None, None, BEYOND, excusable=True)
+    lacking = _UNKNOWN.search(text)
+    if lacking is not None:
+        name = lacking["op"] if lacking["domain"] == "ai.onnx" else f"{lacking['domain']}::{lacking['op']}"
+        return Complaint(None, None, f"ONNX Runtime has no operator {name}", excusable, name)
     found = _RUNNING.search(text) or next((m for m in (form.search(text) for form in _NODE_FORMS) if m), None)
     node, op = (found["node"] or None, found["op"]) if found is not None else (None, None)
     return Complaint(node, op, _plain(found["rest"] if found is not None else text), excusable)

@@ -7,8 +7,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
-from heterocc.artifacts.errors import DynamicShapeError, Hint, InputValueError, InvalidGraphError, ModelRunError
+from heterocc.artifacts.errors import (
+    DynamicShapeError,
+    Hint,
+    InputValueError,
+    InvalidGraphError,
+    ModelRunError,
+    UnknownDeviceError,
+)
 from heterocc.compiler import compile_model
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.pipeline import import_model
@@ -72,6 +80,22 @@ def test_a_shape_that_type_inference_refuses_is_reported_with_node_and_shape(tmp
     ) as caught:
         import_model(save(tmp_path, made), shapes={"x": (1, 10)})
     assert "FAIL" not in caught.value.message
+
+
+def test_an_operator_that_nobody_has_is_named_with_its_node(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "r"), helper.make_node("Foo", ["r"], ["y"], "last", domain="my.ops")]
+    path = save(tmp_path, model(nodes, [value("x", [2])], [value("y")], domains=[("my.ops", 1)]))
+    with pytest.raises(InvalidGraphError) as caught:
+        import_model(path)
+    assert caught.value.message == "neither ONNX nor ONNX Runtime has an operator my.ops::Foo"
+    assert caught.value.where == "m.onnx: node 'last' (Foo)"
+    assert "as a function of the model" in (caught.value.hint or "")
+
+
+def test_a_device_that_is_unknown_is_reported_before_dynamic_dimensions(tmp_path: Path) -> None:
+    path = save(tmp_path, model([node("Relu", "x", "y")], [value("x", ["n"])], [value("y")]))
+    with pytest.raises(UnknownDeviceError, match="no device 'FOO'"):
+        compile_model(path, tmp_path / "m.hcb", devices="FOO")
 
 
 def test_a_hint_proposes_only_shapes_with_which_the_model_runs(tmp_path: Path) -> None:
