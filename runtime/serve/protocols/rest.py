@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -40,7 +40,7 @@ _PARSED_ON_LOOP = 1 << 16
 _PIECE = 1 << 18
 """The size in bytes of what is sent in one go."""
 
-_JSON, _BINARY = "application/json", "application/octet-stream"
+_JSON, _TEXT, _BINARY = "application/json", "text/plain; charset=utf-8", "application/octet-stream"
 
 _GONE = 499
 """The status of a request whose client has left; nobody receives it."""
@@ -175,16 +175,20 @@ class _Rest:
         return self._page_of(await self._service.statistics(*_model(request)))
 
     async def plan(self, request: Request) -> Response:
-        return PlainTextResponse(self._service.plan(*_model(request)))
+        return self._long(self._service.plan(*_model(request)).encode(), _TEXT)
 
     async def metrics(self, _: Request) -> Response:
-        text = await self._service.metrics.text()
-        return _Answer([text], self._service.options.client_seconds, media_type=CONTENT_TYPE)
+        return self._long(await self._service.metrics.text(), CONTENT_TYPE)
 
     def _page_of(self, value: dict[str, Any]) -> Response:
-        """A page that grows with the number of models."""
-        text = json.dumps(value, separators=(",", ":")).encode()
-        return _Answer([text], self._service.options.client_seconds, media_type=_JSON)
+        return self._long(json.dumps(value, separators=(",", ":")).encode(), _JSON)
+
+    def _long(self, text: bytes, media_type: str) -> Response:
+        """A page that grows with the models: memory of requests, where it is large, until the client has it."""
+        with ExitStack() as stack:
+            if len(text) > _PIECE:
+                stack.enter_context(self._service.memory.hold()).take(len(text))
+            return _Answer([text], self._service.options.client_seconds, stack.pop_all(), media_type=media_type)
 
     # ---- inference ------------------------------------------------------------------------------------------------
 

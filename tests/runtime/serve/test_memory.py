@@ -6,6 +6,9 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +18,7 @@ from heterocc.runtime.serve import server
 from heterocc.runtime.serve.errors import QueueFullError, RequestSizeError
 from heterocc.runtime.serve.memory import Memory
 from heterocc.runtime.serve.options import ServeOptions
+from heterocc.runtime.serve.protocols.rest import _Rest
 
 
 def test_memory_is_taken_and_given_back_also_after_an_error() -> None:
@@ -133,6 +137,26 @@ def test_a_value_of_a_run_may_take_no_more_than_all_requests(monkeypatch: pytest
     server.run(options)
     assert os.environ[MEMORY_LIMIT] == "5"
     assert seen == [("64", 3 * 64 << 20), ("5", 3 * 64 << 20)]
+
+
+def test_a_large_page_takes_memory_until_the_client_has_it() -> None:
+    async def scenario() -> None:
+        service = SimpleNamespace(memory=Memory(1 << 20), options=ServeOptions([]))
+        rest, sent = _Rest(cast(Any, service)), bytearray()
+
+        async def send(message: Mapping[str, Any]) -> None:
+            sent.extend(message.get("body", b""))
+
+        page = rest._long(bytes(600_000), "text/plain")
+        assert service.memory.taken == 600_000
+        with pytest.raises(QueueFullError):
+            rest._long(bytes(600_000), "text/plain")
+        small = rest._long(bytes(1000), "text/plain")
+        for answer in (page, small):
+            await answer({"type": "http"}, cast(Any, None), cast(Any, send))
+        assert len(sent) == 601_000 and service.memory.taken == 0
+
+    asyncio.run(scenario())
 
 
 def test_nobody_waits_for_the_answer_of_a_request_that_has_left() -> None:
