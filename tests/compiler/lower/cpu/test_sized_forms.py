@@ -16,10 +16,10 @@ from tvm.ir import TensorLoad
 from heterocc.compiler import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
-from heterocc.compiler.lower.cpu.generate.candidates import written_best
+from heterocc.compiler.lower.cpu.generate.candidates import candidates, written_best
 from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
-from heterocc.compiler.lower.cpu.generate.generate import generate
+from heterocc.compiler.lower.cpu.generate.generate import FORMS, generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
@@ -28,7 +28,7 @@ from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.kernels.expressions import substituted
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.runtime import load
-from tests.compiler.lower.cpu.generate.generated import AVX512, target_of
+from tests.compiler.lower.cpu.generate.generated import AVX2, AVX512, target_of
 from tests.compiler.lower.lowered import CPU
 from tests.symbolic_models import dynamic_model
 
@@ -135,10 +135,12 @@ def _elements(load: TensorLoad) -> int | None:
     return int(first) if len(load.source.shape) == 1 and isinstance(first, tirx.IntImm) else None
 
 
-@pytest.mark.parametrize("kernel", [256, 10])
-def test_frames_of_a_signal_of_any_length_behind_a_slice_of_all_are_one_product(kernel: int) -> None:
-    weights = {"w": np.ones((40, 1, kernel), np.float32), "from": np.array([0]), "to": np.array([2**63 - 1])}
-    nodes = [_N("Conv", ["x", "w"], ["c"], strides=[kernel // 2]), _N("Slice", ["c", "from", "to", "from"], ["y"])]
+@pytest.mark.parametrize(("kernel", "stride", "channels"), [(256, 128, 40), (10, 5, 40), (512, 160, 514)])
+def test_frames_of_a_signal_of_any_length_behind_a_slice_of_all_are_one_product(
+    kernel: int, stride: int, channels: int
+) -> None:
+    weights = {"w": np.ones((channels, 1, kernel), np.float32), "from": np.array([0]), "to": np.array([2**63 - 1])}
+    nodes = [_N("Conv", ["x", "w"], ["c"], strides=[stride]), _N("Slice", ["c", "from", "to", "from"], ["y"])]
     module = _kernels(nodes, {"x": ("n", 1, "length")}, weights)
     assert len(module.kernels) == 1 and _has_one_form(module, 0)
     function, isa = module.mod[module.kernels[0].symbol], isa_of(cpu_target(CPU))
@@ -185,6 +187,20 @@ def test_a_long_row_of_taps_by_a_stride_is_loops(taps: int, stride: int, pads: t
             windows = np.lib.stride_tricks.sliding_window_view(padded, taps, axis=2)[:, :, ::stride]
             expected = np.einsum("ncpt,oct->nop", windows, weight.astype(np.float64))
             np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mcpu", [AVX512, AVX2])
+def test_maps_of_a_few_pixels_in_a_batch_of_any_size_have_vectors_along_channels(mcpu: str) -> None:
+    """Their rows of 17 pixels fill half of two vectors."""
+    module = _kernels(
+        [_N("Conv", ["x", "w"], ["y"])], {"x": ("n", 32, 1, 21)}, {"w": np.ones((200, 32, 1, 5), np.float32)}
+    )
+    function, isa = module.mod[module.kernels[0].symbol], isa_of(target_of(mcpu))
+    with assuming(dims_of(function)) as found:
+        kernel = read_kernel(function, {1})
+        assert candidates(kernel, FORMS, isa)[0].form in ("copied rows", "rows in place", "blocks of inputs")
+        assert generate(function, {1}, isa) is not None
+    assert not found.conditions
 
 
 def test_a_part_without_elements_is_not_generated() -> None:

@@ -158,6 +158,11 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 8, "m")},
         {"w": _weight(16, 8, 3)},
     ),
+    "convolution of maps of a fixed size": (
+        [_N("Conv", ["x", "w", "b"], ["c"], pads=[0, 1, 0, 1]), _N("Relu", ["c"], ["y"])],
+        {"x": ("n", 32, 1, 21)},
+        {"w": _weight(40, 32, 1, 5), "b": _weight(40)},
+    ),
     "pointwise convolution": ([_N("Conv", ["x", "w"], ["y"])], {"x": ("n", 5, "m", "k")}, {"w": _weight(7, 5, 1, 1)}),
     "pointwise convolution plus a number for each row": (
         [_N("Conv", ["x", "w"], ["c"]), _N("Add", ["c", "b"], ["y"])],

@@ -17,7 +17,7 @@ from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 FEWEST_LANES = 8
 """Vectors of fewer lanes are nearly filled by pixels."""
@@ -40,14 +40,19 @@ are at places that are looked up, one by one, and with more of them than a CPU h
 
 
 def propose_channels(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
-    """The kernel as a convolution of fixed sizes with vectors along the channels of pixels."""
-    found = find_planes(kernel) if all(map(is_number, kernel.extents)) else None
+    """The kernel as a convolution of images of a fixed size, whose number may be any, with vectors along channels."""
+    found = find_planes(kernel) if _has_fixed_images(kernel) else None
     if found is None or not can_store(kernel) or not _suits(found, isa):
         return
     for schedule in (*_in_place(found), *_with_rows(kernel, found, isa)):
         yield _candidate(kernel, found, isa, schedule)
     pixels = _in_rows(found, isa) or found if _is_in_order(found) else found
     yield _candidate(kernel, pixels, isa, _in_blocks(pixels, isa, rearranged=pixels is not found))
+
+
+def _has_fixed_images(kernel: Kernel) -> bool:
+    """Whether all sizes but the first of the output are numbers."""
+    return all(is_number(extent) for loop, extent in enumerate(kernel.extents) if loop not in kernel.places[:1])
 
 
 def _candidate(kernel: Kernel, found: Convolution, isa: Isa, schedule: Schedule) -> Candidate:
@@ -72,11 +77,18 @@ def _with_rows(kernel: Kernel, found: Convolution, isa: Isa) -> Iterator[Schedul
     deepest = max(1, min(MOST_ROWS, isa.registers // 2 - 2) // found.columns.places)
     rows = [DenseRows(kernel, found, isa).rows]
     numbers = DenseRows(kernel, found, isa, found.rows.places).numbers
-    if found.work >= emit.PARALLEL_WORK and 4 * found.batch * found.groups * found.inputs * numbers <= TOGETHER_BYTES:
+    if _can_copy_together(found, numbers):
         rows.append(found.rows.places)
     for deep, together in product(range(1, deepest + 1), range(len(rows))):
         if deep <= rows[together]:
             yield Schedule("copied rows", "rows", rows[together], deep, shared=together == 1)
+
+
+def _can_copy_together(found: Convolution, numbers: int) -> bool:
+    """Whether so many numbers of each channel are few enough, in a known number of images, to be copied for all."""
+    if not is_number(found.batch) or found.work < emit.PARALLEL_WORK:
+        return False
+    return 4 * found.batch * found.groups * found.inputs * numbers <= TOGETHER_BYTES
 
 
 def _is_pointwise(found: Convolution) -> bool:
@@ -106,11 +118,11 @@ def _in_rows(found: Convolution, isa: Isa) -> Convolution | None:
     None with 16 registers, or if no number of rows divides the pixels so.
     """
     pixels = found.rows.places * found.columns.places
-    tiles = found.batch * found.groups * -(-found.outputs // (USUAL_VECTORS * isa.lanes))
+    tiles = found.usual_images * -(-found.outputs // (USUAL_VECTORS * isa.lanes))
     counts = [n for n in range(-(-pixels // isa.core.block_pixels), pixels // FEWEST_OF_A_ROW + 1) if pixels % n == 0]
     if isa.core.few_registers or not counts or found.rows.places < found.rows.size:
         return None
-    wanted = emit.TASKS if found.work >= emit.PARALLEL_WORK else 1
+    wanted = emit.TASKS if typical(found.work) >= emit.PARALLEL_WORK else 1
     rows = next((n for n in counts if n * tiles >= wanted), counts[-1])
     places = pixels // rows
     return replace(found, rows=Window(rows, 0, 1, 1, 1, rows), columns=Window(places, 0, 1, 1, 1, places))

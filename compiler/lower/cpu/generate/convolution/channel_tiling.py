@@ -206,7 +206,7 @@ class Tiling:
 
     def _sharing(self, wide: int) -> float:
         """The factor of the time for tasks that threads lack, with tiles of `wide` vectors."""
-        tasks = self.found.batch * self.found.groups * self.chunks * -(-self._vectors // wide)
+        tasks = self.found.usual_images * self.chunks * -(-self._vectors // wide)
         return emit.sharing(self.found.work, tasks * self.lines if self.schedule.shared else tasks)
 
     def _held(self, tall: int) -> int:
@@ -320,7 +320,7 @@ class Tiling:
         Each part copies the inputs by itself.
         """
         found, tiles = self.found, sum(r.count for r in self.vector_runs)
-        images = found.batch * found.groups
+        images = found.usual_images
         parts = emit.shares(found.work, images * self.chunks, tiles)
         if self.schedule.shared:
             return parts, emit.shares(found.work, images * parts, self.lines)
@@ -331,7 +331,7 @@ class Tiling:
     def _cycles_in(self, parts: int, steps: int = 1) -> float:
         """Modelled time of the convolution, with these numbers of tasks."""
         found = self.found
-        images = found.batch * found.groups
+        images = found.usual_images
         near = 8 * self.widest * self.across <= self.isa.core.first_cache
         stored = TURN_CYCLES * self.across + (STORE_CYCLES if near else STORE_FAR_CYCLES) * self.pixels
         sums = images * self.chunks * (self._sum_cycles + self.lines * found.outputs * stored)

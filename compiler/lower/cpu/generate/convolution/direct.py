@@ -45,6 +45,10 @@ POINT_TIME = 1.06
 """The time of 1x1 over the modelled one if sums are stored through a line, because rows do not fill vectors: of 64 to
 256 channels at 56x56 on a Zen 4, where products store them from registers."""
 
+PHASES_TIME = 1.3
+"""The time of strides above MOST_IN_ROW over the modelled one: each tap reads another plane, of which no line is near.
+Of one input channel with strides of 64 to 160, 256 to 512 taps, on a Zen 4: 1.33 to 1.5 times that of a product."""
+
 
 def propose_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a direct convolution."""
@@ -95,6 +99,7 @@ class DirectWriter(CopiedRows):
         """Modelled time of the convolution, with what its tiles take more than one multiply-add after the other."""
         points = self.found.taps == 1 and self.found.columns.stride == 1
         lines = POINT_TIME if points and not self.whole else 1.0
+        lines *= PHASES_TIME if self.found.columns.stride > MOST_IN_ROW else 1.0
         return super().cycles * lines * 2 * tile_cycles(self.found.outputs, typical(self.vectors), self.isa.decided)
 
     @property

@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import index, linear, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
-from heterocc.compiler.lower.cpu.sizes import is_number, size_of, smaller
+from heterocc.compiler.lower.cpu.sizes import is_number, size_of, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import is_conditional
 
 
@@ -97,6 +97,11 @@ class Convolution:
         depth = self.depth
         batch, inputs = self.batch * depth.places, self.inputs * depth.taps
         return self if self.deep is None else replace(self, batch=batch, inputs=inputs, depth=_ONE, planes=depth)
+
+    @property
+    def usual_images(self) -> int:
+        """The number of groups of images, as far as models of time assume it of a batch of any size."""
+        return typical(self.batch) * self.groups
 
     @property
     def is_flattened(self) -> bool:
