@@ -172,7 +172,7 @@ def in_one_form(node: _Node) -> _Node:
     def ordered(expr: tirx.Mul) -> tirx.Expr:
         sizes = [f for f in factors(expr) if isinstance(f, tirx.Var | tirx.FloorDiv)]
         others = [f for f in factors(expr) if not isinstance(f, tirx.Var | tirx.FloorDiv)]
-        return math.prod(sorted(sizes, key=str), start=math.prod(others))
+        return math.prod(sorted(sizes, key=lambda size: str(size).lstrip("(")), start=math.prod(others))
 
     rules = [(tirx.Add, whole), (tirx.Mul, ordered)]
     return tvm_ffi.structural_map(node, rules, order="post")  # type: ignore[no-any-return]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, te, tirx, topi
 
 from heterocc.artifacts.errors import LoweringError
@@ -246,9 +247,21 @@ def _is_view(function: tirx.PrimFunc, call: relax.Call) -> bool:
     if dtype_name(argument.ty) != dtype_name(call.ty) or not same([_elements(argument.ty)], [_elements(call.ty)]):
         return False
     try:
-        return bool(relax.analysis.has_reshape_pattern(in_one_form(function)))
+        return bool(relax.analysis.has_reshape_pattern(in_one_form(_in_order(function))))
     except tvm.error.InternalError:  # its analysis of indices does not know all products of sums
         return False
+
+
+def _in_order(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel whose sizes are called so that their names are in the order of the dimensions that it reads.
+
+    TVM only finds that the number of elements of several dimensions is a product of sizes in this order, and
+    `in_one_form` orders them by their names.
+    """
+    given = function.params[0].ty.shape
+    found = list(dict.fromkeys(v for dim in given for v in tirx.analysis.undefined_vars(dim)))
+    names = {var: tirx.Var(f"s{number:02}", var.ty.dtype) for number, var in enumerate(found)}
+    return tvm_ffi.structural_map(function, [(tirx.Var, lambda var: names.get(var, var))], order="post")
 
 
 def _elements(ty: relax.TensorType) -> Extent:

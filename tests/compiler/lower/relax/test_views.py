@@ -28,3 +28,21 @@ def test_columns_of_a_strided_convolution_are_rows_without_a_copy(channels: int,
     model = dynamic_model(nodes, {"x": ("float32", ("b", 1, "n"))}, ["y"], constants)
     kernels = kernel_module(job(import_model(model, keep_dims=True)), target_of(AVX2)).kernels
     assert ("Reshape_2",) not in [kernel.nodes for kernel in kernels]
+
+
+@pytest.mark.parametrize("order", [(3, 0, 2, 1), (2, 3, 0, 1)])
+@pytest.mark.parametrize("stride", [0, 2])
+def test_dimensions_in_any_order_are_joined_without_a_copy(order: tuple[int, ...], stride: int) -> None:
+    """Sizes of the model's inputs, or of a convolution's result, which are quotients."""
+    first = [node("Conv", ["x", "w"], ["c"], strides=[2, 2], pads=[1] * 4)] if stride else [node("Neg", ["x"], ["c"])]
+    nodes = [
+        *first,
+        node("Transpose", ["c"], ["t"], perm=order),
+        node("Erf", ["t"], ["e"]),
+        node("Reshape", ["e", "shape"], ["r"]),
+        node("Softmax", ["r"], ["y"]),
+    ]
+    constants = {"w": np.ones((24, 24, 3, 3), np.float32), "shape": np.array([-1, 24])}
+    model = dynamic_model(nodes, {"x": ("float32", ("n", 24, "h", "w_"))}, ["y"], constants)
+    kernels = kernel_module(job(import_model(model, keep_dims=True)), target_of(AVX2)).kernels
+    assert ("Reshape_3",) not in [kernel.nodes for kernel in kernels]
