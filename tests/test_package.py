@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -120,3 +121,15 @@ def test_mypy_sees_types_of_an_editable_installation(tmp_path: Path) -> None:
     assert revealed[:2] == ["builtins.str", "heterocc.runtime.session.Session"] or revealed[0] == "str", done.stdout
     assert "Path" in revealed[2] and "Inventory" in revealed[3] and "Any" not in "".join(revealed), done.stdout
     assert 'Argument "devices"' in done.stdout and "import-untyped" not in done.stdout, done.stdout
+
+
+def test_no_hint_asks_an_index_for_heterocc() -> None:
+    """It is on none, and whoever registered the name there would be run (decision 75)."""
+    root = Path(__file__).parents[1]
+    sources = [
+        file
+        for room in ("artifacts", "compiler", "package", "passes", "runtime")
+        for file in (root / room).rglob("*.py")
+    ]
+    asked = re.compile(r"pip install [^\n]*?\bheterocc\b(?!.{0,20}@)")
+    assert len(sources) > 500 and not [str(file) for file in sources if asked.search(file.read_text(encoding="utf-8"))]

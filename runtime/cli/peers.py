@@ -69,7 +69,7 @@ def peers_of(text: str | None, model: Path | None) -> tuple[Peer, ...]:
     if len(others) > 1:
         raise UsageError("more than one model is given", where="--against", hint=f"name one model; {known}")
     if "openvino" in names and sys.modules.get("openvino") is None and find_spec("openvino") is None:
-        raise UsageError("OpenVINO is not installed", where="--against openvino", hint="pip install 'heterocc[peers]'")
+        raise UsageError("OpenVINO is not installed", where="--against openvino", hint="pip install openvino")
     if others:
         model = Path(others[0])
     if model is None:

@@ -36,8 +36,9 @@ class RequestSpans:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError as error:
+            packages = "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
             raise UsageError(
-                "OpenTelemetry is not installed", where="--otlp", hint="pip install 'heterocc[otel]'"
+                "OpenTelemetry is not installed", where="--otlp", hint=f"pip install {packages}"
             ) from error
         resource = Resource.create({"service.name": "heterocc", "service.version": __version__})
         self._provider = TracerProvider(resource=resource)
