@@ -77,7 +77,7 @@ function planPanel(model, go) {
   ], model.partitions, { click: (p) => go(model.nodes.findIndex((n) => n.part === model.partitions.indexOf(p))) });
   table($("transfers"), [
     ["value", (t) => t.value], ["from", (t) => t.from], ["to", (t) => t.to], ["bytes", (t) => t.bytes, bytes],
-    ...(model.measured ? [["measured", (t) => us("transfer", t.value), (v) => (v === null ? "" : time(v))]] : []),
+    ...(model.measured ? [["measured", (t) => us("transfer", t.value), (v) => (v === null ? "none: same memory" : time(v))]] : []),
     ["estimated", (t) => t.us, time], ["why", (t) => t.text],
   ], model.transfers, { click: (t) => go(t.writer) });
 }

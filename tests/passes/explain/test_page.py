@@ -305,6 +305,17 @@ def test_tables_sort_by_their_heads_and_lead_to_nodes(opened: Open) -> None:
     assert page.inner_text("#detail .path") == "chain/9" and page.is_visible("#panel-graph")
 
 
+def test_a_transfer_between_devices_that_share_memory_is_named_as_none(opened: Open) -> None:
+    found = explained(network(15))
+    done = measured(found)
+    gone = next(i for i, step in enumerate(done.steps) if step.kind == "transfer")
+    kept = tuple(replace(m, step=m.step - (m.step > gone)) for m in done.moments if m.step != gone)
+    page = opened(found, replace(done, steps=done.steps[:gone] + done.steps[gone + 1 :], moments=kept))
+    page.click("[data-panel=plan]")
+    rows = [row.split("\t")[4] for row in page.inner_text("#transfers tbody").splitlines() if "\t" in row]
+    assert rows.count("none: same memory") == 1 and len(rows) == len(found.transfers) > 1
+
+
 def test_two_reports_stand_side_by_side(opened: Open, tmp_path: Path) -> None:
     graph = network(45)
     before, after = explained(graph), explained(graph, devices=("CPU",))
