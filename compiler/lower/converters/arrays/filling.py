@@ -19,8 +19,11 @@ from heterocc.compiler.lower.variables import Extent
 
 Buffers = Sequence[tirx.Buffer]
 
-MOST_STORED = 1 << 20
-"""The most elements of a result that is computed when compiling and stored: a small model must not make a large one."""
+MOST_STORED = 1 << 12
+"""The most elements of a result that is computed when compiling and stored: a small model must not make a large one.
+
+The import has stored what it has room for.
+"""
 
 
 def _static_elements(ctx: Context) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.arrays.filling import MOST_STORED
 from heterocc.compiler.lower.converters.checked_places import checked_lengths, checked_places, checked_starts
 from heterocc.compiler.lower.converters.registry import RESULTS, Context, converter
 from heterocc.compiler.lower.converters.values import (
@@ -284,8 +285,9 @@ def _gather(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
         if known.size and (known.min() < -size or known.max() >= size):
             raise NotImplementedError(f"a constant index is out of range for a dimension of {size}")
         known = np.where(known < 0, known + size, known)
-        if isinstance(data, tvm.ir.GenericConst):
-            return constant(np.take(data.value.numpy(), known, axis))
+        stored = data.value.numpy() if isinstance(data, tvm.ir.GenericConst) else None
+        if stored is not None and known.size * stored.size // max(size, 1) <= max(stored.size, MOST_STORED):
+            return constant(np.take(stored, known, axis))
         return _taken(ctx, data, constant(known.astype(np.int32)), axis)
     return _taken(ctx, data, checked_places(ctx, indices, [size]), axis)
 

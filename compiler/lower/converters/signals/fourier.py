@@ -20,6 +20,9 @@ from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
 
+_MOST_PLACES = 1 << 22
+"""The most samples of all frames that are gathered by stored places."""
+
 MOST = 2048
 """The longest transform: its matrix has 4 · n² numbers."""
 
@@ -105,6 +108,8 @@ def stft(
     if half and weights is not None and len(weights) == size and can_fold(ctx, data, size):
         signal = ctx.bb.emit(op.reshape(data, (batch, samples)))
         return folded_transforms(ctx, signal, (batch, len(starts)), size, int(ctx.known(step).flat[0]), weights)
+    if len(starts) * size > _MOST_PLACES:
+        raise NotImplementedError(f"{len(starts)} frames of {size} samples are too many")
     places = constant((starts[:, None] + np.arange(size)).ravel())
     frames = ctx.bb.emit(op.take(op.reshape(data, (batch, samples, parts)), places, 1))
     frames = ctx.bb.emit(op.reshape(frames, (batch, len(starts), size, parts)))
