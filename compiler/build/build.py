@@ -240,4 +240,4 @@ def _part(job: PartitionJob, names: tuple[str, ...]) -> PartitionJob:
     inside = frozenset(names)
     read_elsewhere = {v for n in graph.nodes if n.name not in inside for v in n.inputs}
     outputs = [v for n in nodes for v in n.outputs if v in read_elsewhere or v in graph.outputs]
-    return PartitionJob("blame", job.model, job.device, names, tuple(dict.fromkeys(inputs)), tuple(outputs))
+    return PartitionJob(job.name, job.model, job.device, names, tuple(dict.fromkeys(inputs)), tuple(outputs))
