@@ -31,7 +31,7 @@ from heterocc.artifacts.manifest import (
     Weight,
 )
 from heterocc.artifacts.records import MalformedError
-from heterocc.artifacts.settings import MAX_THREADS, parse_threads
+from heterocc.artifacts.settings import MAX_THREADS
 from heterocc.artifacts.weights.layouts import layout_problem
 from heterocc.artifacts.weights.tensors import ALIGNMENT, aligned, tensor_bytes
 
@@ -209,7 +209,7 @@ def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> Non
 
 def _check_properties(device: Device, where: str) -> None:
     threads = device.properties.get("threads")
-    if threads is not None and parse_threads(threads) is None:
+    if threads is not None and device.settings.threads is None:
         what = f"property 'threads' of device {device.name[:80]!r} of {where}"
         _fail(f"{what} is {threads[:40]!r}, not a number from 1 to {MAX_THREADS}")
 
