@@ -228,9 +228,17 @@ class ImportedModel:
             return None
         return math.prod((d.ends(self.planned)[1] for d in shape if d is not None), start=DTYPE_BYTES[value.dtype])
 
-    @cached_property
+    @property
     def typical(self) -> ImportedModel:
         """The model for the sizes of seeded inputs, by which costs are estimated; itself if they are not known."""
+        # Sizes that are not known yet are searched before, because the search asks for the same of other models, and
+        # all models share the lock of a cached property: two threads would wait for each other.
+        if self.symbols is not None:
+            len(self.samples)
+        return self._typical
+
+    @cached_property
+    def _typical(self) -> ImportedModel:
         if self.symbols is None:
             return self
         sizes: dict[str, int] = {}

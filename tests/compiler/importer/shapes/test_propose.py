@@ -5,6 +5,9 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from heterocc.artifacts.errors import DynamicShapeError
 from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work, work_of
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.shapes.propose import Samples
 from tests.symbolic_models import dynamic_model
 
 N = helper.make_node
@@ -102,3 +106,25 @@ def test_models_with_weights_of_4_bits_are_tried() -> None:
     model.opset_import[0].version = 21
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     assert import_model(model, keep_dims=True).samples["i"] == (1, 128)
+
+
+def test_two_threads_that_need_sizes_do_not_wait_for_each_other() -> None:
+    """One searches sizes, for which it asks for the work at them; another asks for the work at the same sizes."""
+    imported = import_model(convolutions(1, 4), keep_dims=True)
+    found, begun, asked = dict(imported.samples), threading.Event(), threading.Event()
+
+    def search() -> dict[str, tuple[int, ...]]:
+        begun.set()
+        asked.wait(5)
+        time.sleep(0.2)  # the other thread waits for these sizes by now
+        work_at_samples(replace(imported, samples=found))
+        return found
+
+    searched = replace(imported, samples=Samples(search))
+    first = threading.Thread(target=lambda: len(searched.samples), daemon=True)
+    second = threading.Thread(target=lambda: (begun.wait(5), asked.set(), searched.typical), daemon=True)
+    for thread in (first, second):
+        thread.start()
+    for thread in (first, second):
+        thread.join(10)
+    assert not first.is_alive() and not second.is_alive()
