@@ -66,6 +66,11 @@ assert not {"onnx", "tvm", "onnxruntime", "pydantic", "heterocc.compiler", "hete
     assert done.returncode == 0, done.stderr
 
 
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "heterocc", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"heterocc {heterocc.__version__}\n"
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_completion_lists_the_public_names_and_nothing_else(name: str) -> None:
     module = import_module(name)
