@@ -41,12 +41,16 @@ _CUDA_FATAL = (
 "CUresult": "the process must be terminated and relaunched"."""
 
 
+_NODE = "Non-zero status code returned while running "
 _ORT_NODE = (
-    r"Non-zero status code returned while running (?P<operator>\w+) node\. "
+    rf"{_NODE}(?P<operator>\w+) node\. "
     r"Name:'(?P<node>.*?)' Status Message: (?P<reason>.*)"
 )
 _ORT_PLACE = r"^(/\S+:\d+ .*? was false\.|\S+\.cc:\d+ ([\w:*&<>~ ]*\([^)]*\) |\S+ ))\s*"
 """What ONNX Runtime puts before a reason: its source, its function, and the condition that does not hold."""
+_INVALID = "INVALID_ARGUMENT : "
+_NO_ARRAY = ("array is too big", "number of dimensions must be within")
+"""What numpy says of a result with too many dimensions, or whose sizes have too large a product, 0 left out."""
 
 
 _OTHER_INPUTS = "change the inputs; the session and its devices can go on"
@@ -91,33 +95,42 @@ def first_line(error: BaseException) -> str:
 def _input_fault(error: BaseException, doing: str) -> InputValueError | None:
     """The error of a node that cannot compute with its inputs; None for other failures.
 
-    Code for CPUs marks its own. ONNX Runtime names the node in the errors of its kernels; those that lack memory or an
-    implementation are not the input's, unless no machine like this one has that memory.
+    Code for CPUs marks its own. ONNX Runtime names the node in the errors of its kernels, or says that an argument is
+    invalid; those that lack memory are not the input's, unless no machine like this one has that memory.
     """
     text = str(error)
     _, mark, marked = text.partition(InputValueError.MARK)
-    found = None if mark else re.search(_ORT_NODE, text, re.DOTALL)
     if mark:
         message = marked.splitlines()[0].rstrip(".")
-    elif found is not None and not _lacks_means(text):
-        reason = " ".join(re.sub(_ORT_PLACE, "", found["reason"], flags=re.DOTALL).split()).rstrip(".")
-        message = f"{found['operator']} '{found['node']}': {reason}"
+    elif isinstance(error, ValueError) and any(words in text for words in _NO_ARRAY):
+        message = f"a result cannot be an array: {first_line(error)}"
+    elif _lacks_means(text):
+        return None
+    elif found := re.search(_ORT_NODE, text, re.DOTALL):
+        message = f"{found['operator']} '{found['node']}': {_reason(found['reason'])}"
+    elif _INVALID in text:
+        message = _reason(text.partition(_INVALID)[2])
     else:
         return None
     return InputValueError(message, where=doing.removeprefix("running "), hint=_OTHER_INPUTS)
 
 
-def _lacks_means(text: str) -> bool:
-    """Whether an error of ONNX Runtime is about an implementation or memory that the machine may lack.
+def _reason(text: str) -> str:
+    return " ".join(re.sub(_ORT_PLACE, "", text, flags=re.DOTALL).split()).rstrip(".")
 
-    It may be about memory for a result of another shape, too, which the bundle has from a model that states this.
+
+def _lacks_means(text: str) -> bool:
+    """Whether an error of ONNX Runtime is about memory that the machine may lack.
+
+    It may be about memory for a result of another shape, too, which the bundle has from a model that states this; but
+    that of a node in the body of another one is ONNX Runtime's own.
     """
     if "OrtValue provided for output" in text:
-        return True
+        return text.count(_NODE) < 2
     asked = re.search(r"requested (?:buffer of size|bytes of) (\d+)", text)
     if asked is not None:
         return int(asked[1]) <= most_memory()
-    return any(word in text for word in ("NOT_IMPLEMENTED", *_MEMORY_WORDS))
+    return any(word in text for word in _MEMORY_WORDS)
 
 
 def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError:

@@ -331,6 +331,7 @@ OPERATORS = (
         MICROSOFT,
         shapes=_group_query_shapes,
         needs=group_query,
+        filled=((Part(0, slice(1)),),),  # ONNX Runtime divides by the number of items
         factors=EVERY,
         unread=f"rotary_interleaved {_NORMS}",
     ),

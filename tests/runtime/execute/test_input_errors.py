@@ -131,3 +131,35 @@ def test_pooling_of_a_map_without_elements_is_refused_though_its_padding_has_roo
         assert session.run({"x": np.ones((1, 3, 4, 4), np.float32)})["y"].shape == (1, 3, 6, 6)
         with pytest.raises(InputError):
             session.run({"x": np.ones((1, 3, 4, 0), np.float32)})
+
+
+STATE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[s] start, float[n,2] x) => (float[m] last, float[k,l] all) {
+  last, all = Scan <num_scan_inputs = 1, body = b (float[p] state, float[2] row) => (float[q] next, float[r] out) {
+    next = Add (state, row)
+    out = Identity (next) }> (start, x) }"""
+EMPTY = """<ir_version: 8, opset_import: ["" : 17]>
+g (int64[n] sizes) => (float[a,b] y) { y = ConstantOfShape (sizes) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "wrong", "says"),
+    [
+        (STATE, {"start": np.zeros(2, np.float32), "x": X}, {"start": np.zeros(1, np.float32), "x": X}, "Scan"),
+        (EMPTY, {"sizes": np.array([2, 3])}, {"sizes": np.array([1 << 62, 0])}, "cannot be an array: array is too big"),
+        (EMPTY, {"sizes": np.array([2, 3])}, {"sizes": np.ones(100, np.int64)}, "cannot be an array: number of dim"),
+    ],
+    ids=["the state of a body", "sizes beside a 0", "many dimensions"],
+)
+def test_what_onnx_runtime_says_without_naming_a_node_is_an_error_of_the_input(
+    tmp_path: Path, text: str, right: dict[str, Any], wrong: dict[str, Any], says: str
+) -> None:
+    model = onnx.parser.parse_model(text)
+    for end in model.graph.output:
+        end.type.tensor_type.ClearField("shape")  # of any rank
+    compile_model(model, tmp_path / "m.hcb", devices="ORT")
+    with load(tmp_path / "m.hcb") as session:
+        for _ in range(2):
+            session.run(right)
+            with pytest.raises(InputValueError, match=says):
+                session.run(wrong)
