@@ -83,18 +83,18 @@ site: setup
 
 operators: setup
 	mkdir -p build/operators
-	$(VENV)/python -m heterocc.compiler.conformance --devices CPU --resume --output build/operators/1.json
-	$(VENV)/python -m heterocc.compiler.conformance --devices CPU,ORT --rest build/operators/1.json --resume --output build/operators/2.json
-	$(VENV)/python -m heterocc.compiler.conformance --devices OPENCL,CPU --resume --output build/operators/3.json
-	$(VENV)/python -m heterocc.compiler.conformance --devices VULKAN,CPU --resume --output build/operators/4.json
-	$(VENV)/python -m heterocc.compiler.conformance.page docs/operators.md build/operators/*.json
+	$(VENV)/python -m scripts.conformance --devices CPU --resume --output build/operators/1.json
+	$(VENV)/python -m scripts.conformance --devices CPU,ORT --rest build/operators/1.json --resume --output build/operators/2.json
+	$(VENV)/python -m scripts.conformance --devices OPENCL,CPU --resume --output build/operators/3.json
+	$(VENV)/python -m scripts.conformance --devices VULKAN,CPU --resume --output build/operators/4.json
+	$(VENV)/python -m scripts.conformance.page docs/operators.md build/operators/*.json
 	rm -r build/operators
 
 operators-again: setup
 	mkdir -p build/operators
-	for devices in CPU CPU,ORT OPENCL,CPU VULKAN,CPU; do $(VENV)/python -m heterocc.compiler.conformance --devices $$devices \
+	for devices in CPU CPU,ORT OPENCL,CPU VULKAN,CPU; do $(VENV)/python -m scripts.conformance --devices $$devices \
 		--listed docs/operators.md --resume --output build/operators/$$devices.json || exit 1; done
-	$(VENV)/python -m heterocc.compiler.conformance.page docs/operators.md build/operators/*.json
+	$(VENV)/python -m scripts.conformance.page docs/operators.md build/operators/*.json
 	rm -r build/operators
 
 bench: setup

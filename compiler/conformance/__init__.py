@@ -1,5 +1,1 @@
-"""Conformance with ONNX.
-
-`onnx_backend.py` is a backend in ONNX's sense; `cases.py` and `outcome.py` run ONNX's node tests on any list of
-devices, and `page.py` reports them.
-"""
+"""heterocc as a backend in ONNX's sense. `scripts/conformance` runs ONNX's node tests, and reports them."""

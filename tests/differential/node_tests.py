@@ -15,11 +15,11 @@ import numpy as np
 import onnx
 import tvm_ffi
 from onnx import numpy_helper
+from scripts.conformance.outcome import difference
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.checking.compare import compare
 from heterocc.compiler.checking.reference import Reference
-from heterocc.compiler.conformance.outcome import difference
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model

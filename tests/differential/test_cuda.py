@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts.conformance.outcome import difference
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.build.pack import Piece, VariantParts, pack
-from heterocc.compiler.conformance.outcome import difference
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.pipeline import import_model

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from scripts.conformance.cases import node_cases
 
-from heterocc.compiler.conformance.cases import node_cases
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.operators.opset import lower_opset
 from heterocc.runtime.execute import ort_session

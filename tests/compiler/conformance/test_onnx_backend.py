@@ -15,8 +15,8 @@ from onnx.backend.test import runner
 
 import heterocc.compiler.conformance.onnx_backend as backend
 from heterocc.artifacts.errors import FeedError, UnknownDeviceError
-from tests.compiler.conformance.sample import onnx_cases
 from tests.compiler.onnx_build import model, node, value
+from tests.conformance.sample import onnx_cases
 
 UNCHECKED = {"check": False, "cpu_variant": False}
 

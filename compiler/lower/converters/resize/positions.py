@@ -1,11 +1,40 @@
-"""Positions and weights of Resize as expressions of sizes: in float32 and in ONNX Runtime's order of operations."""
+"""Positions and weights of Resize: of numpy's arrays if sizes are known, else as expressions of them.
+
+They are in float32 and in ONNX Runtime's order of operations: rounding decides which pixel is nearest if a quotient is
+close to a whole number, as 17 / 1.7.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import tirx
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Functions of numbers, which are expressions or arrays."""
+
+    number: Callable[[float], Any]
+    select: Callable[[Any, Any, Any], Any]
+    max: Callable[[Any, Any], Any]
+    min: Callable[[Any, Any], Any]
+    abs: Callable[[Any], Any]
+    floor: Callable[[Any], Any]
+    ceil: Callable[[Any], Any]
+    both: Callable[[Any, Any], Any]
+
+
+def _f(value: float) -> tirx.Expr:
+    return tirx.const(value, "float32")
+
+
+EXPRESSIONS = Numbers(_f, tirx.Select, tirx.max, tirx.min, tirx.abs, tirx.floor, tirx.ceil, tirx.all)
+ARRAYS = Numbers(float, np.where, np.maximum, np.minimum, np.abs, np.floor, np.ceil, np.logical_and)
+"""A number has the precision of the array that it meets."""
 
 HALFWAY = 1e-6
 """Positions this close to halfway between two pixels count as halfway, as observed of ONNX Runtime 1.31."""
@@ -18,11 +47,11 @@ CROP = "tf_crop_and_resize"
 BY_RATIO = "by ratio"
 """The only `nearest_mode` before operator set 11: `ceil` along axes that become shorter, `floor` along others."""
 
-NEAREST: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = {
-    "floor": tirx.floor,
-    "ceil": tirx.ceil,
-    "round_prefer_floor": lambda x: tirx.ceil(x - _f(0.5 + HALFWAY)),
-    "round_prefer_ceil": lambda x: tirx.floor(x + _f(0.5 + HALFWAY)),
+NEAREST: Mapping[str, Callable[[Any, Numbers], Any]] = {
+    "floor": lambda x, m: m.floor(x),
+    "ceil": lambda x, m: m.ceil(x),
+    "round_prefer_floor": lambda x, m: m.ceil(x - m.number(0.5 + HALFWAY)),
+    "round_prefer_ceil": lambda x, m: m.floor(x + m.number(0.5 + HALFWAY)),
 }
 """Rounding to a place, by `nearest_mode`."""
 
@@ -35,27 +64,33 @@ def rounding(mode: str, ratio: float) -> str:
     return found
 
 
-def nearest(x: tirx.Expr, mode: str, ratio: tirx.Expr) -> tirx.Expr:
+def nearest(x: Any, mode: str, ratio: Any, m: Numbers = EXPRESSIONS) -> Any:
     """The place nearest to a position, for an axis whose ratio may be known only at run time."""
     if mode == BY_RATIO:
-        return tirx.Select(ratio < _f(1.0), tirx.ceil(x), tirx.floor(x))
-    return NEAREST[mode](x)
+        return m.select(ratio < m.number(1.0), m.ceil(x), m.floor(x))
+    return NEAREST[mode](x, m)
 
 
 def source(
-    y: tirx.Expr, length: tirx.Expr, out: tirx.Expr, ratio: tirx.Expr, region: Region | None, attrs: Mapping[str, Any]
-) -> tirx.Expr:
+    y: Any,
+    length: Any,
+    out: Any,
+    ratio: Any,
+    region: Region | None,
+    attrs: Mapping[str, Any],
+    m: Numbers = EXPRESSIONS,
+) -> Any:
     """The position in the input of output `y`."""
     mode = attrs.get("coordinate_transformation_mode", "half_pixel")
     # The larger of a place and 0 is the place, and hides from TVM's simplifier that a quotient is of integers.
-    place, half, one = tirx.max(y.astype("float32"), _f(0.0)), _f(0.5), tirx.const(1, "int64")
-    last = (length - one).astype("float32")
+    place, half = m.max(y.astype("float32"), m.number(0.0)), m.number(0.5)
+    last = (length - 1).astype("float32")
     if mode == CROP:
         if region is None:
             raise NotImplementedError(f"{CROP} needs a region")
         start, end = region
-        step = place * (end - start) * last / tirx.max((out - one).astype("float32"), _f(1.0))
-        return tirx.Select(out > one, start * last + step, half * (start + end) * last)
+        step = place * (end - start) * last / m.max((out - 1).astype("float32"), m.number(1.0))
+        return m.select(out > 1, start * last + step, half * (start + end) * last)
     if mode == "asymmetric":
         return place / ratio
     centred = (place + half) / ratio
@@ -64,13 +99,14 @@ def source(
     if mode == "tf_half_pixel_for_nn":
         return centred
     if mode == "pytorch_half_pixel":
-        return tirx.Select(out > one, centred - half, _f(0.0))
+        return m.select(out > 1, centred - half, m.number(0.0))
     whole = length.astype("float32")
     if mode == "half_pixel_symmetric":
-        offset = whole / _f(2.0) * (_f(1.0) - out.astype("float32") / (ratio * whole))
-        return offset + centred - half
+        offset = whole / m.number(2.0) * (m.number(1.0) - out.astype("float32") / (ratio * whole))
+        exact = (place.astype("float64") + 0.5) / ratio.astype("float64")
+        return (offset.astype("float64") + exact - 0.5).astype("float32")
     if mode == "align_corners":
-        return tirx.Select(out > one, place * last / tirx.max((out - one).astype("float32"), _f(1.0)), _f(0.0))
+        return m.select(out > 1, place * last / m.max((out - 1).astype("float32"), m.number(1.0)), m.number(0.0))
     raise NotImplementedError(f"coordinate_transformation_mode {mode}")
 
 
@@ -102,29 +138,25 @@ def cubic_shares(x: tirx.Expr, length: tirx.Expr, attrs: Mapping[str, Any]) -> l
     return found
 
 
-def _cubic(distance: tirx.Expr, attrs: Mapping[str, Any]) -> tirx.Expr:
+def _cubic(distance: Any, attrs: Mapping[str, Any], m: Numbers = EXPRESSIONS) -> Any:
     """Keys' cubic convolution kernel with the free parameter `cubic_coeff_a`."""
     a = float(attrs.get("cubic_coeff_a", -0.75))
     d = distance
-    near = ((_f(a + 2) * d - _f(a + 3)) * d) * d + _f(1.0)
-    far = ((d - _f(5.0)) * d + _f(8.0)) * d * _f(a) - _f(4.0 * a)
-    return tirx.Select(d <= _f(1.0), near, tirx.Select(d < _f(2.0), far, _f(0.0)))
+    near = ((m.number(a + 2) * d - m.number(a + 3)) * d) * d + m.number(1.0)
+    far = ((d - m.number(5.0)) * d + m.number(8.0)) * d * m.number(a) - m.number(4.0 * a)
+    return m.select(d <= m.number(1.0), near, m.select(d < m.number(2.0), far, m.number(0.0)))
 
 
-def weight(x: tirx.Expr, place: tirx.Expr, length: tirx.Expr, ratio: tirx.Expr, attrs: Mapping[str, Any]) -> tirx.Expr:
+def weight(x: Any, place: Any, length: Any, ratio: Any, attrs: Mapping[str, Any], m: Numbers = EXPRESSIONS) -> Any:
     """The weight that a linear or cubic filter at a position gives a place, before all are normalised.
 
     With `antialias` a filter is as much wider as the result is smaller.
     """
-    shrink = tirx.min(ratio, _f(1.0)) if attrs.get("antialias", 0) else _f(1.0)
-    distance = tirx.abs(x - place.astype("float32")) * shrink
+    shrink = m.min(ratio, m.number(1.0)) if attrs.get("antialias", 0) else m.number(1.0)
+    distance = m.abs(x - place.astype("float32")) * shrink
     linear = attrs.get("mode") == "linear"
-    found = tirx.max(_f(0.0), _f(1.0) - distance) if linear else _cubic(distance, attrs)
+    found = m.max(m.number(0.0), m.number(1.0) - distance) if linear else _cubic(distance, attrs, m)
     if attrs.get("exclude_outside", 0):
-        inside = tirx.all(place >= tirx.const(0, "int64"), place < length)
-        found = tirx.Select(inside, found, _f(0.0))
+        inside = m.both(place >= 0, place < length)
+        found = m.select(inside, found, m.number(0.0))
     return found
-
-
-def _f(value: float) -> tirx.Expr:
-    return tirx.const(value, "float32")

@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.resize.computed import attributes, resize_computed
-from heterocc.compiler.lower.converters.resize.positions import CROP, HALFWAY, rounding
+from heterocc.compiler.lower.converters.resize.positions import ARRAYS, CROP, nearest, rounding, source, weight
 from heterocc.compiler.lower.converters.resize.sized import axes_of, resize_sized
 from heterocc.compiler.lower.converters.values import shape_of
 from heterocc.compiler.lower.straight import constant
@@ -23,27 +23,17 @@ def axis_table(size: int, scale: float, out: int, attrs: Mapping[str, Any]) -> t
     `scale` is the ratio of output to input, which may differ from `out / size`. `attrs` are the attributes of the
     Resize node, with strings decoded.
     """
+    length, count = np.int64(size), np.int64(out)
+    x = source(np.arange(out), length, count, np.float32(scale), None, attrs, ARRAYS).astype(np.float64)
     mode = attrs.get("mode", "nearest")
-    positions = _sources(size, scale, out, attrs)
     if mode == "nearest":
-        direction = rounding(attrs.get("nearest_mode", "round_prefer_floor"), scale)
-        nearest = [min(max(_round(x, direction), 0), size - 1) for x in positions]
-        return np.array(nearest, dtype=np.int32)[:, None], np.ones((out, 1))
+        found = nearest(x, rounding(attrs.get("nearest_mode", "round_prefer_floor"), scale), scale, ARRAYS)
+        return np.clip(found, 0, size - 1).astype(np.int32)[:, None], np.ones((out, 1))
     shrink = min(scale, 1.0) if attrs.get("antialias", 0) else 1.0
-    reach = (1.0 if mode == "linear" else 2.0) / shrink
-    taps = 2 * math.ceil(reach)
-    index = np.zeros((out, taps), dtype=np.int64)
-    weight = np.zeros((out, taps))
-    for y, x in enumerate(positions):
-        first = math.ceil(x) - taps // 2
-        for k in range(taps):
-            index[y, k] = first + k
-            distance = abs(x - (first + k)) * shrink
-            weight[y, k] = max(0.0, 1.0 - distance) if mode == "linear" else _cubic(distance, attrs)
-        if attrs.get("exclude_outside", 0):
-            weight[y, (index[y] < 0) | (index[y] >= size)] = 0.0
-        weight[y] /= weight[y].sum()
-    return np.clip(index, 0, size - 1).astype(np.int32), weight
+    taps = 2 * math.ceil((1.0 if mode == "linear" else 2.0) / shrink)
+    index = np.ceil(x).astype(np.int64)[:, None] - taps // 2 + np.arange(taps)
+    found = weight(x[:, None], index, length, np.float64(scale), attrs, ARRAYS)
+    return np.clip(index, 0, size - 1).astype(np.int32), found / found.sum(axis=1, keepdims=True)
 
 
 def apply_axis(
@@ -98,55 +88,6 @@ def _repeated(x: te.Tensor, axis: int, times: int) -> te.Tensor:
         lambda *i: x(*(tirx.floordiv(v, tirx.const(times, "int64")) if d == axis else v for d, v in enumerate(i))),
         name="resize",
     )
-
-
-def _sources(size: int, scale: float, out: int, attrs: Mapping[str, Any]) -> list[float]:
-    """The position in the input of each output element.
-
-    In float32 and in ONNX Runtime's order of operations: rounding decides which pixel is nearest if a quotient is
-    close to a whole number, as 17 / 1.7.
-    """
-    mode = attrs.get("coordinate_transformation_mode", "half_pixel")
-    half, factor, y = np.float32(0.5), np.float32(scale), np.arange(out, dtype=np.float32)
-    if mode == "align_corners":
-        found = np.zeros_like(y) if out == 1 else y * np.float32(size - 1) / np.float32(out - 1)
-    elif mode == "asymmetric":
-        found = y / factor
-    elif mode == "pytorch_half_pixel":
-        found = (y + half) / factor - half if out > 1 else np.zeros_like(y)
-    elif mode == "half_pixel":
-        found = (y + half) / factor - half
-    elif mode == "tf_half_pixel_for_nn":
-        found = (y + half) / factor
-    elif mode == "half_pixel_symmetric":
-        whole = np.float32(size)
-        offset = whole / np.float32(2) * (np.float32(1) - np.float32(out) / (factor * whole))
-        found = (np.float64(offset) + (y + np.float64(0.5)) / np.float64(factor) - 0.5).astype(np.float32)
-    else:
-        raise NotImplementedError(f"coordinate_transformation_mode {mode}")
-    return [float(x) for x in found]
-
-
-def _round(x: float, mode: str) -> int:
-    if mode == "floor":
-        return math.floor(x)
-    if mode == "ceil":
-        return math.ceil(x)
-    if mode == "round_prefer_floor":
-        return math.ceil(x - 0.5 - HALFWAY)
-    if mode == "round_prefer_ceil":
-        return math.floor(x + 0.5 + HALFWAY)
-    raise NotImplementedError(f"nearest_mode {mode}")
-
-
-def _cubic(distance: float, attrs: Mapping[str, Any]) -> float:
-    """Keys' cubic convolution kernel with the free parameter `cubic_coeff_a`."""
-    a = float(attrs.get("cubic_coeff_a", -0.75))
-    if distance <= 1:
-        return ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    if distance < 2:
-        return ((distance - 5) * distance + 8) * distance * a - 4 * a
-    return 0.0
 
 
 @converter("Upsample")

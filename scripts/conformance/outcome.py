@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
+from scripts.conformance.cases import Case
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.checking.compare import FLOAT16, Tolerance, compare
-from heterocc.compiler.conformance.cases import Case
 from heterocc.compiler.conformance.onnx_backend import HeteroccBackend
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.operators.opset import lower_opset

@@ -1,6 +1,6 @@
 """Run ONNX's node tests on a list of devices and write their outcomes as JSON.
 
-    python -m heterocc.compiler.conformance --devices CPU --output cpu.json
+    python -m scripts.conformance --devices CPU --output cpu.json
 
 `--part 2/4` runs the second quarter of the cases; a file that exists keeps its other cases. `--resume` leaves out the
 cases that the file has, to continue a run that ended early. `--only` selects cases by a regular expression.
@@ -20,10 +20,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from scripts.conformance.cases import node_cases
+from scripts.conformance.outcome import Outcome, outcome, reference_outcome
+from scripts.conformance.page import not_passed
+
 from heterocc.artifacts.files.writing import atomic_write
-from heterocc.compiler.conformance.cases import node_cases
-from heterocc.compiler.conformance.outcome import Outcome, outcome, reference_outcome
-from heterocc.compiler.conformance.page import not_passed
 
 _CASES_A_WRITE = 20
 """The file is written after so many cases, and at the end."""
@@ -31,7 +32,7 @@ _CASES_A_WRITE = 20
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m heterocc.compiler.conformance", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m scripts.conformance", description=__doc__)
     parser.add_argument("--devices", default="CPU", help="a list of devices, as in `heterocc compile --devices`")
     parser.add_argument("--part", default="1/1", help="the part of the cases to run, such as 2/4")
     parser.add_argument("--only", default="", help="a regular expression that names of cases contain")

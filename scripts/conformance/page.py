@@ -1,7 +1,7 @@
 """Generate docs/operators.md from outcomes of ONNX's node tests.
 
-`python -m heterocc.compiler.conformance.page docs/operators.md cpu.json opencl.json` writes the page from files that
-`python -m heterocc.compiler.conformance` wrote, one for each list of devices. A file may have some of the cases. The
+`python -m scripts.conformance.page docs/operators.md cpu.json opencl.json` writes the page from files that
+`python -m scripts.conformance` wrote, one for each list of devices. A file may have some of the cases. The
 page keeps its columns of other lists of devices, in their order; new ones follow.
 """
 
@@ -190,7 +190,7 @@ def _table(page: str) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m heterocc.compiler.conformance.page", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m scripts.conformance.page", description=__doc__)
     parser.add_argument("page", type=Path)
     parser.add_argument("results", type=Path, nargs="+")
     options = parser.parse_args(arguments)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import onnx
 import pytest
-
-from heterocc.compiler.conformance.cases import as_case, node_cases
-from heterocc.compiler.conformance.outcome import outcome, reference_outcome
-from heterocc.compiler.conformance.page import (
+from scripts.conformance.cases import as_case, node_cases
+from scripts.conformance.outcome import outcome, reference_outcome
+from scripts.conformance.page import (
     Results,
     columns_of,
     not_passed,
@@ -17,9 +16,10 @@ from heterocc.compiler.conformance.page import (
     operators_page,
     short_reason,
 )
-from tests.compiler.conformance.sample import onnx_cases
 
-PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
+from tests.conformance.sample import onnx_cases
+
+PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 SAMPLE = {
     "relu": "test_relu",
     "mod": "test_mod_mixed_sign_float32",
