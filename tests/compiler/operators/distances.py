@@ -1,4 +1,4 @@
-"""ONNX Runtime's CDist, of which heterocc knows nothing: all of an operator in one file."""
+"""Two operators of ONNX Runtime of which heterocc knows nothing, each in one record: CDist and ExpandDims."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import onnx
 
-from heterocc.compiler.operators.record import MICROSOFT, RANGE, Dims, Operator
+from heterocc.compiler.operators.record import FIRST, MICROSOFT, RANGE, Dims, Operator, nothing
+from heterocc.compiler.symbolic.contents import same_contents
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import number
 
 
 def _shapes(given: Given) -> list[Shape] | None:
@@ -45,5 +47,39 @@ def _convert(ctx: Any, one: Any, other: Any) -> Any:
 
 
 CDIST = Operator(
-    "CDist", MICROSOFT, shapes=_shapes, needs=_needs, flops=_flops, float32_results=RANGE, convert=_convert
+    "CDist",
+    MICROSOFT,
+    shapes=_shapes,
+    needs=_needs,
+    intervals={0: (-2.0, 2.0), 1: (-2.0, 2.0)},
+    flops=_flops,
+    float32_results=RANGE,
+    convert=_convert,
+)
+
+
+def _expanded_shapes(given: Given) -> list[Shape] | None:
+    shape, axis = given.shape(), given.numbers(1)
+    if shape is None or axis is None:
+        return None
+    place = axis[0] % (len(shape) + 1)
+    return [(*shape[:place], number(1), *shape[place:])]
+
+
+def _expand(ctx: Any, data: Any, axis: Any) -> Any:
+    from tvm import relax
+
+    return relax.op.expand_dims(data, int(ctx.known(axis)))
+
+
+EXPAND_DIMS = Operator(
+    "ExpandDims",
+    MICROSOFT,
+    shapes=_expanded_shapes,
+    contents=same_contents,
+    needs=nothing,
+    keeps_order=True,
+    moves=FIRST,
+    settings=True,
+    convert=_expand,
 )

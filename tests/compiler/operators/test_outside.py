@@ -13,19 +13,26 @@ import heterocc.runtime
 from heterocc.artifacts.errors import HeteroccError, UnsupportedOpError
 from heterocc.compiler import compile_model
 from heterocc.compiler.files.records import _INCLUDED, toolchain_digest
+from heterocc.compiler.importer.estimates.flops import node_flops
+from heterocc.compiler.importer.inputs.domains import Domains, Interval
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.half.policy import reads_float32, writes_float32
 from heterocc.compiler.operators import table
+from heterocc.passes.graph import Node, Value
 from tests.compiler.onnx_build import model, node, noise, value
-from tests.compiler.operators.distances import CDIST
+from tests.compiler.operators.distances import CDIST, EXPAND_DIMS
 from tests.reference import reference_session
 
 
 @pytest.fixture
 def distances() -> Iterator[None]:
-    """The record of CDist, for one test."""
-    table.add(CDIST)
+    """The records of CDist and ExpandDims, for one test."""
+    for operator in (CDIST, EXPAND_DIMS):
+        table.add(operator)
     yield
-    del table._TABLE[CDIST.domain, CDIST.name]
-    _INCLUDED.pop()
+    for operator in (CDIST, EXPAND_DIMS):
+        del table._TABLE[operator.domain, operator.name]
+        _INCLUDED.pop()
     toolchain_digest.cache_clear()
 
 
@@ -54,6 +61,38 @@ def test_one_record_compiles_an_operator(tmp_path: Path) -> None:
             np.testing.assert_allclose(session.run(feed)["near"], expected, rtol=1e-4, atol=1e-5)
         with pytest.raises(HeteroccError):
             session.run({"points": noise(3, 4), "others": noise(3, 5)})
+
+
+@pytest.mark.usefixtures("distances")
+def test_integers_are_followed_through_an_added_operator(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape first", "count"),
+        node("ExpandDims", "count axis", "rows", domain="com.microsoft"),
+        node("Concat", "rows rest", "wanted", axis=0),
+        node("Reshape", "x wanted", "y"),
+    ]
+    constants = {"first": np.array(0), "axis": np.array(0, np.int32), "rest": np.array([-1])}
+    inputs, outputs = [value("x", ["n", 2, 3])], [value("y", [None, None])]
+    proto = model(nodes, inputs, outputs, constants, domains=[("com.microsoft", 1)])
+    assert import_model(proto, keep_dims=True).graph.values["y"].shape == ("n", 6)
+    compile_model(proto, tmp_path / "m.hcb", devices="CPU")
+    with heterocc.runtime.load(tmp_path / "m.hcb") as session:
+        for n in (1, 4):
+            x = noise(n, 2, 3)
+            np.testing.assert_array_equal(session.run({"x": x})["y"], x.reshape(n, 6))
+
+
+@pytest.mark.usefixtures("distances")
+def test_everybody_who_looks_a_fact_up_gets_that_of_an_added_record() -> None:
+    proto = _network()
+    found, added = proto.graph.node[0], Node("d", "com.microsoft::CDist", ("points", "others"), ("far",))
+    sizes = {"points": (3, 4), "others": (5, 4), "far": (3, 5)}
+    values = {name: Value(name, "float32", shape) for name, shape in sizes.items()}
+    assert node_flops(found, added, values) == 3 * 3 * 5 * 4
+    assert writes_float32(added) and not reads_float32(added)
+    given = Domains(proto, {}).of(Value("points", "float32", ("n", "k")), "points")
+    assert isinstance(given, Interval) and (given.low, given.high) == (-2.0, 2.0)
 
 
 def test_cached_answers_depend_on_the_file_of_an_added_operator(distances: None) -> None:

@@ -147,8 +147,7 @@ def scatter_nd(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: rel
         return data
     known = fixed(indices)
     if known is not None and all(isinstance(size, int) for size in shape[:depth]):
-        columns = [_wrapped(known[..., d], shape[d]) for d in range(depth)]
-        safe = constant(np.stack([c for c in columns if c is not None], axis=-1))
+        safe = constant(np.stack([_wrapped(known[..., d], shape[d]) for d in range(depth)], axis=-1))
     else:
         indices = checked_places(ctx, indices, shape[:depth])
 
@@ -253,18 +252,16 @@ def safe_indices(ctx: Context, indices: relax.Expr, size: Extent, *, from_end: b
             return te.compute(wanted, lambda *i: inside(tensors[0](*i), sizes[0]), name="safe_index")
 
         return emit_sized(ctx.bb, compute, [indices], [size], dims_of(indices), "int64", "safe_index")
-    known = _wrapped(fixed(indices), size)
+    known = fixed(indices)
     if known is not None:
-        return constant(known)
+        return constant(_wrapped(known, size))
     wide = ctx.bb.emit(as_dtype(indices, "int64"))
     counted = op.where(op.less(wide, scalar(0, "int64")), op.add(wide, scalar(size, "int64")), wide)
     return ctx.bb.emit(op.minimum(op.maximum(counted, scalar(0, "int64")), scalar(size - 1, "int64")))
 
 
-def _wrapped(indices: np.ndarray | None, size: int) -> np.ndarray | None:
+def _wrapped(indices: np.ndarray, size: int) -> np.ndarray:
     """Constant indices, made non-negative. Raises NotImplementedError if one is out of range."""
-    if indices is None:
-        return None
     if indices.size and (indices.min() < -size or indices.max() >= size):
         raise NotImplementedError(f"a constant index is out of range for a dimension of {size}")
     return np.where(indices < 0, indices + size, indices).astype(np.int64)
@@ -281,10 +278,7 @@ def _gather(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
     axis = ctx.attrs.get("axis", 0) % rank_of(data)
     size = dims_of(data)[axis]
     if isinstance(size, int) and isinstance(indices, tvm.ir.GenericConst):
-        known = indices.value.numpy().astype(np.int64)
-        if known.size and (known.min() < -size or known.max() >= size):
-            raise NotImplementedError(f"a constant index is out of range for a dimension of {size}")
-        known = np.where(known < 0, known + size, known)
+        known = _wrapped(indices.value.numpy().astype(np.int64), size)
         stored = data.value.numpy() if isinstance(data, tvm.ir.GenericConst) else None
         if stored is not None and known.size * stored.size // max(size, 1) <= max(stored.size, MOST_STORED):
             return constant(np.take(stored, known, axis))

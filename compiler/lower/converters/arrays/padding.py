@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -21,7 +21,6 @@ from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import cropped_place, dtype_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
-from heterocc.compiler.lower.variables import as_int64
 
 Buffers = Sequence[tirx.Buffer]
 
@@ -55,13 +54,7 @@ def _pad(
                 axis: cropped_place(i[axis].astype("int64"), tensors[0].shape[axis].astype("int64"), *both, mode)
                 for axis, both in sides.items()
             }
-            inside = [is_inside for _, is_inside in found.values()]
-            read = tensors[0](*(found[a][0] if a in found else v for a, v in enumerate(i)))
-            if mode != "constant":
-                return read
-            fill = tensors[1](*[as_int64(0)] * len(tensors[1].shape)) if value is not None else None
-            zero = tirx.const(0, dtype_of(data))
-            return tirx.if_then_else(tirx.all(*inside), read, zero if fill is None else fill)
+            return _read(tensors[0], tensors[1] if len(tensors) > 1 else None, i, found, mode)
 
         return te.compute(shape, at, name="pad")
 
@@ -86,6 +79,21 @@ def _padded_by_numbers(
 
     cropped = ctx.bb.emit_te(compute, data, primfunc_name_hint="crop")
     return ctx.original(cropped, constant(np.array([max(n, 0) for n in numbers], np.int64)), *others)
+
+
+def _read(
+    data: te.Tensor,
+    value: te.Tensor | None,
+    i: Sequence[tirx.Var],
+    found: Mapping[int, tuple[tirx.Expr, tirx.Expr]],
+    mode: str,
+) -> tirx.Expr:
+    """An element of padded data. For axes that are padded, `found` has the place in the data, and whether it is one."""
+    read = data(*(found[axis][0] if axis in found else v for axis, v in enumerate(i)))
+    if mode != "constant":
+        return read
+    fill = tirx.const(0, data.dtype) if value is None else value(*[whole(0)] * len(value.shape))
+    return tirx.if_then_else(tirx.all(*(inside for _, inside in found.values())), read, fill)
 
 
 def _pads(ins: Sequence[tirx.Buffer | te.Tensor], has_axes: bool, count: int, axis: int) -> list[tirx.Expr]:
@@ -148,18 +156,11 @@ def _padded(
         raise NotImplementedError(f"mode {mode} is not supported")
 
     def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
-        places, inside = [], []
+        found = {}
         for axis, v in enumerate(i):
             size = given[0].shape[axis].astype("int64")
             before, after = _pads(given, axes is not None, count, axis)
-            place, is_inside = cropped_place(v, size, before, after, mode)
-            inside.append(is_inside)
-            places.append(place)
-        found = given[0](*places)
-        if mode != "constant":
-            return found
-        last = given[-1]
-        fill = tirx.const(0, dtype_of(data)) if value is None else last(*[whole(0)] * len(last.shape))
-        return tirx.if_then_else(tirx.all(*inside), found, fill)
+            found[axis] = cropped_place(v, size, before, after, mode)
+        return _read(given[0], None if value is None else given[-1], i, found, mode)
 
     return elements(ctx, tensors, at, dtype_of(data), "pad")

@@ -9,7 +9,7 @@ import onnx
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.checked import asserted
-from heterocc.compiler.lower.converters.computed.numbers import element, vector, whole
+from heterocc.compiler.lower.converters.computed.numbers import element, statements, vector, whole
 from heterocc.compiler.lower.converters.registry import REQUIRED, Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of
 from heterocc.compiler.lower.sized import emit_sized
@@ -111,17 +111,8 @@ def _related(ctx: Context, *tensors: relax.Expr) -> relax.Expr:
         return tirx.SeqStmt([*checks, tirx.BufferStore(outs[0], whole(0), [whole(0)])])
 
     def compute(given: list[te.Tensor], counts: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
-        read = [tirx.decl_buffer(t.shape, t.dtype, f"related_{i}") for i, t in enumerate(given)]
-        written = tirx.decl_buffer(list(shape), "int64", "related")
-        buffers = {"in_buffers": read, "out_buffers": [written]}
-        return te.extern(
-            [tuple(shape)],
-            given,
-            lambda ins, outs: body(ins, outs, [c.astype("int64") for c in counts]),
-            name="related",
-            dtype=["int64"],
-            **buffers,
-        )
+        wide = [c.astype("int64") for c in counts]
+        return statements(given, shape, lambda ins, outs: body(ins, outs, wide), "related", "int64")
 
     return emit_sized(ctx.bb, compute, tensors, sides, [1], "int64", "related", opaque=True)
 

@@ -10,7 +10,6 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.attributes import Inputs
-from heterocc.compiler.lower.converters.quantised.quantised_operators import known_array
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter, require_inputs
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, rank_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
@@ -22,7 +21,7 @@ def real(
     ctx: Context, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int | None = None
 ) -> relax.Expr:
     """Dequantised data: (data - zero) * scale in float32. The result is a constant if all operands are."""
-    arrays = [None if v is None else known_array(ctx, v) for v in (data, scale, zero)]
+    arrays = [None if v is None else ctx.array(v) for v in (data, scale, zero)]
     rank = rank_of(data)
 
     def spread(array: np.ndarray) -> np.ndarray:
@@ -192,13 +191,17 @@ def skip_layer_normalization(
 ) -> relax.Expr:
     """LayerNormalization of a sum. The sum is the fourth output."""
     total = _skip_sum(ctx, data, skip, bias)
-    last = [rank_of(data) - 1]
-    wide = as_dtype(total, "float32")
+    return _with_sum(ctx, normalised(ctx, total, scale, beta), total)
+
+
+def normalised(ctx: Context, total: relax.Expr, scale: relax.Expr, beta: relax.Expr | None) -> relax.Expr:
+    """LayerNormalization along the last axis."""
+    last, wide = [rank_of(total) - 1], as_dtype(total, "float32")
     centred = ctx.bb.emit(op.subtract(wide, op.mean(wide, last, keepdims=True)))
     variance = op.mean(op.multiply(centred, centred), last, keepdims=True)
     root = op.sqrt(op.add(variance, scalar(ctx.attrs.get("epsilon", 1e-12), "float32")))
-    normal = op.multiply(as_dtype(ctx.bb.normalize(op.divide(centred, root)), dtype_of(data)), scale)
-    return _with_sum(ctx, normal if beta is None else op.add(normal, beta), total)
+    normal = op.multiply(as_dtype(ctx.bb.normalize(op.divide(centred, root)), dtype_of(total)), scale)
+    return normal if beta is None else op.add(normal, beta)
 
 
 @converter("SimplifiedLayerNormalization")

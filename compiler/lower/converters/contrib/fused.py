@@ -7,7 +7,7 @@ import math
 from tvm import relax
 
 from heterocc.compiler.lower.converters.checked_places import checked_places
-from heterocc.compiler.lower.converters.contrib.contrib_operators import standard
+from heterocc.compiler.lower.converters.contrib.contrib_operators import normalised, standard
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, scalar, shape_of
 
@@ -79,12 +79,7 @@ def embed_layer_normalization(
     if segments is not None and parts is not None:
         total = op.add(ctx.bb.emit(total), _rows(ctx, parts, segments))
     total = ctx.bb.emit(total)
-    wide = ctx.bb.emit(as_dtype(total, "float32"))
-    centred = ctx.bb.emit(op.subtract(wide, op.mean(wide, [2], keepdims=True)))
-    variance = op.mean(op.multiply(centred, centred), [2], keepdims=True)
-    root = op.sqrt(op.add(variance, scalar(ctx.attrs.get("epsilon", 1e-12), "float32")))
-    normal = ctx.bb.emit(as_dtype(ctx.bb.emit(op.divide(centred, root)), dtype_of(words)))
-    normal = ctx.bb.emit(op.add(op.multiply(normal, scale), beta))
+    normal = ctx.bb.emit(normalised(ctx, total, scale, beta))
     if ctx.attrs.get("mask_index_type", 1) == 0 or mask is None:
         count = op.zeros((batch,), "int32")
     else:

@@ -110,10 +110,9 @@ def integer_convolution(
 
 def _sums(ctx: Context, data: relax.Expr, zero: relax.Expr, weight: np.ndarray, window: _Window) -> relax.Expr:
     """The sums of products of data less its zero point; channels are last, the weight [rows, columns, in, (out)]."""
-    write = _depthwise if weight.ndim == 3 else _convolution
     given = (data, constant(np.ascontiguousarray(weight)))
     name = "integer_convolution"
-    sums = ctx.bb.emit(ctx.bb.call_te(lambda x, w: write(x, w, window), *given, primfunc_name_hint=name))
+    sums = ctx.bb.emit(ctx.bb.call_te(lambda x, w: _convolution(x, w, window), *given, primfunc_name_hint=name))
     within = (0, 1) if weight.ndim == 3 else (0, 1, 2)
     return without_offset(ctx, sums, zero, weight.astype(np.int64).sum(axis=within).astype(np.int32))
 
@@ -156,26 +155,18 @@ def _padded(data: te.Tensor, value: te.Tensor, window: _Window) -> te.Tensor:
 
 
 def _convolution(data: te.Tensor, weight: te.Tensor, window: _Window) -> te.Tensor:
-    terms = [te.reduce_axis((0, weight.shape[i]), name) for i, name in enumerate(("row", "column", "channel"))]
+    """The sums over a window, of all channels unless each has weights of its own."""
+    rank = len(weight.shape) - 1
+    terms = [te.reduce_axis((0, weight.shape[i]), name) for i, name in enumerate(("row", "column", "channel")[:rank])]
     (down, right), (apart_down, apart_right) = window.strides, window.dilations
 
     def value(n: tirx.Var, y: tirx.Var, x: tirx.Var, o: tirx.Var) -> tirx.Expr:
-        row, column, channel = terms
-        number = data[n, y * down + row * apart_down, x * right + column * apart_right, channel]
-        return te.sum(number.astype("int32") * weight[row, column, channel, o].astype("int32"), axis=terms)
+        row, column, *channel = terms
+        number = data[(n, y * down + row * apart_down, x * right + column * apart_right, *(channel or [o]))]
+        return te.sum(number.astype("int32") * weight[(*terms, o)].astype("int32"), axis=terms)
 
-    return te.compute((data.shape[0], *window.out, weight.shape[3]), value, name="integer_convolution")
-
-
-def _depthwise(data: te.Tensor, weight: te.Tensor, window: _Window) -> te.Tensor:
-    row, column = (te.reduce_axis((0, weight.shape[i]), name) for i, name in enumerate(("row", "column")))
-    (down, right), (apart_down, apart_right) = window.strides, window.dilations
-
-    def value(n: tirx.Var, y: tirx.Var, x: tirx.Var, c: tirx.Var) -> tirx.Expr:
-        number = data[n, y * down + row * apart_down, x * right + column * apart_right, c]
-        return te.sum(number.astype("int32") * weight[row, column, c].astype("int32"), axis=[row, column])
-
-    return te.compute((data.shape[0], *window.out, weight.shape[2]), value, name="integer_depthwise")
+    name = "integer_convolution" if rank == 3 else "integer_depthwise"
+    return te.compute((data.shape[0], *window.out, weight.shape[rank]), value, name=name)
 
 
 def signed_weight(weight: np.ndarray, zero: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -210,8 +210,8 @@ def _in_integers(
     weight_zero: relax.Expr | None,
 ) -> relax.Expr | None:
     """The sums in int32 if `compute` has a form for them, which takes a constant weight; None if it has not."""
-    array = known_array(ctx, weight)
-    zero = None if weight_zero is None else known_array(ctx, weight_zero)
+    array = ctx.array(weight)
+    zero = None if weight_zero is None else ctx.array(weight_zero)
     if array is None or (weight_zero is not None and zero is None):
         return None
     return compute(ctx, data, data_zero, array, zero)
@@ -248,7 +248,7 @@ def _weight(ctx: Context, weight: relax.Expr, zero: relax.Expr | None, axis: int
 
 def _centred(ctx: Context, data: relax.Expr, zero: relax.Expr | None, dtype: str, rows: bool = False) -> relax.Expr:
     number = _cast(ctx, data, dtype)
-    if zero is None or (known_array(ctx, zero) is not None and not np.any(known_array(ctx, zero))):
+    if zero is None or (ctx.array(zero) is not None and not np.any(ctx.array(zero))):
         return number
     if _size(zero) == 1:
         zero = _flat(ctx, zero)
@@ -259,7 +259,7 @@ def _centred(ctx: Context, data: relax.Expr, zero: relax.Expr | None, dtype: str
 
 def _exact_dtype(ctx: Context, data: relax.Expr, kernel: relax.Expr, axis: int | None = None) -> str:
     """The narrowest floating-point dtype in which all sums are exact."""
-    known = known_array(ctx, kernel)
+    known = ctx.array(kernel)
     if known is None:
         sizes = dims_of(kernel)[1:] if axis is None else dims_of(kernel)[axis:][:1]
         if not all(isinstance(size, int) for size in sizes):
@@ -276,7 +276,7 @@ def spread(ctx: Context, value: relax.Expr, shape: tuple[Any, ...], axis: int) -
     """A scale or zero point reshaped to broadcast against data of `shape`, or repeated for blocks along an axis."""
     block = ctx.attrs.get("block_size", 0)
     if block:
-        known, along = known_array(ctx, value), axis % len(shape)
+        known, along = ctx.array(value), axis % len(shape)
         if not isinstance(shape[axis], int):
             raise NotImplementedError("blocks along a dimension without a fixed size are not supported")
         if known is not None:
@@ -293,30 +293,25 @@ def spread(ctx: Context, value: relax.Expr, shape: tuple[Any, ...], axis: int) -
     return _reshaped(ctx, value, tuple(sizes))
 
 
-def known_array(ctx: Context, value: relax.Expr) -> np.ndarray | None:
-    """The array of a constant or a parameter of the partition; None for a computed value."""
-    return ctx.array(value)
-
-
 def _size(value: relax.Expr) -> int:
     return int(np.prod(shape_of(value), dtype=np.int64))
 
 
 def _flat(ctx: Context, value: relax.Expr) -> relax.Expr:
     """A tensor of one element reshaped to a scalar."""
-    known = known_array(ctx, value)
+    known = ctx.array(value)
     if known is not None:
         return constant(known.reshape(()))
     return value if not shape_of(value) else ctx.bb.normalize(op.reshape(value, ()))
 
 
 def _reshaped(ctx: Context, value: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
-    known = known_array(ctx, value)
+    known = ctx.array(value)
     return constant(known.reshape(shape)) if known is not None else ctx.bb.normalize(op.reshape(value, shape))
 
 
 def _cast(ctx: Context, value: relax.Expr, dtype: str) -> relax.Expr:
-    known = known_array(ctx, value)
+    known = ctx.array(value)
     return constant(known.astype(dtype)) if known is not None else ctx.bb.normalize(as_dtype(value, dtype))
 
 
@@ -327,7 +322,7 @@ def _arithmetic(
     left: relax.Expr,
     right: relax.Expr,
 ) -> relax.Expr:
-    known = known_array(ctx, left), known_array(ctx, right)
+    known = ctx.array(left), ctx.array(right)
     if known[0] is not None and known[1] is not None:
         return constant(np.asarray(exact(known[0], known[1]), dtype=known[0].dtype))
     return ctx.bb.normalize(symbolic(left, right))

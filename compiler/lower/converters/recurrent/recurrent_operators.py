@@ -17,7 +17,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.checked_places import checked_lengths
 from heterocc.compiler.lower.converters.quantised.integers import integer_product, signed_weight
-from heterocc.compiler.lower.converters.quantised.quantised_operators import dynamic_quantize_linear, known_array
+from heterocc.compiler.lower.converters.quantised.quantised_operators import dynamic_quantize_linear
 from heterocc.compiler.lower.converters.recurrent.layer import RECURRENT, Activation, Layer, activations
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.requested import OPAQUE
@@ -267,8 +267,8 @@ _Quantised = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _known(ctx: Context, weight: relax.Expr, scale: relax.Expr | None, zero: relax.Expr | None) -> _Quantised:
     """Constant weights, quantised by direction or column."""
-    whole, factor = known_array(ctx, weight), None if scale is None else known_array(ctx, scale)
-    middle = np.zeros(1, np.int8) if zero is None else known_array(ctx, zero)
+    whole, factor = ctx.array(weight), None if scale is None else ctx.array(scale)
+    middle = np.zeros(1, np.int8) if zero is None else ctx.array(zero)
     if whole is None or factor is None or middle is None:
         raise NotImplementedError("the weights, scales and zero points must be constant")
     shape = (whole.shape[0], whole.shape[2])
