@@ -30,7 +30,7 @@ class ModelNotServedError(ServiceError):
 
 
 class QueueFullError(ServiceError):
-    """A model has as many waiting and running requests as `--queue` allows."""
+    """A model has as many requests as `--queue` allows, or other requests take all of `--memory-mb`: send it again."""
 
     code = "HC505"
 
@@ -42,7 +42,7 @@ class DeadlineError(ServiceError):
 
 
 class RequestSizeError(ServiceError):
-    """A request is larger than `--max-request-mb` allows."""
+    """A request or its answer is larger than `--max-request-mb`, `--max-message-mb` or `--memory-mb` allows."""
 
     code = "HC507"
 
