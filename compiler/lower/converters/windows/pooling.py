@@ -251,17 +251,28 @@ def _conv(ctx: Context, data: relax.Expr, weight: relax.Expr, *bias: relax.Expr 
 
 
 def _cuts_a_signal(ctx: Context, data: relax.Expr, weight: relax.Expr) -> bool:
-    """Whether a convolution reads strided frames of one channel of any length: a product, if nothing is padded."""
-    strides, pads = ctx.attrs.get("strides", None) or [1], ctx.attrs.get("pads", None) or [0]
-    whole = ctx.attrs.get("group", 1) * shape_of(weight)[1] == 1
-    return whole and rank_of(data) == 3 and strides[-1] > 1 and any(pads) and not isinstance(dims_of(data)[2], int)
+    """Whether a convolution reads strided frames of one channel of any length: a product, if nothing is padded.
+
+    It has one dimension, or others of size 1 before it.
+    """
+    *others, length = dims_of(data)[2:]
+    rank = len(others) + 1
+    strides, pads = ctx.attrs.get("strides", None) or [1] * rank, ctx.attrs.get("pads", None) or [0] * 2 * rank
+    if isinstance(length, int) or strides[-1] == 1 or not any(pads):
+        return False
+    if any(size != 1 for size in (*others, *shape_of(weight)[2:-1])):
+        return False
+    if any(pads[d] or pads[rank + d] for d in range(rank - 1)):
+        return False
+    return bool(ctx.attrs.get("group", 1) * shape_of(weight)[1] == 1)
 
 
 def _padded_before(ctx: Context, data: relax.Expr) -> tuple[Context, relax.Expr]:
     """The context without padding, and the padded data."""
-    first, last = ctx.attrs["pads"]
-    padded = relax.op.nn.pad(data, (0, 0, 0, 0, first, last))
-    return ctx.changed({}, without=("pads",)), ctx.bb.emit(padded)
+    pads = ctx.attrs["pads"]
+    rank = len(pads) // 2
+    widths = [0] * 4 + [width for d in range(rank) for width in (pads[d], pads[rank + d])]
+    return ctx.changed({}, without=("pads",)), ctx.bb.emit(relax.op.nn.pad(data, widths))
 
 
 def keeps_size(ctx: Context) -> bool:

@@ -150,12 +150,16 @@ def test_frames_of_a_signal_of_any_length_behind_a_slice_of_all_are_one_product(
     assert tvm_ffi.structural_equal(found[0], product[0])
 
 
-def test_padded_frames_of_a_signal_of_any_length_are_a_product_of_padded_data(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [(), (1,)], ids=["signal", "image of one row"])
+def test_padded_frames_of_a_signal_of_any_length_are_a_product_of_padded_data(
+    rows: tuple[int, ...], tmp_path: Path
+) -> None:
     weight = np.random.default_rng(0).standard_normal((5, 1, 30)).astype(np.float32)
-    nodes = [_N("Conv", ["x", "w"], ["y"], strides=[20], pads=[3, 17])]
-    module = _kernels(nodes, {"x": ("n", 1, "length")}, {"w": weight})
+    held = weight.reshape(5, 1, *rows, 30)
+    nodes = [_N("Conv", ["x", "w"], ["y"], strides=[*rows, 20], pads=[*[0] * len(rows), 3, *[0] * len(rows), 17])]
+    module = _kernels(nodes, {"x": ("n", 1, *rows, "length")}, {"w": held})
     assert len(module.kernels) == 2
-    model = dynamic_model(nodes, {"x": ("float32", ("n", 1, "length"))}, ["y"], {"w": weight})
+    model = dynamic_model(nodes, {"x": ("float32", ("n", 1, *rows, "length"))}, ["y"], {"w": held})
     compile_model(model, tmp_path / "m.hcb", devices="CPU")
     rng = np.random.default_rng(1)
     with load(tmp_path / "m.hcb") as session:
@@ -164,7 +168,8 @@ def test_padded_frames_of_a_signal_of_any_length_are_a_product_of_padded_data(tm
             padded = np.pad(x[:, 0].astype(np.float64), ((0, 0), (3, 17)))
             frames = np.lib.stride_tricks.sliding_window_view(padded, 30, axis=1)[:, ::20]
             wanted = np.einsum("nft,ot->nof", frames, weight[:, 0])
-            np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4)
+            found = session.run({"x": x.reshape(batch, 1, *rows, length)})["y"]
+            np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
