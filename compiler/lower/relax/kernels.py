@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax, te, tirx, topi
 
 from heterocc.artifacts.errors import LoweringError
@@ -23,7 +21,8 @@ from heterocc.compiler.lower.relax.fusion import (
     sizes_in_shapes,
     without_blowup,
 )
-from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
+from heterocc.compiler.lower.relax.importer import ImportedFunction
+from heterocc.compiler.lower.relax.views import is_view, joins_after_turns_apart, only_tensor
 from heterocc.compiler.lower.straight import (
     arguments_of,
     bindings_of,
@@ -38,8 +37,7 @@ from heterocc.compiler.lower.tvm_fixes.half_functions import through_float32
 from heterocc.compiler.lower.tvm_fixes.legalise import legalised
 from heterocc.compiler.lower.tvm_fixes.nan_order import numbers_first
 from heterocc.compiler.lower.tvm_fixes.reduction_start import start_from_infinity
-from heterocc.compiler.lower.variables import Extent, in_one_form, same
-from heterocc.compiler.lower.written import APPENDS, WRITTEN
+from heterocc.compiler.lower.written import APPENDS
 
 if TYPE_CHECKING:
     from tvm.ir.transform import Pass
@@ -94,7 +92,7 @@ def to_kernels(
         mod = legalised(tvm.transform.Sequential([*before])(function.mod))
         mod = _lift_constants(through_float32(numbers_first(start_from_infinity(mod))), arrays)
         mod = padding_after_sums_apart(without_blowup(relax.transform.AnnotateTIROpPattern()(mod)))
-        mod = expansions_after_products_apart(mod)
+        mod = joins_after_turns_apart(expansions_after_products_apart(mod))
         mod = mod if apart is None else apart(mod)
         account = open_account(mod, function)
         fused = relax.transform.FuseOps()(mod)
@@ -210,8 +208,8 @@ def _named(
         if isinstance(call, relax.TupleGetItem):
             bindings.append((binding.var, call, binding.var.name))
             continue
-        if binding.var not in returned and is_kernel_call(call) and _is_view(mod[call.args[0]], call):
-            view = relax.op.reshape(_argument(call), call.ty.shape)
+        if binding.var not in returned and is_kernel_call(call) and is_view(mod[call.args[0]], call):
+            view = relax.op.reshape(only_tensor(call), call.ty.shape)
             bindings.append((binding.var, view, binding.var.name))
             continue
         nodes = account.nodes_of_call.get(binding.var, ())
@@ -234,50 +232,6 @@ def _named(
     done = write_main(builder.get(), params, bindings, outputs_of(main))
     left = {p.name: arrays[p.name] for p in params if p.name in arrays}
     return KernelModule(done, function.inputs, left, tuple(kernels), returns=function.returns)
-
-
-def _is_view(function: tirx.PrimFunc, call: relax.Call) -> bool:
-    """Whether a kernel only reshapes its argument, so that it need not run."""
-    argument = _argument(call)
-    if not isinstance(argument, relax.Var) or not isinstance(call.ty, relax.TensorType):
-        return False
-    if function.attrs and WRITTEN in function.attrs:
-        return False
-    # TVM also recognises a copy of the first part of a tensor as a reshape, so compare the sizes.
-    if dtype_name(argument.ty) != dtype_name(call.ty) or not same([_elements(argument.ty)], [_elements(call.ty)]):
-        return False
-    try:
-        return bool(relax.analysis.has_reshape_pattern(in_one_form(_in_order(function))))
-    except tvm.error.InternalError:  # its analysis of indices does not know all products of sums
-        return False
-
-
-def _in_order(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel whose sizes are called so that their names are in the order of the dimensions that it reads.
-
-    TVM only finds that the number of elements of several dimensions is a product of sizes in this order, and
-    `in_one_form` orders them by their names.
-    """
-    given = function.params[0].ty.shape
-    found = list(dict.fromkeys(v for dim in given for v in tirx.analysis.undefined_vars(dim)))
-    names = {var: tirx.Var(f"s{number:02}", var.ty.dtype) for number, var in enumerate(found)}
-    return tvm_ffi.structural_map(function, [(tirx.Var, lambda var: names.get(var, var))], order="post")
-
-
-def _elements(ty: relax.TensorType) -> Extent:
-    count = math.prod(int(d) if isinstance(d, tirx.IntImm) else d for d in ty.shape.values)
-    return count if isinstance(count, int) else in_one_form(count)
-
-
-def _argument(call: relax.Call) -> relax.Var | None:
-    """The tensor argument of a kernel call with exactly one, beside which there may be sizes, else None."""
-    first, *others = arguments_of(call) or [None]
-    sizes = all(not isinstance(a.ty, relax.TensorType) for a in others)
-    return first if sizes and len(call.args) == 2 and isinstance(first, relax.Var) and _is_tensor(first) else None
-
-
-def _is_tensor(value: relax.Expr) -> bool:
-    return isinstance(value.ty, relax.TensorType) and isinstance(value.ty.shape, relax.ShapeExpr)
 
 
 def kernel_calls(module: KernelModule) -> list[tuple[relax.VarBinding, str, list[relax.Expr]]]:

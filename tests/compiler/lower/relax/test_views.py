@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
@@ -46,3 +47,20 @@ def test_dimensions_in_any_order_are_joined_without_a_copy(order: tuple[int, ...
     model = dynamic_model(nodes, {"x": ("float32", ("n", 24, "h", "w_"))}, ["y"], constants)
     kernels = kernel_module(job(import_model(model, keep_dims=True)), target_of(AVX2)).kernels
     assert ("Reshape_3",) not in [kernel.nodes for kernel in kernels]
+
+
+@pytest.mark.parametrize("between", [[], [node("Relu", ["t"], ["t2"])]], ids=["turned", "turned and clipped"])
+def test_a_reshape_that_joins_turned_dimensions_of_any_size_is_not_fused_with_them(
+    between: list[onnx.NodeProto],
+) -> None:
+    """One kernel of both would divide the place of each element, which took ten times as long."""
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        *between,
+        node("Reshape", ["t2" if between else "t", "shape"], ["r"]),
+        node("Neg", ["r"], ["y"]),
+    ]
+    model = dynamic_model(nodes, {"x": ("float32", ("b", 160, "n"))}, ["y"], {"shape": np.array([0, -1])})
+    module = kernel_module(job(import_model(model, keep_dims=True)), target_of(AVX2))
+    turned = ("Transpose_0", "Relu_1") if between else ("Transpose_0",)
+    assert [kernel.nodes for kernel in module.kernels] == [turned, (f"Neg_{len(between) + 2}",)]
