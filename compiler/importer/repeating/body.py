@@ -13,9 +13,18 @@ from heterocc.compiler.operators.table import of_node
 
 def source_of(body: onnx.GraphProto, name: str, *, casts: bool = False) -> str:
     """The value of which a value of the body is a copy, or a cast if these count, too."""
-    makers = {n.output[0]: n for n in body.node if keeps_number(n, casts=casts)}
-    while name in makers:
-        name = makers[name].input[0]
+    return origin(copies_in(body, casts=casts), name)
+
+
+def copies_in(body: onnx.GraphProto, *, casts: bool = False) -> dict[str, str]:
+    """The values that are copies of others in the body, each with that."""
+    return {n.output[0]: n.input[0] for n in body.node if keeps_number(n, casts=casts)}
+
+
+def origin(copies: Mapping[str, str], name: str) -> str:
+    """The value of which one is a copy, perhaps of a copy."""
+    while name in copies:
+        name = copies[name]
     return name
 
 

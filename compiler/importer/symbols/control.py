@@ -133,11 +133,11 @@ class Inside:
             axis = rows.axis % len(shape)
             table[rows.inner] = Value(rows.inner, outer.dtype, self._dims((*shape[:axis], *shape[axis + 1 :])))
         shapes: dict[str, list[Size | None]] = {}
-        held = [state for state in repeat.states if state.initial in self._elements]
+        held = dict.fromkeys(state for state in repeat.states if state.initial in self._elements)
+        plain = dict.fromkeys(state for state in repeat.states if state not in held)
         for state in held:
             self._elements.pop(state.given, None)
             self._hold([state.given], [state.initial], table)
-        plain = [state for state in repeat.states if state not in held]
         for state in plain:
             shape = self._shape_of(table.get(state.initial))
             if shape is None or None in shape:

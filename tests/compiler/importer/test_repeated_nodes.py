@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import shape_inference
+from onnx import TensorProto, helper, shape_inference
 
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.repeating import kept
 from heterocc.compiler.importer.shapes import propose, shapes
 from heterocc.compiler.importer.symbols import agree, one_node
 from heterocc.compiler.support.query import query_model
@@ -70,3 +71,24 @@ def test_nodes_of_one_kind_keep_names_of_their_own_for_sizes_of_a_run() -> None:
     imported = import_model(model(nodes, inputs, [value(f"i{n}", elem_type=I64) for n in range(3)]), keep_dims=True)
     found = [imported.graph.values[name].shape for name in imported.graph.outputs]
     assert found == [(1, f"{name}.1") for name in imported.graph.outputs]
+
+
+def test_the_copies_in_the_body_of_a_loop_are_found_once_for_all_its_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, names = 20, {}
+    for kind in ("s", "o", "y"):
+        names[kind] = [f"{kind}{n}" for n in range(count)]
+    kept_states = names["s"][:5]
+    nodes = [node("Identity", "going", "goes")]
+    nodes += [
+        node("Identity" if s in kept_states else "Neg", s, o) for s, o in zip(names["s"], names["o"], strict=True)
+    ]
+    inputs = [value("i", [], I64), value("going", [], TensorProto.BOOL), *(value(s, [2]) for s in names["s"])]
+    outputs = [value("goes", [], TensorProto.BOOL), *(value(o, [2]) for o in names["o"])]
+    body = helper.make_graph(nodes, "body", inputs, outputs)
+    loop = node("Loop", " ".join(["m", "-", *["x"] * count]), " ".join(names["y"]), body=body)
+    found = counted(monkeypatch, kept, "copies_in")
+    ends = [value("m", [], I64), value("x", [2])], [value(y, [2]) for y in names["y"]]
+    imported = import_model(model([loop], *ends))
+    (left,) = (n for n in imported.proto.graph.node if n.op_type in ("Loop", "Scan"))
+    assert len([o for o in left.output if o]) == count - len(kept_states)
+    assert len(found) <= 4
