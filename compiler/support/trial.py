@@ -276,7 +276,8 @@ class Support:
         for attribute in sorted(proto.attribute, key=lambda a: a.name):
             data = attribute.SerializeToString(deterministic=True)
             lines.append(f"{attribute.name} {hashlib.sha256(data).hexdigest()}")
-        inside = [i for i in node.inputs if i not in proto.input]
+        direct = frozenset(proto.input)
+        inside = [i for i in node.inputs if i not in direct]
         place = {name: index for index, name in reversed(list(enumerate(proto.input)))}
         for index, name in enumerate([*proto.input, *inside]):
             # An operator on one value twice (x * x) is a case different from two values.

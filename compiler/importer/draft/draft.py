@@ -249,7 +249,8 @@ def reads(node: onnx.NodeProto) -> tuple[str, ...]:
     if not node.attribute:
         return direct
     inner = [name for body in bodies(node) for name in captured_by(body)]
-    return (*direct, *dict.fromkeys(name for name in inner if name not in direct)) if inner else direct
+    seen = frozenset(direct)
+    return (*direct, *dict.fromkeys(name for name in inner if name not in seen)) if inner else direct
 
 
 def value_of(info: onnx.ValueInfoProto) -> Value:
