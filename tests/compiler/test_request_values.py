@@ -40,6 +40,9 @@ POOL = "(float[b, 1, h, w] x, float[n, 5] r) => (float[n, 1, 2, 2] y) { y = MaxR
 POOLED: Feed = {"x": MAP, "r": np.array([[1, 0, 0, 4, 4], [0, 1, 1, 3, 3]], np.float32)}
 RESIZE = '(float[b, 1, h, w] x, float[4] s) => (float[b, 1, i, j] y) { y = Resize<mode="nearest">(x, , s) }'
 RESIZED: Feed = {"x": MAP, "s": np.float32([1, 1, 2, 2])}
+RESIZE_TO = '(float[b, 1, h, w] x, int64[4] s) => (float[b, 1, i, j] y) { y = Resize<mode="nearest">(x, , , s) }'
+RESIZE_KNOWN = """(float[b, 1, h, w] x) => (float[2, 1, 4, 6] y) <int64[4] s = {2, 1, 4, 6}>
+    { y = Resize<mode="nearest">(x, , , s) }"""
 TOTALS = "(float[n] x, int64 a) => (float[n] y) { y = CumSum(x, a) }"
 EXTREME = "(float[a, b] x) => (int64[c, b] y) { y = ArgMax<axis=0>(x) }"
 WHOLE = "(float[a, 3, h, w] x) => (float[a, 3, 1, 1] y) { y = GlobalMaxPool(x) }"
@@ -75,6 +78,14 @@ CASES: dict[str, tuple[str, int, Feed, Feed, str]] = {
     "an overlap of more than all": (SELECT, 17, SELECTED, {"t": np.float32([1.5])}, "overlap is not from 0 to 1"),
     "an overlap that is not a number": (SELECT, 17, SELECTED, {"t": np.float32([np.nan])}, "overlap is not from"),
     "no least score": (SELECT, 17, SELECTED, {"m": np.zeros(0, np.float32)}, r"input 'm' must have shape \[1\]"),
+    "data of nothing": (
+        RESIZE_TO,
+        17,
+        {"x": MAP, "s": np.array([2, 1, 4, 6])},
+        {"x": MAP[:, :, :0]},
+        "a size of the data",
+    ),
+    "data of nothing to a known size": (RESIZE_KNOWN, 17, {"x": MAP}, {"x": MAP[:, :, :, :0]}, "1 or more"),
     "a scale of nothing": (RESIZE, 17, RESIZED, {"s": np.float32([1, 1, 0, 2])}, "a scale is not more than 0"),
     "a scale that is not a number": (RESIZE, 17, RESIZED, {"s": np.float32([1, 1, np.nan, 2])}, "a s[ci]"),
     "an axis that is not there": (TOTALS, 17, {"x": MAP[0, 0, 0], "a": np.array(-1)}, {"a": np.array(1)}, "CumSum"),

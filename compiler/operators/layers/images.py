@@ -18,7 +18,13 @@ def resize(needs: Needs) -> None:
     if given.node.op_type == "Upsample" or given.opset < 11:
         needs.equal(1, 0, rank)
         return
-    count = len(given.attribute("axes") or range(rank))
+    axes = given.attribute("axes") or range(rank)
+    count = len(axes)
+    wanted = given.sizes(3) if given.has(3) else None
+    if wanted is not None and len(wanted) == count:
+        for axis, size in zip(axes, wanted, strict=True):
+            if size is not None and size.number != 0:
+                needs.at_least(0, axis, 1)
     for place in (2, 3):
         known = needs.size(place, 0)
         if known is not None and known.number != 0:  # an empty one is as an absent one

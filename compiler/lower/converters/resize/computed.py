@@ -116,7 +116,11 @@ class _Request:
         if not self.by_scales:
             sizes = [(element(ins[1], place), ins[0].shape[axis]) for place, axis in enumerate(self.axes)]
             right = [tirx.any(size > whole(0), tirx.all(size == whole(0), old == 0)) for size, old in sizes]
-            return [(tirx.all(*right), "a size is not more than 0")]
+            filled = [tirx.any(size == whole(0), old > 0) for size, old in sizes]
+            return [
+                (tirx.all(*right), "a size is not more than 0"),
+                (tirx.all(*filled), "a size of the data is 0, and that of the result is not"),
+            ]
         most, zero = tirx.const(float(LARGEST), "float32"), tirx.const(0.0, "float32")
         scales = [self._value(ins, 0, 1, place) for place in range(len(self.axes))]
         return [
