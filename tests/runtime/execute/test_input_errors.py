@@ -163,3 +163,20 @@ def test_what_onnx_runtime_says_without_naming_a_node_is_an_error_of_the_input(
             session.run(right)
             with pytest.raises(InputValueError, match=says):
                 session.run(wrong)
+
+
+def test_grouped_attention_of_no_items_does_not_end_the_process_in_onnx_runtime(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[b,1,16] q, float[b,1,8] k, float[b,1,8] v, float[b,1,5,8] pk, float[b,1,5,8] pv, int32[b] n, int32 total)
+      => (float[b,1,16] y, float[b,1,t,8] nk, float[b,1,t,8] nv) {
+      y, nk, nv = com.microsoft.GroupQueryAttention <num_heads=2, kv_num_heads=1> (q, k, v, pk, pv, n, total) }"""
+    shapes = {"q": (1, 16), "k": (1, 8), "v": (1, 8), "pk": (1, 5, 8), "pv": (1, 5, 8)}
+
+    def feed(items: int) -> dict[str, Any]:
+        values = {name: np.ones((items, *shape), np.float32) for name, shape in shapes.items()}
+        return {**values, "n": np.full(items, 5, np.int32), "total": np.array(6, np.int32)}
+
+    with _opened(tmp_path, text, "ORT") as session:
+        assert session.run(feed(2))["y"].shape == (2, 1, 16)
+        with pytest.raises(InputError):
+            session.run(feed(0))
