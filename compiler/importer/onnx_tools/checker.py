@@ -61,11 +61,20 @@ def _hide_unregistered(proto: onnx.ModelProto) -> None:
     """Move operators that ONNX Runtime adds to ONNX's own domain to another one, which the checker leaves alone."""
     version = opsets(proto).get("", 0)
     nodes = (node for graph in graphs_of(proto.graph) for node in graph.node)
-    found = [n for n in nodes if (n.op_type in UNREGISTERED and not n.domain) or is_experimental(n, version)]
+    found = [
+        n
+        for n in nodes
+        if (n.op_type in UNREGISTERED and not n.domain) or is_experimental(n, version) or _is_withdrawn(n, version)
+    ]
     for node in found:
         node.domain = "com.microsoft"
     if found and all(entry.domain != "com.microsoft" for entry in proto.opset_import):
         proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+
+def _is_withdrawn(node: onnx.NodeProto, version: int) -> bool:
+    """Whether a later release of ONNX has withdrawn a version of an operator that ONNX Runtime runs."""
+    return not node.domain and node.op_type == "GroupNormalization" and version < 21
 
 
 def _check_node(node: onnx.NodeProto, where: str) -> None:

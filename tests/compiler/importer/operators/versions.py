@@ -232,6 +232,9 @@ def layers() -> Iterator[Case]:
         yield case(v, node("GRU", "x w r b", "y", hidden_size=4, linear_before_reset=1), noise(5, 2, 3), weights)
     groups = {"s": noise(4), "b": noise(4, seed=4)}
     yield case(21, node("GroupNormalization", "x s b", "y", num_groups=2, epsilon=0.1), noise(2, 4, 3, 3), groups)
+    groups = {"s": noise(2), "b": noise(2, seed=4)}  # before operator set 21 each group has one, and ONNX withdrew that
+    for v in (18, 20):
+        yield case(v, node("GroupNormalization", "x s b", "y", num_groups=2, epsilon=0.1), noise(2, 4, 3, 3), groups)
     for v in (10, 13, 19, 21, 23):
         scale = {"s": np.array(0.5, np.float32), "z": np.array(7, np.uint8)}
         yield case(v, node("QuantizeLinear", "x s z", "y"), noise(5) * 40, scale, y=TensorProto.UINT8)
