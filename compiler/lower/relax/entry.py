@@ -197,72 +197,76 @@ def memory_passes() -> list[Pass]:
         transform.LowerAllocTensor(),
         transform.KillAfterLastUse(),
         transform.LowerRuntimeBuiltin(),
-        tvm.transform.module_pass(_with_starts_as_shapes, opt_level=0, name="heterocc_starts_as_shapes"),
+        tvm.transform.module_pass(_with_numbers_as_shapes, opt_level=0, name="heterocc_numbers_as_shapes"),
         transform.ComputePrimValue(),
         transform.VMShapeLower(),
-        tvm.transform.module_pass(_with_starts_as_numbers, opt_level=0, name="heterocc_starts_as_numbers"),
+        tvm.transform.module_pass(_with_shapes_as_numbers, opt_level=0, name="heterocc_shapes_as_numbers"),
         tvm.transform.module_pass(_with_sizes_in_order, opt_level=0, name="heterocc_sizes_in_order"),
         transform.AttachGlobalSymbol(),
     ]
 
 
-_VIEW = "runtime.TVMTensorCreateView"
-"""TVM's function `(whole, shape, dtype, first byte)` that makes a view."""
-
-_SIZED_VIEW = "heterocc.sized_view"
-"""The same with a shape in place of the first byte, while a module has its sizes computed."""
+_NUMBER = "heterocc.number"
+"""A function of a shape of one dimension that returns this size, while a module has its sizes computed."""
 
 
-def _with_starts_as_shapes(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
-    """The module with shapes of one dimension in place of first bytes of views that depend on sizes.
+def _with_numbers_as_shapes(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
+    """The module with sizes of shapes in place of expressions of sizes that functions and kernels take as numbers.
 
     TVM computes sizes in shapes with all others. Other numbers are computed by a function each, which takes longer in a
     run, and which only TVM's virtual machine calls.
     """
 
-    def changed(binding: relax.VarBinding, _values: Mapping[relax.Var, relax.Expr]) -> relax.Call:
-        call = binding.value
-        if not _is_call(call, _VIEW) or isinstance(call.args[3], relax.Var | tirx.IntImm):
-            return call
-        start = relax.ShapeExpr([call.args[3]])
-        return relax.Call(relax.ExternFunc(_SIZED_VIEW), [*call.args[:3], start], None, [binding.var.ty])
+    def changed(binding: relax.Binding, _: Mapping[relax.Var, relax.Expr]) -> list[relax.Binding]:
+        call = binding.value if isinstance(binding, relax.VarBinding) else None
+        if not isinstance(call, relax.Call):
+            return [binding]
+        numbers, given = [], []
+        for argument in call.args:
+            if _is_expression_of_sizes(argument):
+                number = relax.Var(f"{binding.var.name}_number", argument.ty)
+                value = relax.Call(relax.ExternFunc(_NUMBER), [relax.ShapeExpr([argument])], None, [argument.ty])
+                numbers.append(relax.VarBinding(number, value))
+                argument = number
+            given.append(argument)
+        if not numbers:
+            return [binding]
+        return [*numbers, relax.VarBinding(binding.var, relax.Call(call.op, given, call.attrs, call.ty_args))]
 
     return _rebound(mod, changed)
 
 
-def _with_starts_as_numbers(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
-    """The module with numbers in place of the shapes of `_with_starts_as_shapes`, whose sizes are computed now."""
+def _with_shapes_as_numbers(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
+    """The module with numbers in place of the shapes of `_with_numbers_as_shapes`, whose sizes are computed now."""
 
-    def changed(binding: relax.VarBinding, values: Mapping[relax.Var, relax.Expr]) -> relax.Call:
+    def changed(binding: relax.Binding, values: Mapping[relax.Var, relax.Expr]) -> list[relax.Binding]:
+        if not isinstance(binding, relax.VarBinding) or not _is_call(binding.value, _NUMBER):
+            return [binding]
         call = binding.value
-        if not _is_call(call, _SIZED_VIEW):
-            return call
-        table, _rank, *size = values[call.args[3]].args
-        made = relax.ExternFunc("vm.builtin.make_prim_value")
-        start = relax.Call(made, [table, *size], None, [tvm.ir.PrimType("int64")])
-        return relax.Call(relax.ExternFunc(_VIEW), [*call.args[:3], start])
+        table, _rank, *size = values[call.args[0]].args
+        made = relax.Call(relax.ExternFunc("vm.builtin.make_prim_value"), [table, *size], None, call.ty_args)
+        return [relax.VarBinding(binding.var, made)]
 
     return relax.transform.Normalize()(_rebound(mod, changed))
 
 
+def _is_expression_of_sizes(argument: relax.Expr) -> bool:
+    """Whether an argument is a number that a run computes from sizes, other than one of these."""
+    is_known = isinstance(argument, relax.Var | tirx.IntImm)
+    return not is_known and isinstance(argument.ty, tvm.ir.PrimType) and str(argument.ty.dtype) == "int64"
+
+
 def _rebound(
-    mod: tvm.IRModule, changed: Callable[[relax.VarBinding, Mapping[relax.Var, relax.Expr]], relax.Expr]
+    mod: tvm.IRModule, changed: Callable[[relax.Binding, Mapping[relax.Var, relax.Expr]], list[relax.Binding]]
 ) -> tvm.IRModule:
-    """The module with other values of variables; `changed` also gets those of all."""
+    """The module with other bindings in place of each; `changed` also gets the values of all variables."""
     functions = dict(mod.functions_items())
     for gvar, function in mod.functions_items():
         if not isinstance(function, relax.Function):
             continue
         values = {b.var: b.value for block in function.body.blocks for b in block.bindings}
-        if not any(_is_call(value, name) for value in values.values() for name in (_VIEW, _SIZED_VIEW)):
-            continue
         blocks = [
-            type(block)(
-                [
-                    relax.VarBinding(b.var, changed(b, values)) if isinstance(b, relax.VarBinding) else b
-                    for b in block.bindings
-                ]
-            )
+            type(block)([new for binding in block.bindings for new in changed(binding, values)])
             for block in function.body.blocks
         ]
         body = relax.SeqExpr(blocks, function.body.body)

@@ -12,8 +12,12 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 import tvm_ffi
+from tvm import relax, te, tirx
 
 from heterocc.compiler import compile_model
+from heterocc.compiler.lower.converters import registry
+from heterocc.compiler.lower.converters.registry import Context
+from heterocc.compiler.lower.converters.values import dims_of
 from heterocc.runtime import Session, load
 from heterocc.runtime.native import cpu_api
 
@@ -164,3 +168,29 @@ def test_memory_of_loops_is_given_back(straight: list[bool], tmp_path: Path) -> 
         for _ in range(20):
             session.run({"x": x, "s": s, "count": np.array(1000)})
         assert cpu_api.heap_bytes() <= 2 * before
+
+
+def _times_a_number_of_sizes(ctx: Context, x: relax.Expr) -> relax.Expr:
+    """`x` [n, 4] times 2 * n + 1, of a kernel that takes this number as an argument."""
+    rows, columns = dims_of(x)
+    number, own = tirx.Var("number", "int64"), tirx.Var("rows", "int64")
+    given = te.placeholder([own, columns], "float32", "given")
+    product = te.compute(given.shape, lambda i, j: given[i, j] * tirx.Cast("float32", number), "product")
+    kernel = te.create_prim_func([given, number, product]).without_attr("global_symbol").with_attr("op_pattern", 8)
+    return ctx.bb.emit(relax.call_tir(ctx.bb.add_func(kernel, "times"), [x, 2 * rows + 1], x.ty))
+
+
+def test_numbers_that_kernels_take_are_computed_without_a_machine(
+    straight: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry._CONVERTERS, ("", "Softsign"), _times_a_number_of_sizes)
+    text = TEXT.replace("Relu", "Softsign")
+    compile_model(onnx.parser.parse_model(text), tmp_path / "m.hcb", devices="CPU", check=False, measure=False)
+    with load(tmp_path / "m.hcb", threads=1) as session:
+        for n in (3, 50, 1):
+            given = feed(n, 2)
+            results = session.run(given)
+            first, second, _ = map(onnx.numpy_helper.to_array, onnx.parser.parse_model(TEXT).graph.initializer)
+            wanted = given["x"] @ first @ second * (2 * n + 1)
+            np.testing.assert_allclose(results["y"], wanted, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(results["picked"], wanted[given["rows"]], rtol=1e-5, atol=1e-5)
