@@ -19,6 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.attributes import Attributes, Inputs
 from heterocc.compiler.lower.variables import Extent, Variables
+from heterocc.compiler.operators.record import Operator
 from heterocc.compiler.operators.table import named
 from heterocc.passes.graph import Value
 
@@ -37,6 +38,21 @@ RESULTS = "heterocc.results"
 
 REQUIRED = "heterocc.required"
 """The domain of converters whose code ends a run that the operator makes impossible, and else computes an int64."""
+
+_PARTS = (SIZES, PREPARED, RESULTS, REQUIRED)
+
+
+def part_domain(part: str, domain: str) -> str:
+    """The domain of a node that computes a part of an operator of this domain, or of a part of one."""
+    own = divided(domain)[1]
+    return f"{part}:{own}" if own else part
+
+
+def divided(domain: str) -> tuple[str, str]:
+    """The part that a node of a domain computes, empty for a whole operator, and the operator's own domain."""
+    part, _, own = domain.partition(":")
+    part, own = (part, own) if part in _PARTS else ("", domain)
+    return part, "" if own in STANDARD_DOMAINS else own
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +76,16 @@ class Context:
     variables: Variables | None = None
     values: Mapping[str, Value] = field(default_factory=dict)
     stored: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def part(self) -> str:
+        """The part of its operator that the node computes: SIZES, for example; empty for all."""
+        return divided(self.node.domain)[0]
+
+    @property
+    def record(self) -> Operator:
+        """The record of the node's operator."""
+        return named(self.node.op_type, divided(self.node.domain)[1])
 
     @property
     def integers(self) -> bool:
@@ -143,24 +169,42 @@ def require_inputs(given: Inputs) -> None:
 
 
 Converter = Callable[..., Any]
+Applies = Callable[[Operator], object]
+"""Whether a converter is that of an operator, by its record."""
 
 _CONVERTERS: dict[tuple[str, str], Converter] = {}
+_RULES: dict[str, list[tuple[Applies, Converter]]] = {}
 
 
-def converter(*op_types: str, domain: str = "") -> Callable[[Converter], Converter]:
-    """Register a function as the converter of these operators. Raises ValueError if one already has a converter."""
+def converter(*which: str | Applies, domain: str = "") -> Callable[[Converter], Converter]:
+    """Register a function as the converter of operators: by name in a domain, or of all whose records say so.
+
+    For the latter `domain` is the part that is computed. Raises ValueError if a name already has a converter.
+    """
 
     def register(function: Converter) -> Converter:
-        for op_type in op_types:
-            if (domain, op_type) in _CONVERTERS:
-                raise ValueError(f"operator '{op_type}' of domain '{domain}' already has a converter")
-            _CONVERTERS[domain, op_type] = function
+        for one in which:
+            if not isinstance(one, str):
+                _RULES.setdefault(domain, []).append((one, function))
+                continue
+            if (domain, one) in _CONVERTERS:
+                raise ValueError(f"operator '{one}' of domain '{domain}' already has a converter")
+            _CONVERTERS[domain, one] = function
         return function
 
     return register
 
 
 def own_converter(domain: str, op_type: str) -> Converter | None:
-    """heterocc's converter of an operator, or None if TVM's own is used."""
-    key = "" if domain in STANDARD_DOMAINS else domain, op_type
-    return _CONVERTERS.get(key) or named(op_type, key[0]).convert
+    """heterocc's converter of an operator, or None if TVM's own is used.
+
+    That of the results of an operator from outside is the conversion in its record.
+    """
+    part, own = divided(domain)
+    found = _CONVERTERS.get((part_domain(part, own) if part else own, op_type))
+    if found is None:
+        record = named(op_type, own)
+        found = next((convert for applies, convert in _RULES.get(part, ()) if applies(record)), None)
+        if found is None and part in ("", RESULTS):
+            found = record.convert
+    return found

@@ -10,61 +10,49 @@ from onnx import helper
 
 from heterocc.compiler.lower.converters.registry import (
     MICROSOFT,
-    ML,
     PREPARED,
     REQUIRED,
     RESULTS,
     SIZES,
     Context,
-    own_converter,
+    divided,
 )
 from heterocc.compiler.operators.table import named
 from heterocc.runtime.execute.ort_session import onnxruntime_package
 
-_PARTS = frozenset({SIZES, PREPARED, REQUIRED})
-"""Domains of converters that compute a part of what an operator means."""
-
 
 def may_be_unread(op_type: str, domain: str) -> frozenset[str]:
     """Attributes of an operator that a conversion may leave unread, whatever their values."""
-    return frozenset(named(op_type, MICROSOFT if domain == RESULTS else domain).unread.split())
+    return frozenset(named(op_type, divided(domain)[1]).unread.split())
 
 
 def require_read(ctx: Context) -> None:
     """Raise NotImplementedError for an attribute that was not read and has another value than the default."""
     node = ctx.node
     # Of the standard operators whose sizes a run computes, other converters read what the sizes follow from.
-    if node.domain in _PARTS or (node.domain == RESULTS and own_converter(MICROSOFT, node.op_type) is None):
+    part, domain = divided(node.domain)
+    if part in (SIZES, PREPARED, REQUIRED) or (part == RESULTS and not domain):
         return
-    known = may_be_unread(node.op_type, node.domain)
+    known = may_be_unread(node.op_type, domain)
     for attribute in node.attribute:
         name = attribute.name
         if name in ctx.attrs.seen or name in known:
             continue
         value = helper.get_attribute_value(attribute)
-        if value != default_of(node.domain, node.op_type, name, ctx.opset):
+        if value != default_of(domain, node.op_type, name, ctx.opset):
             shown = value.decode(errors="replace") if isinstance(value, bytes) else value
             raise NotImplementedError(f"the attribute {name}={shown} is not supported")
 
 
 def default_of(domain: str, op_type: str, name: str, opset: int) -> Any:
     """The default value of an attribute; None if it has none."""
-    for found in _schemas(domain, op_type, opset):
-        known = found.get(name)
-        if known is not None:
-            return known
-    return None
+    return _defaults(domain, op_type, opset).get(name)
 
 
 @cache
-def _schemas(domain: str, op_type: str, opset: int) -> tuple[dict[str, Any], ...]:
-    domains = ("", ML, MICROSOFT) if domain == RESULTS else (domain,)
-    return tuple(_defaults(domain, op_type, opset) for domain in domains)
-
-
 def _defaults(domain: str, op_type: str, opset: int) -> dict[str, Any]:
     if domain == MICROSOFT:
-        return dict(_microsoft().get(op_type, {}))
+        return _microsoft().get(op_type, {})
     try:
         schema = onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:

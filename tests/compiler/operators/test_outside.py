@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 
 import heterocc.runtime
 from heterocc.artifacts.errors import HeteroccError, UnsupportedOpError
@@ -20,17 +21,17 @@ from heterocc.compiler.lower.half.policy import reads_float32, writes_float32
 from heterocc.compiler.operators import table
 from heterocc.passes.graph import Node, Value
 from tests.compiler.onnx_build import model, node, noise, value
-from tests.compiler.operators.distances import CDIST, EXPAND_DIMS
+from tests.compiler.operators.added import ADDED
 from tests.reference import reference_session
 
 
 @pytest.fixture
-def distances() -> Iterator[None]:
-    """The records of CDist and ExpandDims, for one test."""
-    for operator in (CDIST, EXPAND_DIMS):
+def added() -> Iterator[None]:
+    """The records of operators from outside, for one test."""
+    for operator in ADDED:
         table.add(operator)
     yield
-    for operator in (CDIST, EXPAND_DIMS):
+    for operator in ADDED:
         del table._TABLE[operator.domain, operator.name]
         _INCLUDED.pop()
     toolchain_digest.cache_clear()
@@ -50,7 +51,7 @@ def test_an_operator_without_a_record_is_refused(tmp_path: Path) -> None:
         compile_model(_network(), tmp_path / "m.hcb", devices="CPU")
 
 
-@pytest.mark.usefixtures("distances")
+@pytest.mark.usefixtures("added")
 def test_one_record_compiles_an_operator(tmp_path: Path) -> None:
     proto = _network()
     compile_model(proto, tmp_path / "m.hcb", devices="CPU")
@@ -63,7 +64,7 @@ def test_one_record_compiles_an_operator(tmp_path: Path) -> None:
             session.run({"points": noise(3, 4), "others": noise(3, 5)})
 
 
-@pytest.mark.usefixtures("distances")
+@pytest.mark.usefixtures("added")
 def test_integers_are_followed_through_an_added_operator(tmp_path: Path) -> None:
     nodes = [
         node("Shape", "x", "shape"),
@@ -83,7 +84,48 @@ def test_integers_are_followed_through_an_added_operator(tmp_path: Path) -> None
             np.testing.assert_array_equal(session.run({"x": x})["y"], x.reshape(n, 6))
 
 
-@pytest.mark.usefixtures("distances")
+def _crops() -> onnx.ModelProto:
+    """Crops of images, of a size that an input says, and what follows from them."""
+    nodes = [
+        node("CropAndResize", "x boxes numbers size", "crops", extrapolation_value=0.5, domain="com.microsoft"),
+        node("Neg", "crops", "y"),
+        node("ReduceMean", "crops", "means", axes=[2, 3], keepdims=0),
+    ]
+    inputs = [
+        value("x", ["batch", 2, "h", "w"]),
+        value("boxes", ["n", 4]),
+        value("numbers", ["n"], TensorProto.INT32),
+        value("size", [2], TensorProto.INT32),
+    ]
+    outputs = [value("y", ["n", 2, None, None]), value("means", ["n", 2])]
+    return model(nodes, inputs, outputs, domains=[("com.microsoft", 1)])
+
+
+@pytest.mark.usefixtures("added")
+def test_an_added_operator_may_have_results_whose_sizes_only_the_run_knows(tmp_path: Path) -> None:
+    proto = _crops()
+    compile_model(proto, tmp_path / "m.hcb", devices="CPU")
+    reference = reference_session(proto)
+    boxes = np.array([[0.0, 0.1, 0.9, 1.0], [0.2, 0.8, 0.7, 0.1], [-0.5, 0.0, 1.5, 0.5]], np.float32)
+    with heterocc.runtime.load(tmp_path / "m.hcb") as session:
+        for count, size in ((3, (4, 5)), (1, (1, 7)), (2, (9, 1))):
+            feed = {
+                "x": noise(2, 2, 6, 5),
+                "boxes": boxes[:count],
+                "numbers": np.arange(count, dtype=np.int32) % 2,
+                "size": np.array(size, np.int32),
+            }
+            found = session.run(feed)
+            assert found["y"].shape == (count, 2, *size)
+            for name, expected in zip(found, reference.run(None, feed), strict=True):
+                np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
+        with pytest.raises(HeteroccError, match="a size that it is given is negative"):
+            session.run({**feed, "size": np.array([3, -1], np.int32)})
+        with pytest.raises(HeteroccError):
+            session.run({**feed, "numbers": np.arange(2, 4, dtype=np.int32)})
+
+
+@pytest.mark.usefixtures("added")
 def test_everybody_who_looks_a_fact_up_gets_that_of_an_added_record() -> None:
     proto = _network()
     found, added = proto.graph.node[0], Node("d", "com.microsoft::CDist", ("points", "others"), ("far",))
@@ -95,7 +137,7 @@ def test_everybody_who_looks_a_fact_up_gets_that_of_an_added_record() -> None:
     assert isinstance(given, Interval) and (given.low, given.high) == (-2.0, 2.0)
 
 
-def test_cached_answers_depend_on_the_file_of_an_added_operator(distances: None) -> None:
+def test_cached_answers_depend_on_the_file_of_an_added_operator(added: None) -> None:
     with_it = toolchain_digest()
     included = _INCLUDED.pop()
     toolchain_digest.cache_clear()

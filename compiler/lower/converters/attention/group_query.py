@@ -66,7 +66,7 @@ def group_query_attention(
     most = _total(ctx, total)
     prompt = isinstance(most, int) and isinstance(rows, int) and most == rows
     old = 0 if past_key is None else dims_of(past_key)[2]
-    computed = ctx.node.domain == RESULTS
+    computed = ctx.part == RESULTS
     keys = ctx.result(1)[2] if computed else _larger(most, old)
     lengths = ctx.bb.emit(op.reshape(as_dtype(lengths, "int64"), (batch, 1)))
     valid = _checked_lengths(_reader_of(ctx, 5), lengths, (rows, keys, most), total if computed else None)
@@ -110,12 +110,12 @@ def _total(ctx: Context, total: relax.Expr) -> Extent:
     found = ctx.sizes(6)
     if found is not None and len(found) == 1:
         return found[0]
-    if ctx.node.domain != RESULTS:
+    if ctx.part != RESULTS:
         raise NotImplementedError("a total sequence length that is computed needs an output of the keys")
     return ctx.result(1)[2]
 
 
-@sizes("GroupQueryAttention")
+@sizes("GroupQueryAttention", domain=MICROSOFT)
 def _cache_sizes(
     ctx: Context,
     query: relax.Expr,
@@ -156,7 +156,7 @@ def _cache_sizes(
     return [caches, caches, caches]
 
 
-results("GroupQueryAttention")(group_query_attention)
+results("GroupQueryAttention", domain=MICROSOFT)(group_query_attention)
 
 
 def _larger(one: Extent, other: Extent) -> Extent:
@@ -263,7 +263,7 @@ def _present(ctx: Context, past: relax.Expr | None, new: relax.Expr, starts: rel
     given = [] if empty else [past]
     wanted = [batch, heads, keys, size]
     # One that is longer than the past can lie in its memory (lower/cpu/concatenations/appended.py).
-    grows = given and not whole and ctx.node.domain != RESULTS
+    grows = given and not whole and ctx.part != RESULTS
     attrs = {JOINS_AT: 2} if grows else None
     return emit_sized(
         ctx.bb, compute, [new, starts, *given], [rows, old], wanted, dtype_of(new), "present", attrs=attrs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -14,14 +14,18 @@ from heterocc.compiler.lower.converters.registry import REQUIRED, Context, conve
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.operators.record import Operator
-from heterocc.compiler.operators.table import of_node, operators
+from heterocc.compiler.operators.table import of_node
 
 Buffers = Sequence[tirx.Buffer]
 
-_RECORDS: Mapping[str, Operator] = {operator.name: operator for operator in operators() if operator.broadcasts}
-_ELEMENTWISE = tuple(name for name, operator in _RECORDS.items() if not operator.matrices)
-_PRODUCTS = tuple(name for name, operator in _RECORDS.items() if operator.matrices)
-"""Operators whose inputs are stacks of matrices: all dimensions but the last two are broadcast."""
+
+def _is_elementwise(operator: Operator) -> bool:
+    return bool(operator.broadcasts) and not operator.matrices
+
+
+def _is_product(operator: Operator) -> bool:
+    """Whether the inputs are stacks of matrices: all dimensions but the last two are broadcast."""
+    return bool(operator.broadcasts) and operator.matrices
 
 
 def broadcast_places(node: onnx.NodeProto) -> Sequence[int]:
@@ -31,14 +35,14 @@ def broadcast_places(node: onnx.NodeProto) -> Sequence[int]:
     return [place for place in range(len(node.input)) if place in of_node(node).broadcasts]
 
 
-def broadcast_dims(op_type: str, shape: Sequence[Any]) -> Sequence[Any]:
+def broadcast_dims(operator: Operator, shape: Sequence[Any]) -> Sequence[Any]:
     """The dimensions of an input that are broadcast."""
-    return shape[:-2] if op_type in _PRODUCTS else shape
+    return shape[:-2] if operator.matrices else shape
 
 
 def _wide(ctx: Context, count: int) -> list[int]:
     """The inputs, of so many, that are broadcast."""
-    return [place for place in range(count) if place in _RECORDS[ctx.node.op_type].broadcasts]
+    return [place for place in range(count) if place in ctx.record.broadcasts]
 
 
 def _columns(shapes: Iterable[Sequence[tirx.Expr]]) -> list[list[tirx.Expr]]:
@@ -48,7 +52,7 @@ def _columns(shapes: Iterable[Sequence[tirx.Expr]]) -> list[list[tirx.Expr]]:
 
 
 def _columns_of(ctx: Context, ins: Buffers) -> list[list[tirx.Expr]]:
-    return _columns(broadcast_dims(ctx.node.op_type, list(b.shape)) for b in ins)
+    return _columns(broadcast_dims(ctx.record, list(b.shape)) for b in ins)
 
 
 def _size(column: Sequence[tirx.Expr]) -> tirx.Expr:
@@ -59,14 +63,14 @@ def _size(column: Sequence[tirx.Expr]) -> tirx.Expr:
     return size
 
 
-@sizes(*_ELEMENTWISE)
+@sizes(_is_elementwise)
 def _broadcast(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     wide = [inputs[place] for place in _wide(ctx, len(inputs))]
     rank = max(map(rank_of, wide))
     return vector(ctx, wide, rank, lambda ins: [_size(column) for column in _columns_of(ctx, ins)])
 
 
-@sizes(*_PRODUCTS)
+@sizes(_is_product)
 def _product_sizes(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     def numbers(ins: Buffers) -> list[tirx.Expr]:
         one, other = (list(b.shape) for b in ins)
@@ -81,7 +85,7 @@ def _product_sizes(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.E
     return vector(ctx, [left, right], max(ranks) - sum(rank == 1 for rank in ranks), numbers)
 
 
-@converter(*_RECORDS, domain=REQUIRED)
+@converter(lambda operator: operator.broadcasts, domain=REQUIRED)
 def _fitting(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     """A number that is computed only if all sizes of the inputs that are broadcast are equal or 1."""
 
@@ -95,7 +99,7 @@ def _fitting(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     return vector(ctx, inputs, 1, lambda ins: [_size(_columns_of(ctx, ins)[0])], check)
 
 
-@results(*_ELEMENTWISE)
+@results(_is_elementwise)
 def _broadcasted(ctx: Context, *inputs: relax.Expr | None) -> Any:
     """The operator on inputs that all have the shape of the result."""
     places = _wide(ctx, len(inputs))
@@ -105,12 +109,11 @@ def _broadcasted(ctx: Context, *inputs: relax.Expr | None) -> Any:
 
 def _converted(ctx: Context, *inputs: relax.Expr | None) -> Any:
     """The operator by its own converter or, without one, by TVM's."""
-    name = ctx.node.op_type
-    convert = own_converter(_RECORDS[name].domain, name)
+    convert = own_converter(ctx.record.domain, ctx.record.name)
     return ctx.original(*inputs) if convert is None else convert(ctx, *inputs)
 
 
-@results(*_PRODUCTS)
+@results(_is_product)
 def _product(ctx: Context, left: relax.Expr, right: relax.Expr) -> Any:
     """The product of stacks that both have the dimensions of the result."""
     if min(rank_of(left), rank_of(right)) < 2:

@@ -14,7 +14,16 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.checked import asserted
-from heterocc.compiler.lower.converters.registry import PREPARED, RESULTS, SIZES, Context, Converter, converter
+from heterocc.compiler.lower.converters.registry import (
+    PREPARED,
+    RESULTS,
+    SIZES,
+    Applies,
+    Context,
+    Converter,
+    converter,
+    part_domain,
+)
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.symbolic.given import Shape
 
@@ -32,11 +41,11 @@ Numbers = Callable[[Sequence[tirx.Buffer]], Sequence[tirx.Expr]]
 Check = Callable[[Sequence[tirx.Buffer]], Sequence[tuple[tirx.Expr, str]]]
 
 
-def sizes(*op_types: str) -> Callable[[Converter], Converter]:
+def sizes(*which: str | Applies, domain: str = "") -> Callable[[Converter], Converter]:
     """Register a function as the converter to the sizes of these operators' results."""
 
     def register(function: Converter) -> Converter:
-        @converter(*op_types, domain=SIZES)
+        @converter(*which, domain=part_domain(SIZES, domain))
         def chosen(ctx: Context, *inputs: relax.Expr | None) -> relax.Expr:
             found = function(ctx, *inputs)
             shapes = found if isinstance(found, list) else [found]
@@ -58,9 +67,9 @@ def sizes(*op_types: str) -> Callable[[Converter], Converter]:
     return register
 
 
-def results(*op_types: str) -> Callable[[Converter], Converter]:
+def results(*which: str | Applies, domain: str = "") -> Callable[[Converter], Converter]:
     """Register a function as the converter of these operators with sizes that were computed before."""
-    return converter(*op_types, domain=RESULTS)
+    return converter(*which, domain=part_domain(RESULTS, domain))
 
 
 Rule = Callable[[Sequence[Shape]], Shape]

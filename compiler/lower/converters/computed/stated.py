@@ -15,10 +15,9 @@ from tvm import relax, tirx
 
 from heterocc.compiler.lower.converters.computed.numbers import LARGEST, PLACES, element, sizes, vector, whole
 from heterocc.compiler.lower.converters.computed.required import relation
-from heterocc.compiler.lower.converters.registry import Context
+from heterocc.compiler.lower.converters.registry import Context, divided
 from heterocc.compiler.lower.converters.values import dims_of
 from heterocc.compiler.operators.applied import requirements_of, shapes_of
-from heterocc.compiler.operators.table import operators
 from heterocc.compiler.symbolic.contents import MOST_ELEMENTS, array
 from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.requirement import Requirement, input_name
@@ -99,12 +98,12 @@ _RULES: Mapping[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
 }
 
 
-@sizes(*(operator.name for operator in operators() if operator.sized))
+@sizes(lambda operator: operator.sized)
 def _stated(ctx: Context, *inputs: relax.Expr | None) -> list[relax.Expr | None]:
     """The sizes of the outputs that the program needs."""
     node = onnx.NodeProto()
     node.CopyFrom(ctx.node)
-    node.domain = ""
+    node.domain = divided(node.domain)[1]
     found = _Inputs(node, ctx.opset)
     dims = [None if value is None else dims_of(value) for value in inputs]
     shapes = [None if d is None else found.shape(place, d) for place, d in enumerate(dims)]

@@ -21,11 +21,13 @@ from heterocc.compiler.lower.converters.computed.numbers import (
 )
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
-from heterocc.compiler.operators.table import named, operators
-
-_KINDS = tuple(record.name for record in operators() if record.reduces)
+from heterocc.compiler.operators.record import Operator
 
 Buffers = Sequence[tirx.Buffer]
+
+
+def _reduces(operator: Operator) -> bool:
+    return operator.reduces is not None
 
 
 def _is_reduced(axes: tirx.Buffer, axis: int, rank: int) -> tirx.Expr:
@@ -45,7 +47,7 @@ def _require_count(ctx: Context, axes: relax.Expr) -> int:
     return 0
 
 
-@sizes(*_KINDS)
+@sizes(_reduces)
 def _sizes(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
     rank, count = rank_of(data), _require_count(ctx, axes)
     kept = bool(ctx.attrs.get("keepdims", 1))
@@ -63,9 +65,9 @@ def _sizes(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
     return vector(ctx, [data, axes], rank if kept else rank - count, numbers, check)
 
 
-@results(*_KINDS)
+@results(_reduces)
 def _reduced(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
-    kind, dtype = named(ctx.node.op_type).reduces, dtype_of(data)
+    kind, dtype = ctx.record.reduces, dtype_of(data)
     _require_count(ctx, axes)
     exact = ("float32", "float64", "int32", "int64")
     work = dtype if dtype in exact else "float32" if dtype.startswith(("float", "bfloat")) else "int64"

@@ -27,8 +27,10 @@ from heterocc.compiler.lower.converters.computed.required import (
     RIGHT,
     SHAPED,
 )
+from heterocc.compiler.lower.converters.registry import part_domain
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Require, Step
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.requirement import Requirement
 from heterocc.compiler.symbolic.sizes import Size
@@ -43,7 +45,7 @@ def is_open(node: onnx.NodeProto, values: Mapping[str, Value], symbols: Symbols)
     names = [node.input[place] for place in broadcast_places(node)]
     if not names:
         return False
-    shapes = [broadcast_dims(node.op_type, values[name].shape or ()) for name in names if name in values]
+    shapes = [broadcast_dims(of_node(node), values[name].shape or ()) for name in names if name in values]
     columns = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
     differing = [{d for d in column if d != 1} for column in columns]
     if any(len(dims) > 1 and any(map(symbols.is_fresh, dims)) for dims in differing):
@@ -166,10 +168,11 @@ class Checks:
             return node
         held = {place: self.b.held(node.input[place]) for place in broadcast_places(node)}
         checked = f"{node.name}.checked"
-        self.require(self.b.add(node.op_type, [*held.values()], checked, value=CHECK, domain=REQUIRED), steps)
+        domain = part_domain(REQUIRED, node.domain)
+        self.require(self.b.add(node.op_type, [*held.values()], checked, value=CHECK, domain=domain), steps)
         known = onnx.NodeProto()
         known.CopyFrom(node)
-        known.domain = RESULTS
+        known.domain = part_domain(RESULTS, node.domain)
         for place, name in held.items():
             known.input[place] = name
         return known

@@ -24,7 +24,7 @@ from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZES, own_converter
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
 from heterocc.compiler.lower.converters.computed.required import TAKEN, WANTED
-from heterocc.compiler.lower.converters.registry import MICROSOFT
+from heterocc.compiler.lower.converters.registry import part_domain
 from heterocc.compiler.lower.cpu.programs.checks import CHECK, Checks, is_open, needed_shapes, run_requirements
 from heterocc.compiler.lower.cpu.programs.containers import Containers
 from heterocc.compiler.lower.cpu.programs.functions import OWN
@@ -44,14 +44,9 @@ from heterocc.compiler.lower.cpu.programs.steps import (
     other_reads,
     set_values,
 )
-from heterocc.compiler.operators.table import of_node, operators
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.contents import as_contents
 from heterocc.passes.graph import Graph, Node, Value
-
-_ELSEWHERE = frozenset(
-    [(MICROSOFT, "GroupQueryAttention"), *((o.domain, o.name) for o in operators() if o.broadcasts and o.domain)]
-)
-"""The operators that are not ONNX's own and whose sizes have converters."""
 
 
 def needs_program(job: PartitionJob) -> bool:
@@ -220,8 +215,7 @@ class _Splitter:
                     places.setdefault(dim, (index, axis))
         if not places:
             return node
-        known_domain = node.domain in ("", RESULTS) or (node.domain, node.op_type) in _ELSEWHERE
-        if not known_domain or own_converter(SIZES, node.op_type) is None:
+        if own_converter(part_domain(SIZES, node.domain), node.op_type) is None:
             raise self.refuse(node, "the shape of its output depends on data")
         inputs = list(node.input)
         rule = prepared_shape(node.op_type)
@@ -232,20 +226,29 @@ class _Splitter:
                 raise self.refuse(node, "the rank or a size of its inputs is not known")
             given, table = inputs, f"{node.name}.prepared"
             typed = ("int64", shape)
-            inputs = [self.add(node.op_type, given, table, value=typed, domain=PREPARED, attributes=node.attribute)]
+            inputs = [
+                self.add(
+                    node.op_type,
+                    given,
+                    table,
+                    value=typed,
+                    domain=part_domain(PREPARED, node.domain),
+                    attributes=node.attribute,
+                )
+            ]
         chosen = helper.make_attribute(PLACES, [n for place in places.values() for n in place])
         sizes = self.add(
             node.op_type,
             inputs,
             f"{node.name}.sizes",
             value=("int64", (len(places),)),
-            domain=SIZES,
+            domain=part_domain(SIZES, node.domain),
             attributes=[*node.attribute, chosen],
         )
         self.measure(sizes, tuple(places), steps)
         known = onnx.NodeProto()
         known.CopyFrom(node)
-        known.domain = RESULTS
+        known.domain = part_domain(RESULTS, node.domain)
         known.input[:] = inputs
         return known
 
