@@ -51,7 +51,7 @@ def main() -> int:
     session = ort.InferenceSession(str(model), quiet, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     image = np.random.default_rng(7).standard_normal((1, 3, 224, 224)).astype(np.float32)
-    np.savez(given, **{name: image})
+    np.savez(given, **{name: image})  # type: ignore[arg-type]
     print("\nin a fresh process: heterocc.runtime.load(...).run(...)", flush=True)
     command = [sys.executable, "-c", RUN_IN_A_FRESH_PROCESS, str(bundle), str(given), str(written)]
     if subprocess.run(command, check=False).returncode:

@@ -25,14 +25,15 @@ def known_operators() -> frozenset[str]:
     return frozenset(s.name for s in get_all_operator_schema() if s.domain in ("", "ai.onnx.ml", "com.microsoft"))
 
 
+def _body(node: ast.AST) -> list[ast.AST]:
+    """The statements of a node of which the first may be a docstring."""
+    body = getattr(node, "body", None)
+    return body if isinstance(body, list) else []
+
+
 def strings_of(tree: ast.AST) -> Iterator[str]:
     """The strings of a module that are not docstrings."""
-    documentation = {
-        id(line.value)
-        for node in ast.walk(tree)
-        for line in (getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else ())
-        if isinstance(line, ast.Expr)
-    }
+    documentation = {id(line.value) for node in ast.walk(tree) for line in _body(node) if isinstance(line, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
             yield node.value

@@ -32,7 +32,7 @@ def commands() -> str:
     group = typer.main.get_command(app)
     assert isinstance(group, click.Group) or hasattr(group, "commands")
     parts = ["# Commands", "Made from `heterocc COMMAND --help`."]
-    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
+    for name, command in sorted(group.commands.items()):
         parts += _command(name, command)
     return "\n\n".join(parts) + "\n"
 
@@ -43,7 +43,7 @@ def _command(name: str, command: click.Command) -> list[str]:
     usage = " ".join(["[OPTIONS]", *(_shown(p) + ("…" if p.nargs == -1 else "") for p in arguments)])
     parts = [f"## heterocc {name}", _cleaned(command.help or ""), f"    heterocc {name} {usage}"]
     rows = [(f"`{_shown(p)}`", getattr(p, "help", None)) for p in arguments]
-    rows += [(", ".join(f"`{text}`" for text in (*p.opts, *p.secondary_opts)), p.help) for p in options]  # type: ignore[attr-defined]
+    rows += [(", ".join(f"`{text}`" for text in (*p.opts, *p.secondary_opts)), p.help) for p in options]
     if rows:
         lines = ["| argument or option | |", "|---|---|"]
         lines += [f"| {first} | {_cleaned(text or '').replace('|', '&#124;')} |" for first, text in rows]

@@ -19,9 +19,9 @@ from pathlib import Path
 from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+sys.path.insert(0, str(ROOT))
 
-from wheels import LIMIT, RUNTIME, tagged  # noqa: E402
+from scripts.wheels import LIMIT, RUNTIME, tagged  # noqa: E402
 
 COMPILER = (
     "g++-12-aarch64-linux-gnu gcc-12-aarch64-linux-gnu cpp-12-aarch64-linux-gnu binutils-aarch64-linux-gnu "
@@ -150,8 +150,8 @@ def build(output: Path, program: Path) -> Path:
     }
     for old in output.glob("heterocc_runtime-*.whl"):
         old.unlink()
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", output, RUNTIME]
-    call(pip, env=env)
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w"]
+    call([*pip, output, RUNTIME], env=env)
     (wheel,) = output.glob("heterocc_runtime-*.whl")
     return tagged(wheel)
 
@@ -196,7 +196,7 @@ def emulate(output: Path, wheel: Path, made: Path) -> None:
         shutil.rmtree(packages / "heterocc" / old, ignore_errors=True)
     with ZipFile(wheel) as archive:
         archive.extractall(packages)
-    program = ["qemu-aarch64", "-L", root, root / "usr" / "bin" / "python3.11", "-c", TRY, made]
+    program: list[str | Path] = ["qemu-aarch64", "-L", root, root / "usr" / "bin" / "python3.11", "-c", TRY, made]
     env = {"PYTHONHOME": str(root / "usr"), "PYTHONPATH": str(packages), "HOME": str(output), "PATH": "/usr/bin"}
     print("  " + call(program, env=env, cwd=output).strip())
 
