@@ -14,8 +14,10 @@ from heterocc.artifacts.manifest import Range
 from heterocc.artifacts.signing.keys import SigningKey
 from heterocc.compiler.api.keywords import keywords_of, refuse_unknown
 from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.devices.lists import parse_list
 from heterocc.passes.affinity import Affinity
 from heterocc.runtime.files.shape_options import MAX_ELEMENTS
+from heterocc.runtime.select.request import DeviceRequest
 
 Stage = Literal["import", "partition", "lower", "pack"]
 
@@ -48,7 +50,10 @@ class CompileOptions:
     or property needs no sequence. `report` is the path of an HTML page that explains the main variant's placement,
     `compare` that of a page written before, which the new one shows beside it.
 
-    Raises UsageError (HC120) for a value of a wrong type, and ShapeOptionError (HC106) for bounds that cannot be.
+    `lists` are the lists of devices, parsed: that of the main variant, then those of the others.
+
+    Raises UsageError (HC120) for a value of a wrong type, ShapeOptionError (HC106) for bounds that cannot be, and
+    UnknownDeviceError (HC402) for a list of devices that is empty or has an empty name.
     """
 
     devices: Sequence[str] = ("CPU", "ORT")
@@ -81,11 +86,13 @@ class CompileOptions:
     compare: Path | None = None
     pass_limit: int | None = None
     sign: Path | SigningKey | None = None
+    lists: tuple[DeviceRequest, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the types, and normalise strings and sequences to tuples and paths."""
         self._set("devices", _names("devices", self.devices))
         self._set("variants", tuple(_names("variants", v) for v in _listed("variants", self.variants)))
+        self._set("lists", tuple(map(parse_list, (self.devices, *self.variants))))
         self._set("properties", _names("properties", self.properties))
         self._set("weights_keep", _names("weights_keep", self.weights_keep))
         if self.weights is not None:
@@ -168,6 +175,7 @@ def named_options(function: Callable[P, R]) -> Callable[P, R]:
     options = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=_default(f), annotation=types[f.name])
         for f in fields(CompileOptions)
+        if f.init
     ]
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     described = inspect.cleandoc(CompileOptions.__doc__ or "").partition("\n\n")[2]
@@ -187,18 +195,18 @@ def with_overrides(
 
     Raises UsageError (HC120) for a keyword that is not a field of CompileOptions.
     """
-    if options is None:
-        options = CompileOptions()
-    elif not isinstance(options, CompileOptions):
+    if not isinstance(options, CompileOptions | None):
         raise UsageError(
             f"options must be CompileOptions, not {type(options).__name__}",
             where=f"{function.__name__}(options=…)",
             hint="give single options as keywords, such as devices='GPU,CPU'",
         )
     own = [name for name in keywords_of(function) if name not in ("model", "options")]
-    refuse_unknown(function.__name__, overrides, dict.fromkeys([*(f.name for f in fields(CompileOptions)), *own]))
+    refuse_unknown(
+        function.__name__, overrides, dict.fromkeys([*(f.name for f in fields(CompileOptions) if f.init), *own])
+    )
     changes: dict[str, Any] = dict(overrides)
-    return replace(options, **changes)
+    return CompileOptions(**changes) if options is None else replace(options, **changes)
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:

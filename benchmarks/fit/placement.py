@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.dynamic_sizes.models import catalogue  # noqa: E402
-from heterocc.compiler.devices.names import resolve_lists  # noqa: E402
+from heterocc.compiler.devices.names import resolve_devices  # noqa: E402
 from heterocc.compiler.importer.pipeline import import_model  # noqa: E402
 from heterocc.compiler.placement import machine as constants  # noqa: E402
 from heterocc.compiler.placement.machine import build_machine  # noqa: E402
@@ -58,7 +58,7 @@ class Row:
 def rows_of(path: Path) -> list[Row]:
     """The rows of a table that have a time of the bundle CPU on one thread."""
     models = {model.name: model for model in catalogue()}
-    (devices,), _ = resolve_lists((("CPU",),), ())
+    devices, _ = resolve_devices("CPU")
     found = []
     for row in json.loads(path.read_text())["rows"].values():
         times, model = row.get("ms", {}), models.get(row.get("model"))

@@ -92,9 +92,8 @@ def with_weights(
         return source, None
     form = WeightForm.parse(options.weights)
     request = next(iter(shape_requests(options)))
-    names = (tuple(options.devices), *options.variants)
     with reporter.stage("compressing weights"), request.naming():
-        model = model_at(source, request, names)
+        model = model_at(source, request, options.lists)
         assert model.given is not None
         form, kept = _keeping(form, model.given, options)
         done = _compression(form, kept, model, model.given, options)

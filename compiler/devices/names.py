@@ -14,13 +14,13 @@ from heterocc.compiler.devices.config import read_config, settings_for
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.file import GENERIC_OPENCL_TARGET, read_device_file
 from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.devices.lists import DEFAULT_DEVICES, parse_list
 from heterocc.compiler.devices.present import Accelerators, accelerators
 from heterocc.compiler.devices.properties import apply_properties, apply_settings, with_fast_math
 from heterocc.runtime.machine.found import GENERIC_GPU_DTYPES
 from heterocc.runtime.machine.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Backend
-from heterocc.runtime.select.request import CANDIDATES, DeviceRequest, parse_request
+from heterocc.runtime.select.request import CANDIDATES, DeviceRequest
 
-DEFAULT_DEVICES = "CPU,ORT"
 ORT_IS_LAST = (
     "ORT is treated as if listed last: it runs only what no other listed device can; to run all nodes in ONNX "
     "Runtime, list ORT alone"
@@ -77,7 +77,7 @@ def generic_gpu() -> TargetDevice:
 
 
 def resolve_devices(
-    names: str | Sequence[str] | None = None,
+    names: str | Sequence[str] | DeviceRequest | None = None,
     device_files: Iterable[Path | TargetDevice] = (),
     properties: Iterable[str] = (),
     *,
@@ -87,16 +87,16 @@ def resolve_devices(
 ) -> tuple[tuple[TargetDevice, ...], tuple[str, ...]]:
     """The devices of a priority list, high to low, and notes for the user.
 
-    `names` is in the form of `--devices` (`GPU,CPU`, `AUTO:GPU,CPU`) or a sequence of names; None means `CPU,ORT`. Case
-    does not matter. `device_files` add devices, or replace `CPU`. `config` is a file of properties, which `properties`
-    override. `traits` are those of the model, for `AUTO`.
+    `names` is in the form of `--devices` (`GPU,CPU`, `AUTO:GPU,CPU`), a sequence of names or a parsed list; None means
+    `CPU,ORT`. Case does not matter. `device_files` add devices, or replace `CPU`. `config` is a file of properties,
+    which `properties` override. `traits` are those of the model, for `AUTO`.
     `present` replaces this machine's accelerators. For `MULTI` the result has the devices of all its lists.
 
     Raises UnknownDeviceError (HC402) for an empty list, an unknown name, a device listed twice or a back end that this
     version lacks, and the errors of the parsers: PropertyError, DeviceFileError and FileMissingError.
     """
     lists, notes = resolve_lists(
-        [DEFAULT_DEVICES if names is None else names],
+        [names if isinstance(names, DeviceRequest) else parse_list(DEFAULT_DEVICES if names is None else names)],
         device_files,
         properties,
         config=config,
@@ -108,7 +108,7 @@ def resolve_devices(
 
 
 def resolve_lists(
-    lists: Iterable[str | Sequence[str]],
+    lists: Iterable[DeviceRequest],
     device_files: Iterable[Path | TargetDevice] = (),
     properties: Iterable[str] = (),
     *,
@@ -124,7 +124,7 @@ def resolve_lists(
     """
     find = accelerators if present is None else lambda: present
     resolver = _Resolver(_described(device_files), find, traits)
-    resolved = [devices for names in lists for devices in resolver.resolve(_request(names))]
+    resolved = [devices for request in lists for devices in resolver.resolve(request)]
     every = {d.name: d for devices in resolved for d in devices}
     properties = tuple(properties)
     devices = tuple(every.values())
@@ -160,22 +160,6 @@ def _described(device_files: Iterable[Path | TargetDevice]) -> dict[str, TargetD
 
 def _verify(place: str) -> Hint:
     return Hint(f"call verify_bundle {place}", f"run `heterocc verify` {place}")
-
-
-def _request(names: str | Sequence[str]) -> DeviceRequest:
-    """Parse a list. Raises UnknownDeviceError for one that is empty or has an empty name; `""` is `AUTO`."""
-    request = parse_request(names)
-    text = request.text
-    where = Hint(f"devices={text!r}", f"--devices {text}")
-    if not text.strip(" ,") and (text or not (isinstance(names, str) or names)):
-        raise UnknownDeviceError(
-            "the list of devices is empty",
-            where=where,
-            hint=Hint(f"for example devices={DEFAULT_DEVICES!r}", f"for example --devices {DEFAULT_DEVICES}"),
-        )
-    if "" in (*request.names, *request.excluded, *request.then):
-        raise UnknownDeviceError("the list of devices has an empty name", where=where, hint="write AUTO:GPU,CPU")
-    return request
 
 
 class _Resolver:
@@ -309,7 +293,7 @@ class _Resolver:
         where = Hint(f"devices={request.text!r}", f"--devices {request.text}")
         names = request.names or CANDIDATES
         for name in (*names, *request.excluded):
-            if parse_request(name).kind != "list" or ":" in name:
+            if name.upper() in ("AUTO", "MULTI", "HETERO") or ":" in name:
                 raise UnknownDeviceError(f"{name.upper()} cannot be a candidate of {word}", where=where)
         if "ORT" in (n.upper() for n in names[:-1]):
             self.notes.append(ORT_IS_LAST)

@@ -95,11 +95,11 @@ class Imported:
 
 def import_at(request: Request, shapes: ShapeRequest) -> Imported:
     """Import the model, and resolve the devices and the variants. Notes are those of the import and of devices."""
-    options, reporter, names = request.options, request.reporter, request.names
+    options, reporter = request.options, request.reporter
     importing = reporter.stage(f"importing {request.source.path.name}{shapes.at}")
     resolve = partial(
         resolve_lists,
-        names,
+        options.lists,
         options.device_files,
         options.properties,
         config=options.config,
@@ -107,7 +107,7 @@ def import_at(request: Request, shapes: ShapeRequest) -> Imported:
     )
     with importing, timed(request.seconds, "import"), shapes.naming():
         try:
-            model = model_at(request.source, shapes, names)
+            model = model_at(request.source, shapes, options.lists)
         except DynamicShapeError:
             resolve()  # a device that is unknown or missing comes first: its hint may be all that the user needs
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -76,11 +75,6 @@ class Request:
     def passes(self) -> tuple[Pass, ...]:
         """The passes that place the model."""
         return self.pipeline[1]
-
-    @property
-    def names(self) -> tuple[str | Sequence[str], ...]:
-        """The lists of devices: that of the main variant, then those of the others."""
-        return tuple(self.options.devices), *self.options.variants
 
     def require_places(self) -> None:
         """Raise OutputFileError (HC111) for outputs that cannot be written or are inputs."""

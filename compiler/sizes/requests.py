@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -10,13 +10,14 @@ from math import prod
 
 from heterocc.artifacts.errors import HeteroccError, Hint, ShapeOptionError
 from heterocc.artifacts.manifest import ANY_SIZE, Range
+from heterocc.compiler.devices.lists import each_has, names_in, only_numbers, takes_dynamic
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.options import CompileOptions
 from heterocc.runtime.feeds import nearest
 from heterocc.runtime.files.shape_options import MAX_ELEMENTS
-from heterocc.runtime.select.request import CANDIDATES, DeviceRequest, parse_request
+from heterocc.runtime.select.request import DeviceRequest
 
 MAX_REQUESTS = 16
 """Maximum number of shapes of one bundle. Each is compiled and checked in turn, which takes its own time and code."""
@@ -80,8 +81,7 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
     sets: Sequence[Mapping[str, Sequence[int]]] = options.shape_sets or ({},)
     fixed = {name: size for name, size in options.dims.items() if not isinstance(size, Range)}
     bounds = {name: size for name, size in options.dims.items() if isinstance(size, Range)}
-    lists = (tuple(options.devices), *options.variants)
-    keep = takes_dynamic(lists)
+    keep = takes_dynamic(options.lists)
     if bounds and not keep:
         raise ShapeOptionError(
             f"the bounds of '{next(iter(bounds))}' need a device that takes dynamic dimensions",
@@ -130,7 +130,7 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
             label = label if number > 1 or keep else ""
             found.append(ShapeRequest({**options.shapes, **shapes}, {**fixed, **dims}, bounds, label, keep_dims=keep))
     if keep and (options.shape_sets or options.hints):
-        optional = not _each_has(lists, "ORT")
+        optional = not each_has(options.lists, "ORT")
         found.append(
             ShapeRequest(options.shapes, fixed, bounds, "any", keep_dims=True, is_open=True, is_optional=optional)
         )
@@ -138,7 +138,7 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
     return tuple(replace(r, is_further=place > 0, is_general=place == last) for place, r in enumerate(found))
 
 
-def model_at(source: ModelSource, request: ShapeRequest, lists: Sequence[str | Sequence[str]]) -> ImportedModel:
+def model_at(source: ModelSource, request: ShapeRequest, lists: Sequence[DeviceRequest]) -> ImportedModel:
     """Import a model for lists of devices, at the sizes of a request. Raises the errors of the import."""
     model = import_model(
         source,
@@ -238,38 +238,14 @@ def with_samples_in_bounds(model: ImportedModel, bounds: Mapping[str, Range]) ->
     return replace(model, samples=samples)
 
 
-def takes_dynamic(lists: Iterable[str | Sequence[str]]) -> bool:
-    """Whether each list of devices has one that takes dynamic dimensions: the CPU or ONNX Runtime."""
-    return _each_has(lists, "CPU", "ORT")
-
-
-def excludes_sizes(request: ShapeRequest, lists: Sequence[str | Sequence[str]]) -> bool:
+def excludes_sizes(request: ShapeRequest, lists: Sequence[DeviceRequest]) -> bool:
     """Whether sizes with which nodes cannot run are excluded from what is compiled (decisions 40 and 86).
 
     With ONNX Runtime in the list it takes the excluded sizes; beside other devices than the CPU, nothing is excluded.
     """
     if request.is_rest:
         return False
-    return only_numbers(lists) or all(_names(parse_request(listed)) == {"CPU", "ORT"} for listed in lists)
-
-
-def only_numbers(lists: Iterable[str | Sequence[str]]) -> bool:
-    """Whether no list of devices has ONNX Runtime, the only device with strings and maps."""
-    return not any(_has(parse_request(listed), {"ORT"}) for listed in lists)
-
-
-def _each_has(lists: Iterable[str | Sequence[str]], *wanted: str) -> bool:
-    """Whether each list of devices has one of these."""
-    return all(_has(parse_request(listed), set(wanted)) for listed in lists)
-
-
-def _has(request: DeviceRequest, wanted: set[str]) -> bool:
-    return bool(_names(request) & wanted)
-
-
-def _names(request: DeviceRequest) -> set[str]:
-    names = request.names or (() if request.kind == "list" else CANDIDATES)
-    return {name.upper() for name in (*names, *request.then)} - {name.upper() for name in request.excluded}
+    return only_numbers(lists) or all(names_in(listed) == {"CPU", "ORT"} for listed in lists)
 
 
 def require_different(models: Sequence[tuple[ShapeRequest, ImportedModel]]) -> None:

@@ -13,15 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from heterocc.artifacts.errors import AffinityPatternError, UnknownDeviceError, UsageError, note_text
+from heterocc.artifacts.errors import AffinityPatternError, UnknownDeviceError, note_text
 from heterocc.compiler.api.keywords import checked_keywords
 from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.devices.lists import DEFAULT_DEVICES, only_numbers, parse_list, takes_dynamic
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.sizes.planned import with_planned_sizes
-from heterocc.compiler.sizes.requests import only_numbers, takes_dynamic
 from heterocc.compiler.support.cache import Answers, open_cache
 from heterocc.compiler.support.remedy import asked_again, refused_by_all
 from heterocc.compiler.support.report import as_json, as_text
@@ -33,6 +33,7 @@ from heterocc.compiler.support.trial import (
     default_lowering,
 )
 from heterocc.passes.graph import Graph
+from heterocc.runtime.select.request import DeviceRequest
 
 if TYPE_CHECKING:
     from heterocc.compiler.importer.reading.source import AnyModel, ModelSource
@@ -190,6 +191,7 @@ def query_model(
     Raises the errors of the import and of resolving devices, but none for a node that no device can run; see
     `QueryResult.nowhere`.
     """
+    asked, resolved = _asked(devices)
     imported = isinstance(model, ImportedModel)
     if not isinstance(model, ImportedModel):
         from heterocc.compiler.importer.pipeline import import_model
@@ -199,13 +201,12 @@ def query_model(
             shapes=shapes,
             dims=dims,
             base_dir=base_dir,
-            keep_dims=_any_shape(devices),
-            only_numbers=_only_numbers(devices),
+            keep_dims=takes_dynamic([asked]) if asked else any(d.last_resort or d.backend == "cpu" for d in resolved),
+            only_numbers=only_numbers([asked]) if asked else not any(d.last_resort for d in resolved),
         )
     notes: tuple[str, ...] = ()
-    names, resolved = _names_or_devices(devices)
-    if not resolved:
-        resolved, notes = resolve_devices(names, device_files, properties, config=config, traits=traits_of(model))
+    if asked:
+        resolved, notes = resolve_devices(asked, device_files, properties, config=config, traits=traits_of(model))
     if not imported:
         model, assumed = with_planned_sizes(model, {}, resolved)
         notes = (*notes, *assumed)
@@ -231,28 +232,13 @@ def query_model(
     return QueryResult(model.graph, resolved, refusals, [*notes, *([failure] if failure else [])])
 
 
-def _names_or_devices(
+def _asked(
     devices: str | Sequence[str] | Sequence[TargetDevice] | None,
-) -> tuple[str | tuple[str, ...] | None, tuple[TargetDevice, ...]]:
-    if devices is None or isinstance(devices, str):
-        return devices, ()
-    if not isinstance(devices, Sequence) or not all(isinstance(d, (str, TargetDevice)) for d in devices):
-        raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
-    resolved = tuple(d for d in devices if isinstance(d, TargetDevice))
-    return tuple(d for d in devices if isinstance(d, str)), resolved
-
-
-def _only_numbers(devices: str | Sequence[str] | Sequence[TargetDevice] | None) -> bool:
-    """Whether none of the devices has strings and maps."""
-    names, resolved = _names_or_devices(devices)
-    if resolved:
-        return not any(d.last_resort for d in resolved)
-    return names is not None and only_numbers([names])
-
-
-def _any_shape(devices: str | Sequence[str] | Sequence[TargetDevice] | None) -> bool:
-    """Whether one of the devices takes dynamic dimensions."""
-    names, resolved = _names_or_devices(devices)
-    return any(d.last_resort or d.backend == "cpu" for d in resolved) or (
-        not resolved and (names is None or takes_dynamic([names]))
-    )
+) -> tuple[DeviceRequest | None, tuple[TargetDevice, ...]]:
+    """A list of devices, or the devices themselves. Raises UsageError (HC120) for a mixture of names and devices."""
+    if devices is None:
+        return parse_list(DEFAULT_DEVICES), ()
+    resolved = tuple(d for d in devices if isinstance(d, TargetDevice)) if isinstance(devices, Sequence) else ()
+    if resolved and len(resolved) == len(devices):
+        return None, resolved
+    return parse_list(cast("str | Sequence[str]", devices)), ()

@@ -13,6 +13,7 @@ from onnx import helper
 from heterocc.artifacts.errors import InputValueError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model, explain_bundle
+from heterocc.compiler.devices.lists import parse_list
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.pipeline.timing.measuring import Measurer
 from heterocc.compiler.sizes.requests import ShapeRequest, excludes_sizes, request_for_rest
@@ -123,7 +124,8 @@ def test_sizes_are_excluded_beside_onnx_runtime_for_the_cpu_alone() -> None:
         (["CPU,ORT"], True), ([("cpu", "ort"), "CPU,ORT"], True), (["CPU"], True), (["GPU,CPU"], True),
         (["ORT"], False), (["GPU,CPU,ORT"], False), (["CPU,ORT", "ORT"], False),
     ]  # fmt: skip
-    for devices, expected in lists:
+    for texts, expected in lists:
+        devices = [parse_list(text) for text in texts]
         assert excludes_sizes(request, devices) is expected
         assert not excludes_sizes(request_for_rest(request), devices)
 

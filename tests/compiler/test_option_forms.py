@@ -7,14 +7,16 @@ from typing import Any
 import onnx
 import pytest
 
-from heterocc.artifacts.errors import ShapeOptionError, UsageError
+from heterocc.artifacts.errors import ShapeOptionError, UnknownDeviceError, UsageError
 from heterocc.artifacts.manifest import Range
 from heterocc.compiler.checking.verify import verify_bundle
-from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_devices
+from heterocc.compiler.devices import lists
+from heterocc.compiler.devices.names import ORT_IS_LAST, host_device, resolve_devices
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.pipeline.compile import compile_model, partition_model, query_devices
 from heterocc.compiler.support.query import query_model
 from heterocc.runtime import load
+from heterocc.runtime.select.request import DeviceRequest, parse_request
 from tests.compiler.onnx_build import model, node, save, value
 from tests.compiler.small import chain
 
@@ -32,6 +34,33 @@ def test_every_entry_takes_devices_as_text_and_as_a_sequence(devices: Any, tmp_p
     for query in (query_devices(path, options), query_model(path, devices)):
         assert [d.name for d in query.devices] == ["CPU", "ORT"]
     assert [d.name for d in resolve_devices(devices)[0]] == ["CPU", "ORT"]
+
+
+def test_a_list_of_devices_is_parsed_once_in_a_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def counted(devices: Any) -> DeviceRequest:
+        asked.append(devices)
+        return parse_request(devices)
+
+    monkeypatch.setattr(lists, "parse_request", counted)
+    path = chain(tmp_path / "m.onnx", 1)
+    compile_model(path, devices="CPU", variants=["AUTO:CPU,ORT"], stop_after="partition")
+    assert asked == [("CPU",), ("AUTO:CPU,ORT",)]
+    query_model(path, "HETERO:CPU")
+    assert asked[2:] == ["HETERO:CPU"]
+
+
+def test_an_empty_list_of_devices_is_an_error_of_the_options() -> None:
+    assert [found.kind for found in CompileOptions(devices="").lists] == ["auto"]
+    for wrong in ({"devices": []}, {"variants": ["CPU", []]}, {"devices": "CPU,"}):
+        with pytest.raises(UnknownDeviceError):
+            CompileOptions(**wrong)
+
+
+def test_names_and_devices_are_not_mixed_in_a_query(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="devices must be"):
+        query_model(chain(tmp_path / "m.onnx", 1), ["ORT", host_device()])  # type: ignore[list-item]
 
 
 def test_variants_take_one_list_as_text_and_several_of_either_form() -> None:

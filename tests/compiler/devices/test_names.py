@@ -17,6 +17,7 @@ from heterocc.artifacts.errors import (
 )
 from heterocc.compiler.devices.choice import ModelTraits
 from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.devices.lists import parse_list
 from heterocc.compiler.devices.names import ORT_IS_LAST, known_devices, resolve_devices, resolve_lists
 from heterocc.compiler.devices.present import Accelerators, accelerators, target_device
 from heterocc.runtime.machine.found import found_cpu, found_cuda, found_opencl
@@ -189,7 +190,7 @@ def test_a_hetero_list_is_the_list() -> None:
     ],
 )
 def test_multi_is_a_list_for_each_device(text: str, lists: list[str]) -> None:
-    found, notes = resolve_lists([text, "CPU,ORT"], present=here(DISCRETE, INTEGRATED))
+    found, notes = resolve_lists([parse_list(text), parse_list("CPU,ORT")], present=here(DISCRETE, INTEGRATED))
     assert [",".join(names(devices)) for devices in found] == [*lists, "CPU,ORT"]
     each = "one variant, for GPU, the only device" if lists == ["GPU"] else "a variant for each of"
     assert any(note.startswith(f"MULTI compiles {each}") for note in notes)

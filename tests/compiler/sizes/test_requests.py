@@ -16,7 +16,8 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import CompileOptions, compile_model, partition_model, verify_bundle
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.cli.options import parse_hints, parse_shape_sets
-from heterocc.compiler.sizes.requests import shape_requests, takes_dynamic
+from heterocc.compiler.devices.lists import parse_list, takes_dynamic
+from heterocc.compiler.sizes.requests import shape_requests
 from heterocc.runtime import load
 from tests.compiler.small import save
 
@@ -58,8 +59,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_dimensions_stay_dynamic_if_the_cpu_or_onnx_runtime_is_listed(
     devices: str | tuple[str, ...], dynamic: bool
 ) -> None:
-    assert takes_dynamic([devices]) is dynamic
-    assert not takes_dynamic([devices, "GPU"])
+    assert takes_dynamic([parse_list(devices)]) is dynamic
+    assert not takes_dynamic([parse_list(devices), parse_list("GPU")])
 
 
 def test_hinted_and_other_sizes_run_as_in_onnx_runtime(bundle: Path) -> None:
