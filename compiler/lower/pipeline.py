@@ -24,6 +24,7 @@ from heterocc.compiler.lower.relax.fold import fold_weights
 from heterocc.compiler.lower.relax.importer import ImportedFunction, import_function
 from heterocc.compiler.lower.relax.kernels import KernelModule, to_kernels
 from heterocc.compiler.lower.relax.repeated import without_repeated
+from heterocc.compiler.lower.relax.tied import tied
 from heterocc.compiler.lower.tvm_fixes.arrays import read_quickly
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def import_partition(job: PartitionJob, target: Target) -> ImportedFunction:
     phase("folding weights")
     with target:
         mod = relax.transform.DecomposeOpsForInference()(function.mod)
-        mod, arrays = fold_weights(mod, function.arrays)
+        mod, arrays = fold_weights(mod, tied(function.arrays))
     return dataclasses.replace(function, mod=without_repeated(mod), arrays=arrays)
 
 

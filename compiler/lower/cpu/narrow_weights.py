@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from heterocc.artifacts.manifest import Block, Layout, Weight
 from heterocc.artifacts.weights.layouts import CODES, layout_problem
 from heterocc.compiler.lower.arranged import Arranged, elements, layout
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.lower.kernels.transposed import contiguous, of_transposed
+from heterocc.compiler.lower.relax.tied import is_transposed
 from heterocc.compiler.lower.relax.widened import STORED
 
 LEAST = 8192
@@ -28,6 +30,7 @@ def with_narrow_weights(lowered: LoweredPartition, job: PartitionJob) -> Lowered
     formats = sorted({job.model.weights[name].dtype.name for name in used} & STORED)
     if not formats:
         return lowered
+    weights = [job.model.weights[name] for name in sorted(used)]
     arranged = [*(lowered.arranged or (None,) * len(lowered.params))]
     for number, array in enumerate(map(elements, lowered.params)):
         known = arranged[number]
@@ -35,20 +38,33 @@ def with_narrow_weights(lowered: LoweredPartition, job: PartitionJob) -> Lowered
         if array.dtype != np.float32 or source.dtype != np.float32 or source.nbytes < LEAST:
             continue
         for name in formats:
-            narrow = _narrowed(np.ascontiguousarray(source), name)
-            found = None if narrow is None else _widening(narrow, array.shape, known, name)
+            narrow = _narrowed(contiguous(source), name)
+            if narrow is None:
+                continue
+            tables = [w for w in weights if w.dtype.name == name]
+            found = _widening(narrow, array.shape, known, name, tables)
             if found is not None:
                 arranged[number] = found
                 break
     return dataclasses.replace(lowered, arranged=tuple(arranged))
 
 
-def _widening(narrow: _Array, shape: tuple[int, ...], known: Arranged | None, name: str) -> Arranged | None:
-    """How a runtime makes the parameter; None if its layout is too large for the weight in 16 bits."""
+def _widening(
+    narrow: _Array, shape: tuple[int, ...], known: Arranged | None, name: str, tables: Sequence[_Array]
+) -> Arranged | None:
+    """How a runtime makes the parameter; None if its layout is too large for the weight in 16 bits.
+
+    It is made from one of the model's `tables` in this type, where the weight is that one transposed.
+    """
     form: Layout | None = known.layout if known is not None else None
     if form is None:
         form = layout(shape, [Block(extents=(narrow.size,), start=0, strides=(1,), to=0, to_strides=(1,))])
         assert form is not None
+    for table in tables:
+        direct = of_transposed(form, table.shape, (1, 0)) if is_transposed(narrow, table) else None
+        if direct is not None:
+            narrow, form = table.view(narrow.dtype), direct
+            break
     record = Weight(dtype=CODES[name], shape=narrow.shape, offset=0, nbytes=narrow.nbytes, sha256="0" * 64)
     widens = Layout(shape=form.shape, blocks=form.blocks, matrix=form.matrix, widens=name)  # type: ignore[arg-type]
     return None if layout_problem(record, widens) is not None else Arranged(narrow, widens)

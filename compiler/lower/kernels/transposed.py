@@ -17,20 +17,17 @@ from heterocc.compiler.lower.arranged import Arranged, Axis, block, in_layout, l
 def repacked(
     source: np.ndarray, found: Layout | None, apply: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[np.ndarray, Arranged | None]:
-    """A weight in the layout `found`, and how a runtime makes it; by `apply` alone if blocks do not describe it."""
-    made = None if found is None else _laid_out(source, found)
-    if found is None or made is None:
+    """A weight in the layout `found`, and how a runtime makes it; by `apply` alone if blocks do not describe it.
+
+    It is made from the array that a transposed one is a view of, where it can be: others may read this one, too.
+    """
+    if found is None:
         return apply(source), None
-    return made, Arranged(source, found, proven=True)
-
-
-def _laid_out(source: np.ndarray, wanted: Layout) -> np.ndarray | None:
-    """An array in a layout, from memory where it is."""
     constant, order = before_transposing(source)
-    direct = None if order is None else of_transposed(wanted, constant.shape, order)
-    if direct is not None:
-        return in_layout(constant, direct)
-    return in_layout(contiguous(source), wanted)
+    direct = None if order is None else of_transposed(found, constant.shape, order)
+    plain, wanted = (contiguous(source), found) if direct is None else (constant, direct)
+    made = in_layout(plain, wanted)
+    return (apply(source), None) if made is None else (made, Arranged(plain, wanted, proven=True))
 
 
 def before_transposing(array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...] | None]:
