@@ -19,6 +19,7 @@ from heterocc.compiler.pipeline.repair import BuiltVariant, VariantBuilder
 from heterocc.compiler.pipeline.report import PlacedVariant
 from heterocc.compiler.pipeline.timing.measuring import Measurer, chosen_by_time
 from heterocc.compiler.pipeline.timing.sizes import feeds_between, larger_feeds, smaller_feeds
+from heterocc.compiler.pipeline.timing.timed_runs import TimedRuns
 from heterocc.compiler.pipeline.variants import MAIN, VariantSpec, all_devices
 from heterocc.passes.base import MEASURED, policy_pipeline
 
@@ -132,7 +133,8 @@ def _built(expected: Expected, builder: VariantBuilder, variant: PlacedVariant) 
         absent = [d.name for d in spec.devices if not d.present]
         feed, reason = (None, f"{', '.join(absent)} is not on this machine") if absent else _timing_feed(expected)
         if not reason:
-            return _fastest(expected, builder, spec, feed, f"policy {MEASURED}")
+            runs = TimedRuns(expected.model, feed)
+            return _fastest(expected, Measurer(builder, runs), spec, f"policy {MEASURED}")
         expected.reporter.note(f"variant {spec.name} is not measured: {reason}; its plan is that of policy optimal")
         passes = policy_pipeline("optimal")
         return builder.build(spec, expected.place(spec, passes), passes)
@@ -142,14 +144,14 @@ def _built(expected: Expected, builder: VariantBuilder, variant: PlacedVariant) 
     feed, reason = _timing_feed(expected)
     if reason or expected.vectors is None:  # what ONNX Runtime cannot run has nothing to be compared with
         return builder.build(spec, expected.place(spec))
-    how: dict[str, Any] = {}
+    runs = TimedRuns(expected.model, feed, brief=True)
+    splits = False
     if expected.inputs is None and feed is not None:
-        model, bounds, seed = expected.model, expected.shapes.bounds, options.seed
-        how["smaller"] = partial(smaller_feeds, model, feed, bounds, seed)
-        how["larger"] = partial(larger_feeds, model, feed, bounds, seed)
-        how["between"] = lambda larger: feeds_between(model, feed, larger, seed)
-        how["splits"] = expected.shapes.is_general and len(expected.placed) == 1
-    return _fastest(expected, builder, spec, feed, "timed", policies=("merge",), brief=True, **how)
+        given = expected.model, feed, expected.shapes.bounds, options.seed
+        runs.smaller, runs.larger = partial(smaller_feeds, *given), partial(larger_feeds, *given)
+        runs.between = partial(feeds_between, expected.model, feed, options.seed)
+        splits = expected.shapes.is_general and len(expected.placed) == 1
+    return _fastest(expected, Measurer(builder, runs, ("merge",), splits), spec, "timed")
 
 
 def _timing_feed(expected: Expected) -> tuple[Mapping[str, Any] | None, str]:
@@ -164,26 +166,20 @@ def _timing_feed(expected: Expected) -> tuple[Mapping[str, Any] | None, str]:
         return None, error.message
 
 
-def _fastest(
-    expected: Expected,
-    builder: VariantBuilder,
-    spec: VariantSpec,
-    feed: Mapping[str, Any] | None,
-    what: str,
-    **how: Any,
-) -> BuiltVariant:
+def _fastest(expected: Expected, measurer: Measurer, spec: VariantSpec, what: str) -> BuiltVariant:
     """The fastest of the plans that are timed, with a note of `what` was done."""
     with timed(expected.request.seconds, "measure"):
-        choice = Measurer(builder, feed, **how).choose(spec)
-    spec_kept = replace(choice.variant.spec, bounds=within_both(spec.bounds, choice.bounds))
-    variant = replace(choice.variant, spec=spec_kept, timed=choice.timed, is_split=bool(choice.bounds))
-    some = any(plan.seconds is not None for plan in choice.timed)
+        choice = measurer.choose(spec)
+    timing = choice.timing
+    spec_kept = replace(choice.variant.spec, bounds=within_both(spec.bounds, timing.bounds))
+    variant = replace(choice.variant, spec=spec_kept, timed=timing.plans, is_split=bool(timing.bounds))
+    some = any(plan.seconds is not None for plan in timing.plans)
     if not some and expected.request.policy != MEASURED:
         return variant
     name = "" if spec.name == MAIN else f" for variant {spec.name}"
-    at = choice.at if some else ""
+    at = timing.at if some else ""
     by = " by an earlier compile" if choice.remembered else ""
-    plans = ", ".join(plan.text() for plan in choice.timed)
+    plans = ", ".join(plan.text() for plan in timing.plans)
     expected.reporter.note(f"{what}{name}{at}{by}: {plans}")
     return replace(variant, passes=choice.passes, timing=f"{what}{at}: {plans}")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heterocc.artifacts.records import Record
 from heterocc.compiler.build.tuning import TunedPartition
 from heterocc.compiler.checking.compressing import Compression
 from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_sentences
@@ -32,8 +33,7 @@ class Moved:
         return f"{self.op_type} '{self.node}' moved from {self.source} to {self.target}: {self.error}"
 
 
-@dataclass(frozen=True, slots=True)
-class TimedPlan:
+class TimedPlan(Record):
     """A plan that the policy `measured` considered: the seconds of an undisturbed run, or why it was not timed.
 
     `also` are the names of other plans that are the same. With several sizes `each` has the seconds at each, and
@@ -41,8 +41,8 @@ class TimedPlan:
     """
 
     name: str
-    seconds: float | None
-    why_not: str | None
+    seconds: float | None = None
+    why_not: str | None = None
     kept: bool = False
     also: tuple[str, ...] = ()
     each: tuple[float, ...] = ()

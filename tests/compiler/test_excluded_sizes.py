@@ -15,7 +15,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model, explain_bundle
 from heterocc.compiler.devices.lists import parse_list
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.pipeline.timing.measuring import Measurer
+from heterocc.compiler.pipeline.timing.timed_runs import TimedRuns
 from heterocc.compiler.sizes.requests import ShapeRequest, excludes_sizes, request_for_rest
 from heterocc.runtime import load
 from heterocc.runtime.runs import Runs
@@ -41,7 +41,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> None:
     monkeypatch.delenv("HETEROCC_CALIBRATION")
     monkeypatch.setenv("HETEROCC_CACHE", str(folder))
     times = {True: (1.0,), False: (2.0,)}
-    monkeypatch.setattr(Measurer, "_times", lambda self, variants, names: {n: times[n == name] for n in names})
+    monkeypatch.setattr(TimedRuns, "times", lambda self, variants: {n: times[n == name] for n in variants})
 
 
 def test_sizes_that_are_not_multiples_run_in_onnx_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def larger_feeds(
             yield from _drawn(found, seed)
 
 
-def feeds_between(model: ImportedModel, feed: Feed, larger: Feed, seed: int) -> Iterator[dict[str, Any]]:
+def feeds_between(model: ImportedModel, feed: Feed, seed: int, larger: Feed) -> Iterator[dict[str, Any]]:
     """Inputs of sizes in the middle of those of two feeds, the first one smaller; none if these are close."""
     model, most = _sampled(model, feed), sizes_of(model, larger)
     sizes = sizes_of(model, feed)

@@ -9,7 +9,7 @@ import pytest
 
 from heterocc.compiler import compile_model
 from heterocc.compiler.checking import run_memory
-from heterocc.compiler.pipeline.timing.measuring import Measurer
+from heterocc.compiler.pipeline.timing.timed_runs import TimedRuns
 from heterocc.runtime import load
 from tests.compiler.onnx_build import model, node, value
 
@@ -29,4 +29,4 @@ def test_a_model_with_large_tensors_is_compiled_unchecked_and_untimed_with_a_war
 
 
 def test_a_comparison_of_plans_of_which_none_runs_has_no_times() -> None:
-    assert Measurer(None, None)._on_threads({}, None) == {}  # type: ignore[arg-type]
+    assert TimedRuns(None, None)._on_threads({}, None) == {}  # type: ignore[arg-type]

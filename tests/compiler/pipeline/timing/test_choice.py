@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from heterocc.compiler.pipeline import compile as conductor
 from heterocc.compiler.pipeline.placed import Placed
 from heterocc.compiler.pipeline.queried import Queried
 from heterocc.compiler.pipeline.timing.choice import Kept, best, bounds_of
-from heterocc.compiler.pipeline.timing.measuring import Measurer
+from heterocc.compiler.pipeline.timing.timed_runs import TimedRuns
 from heterocc.runtime import load
 from tests.symbolic_models import dynamic_model
 
@@ -62,18 +63,18 @@ def given(monkeypatch: pytest.MonkeyPatch, folder: Path, ours: tuple[float, ...]
     """Have the timing find these times."""
     monkeypatch.delenv("HETEROCC_CALIBRATION")
     monkeypatch.setenv("HETEROCC_CACHE", str(folder))
-    monkeypatch.setattr("heterocc.compiler.pipeline.timing.measuring.LIMIT", 0.01)
-    times = Measurer._times
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.timed_runs.LIMIT", 0.01)
+    times = TimedRuns.times
 
-    def stated(self: Measurer, variants: object, names: object) -> dict[str, tuple[float, ...]]:
-        found = times(self, variants, names)  # type: ignore[arg-type]
+    def stated(self: TimedRuns, variants: Any) -> dict[str, tuple[float, ...]]:
+        found = times(self, variants)
         counts = {len(each) for each in found.values()}
         assert counts <= {3, 4}
         # The sizes between the drawn and the larger ones are as the larger ones.
         ends = {name: rest if name == "ORT alone" else ours for name in found}
         return {name: (*each, *each[2:])[: counts.copy().pop()] for name, each in ends.items()}
 
-    monkeypatch.setattr(Measurer, "_times", stated)
+    monkeypatch.setattr(TimedRuns, "times", stated)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +136,13 @@ def test_without_a_variant_for_the_other_sizes_a_plan_takes_all(
 
 def test_hinted_sizes_come_before_the_sizes_of_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, tmp_path / "cache", (1.0, 1.0, 2.0), (2.0, 2.0, 1.0))
-    times = Measurer._times
+    times = TimedRuns.times
     fixed = {"merge": (1.0,), "ORT alone": (2.0,)}
-    monkeypatch.setattr(
-        Measurer, "_times", lambda self, *rest: times(self, *rest) if self.splits else {n: fixed[n] for n in rest[1]}
-    )
+
+    def stated(self: TimedRuns, variants: Any) -> dict[str, tuple[float, ...]]:
+        return dict(times(self, variants)) if self.model.dynamic_inputs else {name: fixed[name] for name in variants}
+
+    monkeypatch.setattr(TimedRuns, "times", stated)
     report = compile_model(RELU, tmp_path / "m.hcb", hints={"n": (4000,)}, dims={"batch": 1})
     assert report.variants == ("main", "main@any", "main@other sizes")
     with load(tmp_path / "m.hcb") as session:

@@ -19,6 +19,7 @@ from heterocc.compiler import compile_model, explain_bundle, explain_model, part
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.pipeline.repair import VariantBuilder
 from heterocc.compiler.pipeline.timing.measuring import Measurer
+from heterocc.compiler.pipeline.timing.timed_runs import TimedRuns
 from heterocc.compiler.pipeline.timing.turns import HOPELESS, JUDGED, LEAST, runs_in_turns, undisturbed
 from heterocc.runtime import load
 from tests.compiler.small import conv_net
@@ -28,7 +29,7 @@ from tests.compiler.small import conv_net
 def test_the_fastest_of_the_timed_plans_is_kept_and_the_note_has_the_times_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heterocc.compiler.pipeline.timing.measuring.BUDGET", 0.02)
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.timed_runs.BUDGET", 0.02)
     model, bundle = conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb"
     report = compile_model(model, bundle, devices="OPENCL,CPU", policy="measured", affinity={"conv1": "CPU"})
     timed = [plan for _, plan in report.timed if plan.seconds is not None]
@@ -63,7 +64,7 @@ def test_a_single_plan_is_kept_without_timing(tmp_path: Path) -> None:
 
 
 def test_onnx_runtime_is_timed_alone_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heterocc.compiler.pipeline.timing.measuring.BUDGET", 0.02)
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.timed_runs.BUDGET", 0.02)
     report = compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU,ORT", policy="measured")
     times = {plan.name: plan.seconds for _, plan in report.timed}
     assert times.keys() == {"optimal", "ORT alone"} and None not in times.values()
@@ -159,7 +160,7 @@ def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fresh cache, in which default compiles time plans."""
     monkeypatch.delenv("HETEROCC_CALIBRATION")
     monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("heterocc.compiler.pipeline.timing.measuring.LIMIT", 0.1)
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.timed_runs.LIMIT", 0.1)
     return tmp_path
 
 
@@ -178,7 +179,7 @@ def save_dynamic(path: Path) -> Path:
 def test_onnx_runtime_is_kept_if_it_is_faster_by_more_than_the_noise(
     timing: Path, monkeypatch: pytest.MonkeyPatch, ort: float, kept: str
 ) -> None:
-    monkeypatch.setattr(Measurer, "_times", lambda *_: {"merge": (1e-6,), "ORT alone": (ort,)})
+    monkeypatch.setattr(TimedRuns, "times", lambda *_: {"merge": (1e-6,), "ORT alone": (ort,)})
     report = compile_model(save_dynamic(timing / "m.onnx"), timing / "m.hcb")
     assert [plan.name for _, plan in report.timed if plan.kept] == [kept]
     found = explain_bundle(timing / "m.hcb")
@@ -190,12 +191,12 @@ def test_onnx_runtime_is_kept_if_it_is_faster_by_more_than_the_noise(
 def test_a_default_compile_keeps_the_fastest_of_our_code_and_onnx_runtime_and_says_so(
     timing: Path, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
-    def stated(self: Measurer, variants: Any, names: list[str]) -> dict[str, tuple[float, ...]]:
-        calls.append(list(names))
-        return {name: (1e-6,) if name == fastest else (3e-6,) for name in names}
+    def stated(self: TimedRuns, variants: Any) -> dict[str, tuple[float, ...]]:
+        calls.append(list(variants))
+        return {name: (1e-6,) if name == fastest else (3e-6,) for name in variants}
 
     calls: list[list[str]] = []
-    monkeypatch.setattr(Measurer, "_times", stated)
+    monkeypatch.setattr(TimedRuns, "times", stated)
     model, bundle = save_dynamic(timing / "m.onnx"), timing / "m.hcb"
     report = compile_model(model, bundle)
     assert calls == [["merge", "ORT alone"]]
@@ -249,7 +250,7 @@ def test_a_plan_is_judged_by_runs_that_nothing_disturbed() -> None:
 def test_dynamic_dimensions_are_timed_at_the_sizes_of_the_inputs_and_other_shapes_on_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heterocc.compiler.pipeline.timing.measuring.BUDGET", 0.02)
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.timed_runs.BUDGET", 0.02)
     node = helper.make_node("Relu", ["x"], ["y"], name="relu")
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 8]) for n in "xy"]
     model, bundle = tmp_path / "m.onnx", tmp_path / "m.hcb"

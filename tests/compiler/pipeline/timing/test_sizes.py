@@ -68,8 +68,8 @@ def test_there_are_sizes_between_the_drawn_and_far_larger_ones() -> None:
     name = model.graph.inputs[0]
 
     def between(size: int) -> list[tuple[int, ...]]:
-        feeds = [{name: np.zeros((2, n), np.float32)} for n in (128, size)]
-        return [feed[name].shape for feed in feeds_between(model, *feeds, 0)]
+        small, large = ({name: np.zeros((2, n), np.float32)} for n in (128, size))
+        return [feed[name].shape for feed in feeds_between(model, small, 0, large)]
 
     assert between(8192) == [(2, 1024)] and between(512) == []
 
@@ -121,7 +121,7 @@ def test_plans_are_timed_at_the_largest_sizes_that_the_model_takes(
 ) -> None:
     monkeypatch.delenv("HETEROCC_CALIBRATION")
     monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("heterocc.compiler.pipeline.timing.measuring.LIMIT", 0.1)
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.timed_runs.LIMIT", 0.1)
     nodes = [
         NODE("Shape", ["x"], ["s"], start=1),
         NODE("Squeeze", ["s", "zero"], ["n"]),
