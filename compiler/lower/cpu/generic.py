@@ -9,11 +9,11 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call
 
-from heterocc.compiler.lower.cpu.blocks import BlockView, view
+from heterocc.compiler.lower.cpu.blocks import BlockView
 from heterocc.compiler.lower.kernels.expressions import divisor_up_to, dtype_of, itemsize, loads, nodes, uses
 
 if TYPE_CHECKING:
-    from tvm.s_tir.schedule import LoopRV, SBlockRV
+    from tvm.s_tir.schedule import LoopRV
 
 
 PARALLEL_WORK = 1 << 14
@@ -50,7 +50,7 @@ def schedule_reduction(sch: s_tir.Schedule, block: BlockView, lanes: int) -> Non
         if step >= min(4, width):
             _output_vectors(sch, block, spatial, reduction, step)
             return
-    if block.store is not None and _reassociable(block) and len(_stores(block)) == 1:
+    if isinstance(block.store.value, tirx.Add | tirx.Mul | tirx.Min | tirx.Max):
         total = math.prod(block.extents[i] for i in reduction)
         step = divisor_up_to(total, width)
         if step >= min(4, width) and total > step and _contiguous_reduction(block, reduction):
@@ -90,8 +90,8 @@ def _reduction_vectors(
     fused = sch.fuse(*reduce) if len(reduce) > 1 else reduce[0]
     _, lane = sch.split(fused, [None, step])
     partial = sch.rfactor(lane, len(spatial))
-    part = view_loops(sch, partial)
-    final = view_loops(sch, block.rv)
+    part = list(sch.get_loops(partial))
+    final = block.loops(sch)
     count = len(spatial)
     # The partial block's loops are spatial…, reduction, lane: the lane goes inside and is initialised before.
     sch.reorder(part[count], part[count + 1])
@@ -104,11 +104,6 @@ def _reduction_vectors(
             sch.parallel(fused_part)
             sch.parallel(fused_final)
     sch.decompose_reduction(partial, part[count])
-
-
-def view_loops(sch: s_tir.Schedule, block: SBlockRV) -> list[LoopRV]:
-    """The loops above a block."""
-    return list(sch.get_loops(block))
 
 
 def _parallel(sch: s_tir.Schedule, loops: list[LoopRV], work: int, keep: int) -> None:
@@ -158,26 +153,10 @@ def _vectorizable(block: BlockView) -> bool:
 
 def _along_output(block: BlockView, last: int) -> bool:
     """Whether the last output dimension is the last dimension of the input, and no reduction is."""
-    iters = block.iters
-    reads = loads(block.store.value)
-    reads = [r for r in reads if not r.source.same_as(block.store.buffer)] if hasattr(block.store, "buffer") else reads
-    return any(r.indices and uses(r.indices[-1], iters[last]) for r in reads)
+    reads = [r for r in loads(block.store.value) if not r.source.same_as(block.store.buffer)]
+    return any(r.indices and uses(r.indices[-1], block.iters[last]) for r in reads)
 
 
 def _contiguous_reduction(block: BlockView, reduction: list[int]) -> bool:
-    iters = block.iters
-    return any(r.indices and r.indices[-1].same_as(iters[reduction[-1]]) for r in loads(block.store.value)) or any(
-        r.indices and uses(r.indices[-1], iters[reduction[-1]]) for r in loads(block.store.value)
-    )
-
-
-def _reassociable(block: BlockView) -> bool:
-    """Whether the reduction is a sum, product, minimum or maximum."""
-    return isinstance(block.store.value, tirx.Add | tirx.Mul | tirx.Min | tirx.Max)
-
-
-def _stores(block: BlockView) -> list[tirx.BufferStore]:
-    return [block.store]
-
-
-__all__ = ["PARALLEL_WORK", "schedule_reduction", "schedule_spatial", "view", "without_inner_threads"]
+    last = block.iters[reduction[-1]]
+    return any(r.indices and uses(r.indices[-1], last) for r in loads(block.store.value))

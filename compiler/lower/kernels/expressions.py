@@ -67,6 +67,11 @@ def is_iters(indices: Sequence[tirx.Expr], iters: list[tirx.Var]) -> bool:
     return len(indices) == len(iters) and all(i.same_as(v) for i, v in zip(indices, iters, strict=True))
 
 
+def is_zero(expr: tirx.Expr) -> bool:
+    """Whether an integer is the constant 0."""
+    return isinstance(expr, tirx.IntImm) and int(expr) == 0
+
+
 def uses(expr: tirx.Expr, var: tirx.Var) -> bool:
     """Whether an expression contains a variable."""
     return any(n.same_as(var) for n in nodes(expr) if isinstance(n, tirx.Var))

@@ -42,6 +42,14 @@ def _is_heavy(kernel: Nest) -> bool:
     return any(isinstance(n, Call) and not is_rounding(n) for stage in kernel.after for n in nodes(stage.value))
 
 
+def copied(sums: tirx.Buffer, rows: int, lanes: int) -> tirx.Buffer:
+    """A copy of accumulators. Indexed by a loop, they themselves would have to live in memory."""
+    held = registers(rows, lanes, dtype_of(sums))
+    with loop(rows, "unroll") as row:
+        put(held, vector(sums, row * index(lanes), lanes), row * index(lanes), lanes)
+    return held
+
+
 def store_tile(
     kernel: Kernel | Fold,
     arguments: Arguments,
@@ -68,10 +76,7 @@ def store_tile(
         kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
         held = buffer
         if heavy and not in_memory and not isinstance(rows, tirx.Expr) and rows > 1:
-            # Indexed by a loop, the accumulators themselves would have to live in memory.
-            held = registers(rows, lanes, dtype_of(buffer))
-            with loop(rows, "unroll") as row:
-                put(held, vector(buffer, row * index(lanes), lanes), row * index(lanes), lanes)
+            held = copied(buffer, rows, lanes)
         with loop(rows, "serial" if in_turn else "unroll") as row, loop(width(column), "vectorized") as lane:
             Element(kernel, arguments, held[row * index(lanes) + lane], kept, place(row, column, lane), lane).store()
 

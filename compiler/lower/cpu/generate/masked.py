@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, is_heavy, kept_stages
+from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, copied, is_heavy, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
@@ -28,6 +28,18 @@ def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) 
     if not (isinstance(first, tirx.IntImm) and int(first) < 0):
         return below
     return tirx.And(places >= build.broadcast(tirx.const(0, dtype), lanes), below)
+
+
+def held_mask(first: tirx.Expr, lanes: int, count: int) -> tirx.Buffer:
+    """A mask in a register, as numbers: TVM binds no truth values, and LLVM would compare again at each use."""
+    held = emit.registers(1, lanes, "int32")
+    emit.put(held, tirx.Cast(f"int32x{lanes}", mask(first, lanes, count)), index(0), lanes)
+    return held
+
+
+def kept_by(held: tirx.Buffer, lanes: int) -> tirx.Expr:
+    """The mask that `held_mask` has put in a register."""
+    return emit.vector(held, index(0), lanes) != build.broadcast(tirx.const(0, "int32"), lanes)
 
 
 def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.Expr, other: float = 0.0) -> tirx.Expr:
@@ -113,10 +125,7 @@ def store_masked(
     heavy = in_memory or (is_heavy(kernel) and rows > 1)
     held = sums
     if heavy and not isinstance(rows, tirx.Expr):
-        # Indexed by a loop, the accumulators themselves would have to live in memory.
-        held = emit.registers(rows, lanes)
-        with emit.loop(rows, "unroll") as row:
-            emit.put(held, emit.vector(sums, row * index(lanes), lanes), row * index(lanes), lanes)
+        held = copied(sums, rows, lanes)
     with emit.loop(rows, "serial" if heavy else "unroll") as row:
         registers = {number: emit.registers(1, lanes, "float32") for number, _ in kept_stages(kernel)}
         results = [(buffer, emit.registers(1, lanes)) for buffer in _outputs(kernel)]

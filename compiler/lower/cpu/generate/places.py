@@ -8,7 +8,7 @@ from math import prod
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.sizes import are_equal, as_expr, divisor, size_of
+from heterocc.compiler.lower.cpu.sizes import are_equal, as_expr, divisor, exceeds, is_number, size_of
 
 
 def index(value: int) -> tirx.Expr:
@@ -20,6 +20,21 @@ def shape_of(buffer: tirx.Buffer) -> tuple[int, ...] | None:
     """A buffer's shape; None if it is not known."""
     found = [size_of(n) for n in buffer.shape]
     return None if any(n is None for n in found) else tuple(n for n in found if n is not None)
+
+
+def flat_place(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
+    """The place of an element in the memory of a buffer."""
+    total: tirx.Expr = index(0)
+    for value, extent in zip(indices, buffer.shape, strict=True):
+        total = total * extent + value
+    return total
+
+
+def overlapping(start: tirx.Expr, length: int, lanes: int) -> tirx.Expr:
+    """The start of a vector of a row; a last one that would exceed its end overlaps the one before."""
+    if is_number(length) and length <= lanes:
+        return index(0)
+    return tirx.min(start, index(length - lanes)) if exceeds(length, lanes) else start
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -60,6 +60,14 @@ class Nest:
     def axis(self, loops: Sequence[int]) -> Axis:
         """The loops with these numbers as one axis."""
         return Axis(tuple(loops), tuple(self.extents[n] for n in loops))
+
+    def loop_of(self, expr: tirx.Expr) -> int | None:
+        """The number of the loop that an index is, None if it is not one."""
+        return next((n for n, loop in enumerate(self.loops) if loop.same_as(expr)), None)
+
+    def place(self, values: Iterable[tuple[int | None, tirx.Expr]]) -> list[tuple[Axis, tirx.Expr]]:
+        """The place at which loops have these values, by their numbers; those that are None do not exist."""
+        return [(self.axis([loop]), value) for loop, value in values if loop is not None]
 
     def last_run(self, loops: Sequence[int], forms: Sequence[Linear]) -> Axis:
         """The longest sequence of the last of `loops` that is one axis in all `forms`."""

@@ -13,7 +13,7 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_zero
 
 PIPELINE = "heterocc_cpu"
 """The name by which `tvm.tirx.build` and `relax.build` find these passes."""
@@ -106,12 +106,8 @@ def _is_flat(mod: tvm.IRModule) -> bool:
     for _, function in mod.functions_items():
         tvm_ffi.structural_walk(function.body, kinds, order="pre")
     return all(
-        len(b.shape) == 1 and dtype_of(b) != "bool" and not b.ty.strides and _is_zero(b.ty.elem_offset) for b in used
+        len(b.shape) == 1 and dtype_of(b) != "bool" and not b.ty.strides and is_zero(b.ty.elem_offset) for b in used
     )
-
-
-def _is_zero(expr: tirx.Expr) -> bool:
-    return isinstance(expr, tirx.IntImm) and int(expr) == 0
 
 
 def _has_blocks(mod: tvm.IRModule) -> bool:

@@ -17,10 +17,10 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
-from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.places import index, overlapping
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which keys are packed."""
@@ -122,12 +122,7 @@ class AttentionWriter:
     @staticmethod
     def start(vector: tirx.Expr, lanes: int, length: int) -> tirx.Expr:
         """The start of a vector; one that would exceed the end overlaps the previous one."""
-        if is_number(length) and length <= lanes:
-            return index(0)
-        start = vector * index(lanes)
-        if not exceeds(length, lanes):
-            return start
-        start = tirx.min(start, index(length - lanes))
+        start = overlapping(vector * index(lanes), length, lanes)
         return start if is_number(length) else emit.bound(start)
 
     def packed_keys(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:

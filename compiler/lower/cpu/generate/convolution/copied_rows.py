@@ -239,11 +239,6 @@ class CopiedRows:
         alone = is_one_chunk(self.found, rows)
         return max(1, min(self.found.outputs // (CHANNELS_OF_FEW if alone else CHANNELS_A_PART), pays))
 
-    def tasks(self, tiles: int) -> int:
-        """The number of tasks that threads share, with so many tiles of channels."""
-        chunks = self.found.batch * self.found.groups * self.chunks
-        return chunks * self._parts(chunks, tiles)
-
     def _parts(self, chunks: int, tiles: int) -> int:
         return smaller(emit.shares(self.found.work, chunks, tiles), self._most_parts(self.usual_rows))
 
@@ -348,16 +343,7 @@ class CopiedRows:
         if rows.stride > 1:
             shift = tirx.floordiv(down, index(rows.stride))
         if len(rows.phases) > 1:
-            row_phase = self._phase_number(rows, down)
+            row_phase = rows.phase_number(tirx.floormod(down, index(rows.stride)))
         column_phase = columns.phases.index(across % columns.stride)
         plane = (input_ * index(len(rows.phases)) + row_phase) * index(len(columns.phases)) + index(column_phase)
         return plane * index(self.plane) + (line + shift) * index(self.pitch) + index(across // columns.stride)
-
-    @staticmethod
-    def _phase_number(rows: Window, place: tirx.Expr) -> tirx.Expr:
-        """The number of the phase of a tap's row among those that taps touch."""
-        phase = tirx.floormod(place, index(rows.stride))
-        number: tirx.Expr = index(0)
-        for later in rows.phases[1:]:
-            number = number + tirx.Cast("int64", phase >= index(later))
-        return number

@@ -22,7 +22,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, index
+from heterocc.compiler.lower.cpu.generate.places import Place, index, overlapping
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import assume, exceeds, is_number, typical
@@ -231,12 +231,10 @@ class _Writer:
                 taps = weight + repeat * index(columns.taps)
                 for line in range(segment[0], segment[0] + segment[1]):
                     self._add(sums, (tall.size, starts), (copied, further, line), (weights, taps))
-        extents = self.kernel.extents
-        axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
 
-        def place_of(row: tirx.Expr, column: int, lane: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
+        def place_of(row: tirx.Expr, column: int, lane: tirx.Expr) -> Place:
             values = (image, channel, top + first + row, starts[column] + lane)
-            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+            return self.kernel.place(zip(found.loops, values, strict=True))
 
         store_tile(self.kernel, arguments, sums, tall.size, lanes, place_of, lambda _: min(lanes, columns.places))
 
@@ -261,11 +259,7 @@ class _Writer:
         """Add the products of a row of inputs: `source` is a copy, the place of the tile's first row, and the row."""
         (tall, starts), (copied, first, line), (factors, taps) = tile, source, weights
         rows, columns, lanes = self.found.rows, self.found.columns, self.isa.lanes
-        meets = [
-            (row, (line - row * rows.stride) // rows.dilation)
-            for row in range(tall)
-            if 0 <= line - row * rows.stride <= rows.reach and (line - row * rows.stride) % rows.dilation == 0
-        ]
+        meets = rows.meeting(line, range(tall))
         for tap in range(columns.taps if meets else 0):
             across = tap * columns.dilation
             plane = self.phases.index(across % columns.stride) * self.plane
@@ -280,8 +274,6 @@ class _Writer:
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the row overlaps the previous one."""
-        places, lanes = self.found.columns.places, self.isa.lanes
-        if is_number(places) and places <= lanes:
-            return index(0)
-        start = tirx.min(column, index(places - lanes)) if exceeds(places, lanes) else column
+        places = self.found.columns.places
+        start = overlapping(column, places, self.isa.lanes)
         return start if is_number(places) else emit.bound(start)

@@ -169,9 +169,8 @@ class DirectWriter(CopiedRows):
 
     def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """The place of an output."""
-        extents = self.kernel.extents
         loops = [*self.found.image_loops(image), *zip(self.found.loops[1:], (channel, row, column), strict=True)]
-        return [(Axis((n,), (extents[n],)), value) for n, value in loops if n is not None]
+        return self.kernel.place(loops)
 
     def _fetch(
         self, arguments: Arguments, rows: int, place: PlaceOf, vectors: tuple[tirx.Expr, tirx.Expr, int]

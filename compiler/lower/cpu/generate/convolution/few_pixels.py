@@ -24,7 +24,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.fetch import fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
-from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, masked_vector, store_row
+from heterocc.compiler.lower.cpu.generate.masked import can_mask, held_mask, kept_by, masked_vector, store_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.products.few_columns import weight_vector
@@ -182,29 +182,19 @@ class FewPixels:
                 column = emit.bound(start * index(columns.stride) + shift)
                 end = emit.bound(tirx.min(index(columns.size), shift + index(columns.places * columns.stride)))
                 plane = emit.bound((index(number * columns.taps) + tap) * index(self.plane) + start)
-                kept = [self._mask(column + index(n * lanes), end) for n in range(columns.stride)]
+                count = Size(typical(columns.size), end)
+                kept = [held_mask(column + index(n * lanes), lanes, count) for n in range(columns.stride)]
                 with emit.loop(found.inputs) as input_:
                     channel = emit.bound((group * index(found.inputs) + input_) * index(rows.size) + first)
                     to = emit.bound(input_ * index(self.channel) + plane)
                     with emit.serial(*inside) as line:
                         source = (channel + line * index(rows.stride)) * index(columns.size) + column
                         parts = [
-                            build.bind(masked_vector(flat, source + index(n * lanes), lanes, self._kept(held)))
+                            build.bind(masked_vector(flat, source + index(n * lanes), lanes, kept_by(held, lanes)))
                             for n, held in enumerate(kept)
                         ]
                         value = every(parts, columns.stride, 0, lanes)
                         emit.put(copied, value, to + line * index(columns.places), lanes)
-
-    def _mask(self, column: tirx.Expr, end: tirx.Expr) -> tirx.Buffer:
-        """The lanes from a column of the map on that are before an end, as numbers: TVM binds no truth values."""
-        held = emit.registers(1, self.isa.lanes, "int32")
-        inside = mask(column, self.isa.lanes, Size(typical(self.found.columns.size), end))
-        emit.put(held, tirx.Cast(f"int32x{self.isa.lanes}", inside), index(0), self.isa.lanes)
-        return held
-
-    def _kept(self, held: tirx.Buffer) -> tirx.Expr:
-        lanes = self.isa.lanes
-        return emit.vector(held, index(0), lanes) != build.broadcast(tirx.const(0, "int32"), lanes)
 
     def _products(
         self,
@@ -264,7 +254,7 @@ class FewPixels:
         def term(input_: tirx.Expr, row: tirx.Expr, tap: tirx.Expr) -> _Term:
             down = row * index(rows.dilation)
             phase = tirx.floormod(down, index(rows.stride))
-            number = _number_of(rows, phase)
+            number = rows.phase_number(phase)
             plane = input_ * index(self.channel) + (number * index(columns.taps) + tap) * index(self.plane)
             place = plane + tirx.floordiv(down, index(rows.stride)) * index(columns.places)
             weight = (input_ * index(rows.taps) + row) * index(columns.taps) + tap
@@ -311,8 +301,8 @@ class FewPixels:
                 to = (column * index(lanes) + index(number)) * index(LINE) + block * index(lanes)
                 emit.put(turned, emit.vector(register, index(0), lanes), to, lanes)
         line, loops = _line(self.kernel, self.found), self.found.loops
-        out = Axis((loops[1],), (self.kernel.extents[loops[1]],))
-        images = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in self.found.image_loops(image)]
+        out = self.kernel.axis(loops[1:2])
+        images = self.kernel.place(self.found.image_loops(image))
         for number, channel in enumerate(channels):
             with emit.loop(rows) as row:
 
@@ -330,8 +320,7 @@ def _first(panels: Run, number: tirx.Expr) -> tirx.Expr:
 
 def _line(kernel: Kernel, found: Convolution) -> Axis:
     """The axis of the pixels of an image, row by row."""
-    loops = tuple(n for n in found.loops[2:] if n is not None)
-    return Axis(loops, tuple(kernel.extents[n] for n in loops))
+    return kernel.axis([n for n in found.loops[2:] if n is not None])
 
 
 def _counts(pixels: int) -> list[tuple[int, int]]:
@@ -369,11 +358,3 @@ def _lines_inside(window: Window, phase: int, lines: int) -> tuple[tirx.Expr, ti
 
 def _loop(window: Window, inside: tuple[tirx.Expr, tirx.Expr]) -> AbstractContextManager[tirx.Expr]:
     return emit.loop(1) if window.taps == 1 else build.serial(*inside)
-
-
-def _number_of(window: Window, phase: tirx.Expr) -> tirx.Expr:
-    """The number of a phase among those that taps touch."""
-    number: tirx.Expr = index(0)
-    for later in window.phases[1:]:
-        number = number + tirx.Cast("int64", phase >= index(later))
-    return number

@@ -49,6 +49,18 @@ class Window:
                 yield place, part
                 place += len(part)
 
+    def meeting(self, line: int, outputs: range) -> list[tuple[int, int]]:
+        """The outputs, counted from the first of a tile, that read its input `line`, each with the tap that does."""
+        ahead = [(output, line - output * self.stride) for output in outputs]
+        return [(n, d // self.dilation) for n, d in ahead if 0 <= d <= self.reach and d % self.dilation == 0]
+
+    def phase_number(self, phase: tirx.Expr) -> tirx.Expr:
+        """The number of a phase among those that taps touch."""
+        number: tirx.Expr = index(0)
+        for later in self.phases[1:]:
+            number = number + tirx.Cast("int64", phase >= index(later))
+        return number
+
     @property
     def extent(self) -> int:
         """Places of one phase that the outputs read."""

@@ -26,7 +26,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, index
+from heterocc.compiler.lower.cpu.generate.places import Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
@@ -135,15 +135,11 @@ class _Met:
 
 def _met(rows: Window, line: int, first: int, count: int) -> _Met | None:
     """Those of `count` rows from `first` on, numbered from there, that read row `line` of a tile's inputs."""
-    meets = [
-        (row - first, distance // rows.dilation)
-        for row in range(first, first + count)
-        if 0 <= (distance := line - row * rows.stride) <= rows.reach and distance % rows.dilation == 0
-    ]
+    meets = rows.meeting(line, range(first, first + count))
     if not meets:
         return None
     (row, tap), (next_row, next_tap) = meets[0], meets[min(1, len(meets) - 1)]
-    return _Met(len(meets), row, next_row - row, tap, tap - next_tap)
+    return _Met(len(meets), row - first, next_row - row, tap, tap - next_tap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,16 +287,13 @@ class _Writer:
                 further = tap * index(found.depth.dilation * rows.size * columns.size)
                 there = replace(plane, first=emit.bound(plane.first + further))
                 self._add(tile, there, weights, emit.bound(weight + tap * index(found.plane_taps)))
-        extents = self.kernel.extents
-        batch_loop, channel_loop, row_loop, column_loop = found.loops
-        loops = (batch_loop, channel_loop, found.deep, row_loop, column_loop)
-        axes = [None if n is None else Axis((n,), (extents[n],)) for n in loops]
+        loops = (*found.loops[:2], found.deep, *found.loops[2:])
 
-        def place_of(begin: tirx.Expr, row: tirx.Expr, column: int, lane: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
+        def place_of(begin: tirx.Expr, row: tirx.Expr, column: int, lane: tirx.Expr) -> Place:
             start = starts[column]
             begins = index(start) if isinstance(start, int) else start
             values = (image, channel, deep, begin + row, begins + lane)
-            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+            return self.kernel.place(zip(loops, values, strict=True))
 
         for (first, count), buffers in zip(groups, sums, strict=True):
             begin = (index(top) if isinstance(top, int) else top) + index(first)

@@ -195,8 +195,7 @@ class _Writer:
         with emit.share_loop(*task, planes * parts) as number:
             plane, part = emit.unpacked(number, (planes, parts))
             first, end = (emit.bound(place) for place in emit.share(part, parts, found.rows.places))
-            outer = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in emit.split(found.outer, plane)]
-            yield (first, end), outer, plane
+            yield (first, end), self.kernel.place(emit.split(found.outer, plane)), plane
 
     def _planes(
         self,
@@ -374,10 +373,10 @@ class _Writer:
             combined = kernel.combine(combined, tap(number * self.found.columns.dilation))
         total = emit.registers(1, lanes)
         emit.put(total, combined, index(0), lanes)
-        axes = [Axis((n,), (kernel.extents[n],)) for n in self.found.loops]
 
         def place_of(_row: tirx.Expr, lane: tirx.Expr) -> Place:
-            return [*line.plane, *zip(axes, [line.number, start + lane][-len(axes) :], strict=True)]
+            loops = self.found.loops
+            return [*line.plane, *kernel.place(zip(loops, [line.number, start + lane][-len(loops) :], strict=True))]
 
         if self.stores_masked and lanes == self.lanes:
             store_masked(kernel, arguments, total, (1, lanes), self.along, place_of, kept)

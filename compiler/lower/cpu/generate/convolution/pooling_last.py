@@ -17,7 +17,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
+from heterocc.compiler.lower.cpu.generate.places import Place, index, overlapping
 from heterocc.compiler.lower.cpu.generate.read import Fold
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
 from heterocc.compiler.lower.cpu.sizes import is_number
@@ -62,10 +62,9 @@ class _Writer:
         found = self.found
         with emit.shared_loop(found.outer.length * found.rows.places, self.work) as task:
             plane, line = emit.unpacked(task, (found.outer.length, found.rows.places))
-            outer = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in emit.split(found.outer, plane)]
+            outer = self.kernel.place(emit.split(found.outer, plane))
             with emit.loop(found.columns.places) as column, emit.loop(sum(r.count for r in self.runs)) as number:
-                row_axis, column_axis = (Axis((n,), (self.kernel.extents[n],)) for n in found.loops)
-                place = [*outer, (row_axis, line), (column_axis, column)]
+                place = [*outer, *self.kernel.place(zip(found.loops, (line, column), strict=True))]
                 emit.either_run(
                     self.runs,
                     number,
@@ -82,9 +81,7 @@ class _Writer:
     ) -> None:
         """The outputs of neighbouring vectors of channels at a place, of which `first` is the number of the first."""
         found, lanes, length = self.found, self.lanes, self.found.after.length
-        starts = [(first + index(v)) * index(lanes) for v in range(run.size)]
-        if length % lanes:
-            starts = [tirx.min(start, index(length - lanes)) for start in starts]
+        starts = [overlapping((first + index(v)) * index(lanes), length, lanes) for v in range(run.size)]
         totals = [emit.registers(1, lanes) for _ in starts]
         for total in totals:
             emit.put(total, build.broadcast(tirx.const(self.kernel.start, "float32"), lanes), index(0), lanes)

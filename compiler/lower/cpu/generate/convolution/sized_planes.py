@@ -20,9 +20,9 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, f
 from heterocc.compiler.lower.cpu.generate.convolution.padded import every
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, masked_vector, store_masked
+from heterocc.compiler.lower.cpu.generate.masked import can_mask, held_mask, kept_by, mask, masked_vector, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, index
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
@@ -67,7 +67,7 @@ def propose_sized_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
 
 def _along(kernel: Kernel, found: Convolution) -> Axis:
     """The axis of a row of outputs."""
-    return Axis((found.loops[-1],), (kernel.extents[found.loops[-1]],))
+    return kernel.axis(found.loops[-1:])
 
 
 Masks = dict[tuple[tirx.Expr, int], tirx.Buffer]
@@ -218,11 +218,7 @@ class _Tile:
                 emit.put(total, emit.zeros(lanes), row * index(lanes), lanes)
         masks: Masks = {}
         for line in range((tall - 1) * rows.stride + rows.reach + 1):
-            meets = [
-                (row, (line - row * rows.stride) // rows.dilation)
-                for row in range(tall)
-                if 0 <= line - row * rows.stride <= rows.reach and (line - row * rows.stride) % rows.dilation == 0
-            ]
+            meets = rows.meeting(line, range(tall))
             if not meets:
                 continue
             number = self.top * index(rows.stride) + index(line - rows.before)
@@ -247,13 +243,12 @@ class _Tile:
         if chains > 1:
             every_sum = [emit.vector(sums[0], index(n * lanes), lanes) for n in range(chains)]
             emit.put(sums[0], (every_sum[0] + every_sum[1]) + (every_sum[2] + every_sum[3]), index(0), lanes)
-        axes = [None if n is None else Axis((n,), (self.kernel.extents[n],)) for n in found.loops]
         for begin, total in zip(starts, sums, strict=True):
             stored = None if inside else mask(begin, lanes, found.columns.places, may_precede=False)
 
-            def place_of(row: tirx.Expr, lane: tirx.Expr, begin: tirx.Expr = begin) -> list[tuple[Axis, tirx.Expr]]:
+            def place_of(row: tirx.Expr, lane: tirx.Expr, begin: tirx.Expr = begin) -> Place:
                 values = (*self.place, self.top + row, begin + lane)
-                return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+                return self.kernel.place(zip(found.loops, values, strict=True))
 
             along = _along(self.kernel, found)
             store_masked(self.kernel, self.arguments, total, (tall, lanes), along, place_of, stored)
@@ -273,11 +268,7 @@ class _Tile:
         for shift in self._shifts():
             if (start, shift) not in masks:
                 column = start * index(self.found.columns.stride) + index(shift)
-                # Held as numbers: TVM binds no vectors of truth values, and LLVM would compare again for each row.
-                held = emit.registers(1, self.lanes, "int32")
-                inside = mask(column, self.lanes, self.found.columns.size)
-                emit.put(held, tirx.Cast(f"int32x{self.lanes}", inside), index(0), self.lanes)
-                masks[start, shift] = held
+                masks[start, shift] = held_mask(column, self.lanes, self.found.columns.size)
 
     def _line(self, number: tirx.Expr, start: tirx.Expr, masks: Masks | None) -> list[tirx.Expr]:
         """What a vector of outputs reads of a row of inputs at each tap; without masks, all is in the map."""
@@ -294,8 +285,7 @@ class _Tile:
                 if masks is None:
                     value = emit.vector(flat, place, lanes)
                 else:
-                    kept = emit.vector(masks[start, shift], index(0), lanes)
-                    value = masked_vector(flat, place, lanes, kept != build.broadcast(tirx.const(0, "int32"), lanes))
+                    value = masked_vector(flat, place, lanes, kept_by(masks[start, shift], lanes))
                 known[shift] = build.bind(value)
             return known[shift]
 

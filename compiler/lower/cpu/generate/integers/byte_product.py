@@ -27,12 +27,12 @@ from heterocc.compiler.lower.cpu.generate.epilogue import can_store, reads_in_ep
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, overlapping, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import BYTES
 from heterocc.compiler.lower.cpu.generate.tiles import Run, pick_tile, runs
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
-from heterocc.compiler.lower.kernels.expressions import dtype_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ def find_integer_product(kernel: Kernel) -> IntegerProduct | None:
     written = offset([kernel.loops[i] for i in kernel.places], kernel.sum_, kernel.loops)
     if kernel.argument(data.source) is None or argument not in kernel.weights or form is None or written is None:
         return None
-    axes = {n: i for i, e in enumerate(weight.indices) if (n := _loop(kernel, e)) is not None}
+    axes = {n: i for i, e in enumerate(weight.indices) if (n := kernel.loop_of(e)) is not None}
     ones = [i for i in range(len(weight.indices)) if i not in axes.values()]
-    if reads_in_epilogue(kernel, weight.source) or any(not _is_zero(weight.indices[i]) for i in ones):
+    if reads_in_epilogue(kernel, weight.source) or any(not is_zero(weight.indices[i]) for i in ones):
         return None
     places = [i for i in kernel.places if kernel.extents[i] > 1]
     across = [i for i in places if i in axes]
@@ -103,14 +103,6 @@ def find_integer_product(kernel: Kernel) -> IntegerProduct | None:
     shape = shape_of(weight.source)
     assert shape is not None
     return IntegerProduct(outer, rows, columns, segments, terms, data.source, form, (argument, shape, order))
-
-
-def _loop(kernel: Kernel, expr: tirx.Expr) -> int | None:
-    return next((n for n, v in enumerate(kernel.loops) if v.same_as(expr)), None)
-
-
-def _is_zero(expr: tirx.Expr) -> bool:
-    return isinstance(expr, tirx.IntImm) and int(expr) == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +166,7 @@ class ProductWriter:
         vectors = -(-size // lanes)
         parts = emit.shares(product.work, 1, vectors)
         with emit.shared_loop(parts, product.work) as part, emit.share_loop(part, parts, vectors) as number:
-            start = tirx.min(number * index(lanes), index(size - lanes)) if size % lanes else number * index(lanes)
+            start = overlapping(number * index(lanes), size, lanes)
             emit.put(copied, tirx.Cast(f"int16x{lanes}", emit.vector(data, start, lanes)), start, lanes)
         return copied
 
@@ -268,7 +260,4 @@ class ProductWriter:
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the end overlaps the previous one."""
-        length, lanes = self.product.columns.length, self.isa.lanes
-        if length <= lanes:
-            return index(0)
-        return tirx.min(column, index(length - lanes)) if length % lanes else column
+        return overlapping(column, self.product.columns.length, self.isa.lanes)

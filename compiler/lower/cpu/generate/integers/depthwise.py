@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index, offset
+from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index, offset, overlapping
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import BYTES, in_vectors_of
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
@@ -75,9 +75,7 @@ class _Writer:
         with emit.shared_loop(math.prod(sizes), work) as task:
             place = list(zip(self.outer, emit.unpacked(task, sizes), strict=True))
             with emit.loop(vectors) as vector:
-                start = vector * index(self.lanes)
-                if self.channels.length % self.lanes:
-                    start = tirx.min(start, index(self.channels.length - self.lanes))
+                start = overlapping(vector * index(self.lanes), self.channels.length, self.lanes)
                 weights = self._weights(arguments, start)
                 with emit.loop(sum(r.count for r in self.tiles)) as tile:
                     emit.either_run(

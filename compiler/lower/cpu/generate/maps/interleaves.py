@@ -17,7 +17,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, loop_values, offset
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, flat_place, index, loop_values, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.generate.spans import widths
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller
@@ -129,7 +129,7 @@ def _starts(
         there = [known.simplify(substituted(i, [(step, index(0))])) for i in here]
         if not _follow(here, there, step, load.source, known):
             return None
-        starts.append(known.simplify(_flat(there, load.source)))
+        starts.append(known.simplify(flat_place(there, load.source)))
     return tuple(starts)
 
 
@@ -141,15 +141,8 @@ def _follow(
     if all(isinstance(gap, tirx.IntImm) and int(gap) == 0 for gap in apart[:-1]):
         rest = known.simplify(apart[-1] - step)
     else:  # a Reshape may divide a row among several indices
-        rest = known.simplify(_flat(here, buffer) - _flat(there, buffer) - step)
+        rest = known.simplify(flat_place(here, buffer) - flat_place(there, buffer) - step)
     return isinstance(rest, tirx.IntImm) and int(rest) == 0
-
-
-def _flat(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
-    total: tirx.Expr = index(0)
-    for value, extent in zip(indices, buffer.shape, strict=True):
-        total = total * extent + value
-    return total
 
 
 def write_interleaved(nest: Nest, arguments: Arguments, form: Interleaved, kind: str) -> None:

@@ -291,8 +291,7 @@ class _Writer:
             size = min(size, -(-size // (wanted * self.lanes)) * self.lanes)
             pieces = -(-axis.length // size)
         with emit.loop(outer.length * pieces, kind) as task:
-            place = emit.split(outer, tirx.floordiv(task, index(pieces)) if pieces > 1 else task)
-            fixed = [(Axis((n,), (self.nest.extents[n],)), value) for n, value in place]
+            fixed = self.nest.place(emit.split(outer, tirx.floordiv(task, index(pieces)) if pieces > 1 else task))
             if pieces > 1:
                 piece = tirx.floormod(task, index(pieces))
                 start = piece * index(size)
@@ -311,7 +310,7 @@ class _Writer:
         pieces = smaller(TASKS, vectors) if kind == "parallel" and typical(outer.length) < TASKS else 1
         with emit.loop(outer.length * pieces, kind) as task:
             number, piece = emit.unpacked(task, (outer.length, pieces))
-            fixed = [(Axis((n,), (self.nest.extents[n],)), value) for n, value in emit.split(outer, number)]
+            fixed = self.nest.place(emit.split(outer, number))
             share_vectors(axis.length, self.lanes, (piece, pieces), partial(self._vector, arguments, fixed))
 
     def _vector(

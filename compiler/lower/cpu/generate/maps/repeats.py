@@ -15,7 +15,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, linear, loop_values, offset
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, flat_place, index, linear, loop_values, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.sizes import exceeds
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, substituted, uses
@@ -99,9 +99,7 @@ def write_repeated(nest: Nest, arguments: Arguments, repeated: Repeated, kind: s
     """Write the map row by row; `kind` is that of the loop over rows."""
     lanes, length = repeated.lanes, repeated.along.length // repeated.times
     with emit.loop(repeated.outer.length, kind) as row:
-        place = (
-            [(nest.axis([n]), value) for n, value in emit.split(repeated.outer, row)] if repeated.outer.loops else []
-        )
+        place = nest.place(emit.split(repeated.outer, row)) if repeated.outer.loops else []
         with emit.loop(length // lanes) as number:
             _write_vectors(nest, arguments, repeated, place, number * index(lanes))
         if exceeds(length, lanes):
@@ -115,7 +113,7 @@ def _write_vectors(nest: Nest, arguments: Arguments, repeated: Repeated, place: 
     here = loop_values([*place, (repeated.along, start)], nest.loops)
     for load in repeated.reads:
         register = emit.registers(1, lanes)
-        where = _flat([substituted(i, here) for i in load.indices], load.source)
+        where = flat_place([substituted(i, here) for i in load.indices], load.source)
         emit.put(register, emit.vector(arguments.flat(load.source), where, lanes), index(0), lanes)
         read.append((load, register))
     for part in range(times):
@@ -130,13 +128,6 @@ def _write_vectors(nest: Nest, arguments: Arguments, repeated: Repeated, place: 
             every = [*place, (repeated.along, start * index(times) + index(part * lanes) + lane)]
             known = [(load, spread[lane]) for load, spread in values]
             Element(_with_registers(nest, repeated, known), arguments, None, kept, every, lane).store()
-
-
-def _flat(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
-    total: tirx.Expr = index(0)
-    for value, extent in zip(indices, buffer.shape, strict=True):
-        total = total * extent + value
-    return total
 
 
 def _with_registers(nest: Nest, repeated: Repeated, values: Sequence[tuple[TensorLoad, tirx.Expr]]) -> Nest:

@@ -120,7 +120,7 @@ def write_table(table: Table, arguments: Arguments, lanes: int) -> None:
     with emit.loop(ENTRIES) as entry:
         emit.put(entries, tirx.Cast(dtype_of(table.entries), entry), entry, 1)
     *outer, last = range(len(nest.loops))
-    fixed = [(Axis((n,), (nest.extents[n],)), index(0)) for n in outer]
+    fixed = nest.place((n, index(0)) for n in outer)
     value = _replaced_buffer(nest.after[-1], table.entries, entries)
     ends = _Ends(arguments, output, results)
     with emit.loop(ENTRIES // lanes) as number, emit.loop(lanes, "vectorized") as lane:

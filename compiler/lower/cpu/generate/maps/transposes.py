@@ -19,9 +19,9 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, overlapping, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes, substituted
 
 FEWEST_LANES = 4
@@ -118,8 +118,7 @@ def write_transposed(nest: Nest, arguments: Arguments, found: Transposed, kind: 
     parts = larger(1, smaller(blocks, -(-emit.TASKS // found.outer.length))) if few and kind == "parallel" else 1
     with emit.loop(found.outer.length * (parts if few else bands), kind) as task:
         outer_, shared = emit.unpacked(task, (found.outer.length, parts if few else bands))
-        outer = emit.split(found.outer, outer_)
-        place = [(Axis((n,), (nest.extents[n],)), value) for n, value in outer]
+        place = nest.place(emit.split(found.outer, outer_))
 
         def band(number: tirx.Expr, part: tirx.Expr) -> None:
             row = _start(number, found.across.length, lanes)
@@ -148,8 +147,7 @@ def write_transposed(nest: Nest, arguments: Arguments, found: Transposed, kind: 
 
 def _start(number: tirx.Expr, length: int, lanes: int) -> tirx.Expr:
     """The start of a block; a last one that would exceed the end overlaps the previous one."""
-    start = number * index(lanes)
-    return tirx.min(start, index(length - lanes)) if exceeds(length, lanes) else start
+    return overlapping(number * index(lanes), length, lanes)
 
 
 def _write_block(

@@ -222,7 +222,7 @@ class _Writer:
                 Element(map_, arguments, None, kept, [*place, (gated.pixels, begin + lane)], lane).store()
 
         with emit.loop(rest.length) as outer:
-            place = [*fixed, *((map_.axis([n]), value) for n, value in emit.split(rest, outer))]
+            place = [*fixed, *map_.place(emit.split(rest, outer))]
             self._pixels(part, partial(vector, place))
 
     def _pixels(self, part: tirx.Expr, move: Move) -> None:

@@ -27,14 +27,14 @@ from heterocc.compiler.lower.cpu.generate.any_rows import (
 )
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, copied, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, overlapping, shape_of
 from heterocc.compiler.lower.cpu.generate.products.few_columns import FewColumns, of_columns
-from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, axis_of, find_product
+from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, TileOfPanel
 from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -145,7 +145,7 @@ class ProductWriter(FewColumns):
         """The layout of a side that is a weight, None for another."""
         if side.weight is None:
             return None
-        axes = {n: i for i, e in enumerate(side.load.indices) if (n := axis_of(self.kernel, e)) is not None}
+        axes = {n: i for i, e in enumerate(side.load.indices) if (n := self.kernel.loop_of(e)) is not None}
         outer = [a for a in self.product.outer if a.loops[0] in axes]
         ones = [i for i in range(len(side.load.indices)) if i not in axes.values()]
         ones += [axes[n] for n in axes if self.kernel.extents[n] == 1]
@@ -275,10 +275,7 @@ class ProductWriter(FewColumns):
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the end overlaps the previous one."""
-        if is_number(self.length) and self.length <= self.isa.lanes:
-            return index(0)
-        exceeds_ = exceeds(self.length, self.isa.lanes)
-        return tirx.min(column, index(self.length - self.isa.lanes)) if exceeds_ else column
+        return overlapping(column, self.length, self.isa.lanes)
 
     def _rows_of_panel(self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr) -> None:
         """Compute a tile of rows of a panel."""
@@ -386,12 +383,7 @@ class ProductWriter(FewColumns):
         if self.masked:
             store_masked(self.kernel, arguments, sums, (count, lanes), product.columns, at_place, self._filled())
             return
-        held = sums
-        if not isinstance(count, tirx.Expr):
-            # Indexed by a loop, the accumulators themselves would have to live in memory.
-            held = emit.registers(count, lanes, self.kind.sums)
-            with emit.loop(count, "unroll") as row:
-                emit.put(held, emit.vector(sums, row * index(lanes), lanes), row * index(lanes), lanes)
+        held = sums if isinstance(count, tirx.Expr) else copied(sums, count, lanes)
         with emit.loop(count) as row:
 
             def store(length: int, width: int, row: tirx.Expr = row) -> None:

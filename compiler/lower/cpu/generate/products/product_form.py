@@ -13,7 +13,7 @@ from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import typical
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_zero, loads, nodes
 
 ROWS_A_VALUE = 16
 """Rows that a computed panel serves at least."""
@@ -136,7 +136,7 @@ def _side(kernel: Kernel, load: TensorLoad) -> Side | None:
     if argument is None or form is None:
         return None
     weight = argument in kernel.weights and not reads_in_epilogue(kernel, load.source)
-    weight = weight and all(axis_of(kernel, i) is not None or _is_zero(i) for i in load.indices)
+    weight = weight and all(kernel.loop_of(i) is not None or is_zero(i) for i in load.indices)
     return Side(load, form, argument if weight else None)
 
 
@@ -152,12 +152,3 @@ def _computed(kernel: Kernel, load: TensorLoad) -> Side | None:
     if largest is None or largest[1] is None:
         return None
     return Side(largest[0], largest[1], None, value)
-
-
-def axis_of(kernel: Kernel, expr: tirx.Expr) -> int | None:
-    """The number of the loop that an index is, None if it is not one."""
-    return next((n for n, v in enumerate(kernel.loops) if v.same_as(expr)), None)
-
-
-def _is_zero(expr: tirx.Expr) -> bool:
-    return isinstance(expr, tirx.IntImm) and int(expr) == 0

@@ -30,7 +30,7 @@ from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vecto
 from heterocc.compiler.lower.cpu.generate.fetch import fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
+from heterocc.compiler.lower.cpu.generate.places import Place, index
 from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns, put_rows, weight_vector
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
@@ -280,8 +280,8 @@ class _Writer(BlockInputs):
         width = self.found.columns.places
         _, channels, *pixels = self.found.loops
         groups = [(channels,), tuple(n for n in pixels if n is not None)]
-        axes = [Axis(loops, tuple(self.kernel.extents[n] for n in loops)) for loops in groups]
-        images = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in self.found.image_loops(image)]
+        axes = [self.kernel.axis(loops) for loops in groups]
+        images = self.kernel.place(self.found.image_loops(image))
         tall, (products, image_rows) = self.filter.outputs, buffers
         lines = self.phases.count * self.blocks.tall
         whole = image_rows if self.phases.count == 1 else emit.scratch(self.rows * width + self.isa.lanes)
