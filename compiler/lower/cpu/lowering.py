@@ -36,6 +36,7 @@ from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.half.products import product_nodes
 from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, import_partition, kernel_module
 from heterocc.compiler.lower.relax.separable import is_separable
+from heterocc.compiler.lower.relax.views import joins_after_turns_apart
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job, whole_job
 from heterocc.compiler.lower.tried import Tried
 from heterocc.compiler.lower.variables import Variables
@@ -141,12 +142,12 @@ def _features(device: TargetDevice, weights: Iterable[np.ndarray]) -> tuple[str,
 
 
 def _kernels(job: PartitionJob, target: Target, *, in_place: bool = False) -> KernelModule:
-    """The unscheduled kernels; `in_place` says that results may be written into a concatenation."""
+    """The unscheduled kernels; `in_place` says that results may be written into a concatenation or an output."""
     isa = _isa(job, target)
     before = [relax.backend.DispatchSortScan()]
 
     def apart(mod: tvm.IRModule) -> tvm.IRModule:
-        return rounded_apart(joined_apart(mod) if in_place else mod)
+        return rounded_apart(joins_after_turns_apart(joined_apart(mod), outputs=True) if in_place else mod)
 
     if job.model.symbols is not None:
         return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(f, isa), apart=apart)

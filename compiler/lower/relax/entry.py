@@ -82,6 +82,8 @@ def destination_passing(
     def room(var: relax.Var) -> relax.Var:
         """The tensor that a value is written to: its own, or a view of its home."""
         home = module.homes.get(var.name)
+        if (var, 0) in target:
+            return target[var, 0]
         if home is None:
             alloc = relax.op.builtin.alloc_tensor(var.ty.shape, var.ty.dtype.dtype, 0)
             return emit(var.name, alloc, var.ty)

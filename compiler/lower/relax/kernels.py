@@ -27,6 +27,7 @@ from heterocc.compiler.lower.straight import (
     arguments_of,
     bindings_of,
     is_kernel_call,
+    is_static,
     outputs_of,
     substitute,
     vars_of,
@@ -37,6 +38,7 @@ from heterocc.compiler.lower.tvm_fixes.half_functions import through_float32
 from heterocc.compiler.lower.tvm_fixes.legalise import legalised
 from heterocc.compiler.lower.tvm_fixes.nan_order import numbers_first
 from heterocc.compiler.lower.tvm_fixes.reduction_start import start_from_infinity
+from heterocc.compiler.lower.variables import size_variable
 from heterocc.compiler.lower.written import APPENDS
 
 if TYPE_CHECKING:
@@ -150,16 +152,23 @@ def _own_outputs(mod: tvm.IRModule, account: Account) -> tvm.IRModule:
             claimed.add(source)
             outputs.append(source)
             continue
-        shape = list(output.ty.shape.values)
-        placeholder = te.placeholder(shape, str(output.ty.dtype.dtype), "source")
-        copy = te.create_prim_func([placeholder, topi.identity(placeholder)])
-        gvar = builder.add_func(copy.with_attr("tirx.noalias", True), "copy")
+        gvar = builder.add_func(_copying(output.ty), "copy")
         var = relax.Var(f"copy_{index}", output.ty)
         bindings.append((var, relax.call_tir(gvar, [source], output.ty), _fresh(var.name, taken)))
         account.nodes_of_call[var] = ()
         account.values_of[var] = account.values_of.get(output, ())
         outputs.append(var)
     return _rewrite(builder.get(), main.params, bindings, outputs, account)
+
+
+def _copying(ty: relax.TensorType) -> tirx.PrimFunc:
+    """A kernel that copies a tensor, with variables of its own for dimensions that are expressions of others."""
+    own = [
+        dim if isinstance(dim, tirx.IntImm | tirx.Var) else size_variable(str(n), "int64", empty=True)
+        for n, dim in enumerate(ty.shape.values)
+    ]
+    source = te.placeholder(own, str(ty.dtype.dtype), "source")
+    return te.create_prim_func([source, topi.identity(source)]).with_attr("tirx.noalias", True)
 
 
 def _rewrite(
@@ -194,9 +203,14 @@ def _rewrite(
 def _named(
     mod: tvm.IRModule, function: ImportedFunction, arrays: dict[str, np.ndarray], account: Account
 ) -> KernelModule:
-    """Name kernels after their nodes, drop unused parameters, and write the table of calls."""
+    """Name kernels after their nodes, drop unused parameters, and write the table of calls.
+
+    A kernel that only reshapes is a view. One whose result is an output copies a view: reading places computed from
+    sizes of the run takes forty times as long.
+    """
     main = mod["main"]
     taken = {"main"}
+    names = {v.name for v in (*main.params, *(b.var for b in bindings_of(main)))}
     renamed: dict[str, relax.GlobalVar] = {}
     builder = relax.BlockBuilder()
     returned = set(outputs_of(main))
@@ -208,7 +222,8 @@ def _named(
         if isinstance(call, relax.TupleGetItem):
             bindings.append((binding.var, call, binding.var.name))
             continue
-        if binding.var not in returned and is_kernel_call(call) and is_view(mod[call.args[0]], call):
+        reshapes = is_kernel_call(call) and is_view(mod[call.args[0]], call)
+        if reshapes and binding.var not in returned:
             view = relax.op.reshape(only_tensor(call), call.ty.shape)
             bindings.append((binding.var, view, binding.var.name))
             continue
@@ -220,8 +235,14 @@ def _named(
             )
         old = call.args[0]
         symbol = _fresh(_prefix(mod[old]) + _symbol(nodes, written[binding.var]), taken)
+        copied = reshapes and not is_static(call)
+        if copied:
+            view = relax.Var(_fresh(f"{binding.var.name}_view", names), binding.var.ty)
+            bindings.append((view, relax.op.reshape(only_tensor(call), binding.var.ty.shape), view.name))
+            call = relax.call_tir(old, [view], binding.var.ty)
         if old.name_hint not in renamed:
-            kernel = mod[old].without_attr("global_symbol").with_attr("global_symbol", symbol)
+            kernel = _copying(binding.var.ty) if copied else mod[old]
+            kernel = kernel.without_attr("global_symbol").with_attr("global_symbol", symbol)
             renamed[old.name_hint] = builder.add_func(kernel, symbol)
         gvar = renamed[old.name_hint]
         value = with_kernel(call, gvar)

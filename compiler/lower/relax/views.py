@@ -16,11 +16,12 @@ from heterocc.compiler.lower.variables import Extent, in_one_form, same
 from heterocc.compiler.lower.written import WRITTEN
 
 
-def joins_after_turns_apart(mod: tvm.IRModule) -> tvm.IRModule:
+def joins_after_turns_apart(mod: tvm.IRModule, *, outputs: bool = False) -> tvm.IRModule:
     """The module with reshapes that join the last dimension, of any size, of a turned tensor marked as not fused.
 
     A kernel that turns a tensor writes it in vectors, and the reshape is a view. One kernel of both would divide the
-    place of each element by sizes of the run: it took ten times as long.
+    place of each element by sizes of the run: it took ten times as long. An output is a view only if the tensor can be
+    written there, which `outputs` says.
     """
     main = mod["main"]
     returned = set(outputs_of(main))
@@ -31,10 +32,10 @@ def joins_after_turns_apart(mod: tvm.IRModule) -> tvm.IRModule:
         if not is_kernel_call(value):
             continue
         function = mod[value.args[0]]
-        if any(argument in turned for argument in arguments_of(value)):
+        if any(argument in turned and argument not in returned for argument in arguments_of(value)):
             if _is_by_element(function):
                 turned.add(binding.var)
-            elif binding.var not in returned and _joins_last(value) and is_view(function, value):
+            elif (outputs or binding.var not in returned) and _joins_last(value) and is_view(function, value):
                 joined.add(binding.var)
         elif _turns_last(function):
             turned.add(binding.var)

@@ -1,7 +1,7 @@
 """Concatenations without a kernel: what they join is written where the result lies.
 
 Parts of a concatenation along an axis that only ones precede follow each other in memory. Their kernels then write to
-views of the result, which may itself be part of another.
+views of the result, which may itself be part of another. An output that only reshapes a value is its home, too.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_iters
 from heterocc.compiler.lower.relax.importer import dtype_name, static_shape
 from heterocc.compiler.lower.relax.kernels import Home, KernelModule
-from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, vars_of
+from heterocc.compiler.lower.relax.views import is_view, only_tensor
+from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, is_static, outputs_of, vars_of
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
 """Bytes of an element of each type that is joined."""
 
 
 def joined_in_place(module: KernelModule) -> KernelModule:
-    """The module with homes for the parts of concatenations whose every part can have one."""
+    """The module with homes for the parts of concatenations whose every part can have one, and for reshaped outputs."""
     bindings = [b for b in bindings_of(module.mod["main"]) if is_kernel_call(b.value)]
+    values = {b.var: b.value for b in bindings_of(module.mod["main"])}
     outputs = set(outputs_of(module.mod["main"]))
     written = {b.var for b in bindings if isinstance(b.var.ty, relax.TensorType) and b.var not in outputs}
     views = views_of(module)
@@ -41,9 +43,12 @@ def joined_in_place(module: KernelModule) -> KernelModule:
         if name not in orders:
             orders[name] = joined_of_any_size(module.mod[name])
         given = arguments_of(binding.value)
-        parts = merged([given[n] for n in orders[name]], views, named)
+        if binding.var in outputs:
+            parts = _reshaped(module, binding.value, values)
+        else:
+            parts = merged([given[n] for n in orders[name]], views, named) if binding.var in written else []
         free = all(p in written and p.name not in homes for p in parts) and len(set(parts)) == len(parts)
-        if not parts or not free or binding.var not in written:
+        if not parts or not free:
             kernels[binding.var.name] = kernel
             continue
         last = next(name for name in reversed(kernels) if _lies_in(name, {p.name for p in parts}, homes))
@@ -53,6 +58,16 @@ def joined_in_place(module: KernelModule) -> KernelModule:
             homes[part.name] = Home(binding.var.name, start)
             start = start + _bytes(part)
     return dataclasses.replace(module, kernels=tuple(kernels.values()), homes=homes) if homes else module
+
+
+def _reshaped(module: KernelModule, call: relax.Call, values: Mapping[relax.Var, relax.Expr]) -> list[relax.Var]:
+    """The value that a kernel of any size only reshapes, if it does; with fixed sizes such a copy is fused or quick."""
+    part = only_tensor(call)
+    if part is None or is_static(call) or not is_view(module.mod[call.args[0]], call):
+        return []
+    while part in values and _operator(values[part]) == "relax.reshape":
+        part = values[part].args[0]
+    return [part]
 
 
 def _lies_in(name: str, parts: Collection[str], homes: Mapping[str, Home]) -> bool:

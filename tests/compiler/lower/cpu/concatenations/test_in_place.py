@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 import tvm_ffi
 from onnx import NodeProto, helper
 from pytest import MonkeyPatch
-from tvm.tirx import PrimFunc, Shuffle
+from tvm.tirx import FloorDiv, FloorMod, PrimFunc, Shuffle
 
 from heterocc.compiler import compile_model
 from heterocc.compiler.devices.host import host_cpu
@@ -26,10 +27,12 @@ from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
 from heterocc.compiler.lower.pipeline import kernel_module
 from heterocc.compiler.lower.relax.kernels import KernelModule, calls_run
+from heterocc.compiler.lower.relax.views import joins_after_turns_apart
 from heterocc.runtime import load
 from heterocc.runtime.native import cpu_api
 from tests.compiler.lower.cpu.generate.generated import AVX512, runnable, target_of
 from tests.compiler.lower.lowered import CPU, assert_same, execute, job, model, run_ort
+from tests.compiler.lower.lowered import load as load_code
 from tests.symbolic_models import dynamic_model
 
 node = helper.make_node
@@ -247,3 +250,40 @@ def test_outputs_of_a_transposed_convolution_of_any_size_in_parts_are_put_togeth
 def calls_of(module: KernelModule) -> list[PrimFunc]:
     """The kernels in the order in which they are called."""
     return [module.mod[symbol] for symbol, _ in calls_run(module)]
+
+
+TURNED = node("Transpose", ["x"], ["t"], perm=[0, 2, 1], name="t")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "run"),
+    [
+        ([TURNED], ["r"], ["t"]),
+        ([node("Relu", ["x"], ["t"], name="t")], ["r"], ["t"]),
+        ([node("Softmax", ["x"], ["t"], axis=1, name="t")], ["r"], ["t"]),
+        ([TURNED], ["t", "r"], ["t", "r"]),
+        ([], ["r"], ["r"]),
+    ],
+    ids=["turned", "by element", "rows", "an output itself", "an input"],
+)
+def test_outputs_of_any_size_that_reshape_a_value_are_where_it_is_written_else_copied_in_order(
+    nodes: Sequence[NodeProto], outputs: Sequence[str], run: Sequence[str]
+) -> None:
+    """A kernel that reshapes would divide the place of each element by sizes of the run: forty times as long."""
+    shaped = [*nodes, node("Reshape", ["t" if nodes else "x", "shape"], ["r"], name="r")]
+    made = dynamic_model(shaped, {"x": ("float32", ("b", 5, "n"))}, [*outputs], {"shape": np.array([0, -1])})
+    imported = import_model(made, keep_dims=True)
+    graph = imported.graph
+    work = PartitionJob("p0", imported, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    lowered = CpuLowering().lower(work)
+    assert [kernel.nodes[0] for kernel in lowered.kernels] == run
+    module = kernel_module(work, target_of(AVX512), apart=lambda mod: joins_after_turns_apart(mod, outputs=True))
+    divided: list[object] = []
+    tvm_ffi.structural_walk(calls_of(module)[-1].body, [((FloorDiv, FloorMod), divided.append)], order="pre")
+    assert not divided
+    machine = load_code(lowered.code)
+    for rows, columns in ((1, 1), (3, 7), (2, 40)):
+        feeds = {"x": floats(rows, 5, columns)}
+        results = machine["main"](tvm.runtime.tensor(feeds["x"]), [tvm.runtime.tensor(a) for a in lowered.params])
+        found = {name: result.numpy() for name, result in zip(outputs, results, strict=True)}
+        assert_same(found, run_ort(imported, feeds))
