@@ -7,7 +7,7 @@ variables; `values.shape_of` refuses a node that has one, for converters that ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,7 +62,8 @@ class Context:
     `opset` is that of ONNX's own operators, for nodes of `ai.onnx.ml` that of their domain.
 
     `notes` are facts that converters remember about values of the model, by name. `variables` are those of named
-    dimensions, `values` the graph's values as they are computed, `stored` as the model has them.
+    dimensions, `values` the graph's values as they are computed, `stored` as the model has them. `partition` are all
+    nodes that are converted.
     """
 
     bb: relax.BlockBuilder
@@ -76,6 +77,7 @@ class Context:
     variables: Variables | None = None
     values: Mapping[str, Value] = field(default_factory=dict)
     stored: Mapping[str, Value] = field(default_factory=dict)
+    partition: Sequence[onnx.NodeProto] = ()
 
     @property
     def part(self) -> str:

@@ -147,6 +147,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self._nodes[name] = var
             self.values[name] = [name]
             inputs.append(var)
+        self._partition = graph.node
         for index, names in enumerate(job.sizes):
             inputs.append(relax.Var(f"sizes_{index}", relax.ShapeType([self.variables.variable(n) for n in names])))
         for node in graph.node:
@@ -263,6 +264,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self.variables,
             self.widened.values(node),
             self.job.model.graph.values,
+            self._partition,
         )
         given = [inputs[i] for i in range(len(node.input))]
         fields = convert_narrow(context, given, self._fields) if is_narrow(context) else self._fields(context, given)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.quantised.blocks import unpacked
+from heterocc.compiler.lower.converters.quantised.blocks import TERMS, TILE, BlockedWeight, unpacked
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized
@@ -42,11 +42,48 @@ class _Table:
         shift = tirx.Cast("int32", tirx.floormod(last, self.each) * self.bits)
         return tirx.bitwise_and(tirx.shift_right(byte, shift), tirx.const((1 << self.bits) - 1, "int32"))
 
+    def place(self, at: Places) -> Places:
+        """The place of the block of a place in scales and zero points."""
+        return [tirx.floordiv(n, self.block) if axis == self.along else n for axis, n in enumerate(at)]
+
+    def stored(self, scales: Array) -> tuple[Array, ...]:
+        """The codes, scales and zero points that are not one for all, as `code` and `place` find them."""
+        return (self.codes, scales, *([] if isinstance(self.zeros, int) else [self.zeros]))
+
+    @property
+    def shape(self) -> list[int]:
+        """The sizes of the table of numbers."""
+        *before, last = self.codes.shape
+        return [*before, last * self.each]
+
     def number(self, data: te.Tensor, scales: te.Tensor, zeros: te.Tensor | None, at: Places) -> tirx.Expr:
         """The number at a place, as float32."""
-        of_block = [tirx.floordiv(n, self.block) if axis == self.along else n for axis, n in enumerate(at)]
-        zero = tirx.const(self.zeros, "int32") if zeros is None else tirx.Cast("int32", zeros(*of_block))
-        return tirx.Cast("float32", self.code(data, at) - zero) * tirx.Cast("float32", scales(*of_block))
+        block = self.place(at)
+        zero = tirx.const(self.zeros, "int32") if zeros is None else tirx.Cast("int32", zeros(*block))
+        return tirx.Cast("float32", self.code(data, at) - zero) * tirx.Cast("float32", scales(*block))
+
+
+@dataclass(frozen=True, slots=True)
+class _Multiplied(_Table):
+    """A matrix whose rows are columns of a product's weight too, in the layout of this one (decision 90)."""
+
+    def code(self, table: te.Tensor, at: Places) -> tirx.Expr:
+        """The code at a place, as int32."""
+        one = BlockedWeight(self.bits, self.block, np.zeros((1, 1, self.block), np.uint8), np.ones((1, 1)), 0)
+        return one.code(table, *at)
+
+    def place(self, at: Places) -> Places:
+        """The place of the block of a place in scales and zero points."""
+        row, term = at
+        return [tirx.floordiv(row, TILE), tirx.floordiv(term, self.block), tirx.floormod(row, TILE)]
+
+    def stored(self, scales: Array) -> tuple[Array, ...]:
+        """The codes, scales and zero points that are not one for all, as `code` and `place` find them."""
+        rows, width = self.shape
+        codes = unpacked(self.codes, self.bits).reshape(rows, -1, self.block)
+        weight = BlockedWeight(self.bits, width, codes, scales, self.zeros)
+        zeros = [] if isinstance(self.zeros, int) else [weight.in_tiles(self.zeros)]
+        return (weight.words(), weight.in_tiles(scales), *zeros)
 
 
 @converter("GatherBlockQuantized", domain=MICROSOFT)
@@ -59,17 +96,20 @@ def gather_block_quantized(
 ) -> relax.Expr:
     """Rows of a table, of which only those that are read are dequantised. Rows beyond its ends are zeros."""
     table = _table(ctx, data, scales, zeros)
+    if _is_multiplied(ctx, table):
+        table = _Multiplied(table.bits, table.each, table.block, table.along, table.codes, table.zeros)
     rank, places = rank_of(data), dims_of(indices)
+    factors = ctx.array(scales)
+    assert factors is not None
     axis = ctx.attrs.get("gather_axis", 0) % rank
     if axis == table.along:
         raise NotImplementedError("the blocks must lie along another axis than that of the rows")
-    *before, last = table.codes.shape
-    shape = [*before, last * table.each]
+    shape = table.shape
     wanted = (*shape[:axis], *places, *shape[axis + 1 :])
     result = ctx.values[ctx.node.output[0]].dtype
 
     def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
-        codes, chosen, factors, *offsets = tensors
+        chosen, codes, factors, *offsets = tensors
         (count,) = sizes
 
         def at(*i: tirx.Var) -> tirx.Expr:
@@ -83,8 +123,7 @@ def gather_block_quantized(
 
         return te.compute(wanted, at, name="gather_blocks")
 
-    offsets = [] if isinstance(table.zeros, int) else [constant(table.zeros)]
-    given = [constant(table.codes), indices, scales, *offsets]
+    given = [indices, *map(constant, table.stored(factors))]
     return emit_sized(ctx.bb, compute, given, [shape[axis]], wanted, result, "gather_blocks")
 
 
@@ -107,6 +146,21 @@ def _table(ctx: Context, data: relax.Expr, scales: relax.Expr, zeros: relax.Expr
     if codes.shape[-1] % 2:
         return _Table(4, 1, block, along, codes, middle)
     return _Table(4, 2, block, along, codes[..., 0::2] | (codes[..., 1::2] << 4), middle)
+
+
+def _is_multiplied(ctx: Context, table: _Table) -> bool:
+    """Whether a product of the partition has a weight of this form: the same one in models with tied embeddings.
+
+    The layout of the product costs little where rows are read: they are few.
+    """
+    shape = table.shape
+    if ctx.backend != "cpu" or len(shape) != 2 or table.along != 1 or 8 // table.bits != table.each:
+        return False
+    if shape[1] % table.block or table.block % (TERMS * table.each) or ctx.attrs.get("gather_axis", 0) % 2:
+        return False
+    wanted = {"N": shape[0], "K": shape[1], "bits": table.bits, "block_size": table.block}
+    products = (node for node in ctx.partition if node.op_type == "MatMulNBits" and node.domain == MICROSOFT)
+    return any(wanted == {"bits": 4} | {a.name: a.i for a in n.attribute if a.name in wanted} for n in products)
 
 
 def _unsigned(codes: Array, first: int) -> Array:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.requested import has_plain_sizes, requested
@@ -54,6 +54,11 @@ class BlockedWeight:
         """Codes of a block."""
         return int(self.codes.shape[2])
 
+    @property
+    def fills_words(self) -> bool:
+        """Whether a block has a whole number of `words`."""
+        return self.block % (TERMS * 8 // self.bits) == 0
+
     def unpacked(self, dtype: str) -> np.ndarray:
         """The weight [terms, columns] as numbers."""
         middle = self.zeros if isinstance(self.zeros, int) else self.zeros[..., None].astype(np.float32)
@@ -77,6 +82,15 @@ class BlockedWeight:
             joined |= split[:, :, :, :, step] << (self.bits * step)
         return np.ascontiguousarray(joined.transpose(0, 2, 3, 1, 4)).view("<i4")[..., 0]
 
+    def code(self, words: te.Tensor, row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+        """The code of a column, here a row, and a term in `words`, as int32."""
+        steps = 8 // self.bits
+        block, inside = tirx.floordiv(term, self.block), tirx.floormod(term, self.block)
+        step, byte = tirx.floormod(tirx.floordiv(inside, TERMS), steps), tirx.floormod(inside, TERMS)
+        word = words(tirx.floordiv(row, TILE), block, tirx.floordiv(inside, TERMS * steps), tirx.floormod(row, TILE))
+        shift = tirx.Cast("int32", byte * 8 + step * self.bits)
+        return tirx.bitwise_and(tirx.shift_right(word, shift), tirx.const((1 << self.bits) - 1, "int32"))
+
     def in_tiles(self, values: np.ndarray) -> np.ndarray:
         """Numbers of each block [columns, blocks] as [tiles, blocks, TILE]; zeros follow the last column."""
         padded = np.zeros((-(-self.columns // TILE) * TILE, values.shape[1]), values.dtype)
@@ -86,7 +100,7 @@ class BlockedWeight:
 
 def blocked_product(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bool) -> relax.Expr:
     """`a` [..., terms] times the weight. With `rounded` the numbers of `a` are int8 times a scale for each block."""
-    if ctx.backend == "cpu" and has_plain_sizes(a) and weight.block % (TERMS * 8 // weight.bits) == 0:
+    if ctx.backend == "cpu" and has_plain_sizes(a) and weight.fills_words:
         return _of_codes(ctx, a, weight, rounded=rounded)
     return ctx.bb.normalize(op.matmul(a, constant(weight.unpacked(dtype_of(a)))))
 
@@ -103,6 +117,7 @@ def _of_codes(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bo
     kinds = numbers if rounded else [(blocks, "float32")]
     found = requested(ctx, "block_codes", [data], kinds, block=weight.block)
     factor = [ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(3)] if rounded else [data, found]
+    # Most codes are near the zero point: sums of codes without signs would lose digits to cancellation.
     signed = not rounded and weight.bits == BYTE and (isinstance(weight.zeros, int) or weight.zeros.dtype == np.uint8)
     options = {
         "bits": weight.bits,
@@ -110,16 +125,11 @@ def _of_codes(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bo
         "table": int(weight.table is not None),
         "signed": int(signed),
     }
-    zeros = weight.zeros
-    if signed:
-        # Most codes are near the zero point: sums of codes without signs would lose digits to cancellation.
-        weight = replace(weight, codes=weight.codes ^ SIGN)
-        zeros = zeros - SIGN if isinstance(zeros, int) else (zeros ^ SIGN).view(np.int8)
     tables: list[relax.Expr] = []
-    if isinstance(zeros, int):
-        options["zero"] = zeros
+    if isinstance(weight.zeros, int):
+        options["zero"] = weight.zeros
     else:
-        tables.append(constant(weight.in_tiles(zeros)))
+        tables.append(constant(weight.in_tiles(weight.zeros)))
     if weight.table is not None:
         tables.append(constant(weight.table))
     scales = constant(weight.in_tiles(weight.scales))

@@ -53,6 +53,30 @@ def test_a_table_of_floats_is_stored_once(dtype: str, tmp_path: Path) -> None:
     assert _stored_and_compared(nodes, {"table": table}, dtype, tmp_path) <= 1.01
 
 
+@pytest.mark.parametrize(("bits", "level", "zeros"), [(4, 4, False), (4, 0, True), (8, 0, True), (8, 4, False)])
+def test_a_table_of_codes_is_stored_once(bits: int, level: int, zeros: bool, tmp_path: Path) -> None:
+    numbers, block = np.random.default_rng(0), 32
+    weights = {
+        "codes": numbers.integers(0, 256, (ROWS, WIDTH * bits // 8), np.uint8),
+        "scales": numbers.uniform(0.01, 0.02, (ROWS, WIDTH // block)).astype(np.float32),
+        "shape": np.array([ROWS, WIDTH // block, -1]),
+    }
+    if zeros:
+        weights["zeros"] = numbers.integers(0, 256, (ROWS, WIDTH // block * bits // 8), np.uint8)
+    more, form = ["scales", *(["zeros"] if zeros else [])], {"bits": bits, "block_size": block}
+    own = {"domain": "com.microsoft"}
+    nodes = [
+        helper.make_node("GatherBlockQuantized", ["codes", "i", *more], ["row"], quantize_axis=1, **form, **own),
+        helper.make_node("Tanh", ["row"], ["hidden"]),
+        helper.make_node("Reshape", ["codes", "shape"], ["blocks"]),
+        helper.make_node(
+            "MatMulNBits", ["hidden", "blocks", *more], ["y"], K=WIDTH, N=ROWS, accuracy_level=level, **form, **own
+        ),
+    ]
+    # Columns are filled up to whole tiles of 16, and zero points have a byte each.
+    assert _stored_and_compared(nodes, weights, "float32", tmp_path) <= 1.05
+
+
 def test_only_matrices_of_the_same_bytes_are_views_of_each_other() -> None:
     one = np.random.default_rng(0).standard_normal((300, 200)).astype(np.float32)
     other = np.ascontiguousarray(one.T)

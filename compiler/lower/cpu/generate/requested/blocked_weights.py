@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.converters.quantised.blocks import TERMS, TILE
+from heterocc.compiler.lower.converters.quantised.blocks import SIGN, TERMS, TILE
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
@@ -16,14 +16,17 @@ from heterocc.compiler.lower.cpu.generate.places import index
 _TABLE, _TABLE_BITS = 16, 4
 """The numbers of a table in a register of AVX-512, and the bits that are a place in it."""
 
+_SIGNS = -0x7F7F7F80
+"""The highest bits of the bytes of a word: changing them makes bytes with a sign of those that are SIGN more."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockedArguments:
     """The arguments of a kernel, as flat buffers.
 
     `rows` are the rows, their scales if they are int8, and their sums by block. `zeros` are the codes that stand for 0,
-    one of each block and column, or one for all. `table` has the numbers that codes are places of. Codes of 8 bits may
-    be `signed`. The others are as BlockedWeight has them.
+    one of each block and column, or one for all. `table` has the numbers that codes are places of. With `signed`, codes
+    of 8 bits are read as numbers that are SIGN less. The others are as BlockedWeight has them.
     """
 
     isa: Isa
@@ -73,9 +76,11 @@ class BlockedArguments:
     def zero(self, column: tirx.Expr, dtype: str) -> tirx.Expr:
         """The codes that stand for 0 in a block, as numbers of a dtype."""
         lanes = self.isa.lanes
+        less = SIGN if self.signed else 0
         if not isinstance(self.zeros, tirx.Buffer):
-            return emit.broadcast(tirx.const(self.zeros, dtype), lanes)
-        return tirx.Cast(f"{dtype}x{lanes}", emit.vector(self.zeros, column, lanes))
+            return emit.broadcast(tirx.const(self.zeros - less, dtype), lanes)
+        found = tirx.Cast(f"{dtype}x{lanes}", emit.vector(self.zeros, column, lanes))
+        return found - emit.broadcast(tirx.const(less, dtype), lanes) if less else found
 
     def word(self, column: tirx.Expr, word: tirx.Expr) -> tirx.Buffer:
         """A register with the words of a number of a block."""
@@ -83,7 +88,10 @@ class BlockedArguments:
         inside = tirx.floormod(column, index(TILE))
         base = (column - inside) * index(self.words_of_block) + inside
         codes = emit.registers(1, lanes, "int32")
-        emit.put(codes, emit.vector(self.words, base + word * index(TILE), lanes), index(0), lanes)
+        found = emit.vector(self.words, base + word * index(TILE), lanes)
+        if self.signed:
+            found = tirx.bitwise_xor(found, emit.broadcast(tirx.const(_SIGNS, "int32"), lanes))
+        emit.put(codes, found, index(0), lanes)
         return codes
 
     def codes(self, word: tirx.Buffer, step: int, term: int | None = None) -> tirx.Expr:
