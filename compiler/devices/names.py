@@ -140,12 +140,9 @@ def resolve_lists(
     )
 
 
-def known_devices(device_files: Iterable[Path | TargetDevice] = ()) -> tuple[TargetDevice, ...]:
+def known_devices() -> tuple[TargetDevice, ...]:
     """Every device that can be named on this machine, in the order of `heterocc devices`."""
-    described = _described(device_files)
-    here = [d for d in accelerators().devices if d.name not in described]
-    own = [d for d in (host_device(), ort_device()) if d.name not in described]
-    return (*own[:-1], *here, *described.values(), *own[-1:])
+    return host_device(), *accelerators().devices, ort_device()
 
 
 def _described(device_files: Iterable[Path | TargetDevice]) -> dict[str, TargetDevice]:

@@ -13,10 +13,12 @@ from onnx import helper, numpy_helper
 
 from heterocc.compiler.importer.draft.constants import is_constant
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, nodes_of, opsets, set_nodes
+from heterocc.compiler.importer.draft.names import unused
 from heterocc.compiler.importer.draft.written import written
 from heterocc.compiler.importer.weight_form import WeightForm
 from heterocc.compiler.operators.layers.products import is_plain_product
 from heterocc.compiler.operators.table import of_node
+from heterocc.compiler.symbolic.given import attribute_of
 from heterocc.runtime.execute.ort_session import onnxruntime_package
 
 LEAST = 1 << 14
@@ -100,7 +102,7 @@ def large_products(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> Iter
             if found is None:
                 continue
             name, array, turned = found
-            turned ^= node.op_type == "Gemm" and bool(_attribute(node, "transB", 0))
+            turned ^= node.op_type == "Gemm" and bool(attribute_of(node, "transB", 0))
             if array.ndim == 2 and array.size >= LEAST and array.dtype in (np.float32, np.float16):
                 yield LargeProduct(node.name, node.input[0], name, turned, part is not graph)
 
@@ -136,7 +138,7 @@ def compress(model: onnx.ModelProto, weights: dict[str, Array], form: WeightForm
         if key not in made:
             codes = compressed(np.ascontiguousarray(weight_of(product, graph, weights)), form)
             arrays = {"codes": codes.packed, "scales": codes.scales, "zeros": codes.zeros}
-            names = [_fresh(f"{product.weight}_{part}", taken) for part, array in arrays.items() if array is not None]
+            names = [unused(f"{product.weight}_{part}", taken) for part, array in arrays.items() if array is not None]
             weights.update(zip(names, (a for a in arrays.values() if a is not None), strict=True))
             made[key] = names, {"K": codes.terms, "N": codes.columns}
         return made[key]
@@ -160,7 +162,7 @@ def _replaced(
 ) -> list[onnx.NodeProto]:
     """MatMulNBits in place of a product, and the sum with a Gemm's third input."""
     bias = node.input[2] if len(node.input) > 2 else ""
-    result = _fresh(f"{node.output[0]}_product", taken) if bias else node.output[0]
+    result = unused(f"{node.output[0]}_product", taken) if bias else node.output[0]
     found = helper.make_node(
         "MatMulNBits",
         [node.input[0], *inputs],
@@ -177,7 +179,7 @@ def _replaced(
     if not bias:
         return [found]
     ends = {"product": result, "bias": bias, "result": node.output[0]}
-    label = _fresh(f"{node.name}_bias", taken)
+    label = unused(f"{node.name}_bias", taken)
     return [found, *written("result = Add (product, bias)", ends, str, lambda _: label)]
 
 
@@ -192,9 +194,9 @@ def _constants(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> Callable
             if node is None or node.domain:
                 return None
             if is_constant(node):
-                value = _attribute(node, "value", None)
+                value = attribute_of(node, "value", None)
                 return None if value is None else (name, numpy_helper.to_array(value), turned)
-            if node.op_type == "Transpose" and list(_attribute(node, "perm", (1, 0))) == [1, 0]:
+            if node.op_type == "Transpose" and list(attribute_of(node, "perm", (1, 0))) == [1, 0]:
                 turned = not turned
             elif not of_node(node).copies:
                 return None
@@ -202,14 +204,3 @@ def _constants(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> Callable
         return name, weights[name], turned
 
     return find
-
-
-def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name

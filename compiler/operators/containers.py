@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx
-from onnx import helper
 
 from heterocc.artifacts.dtypes import Container, container
 from heterocc.compiler.symbolic.containers import Held, Typed
@@ -27,11 +26,6 @@ none."""
 def kind_of(held: Held | None) -> Container | None:
     """What a value is if it is a sequence or optional."""
     return None if held is None else container(held.dtype)
-
-
-def attribute_of(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    """The value of an attribute, or the default of a node that lacks it."""
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
 
 
 def same_container(_node: onnx.NodeProto, given: Sequence[Held | None]) -> list[Typed] | None:

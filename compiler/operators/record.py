@@ -8,11 +8,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from heterocc.compiler.operators.containers import Caller
 from heterocc.compiler.symbolic.containers import Held, Typed
-from heterocc.compiler.symbolic.given import Contents, Given, Shape
+from heterocc.compiler.symbolic.given import Contents, Given, Shape, attribute_of
 from heterocc.compiler.symbolic.requirement import Needs
 from heterocc.compiler.symbolic.sizes import Size
 
@@ -53,7 +52,7 @@ STATE = "it is recurrent, and rounding errors of its state would accumulate over
 
 def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
     """The value of an attribute. Raises LookupError if it is absent and has no default."""
-    found = next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+    found = attribute_of(node, name, default)
     if found is None:
         raise LookupError(name)
     return found

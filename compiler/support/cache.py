@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from heterocc.compiler.files.records import DiskRecords, cache_dir
 
@@ -16,45 +15,20 @@ class Answer:
     reason: str | None
 
 
-class Answers(Protocol):
-    """A store of answers by key, which is a SHA-256 in hexadecimal."""
+class Answers:
+    """A store of answers by key, which is a SHA-256 in hexadecimal, on disk under `root`; without one it keeps none."""
 
-    def get(self, key: str) -> Answer | None:
-        """The stored answer, or None."""
-        ...
-
-    def put(self, key: str, answer: Answer) -> None:
-        """Store an answer; a failure is not an error."""
-        ...
-
-
-@dataclass(slots=True)
-class NoCache:
-    """A cache that stores nothing."""
-
-    def get(self, key: str) -> Answer | None:
-        """Nothing."""
-        return None
-
-    def put(self, key: str, answer: Answer) -> None:
-        """Nothing."""
-
-
-class DiskCache:
-    """A cache on disk under `root`."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._records = DiskRecords(root, "support")
+    def __init__(self, root: Path | None = None) -> None:
+        self._records = None if root is None else DiskRecords(root, "support")
 
     @property
     def failure(self) -> str | None:
         """The reason why the last answer could not be stored, or None."""
-        return self._records.failure
+        return None if self._records is None else self._records.failure
 
     def get(self, key: str) -> Answer | None:
         """The stored answer; None for a missing, damaged or foreign file."""
-        record = self._records.read(key)
+        record = None if self._records is None else self._records.read(key)
         if record is None or "reason" not in record:
             return None
         reason = record["reason"]
@@ -62,10 +36,10 @@ class DiskCache:
 
     def put(self, key: str, answer: Answer) -> None:
         """Store an answer; a failure is not an error."""
-        self._records.write(key, {"reason": None if answer.reason is None else answer.reason[:500]})
+        if self._records is not None:
+            self._records.write(key, {"reason": None if answer.reason is None else answer.reason[:500]})
 
 
-def open_cache() -> DiskCache | NoCache:
+def open_cache() -> Answers:
     """The cache selected by the environment (`HETEROCC_CACHE`)."""
-    root = cache_dir()
-    return NoCache() if root is None else DiskCache(root)
+    return Answers(cache_dir())

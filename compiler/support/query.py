@@ -228,8 +228,7 @@ def query_model(
             del refusals[device.name][node.name]
         else:
             refusals[device.name][node.name] = refusal
-    failure = getattr(store, "failure", None)
-    return QueryResult(model.graph, resolved, refusals, [*notes, *([failure] if failure else [])])
+    return QueryResult(model.graph, resolved, refusals, [*notes, *([store.failure] if store.failure else [])])
 
 
 def _asked(

@@ -23,7 +23,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.symbols.kinds import kind_of
 from heterocc.compiler.lower.backend import Lowering, WholeTrial
 from heterocc.compiler.lower.reasons import reason_of
-from heterocc.compiler.support.cache import Answer, Answers, NoCache
+from heterocc.compiler.support.cache import Answer, Answers
 from heterocc.passes.graph import Node, Value
 from heterocc.runtime.machine.ranking import GPU_BACKENDS
 
@@ -69,7 +69,7 @@ class Support:
 
     model: ImportedModel
     lowering: LoweringFor = default_lowering
-    cache: Answers = field(default_factory=NoCache)
+    cache: Answers = field(default_factory=Answers)
     beside_last_resort: bool = False
     asked: int = 0
     remembered: int = 0

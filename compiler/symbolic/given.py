@@ -25,6 +25,11 @@ Shape = tuple[Size | None, ...] | None
 """The dimensions of a value, None for unknown ones; None for an unknown rank."""
 
 
+def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
+    """The value of an attribute, or the default of a node that lacks it."""
+    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A size that is at most `most` for all inputs that the model accepts: the end of a slice of a table, say."""
@@ -92,7 +97,7 @@ class Given:
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The value of an attribute."""
-        return next((helper.get_attribute_value(a) for a in self.node.attribute if a.name == name), default)
+        return attribute_of(self.node, name, default)
 
     @property
     def first(self) -> tuple[Size | None, ...]:

@@ -25,7 +25,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
-from heterocc.compiler.support.cache import Answers, NoCache
+from heterocc.compiler.support.cache import Answers
 from heterocc.compiler.support.query import query_model
 from heterocc.runtime.execute.executable import Executable, load_library
 from heterocc.runtime.execute.tvm_api import tvm_api
@@ -125,7 +125,7 @@ def run_case(case: Case, device: TargetDevice, store: Answers | None = None) -> 
             return Outcome("import", str(error).splitlines()[0])
         if not model.graph.nodes:
             return Outcome("folded")
-        result = query_model(model, [device], cache=store or NoCache())
+        result = query_model(model, [device], cache=store or Answers())
         if result.nowhere:
             node = model.graph.node_by_name[result.nowhere[0]]
             return Outcome("unsupported", f"{node.op_type}: {device.name}: {result.reason(node.name, device.name)}")

@@ -17,7 +17,7 @@ from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import PartitionJob
-from heterocc.compiler.support.cache import NoCache
+from heterocc.compiler.support.cache import Answers
 from heterocc.compiler.support.query import query_model
 from heterocc.runtime import load
 from heterocc.runtime.native import cuda_unavailable_reason
@@ -89,7 +89,7 @@ def _outcome(case: Case, device: TargetDevice, folder: Path) -> str:
         model = import_model(path, shapes={name: value.shape for name, value in case.feed.items()})
     except HeteroccError:
         return "refused"
-    if not model.graph.nodes or query_model(model, [device], cache=NoCache()).nowhere:
+    if not model.graph.nodes or query_model(model, [device], cache=Answers()).nowhere:
         return "refused"
     graph = model.graph
     written = tuple(v for v in graph.outputs if v in graph.producer)

@@ -11,7 +11,7 @@ import pytest
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import host_device
 from heterocc.compiler.devices.present import accelerators
-from heterocc.compiler.support.cache import DiskCache
+from heterocc.compiler.support.cache import Answers
 from tests.differential.node_tests import Case, Outcome, cases, frozen, run_case
 
 DEVICES = ("CPU", "OPENCL", "VULKAN")
@@ -87,7 +87,7 @@ def device_called(name: str) -> TargetDevice:
 
 
 def outcomes(names: Iterable[str], all_cases: Mapping[str, Case], device: str, folder: Path) -> dict[str, Outcome]:
-    store = DiskCache(folder)
+    store = Answers(folder)
     here = device_called(device)
     return {name: run_case(all_cases[name], here, store) for name in names}
 

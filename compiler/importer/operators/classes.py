@@ -17,6 +17,7 @@ from heterocc.compiler.importer.draft.draft import Draft, keep
 from heterocc.compiler.importer.draft.written import become_copy, written
 from heterocc.compiler.importer.operators.opset import TARGET
 from heterocc.compiler.operators.table import of_node
+from heterocc.compiler.symbolic.given import attribute_of
 
 ML = "ai.onnx.ml"
 Names = tuple[str | int, ...]
@@ -31,7 +32,7 @@ def name_classes(draft: Draft) -> dict[str, Names]:
     found: dict[str, Names] = {}
     for node in draft.graph.node:
         if _is(node, "ZipMap") and node.output[0] in outputs:
-            names = _attribute(node, "classlabels_int64s") or _texts(_attribute(node, "classlabels_strings"))
+            names = attribute_of(node, "classlabels_int64s") or _texts(attribute_of(node, "classlabels_strings"))
             found[node.output[0]] = tuple(names)
             if not any(not o.domain for o in draft.model.opset_import):
                 draft.model.opset_import.add(domain="", version=TARGET)
@@ -68,10 +69,6 @@ def _is(node: onnx.NodeProto, op_type: str) -> bool:
     return bool(node.domain == ML and node.op_type == op_type)
 
 
-def _attribute(node: onnx.NodeProto, name: str) -> Any:
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), None)
-
-
 def _texts(values: Any) -> list[str]:
     return [v.decode("utf-8", "replace") for v in values or ()]
 
@@ -90,26 +87,26 @@ def _label_table(draft: Draft, node: onnx.NodeProto) -> Names | None:
     if node.domain != ML:
         return None
     if of_node(node).labels:
-        return tuple(_texts(_attribute(node, "classlabels_strings"))) or None
+        return tuple(_texts(attribute_of(node, "classlabels_strings"))) or None
     if node.op_type == "ArrayFeatureExtractor":
         table = draft.weights.get(node.input[0])
         if table is not None and table.dtype == object and table.size == max(table.shape, default=0):
             return tuple(str(text) for text in table.ravel())
-    if node.op_type == "LabelEncoder" and _attribute(node, "keys_int64s") and _attribute(node, "values_strings"):
-        default = _attribute(node, "default_string")
-        return (*_texts(_attribute(node, "values_strings")), *_texts([b"_Unused" if default is None else default]))
+    if node.op_type == "LabelEncoder" and attribute_of(node, "keys_int64s") and attribute_of(node, "values_strings"):
+        default = attribute_of(node, "default_string")
+        return (*_texts(attribute_of(node, "values_strings")), *_texts([b"_Unused" if default is None else default]))
     if node.op_type == "CategoryMapper":
         elem = next((i.type.tensor_type.elem_type for i in draft.graph.input if i.name == node.input[0]), 0)
         if elem == TensorProto.INT64:
-            default = _attribute(node, "default_string")
-            return (*_texts(_attribute(node, "cats_strings")), *_texts([b"_Unused" if default is None else default]))
+            default = attribute_of(node, "default_string")
+            return (*_texts(attribute_of(node, "cats_strings")), *_texts([b"_Unused" if default is None else default]))
     return None
 
 
 def _as_number(draft: Draft, node: onnx.NodeProto) -> None:
     """Make a node that writes strings write their numbers."""
     if of_node(node).labels:
-        count = len(_attribute(node, "classlabels_strings"))
+        count = len(attribute_of(node, "classlabels_strings"))
         keep(node.attribute, lambda a: not a.name.startswith("classlabels"))
         node.attribute.append(helper.make_attribute(of_node(node).labels, list(range(count))))
     elif node.op_type == "ArrayFeatureExtractor":
@@ -118,7 +115,7 @@ def _as_number(draft: Draft, node: onnx.NodeProto) -> None:
         ends = {"numbers": node.input[1], "shape": shape, "row": node.output[0]}
         node.CopyFrom(written("row = Reshape (numbers, shape)", ends, str, lambda _: node.name)[0])
     else:
-        keys = list(_attribute(node, "keys_int64s" if node.op_type == "LabelEncoder" else "cats_int64s"))
+        keys = list(attribute_of(node, "keys_int64s" if node.op_type == "LabelEncoder" else "cats_int64s"))
         node.op_type = "LabelEncoder"
         del node.attribute[:]
         more = {"keys_int64s": keys, "values_int64s": list(range(len(keys))), "default_int64": len(keys)}
@@ -136,7 +133,7 @@ def _readers(draft: Draft, value: str, outputs: set[str]) -> list[onnx.NodeProto
             continue
         for reader in readers:
             operator = of_node(reader)
-            casts = operator.casts and _attribute(reader, "to") == TensorProto.STRING
+            casts = operator.casts and attribute_of(reader, "to") == TensorProto.STRING
             if not (operator.copies or operator.keeps_order or casts) or list(reader.input).index(name) != 0:
                 return None
             found.append(reader)

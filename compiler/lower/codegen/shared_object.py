@@ -47,7 +47,6 @@ class Executable:
 def build_executable(
     entry: tvm.IRModule,
     target: Target,
-    config: Mapping[str, Any] | None = None,
     pipeline: str = "default",
     objects: KernelObjects | None = None,
 ) -> Executable:
@@ -68,7 +67,7 @@ def build_executable(
         return mod
 
     last = tvm.transform.module_pass(memory, opt_level=0, name="heterocc_memory")
-    with tvm.transform.PassContext(opt_level=3, config=dict(config or {})):
+    with tvm.transform.PassContext(opt_level=3):
         if apart:
             with target:
                 planned = last(entry)

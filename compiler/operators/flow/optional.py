@@ -10,9 +10,10 @@ import onnx
 from onnx import helper
 
 from heterocc.artifacts.dtypes import Container
-from heterocc.compiler.operators.containers import Call, Registers, attribute_of, become, kind_of, replaced_optional
+from heterocc.compiler.operators.containers import Call, Registers, become, kind_of, replaced_optional
 from heterocc.compiler.operators.record import Operator, nothing
 from heterocc.compiler.symbolic.containers import NONE, Elements, Held, Typed
+from heterocc.compiler.symbolic.given import attribute_of
 from heterocc.compiler.symbolic.opened import Maybe
 
 

@@ -14,9 +14,10 @@ import onnx
 from onnx import helper
 
 from heterocc.artifacts.dtypes import Container
-from heterocc.compiler.operators.containers import Call, Registers, attribute_of, become, kind_of, second
+from heterocc.compiler.operators.containers import Call, Registers, become, kind_of, second
 from heterocc.compiler.operators.record import Operator, nothing
 from heterocc.compiler.symbolic.containers import NONE, Elements, Held, Typed, merged
+from heterocc.compiler.symbolic.given import attribute_of
 from heterocc.compiler.symbolic.opened import Listed, Pieces
 from heterocc.compiler.symbolic.sizes import number
 

@@ -12,7 +12,7 @@ import pytest
 
 from heterocc.compiler.files import records
 from heterocc.compiler.files.records import MAX_PER_SHARD, cache_dir, toolchain_digest
-from heterocc.compiler.support.cache import Answer, DiskCache, NoCache, open_cache
+from heterocc.compiler.support.cache import Answer, Answers, open_cache
 
 KEY = hashlib.sha256(b"a node").hexdigest()
 
@@ -24,16 +24,16 @@ def only_file(root: Path) -> Path:
 
 @pytest.mark.parametrize("reason", [None, "no converter for Loop", "ä\n'quoted'"])
 def test_an_answer_comes_back(tmp_path: Path, reason: str | None) -> None:
-    DiskCache(tmp_path).put(KEY, Answer(reason))
-    assert DiskCache(tmp_path).get(KEY) == Answer(reason)
+    Answers(tmp_path).put(KEY, Answer(reason))
+    assert Answers(tmp_path).get(KEY) == Answer(reason)
 
 
 def test_an_unknown_key_is_a_miss(tmp_path: Path) -> None:
-    assert DiskCache(tmp_path / "none").get(KEY) is None
+    assert Answers(tmp_path / "none").get(KEY) is None
 
 
 def test_a_file_damaged_at_any_byte_is_a_miss_or_the_answer(tmp_path: Path) -> None:
-    store = DiskCache(tmp_path)
+    store = Answers(tmp_path)
     store.put(KEY, Answer(None))
     path = only_file(tmp_path)
     good = path.read_bytes()
@@ -50,21 +50,21 @@ def test_a_file_damaged_at_any_byte_is_a_miss_or_the_answer(tmp_path: Path) -> N
     [{"key": KEY}, {"key": "0" * 64, "reason": None}, {"key": KEY, "reason": 3}, [KEY], None, {"reason": None}],
 )
 def test_a_foreign_record_is_a_miss(tmp_path: Path, record: object) -> None:
-    store = DiskCache(tmp_path)
+    store = Answers(tmp_path)
     store.put(KEY, Answer("x"))
     only_file(tmp_path).write_text(json.dumps(record))
     assert store.get(KEY) is None
 
 
 def test_an_oversized_file_is_a_miss(tmp_path: Path) -> None:
-    store = DiskCache(tmp_path)
+    store = Answers(tmp_path)
     store.put(KEY, Answer("x"))
     only_file(tmp_path).write_text(json.dumps({"key": KEY, "reason": "x" * 100_000}))
     assert store.get(KEY) is None
 
 
 def test_a_long_reason_is_cut_and_still_read(tmp_path: Path) -> None:
-    store = DiskCache(tmp_path)
+    store = Answers(tmp_path)
     store.put(KEY, Answer("ä" * 10_000))
     assert store.get(KEY) == Answer("ä" * 500)
 
@@ -72,7 +72,7 @@ def test_a_long_reason_is_cut_and_still_read(tmp_path: Path) -> None:
 def test_a_shard_keeps_its_youngest_files(tmp_path: Path) -> None:
     import os
 
-    store = DiskCache(tmp_path)
+    store = Answers(tmp_path)
     keys = [f"00{i:062x}" for i in range(MAX_PER_SHARD + 3)]
     for age, key in enumerate(keys):
         store.put(key, Answer(None))
@@ -86,7 +86,7 @@ def test_a_shard_keeps_its_youngest_files(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_says_so_and_goes_on(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    store = DiskCache(blocked)
+    store = Answers(blocked)
     store.put(KEY, Answer(None))
     assert store.get(KEY) is None
     assert store.failure is not None
@@ -94,7 +94,7 @@ def test_a_cache_that_cannot_be_written_says_so_and_goes_on(tmp_path: Path) -> N
 
 
 def _write_many(root: Path, who: int) -> None:
-    store = DiskCache(root)
+    store = Answers(root)
     for round_ in range(50):
         for i in range(4):
             store.put(hashlib.sha256(bytes([i])).hexdigest(), Answer(f"{who}" * (1 + round_)))
@@ -109,7 +109,7 @@ def test_writers_at_once_leave_whole_files(tmp_path: Path) -> None:
         writer.join()
         assert writer.exitcode == 0
     for i in range(4):
-        answer = DiskCache(tmp_path).get(hashlib.sha256(bytes([i])).hexdigest())
+        answer = Answers(tmp_path).get(hashlib.sha256(bytes([i])).hexdigest())
         assert answer is not None
         assert answer.reason in ("0" * 50, "1" * 50)
     assert not list(tmp_path.rglob("*.partial"))
@@ -130,7 +130,6 @@ def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_off_means_no_cache(monkeypatch: pytest.MonkeyPatch, off: str) -> None:
     monkeypatch.setenv("HETEROCC_CACHE", off)
     store = open_cache()
-    assert isinstance(store, NoCache)
     store.put(KEY, Answer(None))
     assert store.get(KEY) is None
 

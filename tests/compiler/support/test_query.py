@@ -23,7 +23,7 @@ from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.support import trial
-from heterocc.compiler.support.cache import Answer, DiskCache, NoCache
+from heterocc.compiler.support.cache import Answer, Answers
 from heterocc.compiler.support.query import QueryResult, query_model
 from heterocc.compiler.support.trial import Refusal, Support
 from tests.compiler.onnx_build import model as onnx_model
@@ -93,7 +93,7 @@ LACKS = {"D0": {"Sub"}, "D1": {"Reshape"}}
 def ask(
     model: ImportedModel, *devices: TargetDevice, bench: Callable[[TargetDevice], FakeLowering] | None = None
 ) -> QueryResult:
-    return query_model(model, devices, lowering=bench or Bench(LACKS), cache=NoCache())
+    return query_model(model, devices, lowering=bench or Bench(LACKS), cache=Answers())
 
 
 def by_label(result: QueryResult) -> dict[str, str]:
@@ -282,7 +282,7 @@ def test_an_input_read_twice_is_another_question_than_two_inputs(tmp_path: Path)
 def test_an_answer_is_remembered_on_disk_for_its_target_only(sub_reshape: ImportedModel, tmp_path: Path) -> None:
     def asked(device: TargetDevice) -> int:
         bench = Bench(LACKS)
-        store = DiskCache(tmp_path / "cache")
+        store = Answers(tmp_path / "cache")
         result = query_model(sub_reshape, [device], lowering=bench, cache=store)
         assert labels(result, result.nowhere) == ["sub"]
         return len(bench.made[device.name].asked) if bench.made else 0
@@ -297,7 +297,7 @@ def test_a_remembered_reason_names_no_node_of_another_model(sub_reshape: Importe
         def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
             return f"node '{node}' does not lower"
 
-    store = DiskCache(tmp_path / "cache")
+    store = Answers(tmp_path / "cache")
     kept: list[Answer] = []
     query_model(sub_reshape, [D0], lowering=lambda d: Names(frozenset()), cache=store)
     for path in (tmp_path / "cache").rglob("*.json"):
@@ -364,14 +364,14 @@ def test_the_text_is_what_a_terminal_of_that_width_shows(sub_reshape: ImportedMo
 
 
 def test_a_path_and_names_of_devices_are_understood(sub_reshape: ImportedModel, tmp_path: Path) -> None:
-    result = query_model(tmp_path / "g.onnx", "CPU", lowering=Bench({}), cache=NoCache(), shapes={"p": [2, 3]})
+    result = query_model(tmp_path / "g.onnx", "CPU", lowering=Bench({}), cache=Answers(), shapes={"p": [2, 3]})
     assert [d.backend for d in result.devices] == ["cpu"]
     assert len(result) == 2
 
 
 def test_progress_is_called_once_for_every_node(sub_reshape: ImportedModel) -> None:
     called: list[str] = []
-    query_model(sub_reshape, [D0, D1], lowering=Bench({}), cache=NoCache(), on_node=called.append)
+    query_model(sub_reshape, [D0, D1], lowering=Bench({}), cache=Answers(), on_node=called.append)
     assert called == ["sub", "reshape"]
 
 
@@ -386,7 +386,7 @@ def test_the_rules_are_asked_once_for_each_node_and_the_signature_is_hashed_once
     monkeypatch.setattr(TargetDevice, "target_json", lambda d: (hashed.append(d), target_json(d))[1])
     refused = Support._refused
     monkeypatch.setattr(Support, "_refused", lambda s, n, d: (asked.append(n.name), refused(s, n, d))[1])
-    query_model(path, [D0], lowering=Bench({}), cache=NoCache())
+    query_model(path, [D0], lowering=Bench({}), cache=Answers())
     assert len(asked) == len(set(asked)) == 50
     assert len(hashed) == 1
 

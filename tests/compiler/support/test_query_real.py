@@ -15,7 +15,7 @@ from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.devices.present import accelerators
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.placement.machine import build_machine
-from heterocc.compiler.support.cache import DiskCache, NoCache
+from heterocc.compiler.support.cache import Answers
 from heterocc.compiler.support.query import query_model
 from heterocc.passes.base import policy_pipeline
 from heterocc.passes.plan import Plan
@@ -53,7 +53,7 @@ def mixed(tmp_path: Path) -> Path:
 
 
 def test_a_real_graph_is_answered_with_reasons(mixed: Path) -> None:
-    result = query_model(mixed, "CPU,ORT", cache=NoCache())
+    result = query_model(mixed, "CPU,ORT", cache=Answers())
     assert result.supports("conv", "CPU")
     assert result.reason("det", "CPU") is not None
     assert "string, which is not a numeric tensor" in (result.reason("words", "CPU") or "")
@@ -63,13 +63,13 @@ def test_a_real_graph_is_answered_with_reasons(mixed: Path) -> None:
 
 
 def test_without_the_last_resort_a_node_that_nobody_runs_is_named(mixed: Path) -> None:
-    result = query_model(mixed, "CPU", cache=NoCache())
+    result = query_model(mixed, "CPU", cache=Answers())
     assert "words" in [result.graph.node_by_name[n].label for n in result.nowhere]
     assert "no device runs" in result.to_text()
 
 
 def test_a_second_query_of_a_model_asks_nothing_again(mixed: Path, tmp_path: Path) -> None:
-    store = DiskCache(tmp_path / "cache")
+    store = Answers(tmp_path / "cache")
     first = query_model(mixed, "CPU,ORT", cache=store)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "cache").rglob("*.json")}
 
@@ -83,14 +83,14 @@ def test_a_second_query_of_a_model_asks_nothing_again(mixed: Path, tmp_path: Pat
 
 
 def test_a_query_is_the_same_twice(mixed: Path) -> None:
-    first, second = (query_model(mixed, "CPU,ORT", cache=NoCache()).to_json() for _ in range(2))
+    first, second = (query_model(mixed, "CPU,ORT", cache=Answers()).to_json() for _ in range(2))
     assert json.dumps(first) == json.dumps(second)
 
 
 def test_a_query_feeds_the_passes(mixed: Path) -> None:
     model = import_model(mixed)
     devices, _ = resolve_devices("CPU,ORT")
-    result = query_model(model, devices, cache=NoCache())
+    result = query_model(model, devices, cache=Answers())
     plan = Plan.initial(model.graph, build_machine(model, devices, result.reasons()))
     for pass_ in policy_pipeline("greedy"):  # merge would move the small convolution, too
         plan = pass_.run(plan)
@@ -101,7 +101,7 @@ def test_a_query_feeds_the_passes(mixed: Path) -> None:
 
 def test_a_cpu_of_another_architecture_is_asked_without_being_here(mixed: Path) -> None:
     arm = TargetDevice("CPU", "cpu", target={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"})
-    assert query_model(mixed, [arm], cache=NoCache()).supports("conv", "CPU")
+    assert query_model(mixed, [arm], cache=Answers()).supports("conv", "CPU")
 
 
 @pytest.mark.opencl
@@ -109,6 +109,6 @@ def test_an_opencl_device_is_asked_by_its_own_lowering(mixed: Path) -> None:
     found = accelerators()
     if found.missing:
         pytest.skip(found.missing[0][1])
-    result = query_model(mixed, "OPENCL,CPU,ORT", cache=NoCache())
+    result = query_model(mixed, "OPENCL,CPU,ORT", cache=Answers())
     assert result.supports("conv", "OPENCL")
     assert not result.supports("words", "OPENCL")
