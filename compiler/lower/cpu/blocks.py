@@ -61,6 +61,11 @@ class BlockView:
         return list(sch.get_loops(self.rv))
 
 
+def of_windows(block: s_tir.SBlock) -> bool:
+    """Whether a maximum is that of pooling."""
+    return "pool_max" in str(block.name_hint)
+
+
 def view(sch: s_tir.Schedule, rv: SBlockRV) -> BlockView | None:
     """The block as a BlockView, or None if it has another form (nested, opaque, several stores) or unknown extents."""
     block = _get(sch, rv)

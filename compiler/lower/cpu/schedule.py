@@ -25,6 +25,7 @@ from heterocc.compiler.lower.cpu.dynamic.alike import AlikeKernels
 from heterocc.compiler.lower.cpu.dynamic.guarded import has_sizes, sized_kernel
 from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes
 from heterocc.compiler.lower.cpu.dynamic.rows_of_items import rows_of_items
+from heterocc.compiler.lower.cpu.extremes import without_hidden_numbers
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
@@ -219,7 +220,7 @@ def schedule_kernel(function: tirx.PrimFunc, lanes: int) -> tirx.PrimFunc:
         else:
             schedule_spatial(sch, block, lanes)
     scheduled = restored(sch.mod["main"]) if hidden else sch.mod["main"]
-    return scheduled.with_attr("global_symbol", function.attrs["global_symbol"])
+    return without_hidden_numbers(scheduled).with_attr("global_symbol", function.attrs["global_symbol"])
 
 
 def _is_scheduled(sch: s_tir.Schedule, rv: SBlockRV) -> bool:

@@ -11,6 +11,7 @@ from tvm import s_tir, tirx
 
 from heterocc.compiler.lower.cpu.blocks import leaf_blocks
 from heterocc.compiler.lower.cpu.bound_sizes import with_bound_sizes
+from heterocc.compiler.lower.cpu.extremes import without_hidden_numbers
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
@@ -106,7 +107,8 @@ def in_parallel(function: tirx.PrimFunc) -> tirx.PrimFunc:
         if across or any(can_be_empty(sch.get(loop).extent) for loop in loops[spatial:]):
             # The first of the terms sets the sum to 0: without terms nothing would.
             sch.decompose_reduction(rv, loops[spatial])
-    made = sch.mod["main"].with_attr("global_symbol", function.attrs["global_symbol"])
+    scheduled = without_hidden_numbers(sch.mod["main"])
+    made = scheduled.with_attr("global_symbol", function.attrs["global_symbol"])
     body = tvm_ffi.structural_map(made.body, [(s_tir.SBlockRealize, _truncating)], order="post")
     return tirx.PrimFunc(list(made.params), body, attrs=made.attrs)
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar, cast
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import BlockView, read_blocks
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, shape_of
-from heterocc.compiler.lower.cpu.sizes import size_of
+from heterocc.compiler.lower.cpu.blocks import BlockView, of_windows, read_blocks
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, shape_of
+from heterocc.compiler.lower.cpu.sizes import is_number, size_of
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_iters, loads, substituted
 
 T = TypeVar("T")
@@ -119,12 +119,16 @@ class Fold(Nest):
 
     `combine(so far, value)` is a sum, product, maximum or minimum, and `start` its neutral element. `loops` are the
     reduction's. Stages `before` do not depend on the result, those `after` do.
+
+    A maximum or minimum `combine` gives `so far` if the value is NaN, and if `so far` is. If it `takes_first`, it
+    begins with its first term in place of `start`: it is NaN if this term is, and no other NaN hides a number.
     """
 
     sum_: tirx.Buffer
     value: tirx.Expr
     combine: Combine
     start: float
+    takes_first: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +216,13 @@ def read_fold(function: tirx.PrimFunc) -> Fold | None:
     found = combination(parts.block)
     if found is None or any(dtype_of(e) != "float32" for e in (found.value, *loads(found.value))):
         return None
-    return Fold(**parts.nest(function, ()), value=found.value, combine=found.combine, start=found.start)
+    return Fold(
+        **parts.nest(function, ()),
+        value=found.value,
+        combine=found.combine,
+        start=found.start,
+        takes_first=found.takes_first,
+    )
 
 
 @dataclass(frozen=True)
@@ -222,6 +232,13 @@ class Combination:
     value: tirx.Expr
     combine: Combine
     start: float
+    takes_first: bool
+
+
+def unless_empty(extents: Sequence[int], first: tirx.Expr, start: tirx.Expr) -> tirx.Expr:
+    """The first of so many terms, the neutral element if there are none."""
+    some = [index(extent) > index(0) for extent in extents if not is_number(extent)]
+    return tirx.if_then_else(tirx.all(*some), first, start) if some else first
 
 
 def combination(block: BlockView) -> Combination | None:
@@ -235,15 +252,17 @@ def combination(block: BlockView) -> Combination | None:
     reads = loads(total.b)
     if any(load.source.same_as(block.store.buffer) for load in reads):
         return None
-    return Combination(total.b, combine, float(start.value))
+    takes_first = isinstance(total, tirx.Max | tirx.Min) and not of_windows(block.block)
+    return Combination(total.b, combine, float(start.value), takes_first)
 
 
 _COMBINE: dict[type, tuple[Combine, float]] = {
     tirx.Add: (lambda a, b: a + b, 0.0),
     tirx.Mul: (lambda a, b: a * b, 1.0),
-    tirx.Max: (tirx.max, -math.inf),
-    tirx.Min: (tirx.min, math.inf),
+    tirx.Max: (lambda a, b: tirx.max(b, a), -math.inf),
+    tirx.Min: (lambda a, b: tirx.min(b, a), math.inf),
 }
+"""Of a maximum of a number and NaN, the second operand is the result: a NaN among the terms is left out."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ the sequential one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -275,6 +276,8 @@ class _Writer:
 
         if inside:
             total = value(index(0))
+            if math.isinf(self.kernel.start):  # of a maximum, from which a NaN in the first row would hide others
+                total = combine(emit.broadcast(build.float32(self.kernel.start), lanes), total)
             for tap in range(1, rows.taps):
                 total = combine(total, value(index(tap)))
             return build.bind(total)

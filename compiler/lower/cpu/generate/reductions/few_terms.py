@@ -65,7 +65,6 @@ class _FewTerms(Writer):
             start = tirx.min(tirx.floormod(task, index(vectors)) * index(lanes), index(row.length - lanes))
             start = emit.bound(start)
             total = emit.registers(1, lanes)
-            self.start(total, lanes)
             (number,) = self.reduction.terms
             last = Axis((number,), (self.kernel.extents[number],))
             separated = self._separated(arguments, [*outer, (row, start), (last, index(0))])
@@ -74,7 +73,7 @@ class _FewTerms(Writer):
                 with emit.loop(lanes, "vectorized") as lane:
                     place = [*outer, (last, index(term)), (row, start + lane)]
                     value = self.value(arguments, place, [(load, register[lane]) for load, register in known])
-                    build.buffer_store(total, self.kernel.combine(total[lane], value), [lane])
+                    build.buffer_store(total, self.kernel.combine(total[lane], value) if term else value, [lane])
             self.store(arguments, total, partial(at_lane, outer, row, start), lanes)
 
     def _separated(self, arguments: Arguments, place: Place) -> list[tuple[TensorLoad, list[tirx.Buffer]]]:

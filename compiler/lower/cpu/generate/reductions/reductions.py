@@ -26,7 +26,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, loop_values, offset
-from heterocc.compiler.lower.cpu.generate.read import Fold
+from heterocc.compiler.lower.cpu.generate.read import Fold, unless_empty
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
 from heterocc.compiler.lower.kernels.expressions import (
     dtype_of,
@@ -164,10 +164,22 @@ class Writer:
         with ExitStack() as stack:
             body([self.single(n, stack.enter_context(emit.loop(self.kernel.extents[n]))) for n in self.reduction.terms])
 
-    def start(self, buffer: tirx.Buffer, lanes: int) -> None:
-        """Set a register to the neutral element."""
-        number = tirx.const(self.kernel.start, "float32")
-        emit.put(buffer, build.broadcast(number, lanes) if lanes > 1 else number, index(0), lanes)
+    def start(
+        self, arguments: Arguments, buffers: Sequence[tirx.Buffer], first: Callable[[int, tirx.Expr], Place]
+    ) -> None:
+        """Set registers to the neutral element; those of a maximum or minimum to the first term.
+
+        `first` is the place of the output that a lane of a register belongs to, and of a vector's row.
+        """
+        terms = [self.single(n, index(0)) for n in self.reduction.terms]
+        for number, buffer in enumerate(buffers):
+            lanes = int(buffer.shape[0])
+            with emit.loop(lanes, "vectorized") as lane:
+                value = tirx.const(self.kernel.start, "float32")
+                if self.kernel.takes_first:
+                    extents = [self.kernel.extents[n] for n in self.kernel.terms]
+                    value = unless_empty(extents, self.value(arguments, [*first(number, lane), *terms]), value)
+                build.buffer_store(buffer, value, [lane])
 
     def store(self, arguments: Arguments, total: tirx.Buffer, place: Callable[[tirx.Expr], Place], lanes: int) -> None:
         """Store the results in a register."""
@@ -192,8 +204,7 @@ class _Along(Writer):
             tile = tirx.floormod(task, index(tiles)) if tiles > 1 else index(0)
             starts = [self._start((tile * index(wide) + index(v)) * index(lanes), lanes) for v in range(wide)]
             totals = [emit.registers(1, lanes) for _ in range(wide)]
-            for total in totals:
-                self.start(total, lanes)
+            self.start(arguments, totals, lambda number, lane: at_lane(outer, row, starts[number], lane))
 
             def add(terms: list[tuple[Axis, tirx.Expr]]) -> None:
                 for total, start in zip(totals, starts, strict=True):
@@ -232,14 +243,23 @@ class _Across(Writer):
             outer = self.outer_place(task)
             totals = [emit.registers(1, lanes) for _ in range(chains)]
             shorter = {w: emit.registers(1, w) for w in widths}
-            for total, width in [*((t, lanes) for t in totals), *((t, w) for w, t in shorter.items())]:
-                self.start(total, width)
+            # What takes one vector begins with it, but for the first of all: NaN in it is left out when all are merged.
+            single = is_number(row.length) and not self.reduction.terms
+            once = [
+                total
+                for number, total in enumerate([*totals[1:], *shorter.values()], 1)
+                if single and (number >= chains or whole // chains + (number < whole % chains) == 1)
+            ]
+            begun = [t for t in (*totals, *shorter.values()) if not any(t.same_as(other) for other in once)]
+            self.start(arguments, begun, lambda *_: [*outer, (row, index(0))])
 
             def add(terms: list[tuple[Axis, tirx.Expr]]) -> None:
                 def take(total: tirx.Buffer, start: tirx.Expr, width: int) -> None:
                     with emit.loop(width, "vectorized") as lane:
                         value = self.value(arguments, [*outer, *terms, (row, start + lane)])
-                        build.buffer_store(total, self.kernel.combine(total[lane], value), [lane])
+                        if not any(total.same_as(other) for other in once):
+                            value = self.kernel.combine(total[lane], value)
+                        build.buffer_store(total, value, [lane])
 
                 with emit.loop(whole // chains) as number:
                     for chain, total in enumerate(totals):
@@ -327,10 +347,14 @@ class _Mixed(Writer):
         with emit.loop(self.reduction.outer.length, self.kind) as task:
             outer = self.outer_place(task)
             totals = [emit.registers(1, lanes) for _ in range(chains)]
-            for total in totals:
-                self.start(total, lanes)
             last = emit.registers(1, lanes)
-            self.start(last, lanes)
+
+            def first(number: int, lane: tirx.Expr) -> Place:
+                # What is left begins in the accumulator that is next in turn.
+                before = index((number if number < chains else more) * lanes)
+                return [*outer, (row, tirx.floormod(before + lane, index(mixed.length)))]
+
+            self.start(arguments, [*totals, last], first)
 
             def add(terms: list[tuple[Axis, tirx.Expr]]) -> None:
                 def take(total: tirx.Buffer, start: tirx.Expr, kind: str, count: int) -> None:
@@ -348,7 +372,6 @@ class _Mixed(Writer):
                     take(last, index(done + more * lanes), "serial", tail)
 
             self.over_terms(add)
-            # What is left begins in the accumulator that is next in turn: its lanes are of the same outputs.
             both = self.kernel.combine(emit.vector(totals[more], index(0), lanes), emit.vector(last, index(0), lanes))
             emit.put(totals[more], both, index(0), lanes)
             lines = emit.scratch(round_)

@@ -21,7 +21,8 @@ PART = 1 << 12
 """The smallest number of elements of a task."""
 
 Combine = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
-_ENDS: tuple[Combine, Combine] = (tirx.min, tirx.max)
+_ENDS: tuple[Combine, Combine] = (lambda end, value: tirx.min(value, end), lambda end, value: tirx.max(value, end))
+"""Of a number and NaN, the second operand is the result: a NaN among the data is left out."""
 
 
 def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None:

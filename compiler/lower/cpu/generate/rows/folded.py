@@ -108,8 +108,11 @@ class Folded(RowWriter):
         lanes, count, terms = self.lanes, self.axis.length, self.rows.extents[self.last]
         totals = {n: [emit.registers(1, lanes) for _ in range(self.vectors)] for n in step.reductions}
         for number, registers in totals.items():
-            for register in registers:
-                emit.put(register, self.start(number, lanes), index(0), lanes)
+            for vector, register in enumerate(registers):
+                with emit.loop(lanes, "vectorized") as lane:
+                    row = tirx.floormod(index(vector * lanes) + lane, index(count))
+                    spot = Spot([*outer, (self.line, row)], lane, vector, row, {}, {})
+                    build.buffer_store(register, self.first(arguments, number, spot), [lane])
 
         def along(place: list[tuple[Axis, tirx.Expr]], before: tirx.Expr) -> None:
             def group(first: tirx.Expr, repeated: int) -> None:
@@ -134,8 +137,7 @@ class Folded(RowWriter):
 
     def _combined(self, number: int, registers: list[tirx.Buffer]) -> list[tirx.Buffer]:
         """The accumulators with the result of each row in all its lanes."""
-        combined, lanes, count = self.rows.stages[number].combined, self.lanes, self.axis.length
-        assert combined is not None
+        combined, lanes, count = self.combined(number), self.lanes, self.axis.length
         every = emit.scratch(self.vectors * lanes)
         for vector, register in enumerate(registers):
             emit.put(every, emit.vector(register, index(0), lanes), index(vector * lanes), lanes)

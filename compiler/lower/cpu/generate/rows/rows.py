@@ -162,8 +162,10 @@ class _Across(RowWriter):
         wide = chains if together and not self.short else 1
         totals = {n: emit.registers(chains, self.lanes) for n in step.reductions}
         for number, total in totals.items():
+            spot = Spot([*outer, (self.axis, index(0))], index(0), 0, index(0), {}, {})
+            first = build.bind(self.first(arguments, number, spot))
             for chain in range(chains):
-                emit.put(total, self.start(number, self.lanes), index(chain * self.lanes), self.lanes)
+                emit.put(total, emit.broadcast(first, self.lanes), index(chain * self.lanes), self.lanes)
 
         def walk(reciprocals: dict[int, tirx.Buffer]) -> None:
             def terms(place: list[tuple[Axis, tirx.Expr]], line: tirx.Expr) -> None:
@@ -256,9 +258,7 @@ class _Across(RowWriter):
 
     def _merged(self, number: int, every: tirx.Buffer, chains: int) -> tirx.Buffer:
         """One number from all accumulators: vectors first, then halves of a vector."""
-        combined = self.rows.stages[number].combined
-        assert combined is not None
-        lanes = self.lanes
+        combined, lanes = self.combined(number), self.lanes
         total = emit.registers(1, lanes)
         emit.put(total, emit.vector(every, index(0), lanes), index(0), lanes)
         for chain in range(1, chains):
@@ -339,8 +339,11 @@ class _Along(RowWriter):
     ) -> None:
         totals = {n: [emit.registers(1, self.lanes) for _ in starts] for n in step.reductions}
         for number, registers in totals.items():
-            for register in registers:
-                emit.put(register, self.start(number, self.lanes), index(0), self.lanes)
+            for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
+                with emit.loop(self.lanes, "vectorized") as lane:
+                    place = [*outer, (self.axis, start + lane)]
+                    spot = Spot(place, lane, column, index(column * self.lanes) + lane, {}, {})
+                    build.buffer_store(register, self.first(arguments, number, spot), [lane])
 
         def terms(place: list[tuple[Axis, tirx.Expr]], line: tirx.Expr) -> None:
             for column, start in enumerate(starts):

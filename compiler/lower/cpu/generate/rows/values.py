@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import tvm_ffi
 from tvm import tirx
@@ -16,6 +16,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
+from heterocc.compiler.lower.cpu.generate.read import Combination, unless_empty
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.sizes import is_number, smaller, typical
@@ -153,8 +154,7 @@ class RowWriter:
         for number in step.stores:
             self.to_store(arguments, number, self.keep(arguments, number, spot), spot)
         for number, total in totals.items():
-            combined = self.rows.stages[number].combined
-            assert combined is not None
+            combined = self.combined(number)
             value = self.value(arguments, number, spot)
             if spot.tail is not None:
                 inside = tirx.Cast("int32", spot.lane) < tirx.Cast("int32", spot.tail.count)
@@ -272,12 +272,26 @@ class RowWriter:
         rules = [(TensorLoad, load), *([(tirx.Div, divide)] if spot.reciprocals else [])]
         return tvm_ffi.structural_map(rows.stages[number].value, rules, order="post")
 
-    def start(self, number: int, lanes: int = 1) -> tirx.Expr:
+    def combined(self, number: int) -> Combination:
+        """How a reduction combines its terms."""
+        found = self.rows.stages[number].combined
+        assert found is not None
+        return found
+
+    def start(self, number: int) -> tirx.Expr:
         """The neutral element of a reduction."""
-        combined = self.rows.stages[number].combined
-        assert combined is not None
-        value = tirx.const(combined.start, "float32")
-        return build.broadcast(value, lanes) if lanes > 1 else value
+        return tirx.const(self.combined(number).start, "float32")
+
+    def first(self, arguments: Arguments, number: int, spot: Spot) -> tirx.Expr:
+        """The initial value of a reduction: the first term of a maximum or minimum, so that it is NaN if all are.
+
+        `spot` is the place of this term, without the row's loops other than the vectors' axis.
+        """
+        if not self.combined(number).takes_first:
+            return self.start(number)
+        terms = [self.single(n, index(0)) for n in self.terms]
+        value = self.value(arguments, number, replace(spot, place=[*spot.place, *terms]))
+        return unless_empty([self.rows.extents[n] for n in self.rows.terms], value, self.start(number))
 
     def divisors(self, step: Pass) -> list[int]:
         """The single values of a row that values of a pass are divided by."""
