@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -138,13 +139,13 @@ def direct_values(variant: Variant, plan: Schedule, buffers: Buffers) -> dict[in
             elsewhere.update(values)
         for value in values:
             alignments[value] = max(alignments.get(value, 1), part.alignment)
-    inputs, outputs = list(variant.inputs), list(variant.outputs)
+    uses = Counter((*variant.inputs, *variant.outputs))
     found = {}
-    for value in {*inputs, *outputs} - elsewhere:
+    for value in uses.keys() - elsewhere:
         array, tensor = buffers.arrays.get(value), buffers.tensors.get((value, HOST))
         if array is None or tensor is None or value not in alignments:
             continue
-        if inputs.count(value) + outputs.count(value) > 1:  # an input that is an output is copied
+        if uses[value] > 1:  # an input that is an output is copied
             continue
         pointer = ctypes.c_void_p.from_address(tensor.__chandle__() + _DATA)
         if pointer.value == array.ctypes.data:

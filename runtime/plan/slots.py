@@ -10,10 +10,13 @@ from __future__ import annotations
 import bisect
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from heterocc.artifacts.frozen import frozen
+
+Array = np.ndarray[Any, Any]
 
 ALIGNMENT = 64
 """The alignment in bytes at which TVM and ONNX Runtime use a tensor without a copy."""
@@ -71,21 +74,46 @@ def plan_slots(buffers: Sequence[Lifetime], *, reuse: bool = True) -> Slots:
     if not reuse:
         places = {index: place for place, index in enumerate(order)}
         return Slots(tuple(places[i] for i in range(len(buffers))), tuple(aligned(buffers[i].nbytes) for i in order))
+    first, last = np.array([[buffers[i].first, buffers[i].last] for i in order], "int64").reshape(-1, 2).T
+    alone = _meets_all(first, last)
     slot = np.full(len(buffers), -1)
     sizes: list[int] = []
-    first, last = np.array([[buffers[i].first, buffers[i].last] for i in order], "int64").reshape(-1, 2).T
-    placed = np.full(len(buffers), -1)  # the slots of the buffers in `order`
-    for place, index in enumerate(order):
+    shared: list[int] = []  # the slots of the other buffers, and their sizes
+    shared_sizes: list[int] = []
+    first, last = first[~alone], last[~alone]
+    placed = np.full(len(first), -1)  # the places in `shared` of the buffers in `order`
+    place = 0
+    for index, is_alone in zip(order, alone.tolist(), strict=True):
+        size = aligned(buffers[index].nbytes)
+        if is_alone:
+            slot[index] = len(sizes)
+            sizes.append(size)
+            continue
         before = slice(0, place)
         met = (first[before] <= last[place]) & (last[before] >= first[place])
-        busy = np.zeros(len(sizes), bool)
+        busy = np.zeros(len(shared), bool)
         busy[placed[before][met]] = True
         fits = np.flatnonzero(~busy)
         if fits.size:  # slots are ordered from the largest to the smallest
-            smallest = bisect.bisect_left(sizes, -sizes[fits[-1]], key=operator.neg)
+            smallest = bisect.bisect_left(shared_sizes, -shared_sizes[fits[-1]], key=operator.neg)
             best = int(fits[np.searchsorted(fits, smallest)])
         else:
-            best = len(sizes)
-            sizes.append(aligned(buffers[index].nbytes))
-        placed[place] = slot[index] = best
+            best = len(shared)
+            shared.append(len(sizes))
+            shared_sizes.append(size)
+            sizes.append(size)
+        placed[place] = best
+        slot[index] = shared[best]
+        place += 1
     return Slots(tuple(slot.tolist()), tuple(sizes))
+
+
+def _meets_all(first: Array, last: Array) -> Array:
+    """Which lifetimes have a step in common with every other one, as those of a model's inputs do.
+
+    Such a buffer shares its slot with none, and need not be compared with each.
+    """
+    earlier = np.searchsorted(np.sort(last), first, "left")
+    later = len(first) - np.searchsorted(np.sort(first), last, "right")
+    found: Array = (earlier == 0) & (later == 0)
+    return found

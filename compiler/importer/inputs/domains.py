@@ -88,7 +88,7 @@ class Domains:
     ) -> None:
         sizes = _named_sizes(proto, given or {})
         self._constants = constants
-        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        self._readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}  # with the first place of the value
         self._shapes: dict[str, tuple[int | None, ...]] = {name: array.shape for name, array in constants.items()}
         for info in (*proto.graph.value_info, *proto.graph.input):
             dims = info.type.tensor_type.shape.dim
@@ -98,8 +98,11 @@ class Domains:
         self._shapes.update((name, v.numbers) for name, v in (given or {}).items() if v.numbers is not None)
         self._inline = constants_within(proto.graph)
         for node in proto.graph.node:
-            for name in dict.fromkeys(node.input):
-                self._readers.setdefault(name, []).append(node)
+            first_places: dict[str, int] = {}
+            for place, name in enumerate(node.input):
+                first_places.setdefault(name, place)
+            for name, place in first_places.items():
+                self._readers.setdefault(name, []).append((node, place))
 
     def of(self, value: Value, source: str) -> Domain | None:
         """The domain of an input, or None if it is unknown; `source` is the model's own name of the input."""
@@ -130,8 +133,7 @@ class Domains:
             if value in seen:
                 continue
             seen.add(value)
-            for node in self._readers.get(value, ()):
-                place = list(node.input).index(value)
+            for node, place in self._readers.get(value, ()):
                 found = self._required_by(node, place)
                 if found is not None:
                     ends = sorted(((found[0] - shift) / scale, (found[1] - shift) / scale))
@@ -183,8 +185,7 @@ class Domains:
         count = value.shape[0] if value.shape is not None and len(value.shape) == 1 else None
         if not isinstance(count, int) or not count:
             return None
-        for node in self._readers.get(value.name, ()):
-            place = list(node.input).index(value.name)
+        for node, place in self._readers.get(value.name, ()):
             operator = of_node(node)
             rule = operator.vectors.get(place)
             found = range(count) if operator.axes == place else rule(node, count, self) if rule is not None else None
@@ -206,8 +207,7 @@ class Domains:
             if name in seen:
                 continue
             seen.add(name)
-            for node in self._readers.get(name, ()):
-                place = list(node.input).index(name)
+            for node, place in self._readers.get(name, ()):
                 operator = of_node(node)
                 symbol = operator.symbol
                 number = self.scalar(node.input[1 - place]) if symbol in ("+", "-") and len(node.input) == 2 else None
