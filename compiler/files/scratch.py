@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import re
+import resource
 import shutil
 import tempfile
 import threading
@@ -22,6 +23,9 @@ from heterocc.artifacts.files.leftovers import leftover, try_lock
 _PREFIX = "heterocc-work-"
 _NAME = re.compile(re.escape(_PREFIX) + r"[a-z]+-\w{8}")
 
+LEAST_ROOM = 8 << 20
+"""The bytes that a folder must have room for. LLVM ends the process if it cannot write an object file."""
+
 _lock = threading.Lock()
 _used: set[Path] = set()
 _swept: set[str] = set()
@@ -31,8 +35,8 @@ _swept: set[str] = set()
 def scratch_folder(what: str) -> Iterator[Path]:
     """A new folder in the system's temporary directory, removed when the block ends.
 
-    `what`, in lower-case letters, is part of its name. Raises OutputFileError (HC111) if it cannot be created or its
-    disk is full.
+    `what`, in lower-case letters, is part of its name. Raises OutputFileError (HC111) if it cannot be created, or its
+    disk is full or nearly so, or files may not be large enough.
     """
     try:
         root = tempfile.gettempdir()
@@ -41,6 +45,7 @@ def scratch_folder(what: str) -> Iterator[Path]:
             _swept.add(root)
         if sweeps:
             remove_stale(Path(root))
+        _require_room(root)
         folder, handle = _create(what, root)
     except OSError as error:
         raise _no_space(error) from error
@@ -71,6 +76,16 @@ def remove_stale(root: Path) -> None:
                 with leftover(Path(entry.path), folder=True) as stale:
                     if stale:
                         shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _require_room(root: str) -> None:
+    """Raise OSError unless files of `LEAST_ROOM` bytes may be written in a folder."""
+    status = os.statvfs(root)
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if status.f_bavail * status.f_frsize < LEAST_ROOM:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if most != resource.RLIM_INFINITY and most < LEAST_ROOM:
+        raise OSError(errno.EFBIG, f"the limit on the size of files is {most} bytes")
 
 
 def _create(what: str, root: str) -> tuple[Path, int]:
