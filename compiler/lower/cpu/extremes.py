@@ -49,7 +49,7 @@ def without_hidden_numbers(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass(frozen=True, slots=True)
 class _Extreme:
-    """A block that combines a term with the `store`'s element: both its initial value and its terms are floats."""
+    """A block that stores the larger or smaller one of the number so far and a term, all of them floats."""
 
     block: s_tir.SBlock
 
