@@ -120,6 +120,7 @@ class Measurer:
             if name in times
         ]
         at = " and".join(at_sizes(model, feed) for feed in feeds if feed is not None)
+        at += " on one thread, as other processes keep the cores busy" if self.runs.busy else ""
         return Choice(*built[kept.name], Timing(plans=(*plans, *self._left_out()), at=at, bounds=bounds))
 
     def _left_out(self) -> list[TimedPlan]:

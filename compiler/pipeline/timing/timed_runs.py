@@ -29,6 +29,9 @@ LIMIT = 1.0
 
 WARM = 2
 
+ALONE = 0.8
+"""The least share of a core that runs on one thread have if no other process keeps all cores busy."""
+
 LARGER = 0.15
 """The most seconds of one run of each plan at larger sizes, by an estimate from the drawn ones."""
 
@@ -48,7 +51,8 @@ class TimedRuns:
     A model with dynamic dimensions needs `feed`: its plans are timed at the sizes of these inputs, and at those of the
     first of `smaller`, of `larger`, and of those `between` the larger and this one with which all plans run. `larger`
     is called with how many times as long a run may take.
-    `brief` ends the timing of hopeless plans, and within LIMIT; plans are then timed on one thread and on all.
+    `brief` ends the timing of hopeless plans, and within LIMIT. Plans are then timed on one thread, by processor time,
+    which other processes do not add to, and on all, unless other processes keep the cores `busy`.
 
     `feeds` are the inputs at the sizes at which plans were timed, and `why_not` the reasons why some were not.
     """
@@ -61,6 +65,7 @@ class TimedRuns:
     between: Callable[[Feed], Iterable[Feed]] = _none
     feeds: list[Feed | None] = field(default_factory=list)
     why_not: dict[str, str] = field(default_factory=dict)
+    busy: bool = False
 
     def times(self, variants: Mapping[str, BuiltVariant]) -> Times:
         """The seconds of an undisturbed run of each variant at each size; geometric means over numbers of threads."""
@@ -70,6 +75,8 @@ class TimedRuns:
             for path, variant in zip(paths.values(), variants.values(), strict=True):
                 pack(path, self.model, [replace(variant.parts(self.model), name="main", choice=None)], durable=False)
             for threads in self._thread_counts(next(iter(variants.values())).spec):
+                if self.busy:
+                    break
                 left = {name: path for name, path in paths.items() if name in found}
                 times = self._on_threads(left, threads) if len(left) > 1 or not all(found.values()) else {}
                 for name in left:
@@ -105,8 +112,13 @@ class TimedRuns:
             except HeteroccError:  # with another number of threads there may not be enough memory
                 return {}
             limit = LIMIT / len(sets) if self.brief else math.inf
-            wait = wait_until_idle if self.brief and threads != 1 else _go_on
-            every = [runs_in_turns(one, BUDGET, limit=limit, between=wait) for one in sets]
+            if not self.brief or threads != 1:
+                wait = wait_until_idle if self.brief else _go_on
+                every = [runs_in_turns(one, BUDGET, limit=limit, between=wait) for one in sets]
+            else:
+                start, used = time.perf_counter(), time.process_time()
+                every = [runs_in_turns(one, BUDGET, time.process_time, limit=limit) for one in sets]
+                self.busy = time.process_time() - used < ALONE * (time.perf_counter() - start)
         return {name: tuple(undisturbed(times[name]) for times in every) for name in sessions}
 
     def _at_all_sizes(self, sessions: Mapping[str, Session], runs: dict[str, Run]) -> list[dict[str, Run]]:

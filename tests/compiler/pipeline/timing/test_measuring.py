@@ -155,12 +155,46 @@ def test_within_a_limit_hopeless_plans_have_few_turns_and_the_rest_end_in_time()
     assert {name: len(times) for name, times in slow.items()} == {"a": 1, "b": 1}
 
 
+@pytest.mark.parametrize(("second", "turns"), [(0.11, 7), (0.13, 2)])
+def test_close_plans_have_more_turns_than_the_limit_and_long_runs_are_all_counted(second: float, turns: int) -> None:
+    now = [0.0]
+
+    def lasting(seconds: float) -> Callable[[], None]:
+        def run() -> None:
+            now[0] += seconds
+
+        return run
+
+    found = runs_in_turns({"a": lasting(0.1), "b": lasting(second)}, 2.0, lambda: now[0], limit=0.5)
+    assert len(found["a"]) == turns and len(found["b"]) in (turns - 1, turns)
+
+
+@pytest.mark.parametrize(("least", "threads"), [(0.0, [1, 4]), (2.0, [1])])
+def test_a_default_compile_times_plans_on_one_thread_only_if_other_processes_keep_the_cores_busy(
+    timing: Path, monkeypatch: pytest.MonkeyPatch, least: float, threads: list[int]
+) -> None:
+    on_threads, calls = TimedRuns._on_threads, []
+
+    def seen(self: TimedRuns, paths: Any, number: int | None) -> Any:
+        calls.append(number)
+        return on_threads(self, paths, number)
+
+    monkeypatch.setattr(TimedRuns, "_on_threads", seen)
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.timed_runs.ALONE", least)
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.timed_runs.available_cores", lambda: 4)
+    report = compile_model(save_dynamic(timing / "m.onnx"), timing / "m.hcb")
+    assert calls == threads
+    (note,) = [n for n in report.notes if n.startswith("timed")]
+    assert (" on one thread, as other processes keep the cores busy: " in note) == (threads == [1])
+
+
 @pytest.fixture
 def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fresh cache, in which default compiles time plans."""
     monkeypatch.delenv("HETEROCC_CALIBRATION")
     monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("heterocc.compiler.pipeline.timing.timed_runs.LIMIT", 0.1)
+    monkeypatch.setattr("heterocc.compiler.pipeline.timing.timed_runs.ALONE", 0.0)
     return tmp_path
 
 
