@@ -29,8 +29,6 @@ from heterocc.compiler.lower.cpu.generate.maps.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.products.gates import generate_gated
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
 from heterocc.compiler.lower.cpu.generate.read import BYTES, OTHERS, read_fold, read_kernel
-from heterocc.compiler.lower.cpu.generate.reductions.few_terms import generate_few_terms
-from heterocc.compiler.lower.cpu.generate.reductions.reductions import generate_reduction
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 from heterocc.compiler.lower.cpu.sizes import attempt
@@ -63,8 +61,8 @@ INTEGERS: tuple[Form, ...] = (
 )
 """Those of products of bytes."""
 
-FOLDS = (generate_pooling, generate_pooling_last, generate_few_terms, generate_reduction)
-"""Those for values that are combined."""
+POOLS = (generate_pooling, generate_pooling_last)
+"""Those of values that are combined over windows."""
 
 
 def generate(
@@ -98,7 +96,7 @@ def generate(
     if gated is not None:
         return gated
     fold = attempt(lambda: read_fold(function))
-    if fold is not None and (done := of(*FOLDS, read=fold)) is not None:
+    if fold is not None and (done := of(*POOLS, read=fold)) is not None:
         return done
     rows = attempt(lambda: read_rows(function))
     return attempt(lambda: generate_map(function, isa)) if rows is None else of(generate_rows, read=rows)

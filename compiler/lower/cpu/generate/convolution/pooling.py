@@ -29,7 +29,6 @@ from heterocc.compiler.lower.cpu.generate.masked import can_mask, in_masked, mas
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Fold
-from heterocc.compiler.lower.cpu.generate.reductions.reductions import find_reduction
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
@@ -85,9 +84,9 @@ class Pooling:
 def generate_pooling(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as pooling, None if it is not a sum, maximum or minimum over windows."""
     found = find_pooling(kernel)
-    if found is None or not can_store(kernel) or max(found.rows.taps, found.columns.taps) > MOST_TAPS:
+    if found is None or found.is_reduction or not can_store(kernel):
         return None
-    if found.is_reduction and find_reduction(kernel, isa.lanes) is not None:
+    if max(found.rows.taps, found.columns.taps) > MOST_TAPS:
         return None
     return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
 

@@ -14,12 +14,12 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index
+from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
-from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot, axis_of
+from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot
 from heterocc.compiler.lower.cpu.sizes import is_number
-from heterocc.compiler.lower.kernels.expressions import loads
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 CHAINS = 4
 """The number of accumulators of one period or several, if they fit, so that sums do not wait for each other."""
@@ -34,10 +34,10 @@ FILLED = 0.8
 """The share of used lanes from which vectors of one element of each row are used."""
 
 
-def folds(rows: Rows, lanes: int, axis: Axis, forms: list[Linear]) -> bool:
+def folds(rows: Rows, lanes: int, axis: Axis) -> bool:
     """Whether rows beside each other, along `axis`, are better computed along the line that they form.
 
-    `forms` are the offsets of all inputs and outputs. Each of these has a number for each element of the line, or one.
+    What is read and written of their elements has a number for each place of the line, or one for all.
     """
     if not all(map(is_number, rows.extents)) or not rows.terms:
         return False
@@ -47,13 +47,11 @@ def folds(rows: Rows, lanes: int, axis: Axis, forms: list[Linear]) -> bool:
         return False
     if terms < FEWEST_GROUPS * _accumulators(count, lanes) * lanes // count:
         return False
-    line = axis_of(rows, (rows.terms[-1], *axis.loops))
-    if not {line.step(form) for form in forms} <= {0, 1}:
-        return False
-    single = [stage for n, stage in enumerate(rows.stages) if stage.combined is not None or not is_row(rows, n)]
-    heads = [stage for stage in single if stage.combined is None]
-    inside = all(rows.number(load.source) is not None for stage in heads for load in loads(stage.value))
-    return inside and not any(rows.argument(stage.buffer) is not None for stage in single)
+    line = rows.axis((rows.terms[-1], *axis.loops))
+    elements = [stage for n, stage in enumerate(rows.stages) if is_row(rows, n)]
+    combined = [stage for stage in rows.stages if stage.combined is not None]
+    forms = [*rows.reads([*elements, *combined]), *rows.writes(elements)]
+    return all(line.step(form) in (0, 1) for form in forms)
 
 
 def _accumulators(count: int, lanes: int) -> int:
@@ -75,7 +73,7 @@ class Folded(RowWriter):
         self.group = self.vectors * lanes // axis.length
         """The number of elements of each row in all accumulators together."""
         self.last = self.terms.pop()
-        self.line = axis_of(rows, (self.last, *axis.loops))
+        self.line = rows.axis((self.last, *axis.loops))
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -86,19 +84,32 @@ class Folded(RowWriter):
         self.held, self.ready = {}, set()
         outer = [self.single(n, value) for n, value in emit.split(self.outer, number)]
         for step in self.plan.passes:
-            self._hold(arguments, step.before)
+            self._hold(arguments, step.before, outer)
             self._pass(arguments, step, outer)
             self.ready |= set(step.stores)
+        self._hold(arguments, self.plan.after, outer)
 
-    def _hold(self, arguments: Arguments, numbers: tuple[int, ...]) -> None:
-        """Compute single values of the rows, from those that were computed before."""
+    def _hold(self, arguments: Arguments, numbers: tuple[int, ...], outer: list[tuple[Axis, tirx.Expr]]) -> None:
+        """Compute single values of the rows."""
         for number in numbers:
-            registers = [emit.registers(1, self.lanes) for _ in range(self.vectors)]
+            dtype = dtype_of(self.rows.stages[number].buffer)
+            registers = [emit.registers(1, self.lanes, dtype) for _ in range(self.vectors)]
             for vector, register in enumerate(registers):
                 with emit.loop(self.lanes, "vectorized") as lane:
-                    spot = Spot([], lane, vector, index(0), {}, {})
+                    row = tirx.floormod(index(vector * self.lanes) + lane, index(self.axis.length))
+                    spot = Spot([*outer, (self.axis, row)], lane, vector, index(0), {}, {})
                     build.buffer_store(register, self.value(arguments, number, spot), [lane])
             self.held[number] = registers
+            self._give(arguments, number, outer)
+
+    def _give(self, arguments: Arguments, number: int, outer: list[tuple[Axis, tirx.Expr]]) -> None:
+        """Store single values of the rows that are an output."""
+        if self.rows.argument(self.rows.stages[number].buffer) is None:
+            return
+        for row in range(self.axis.length):
+            vector, lane = divmod(row, self.lanes)
+            value = self.held[number][vector][index(lane)]
+            self.give(arguments, number, value, [*outer, (self.axis, index(row))])
 
     def held_value(self, number: int, spot: Spot) -> tirx.Expr:
         """The value of the row that a lane belongs to."""
@@ -134,6 +145,7 @@ class Folded(RowWriter):
         self.over_terms(along)
         for number, registers in totals.items():
             self.held[number] = self._combined(number, registers)
+            self._give(arguments, number, outer)
 
     def _combined(self, number: int, registers: list[tirx.Buffer]) -> list[tirx.Buffer]:
         """The accumulators with the result of each row in all its lanes."""

@@ -74,7 +74,7 @@ def is_row(rows: Rows, number: int) -> bool:
 def is_head(rows: Rows, number: int) -> bool:
     """Whether a stage has one value per row, computed from others."""
     stage = rows.stages[number]
-    return stage.combined is None and not is_row(rows, number) and dtype_of(stage.buffer) == "float32"
+    return stage.combined is None and not is_row(rows, number) and dtype_of(stage.buffer) != "bool"
 
 
 def _reads(rows: Rows, number: int) -> set[int]:

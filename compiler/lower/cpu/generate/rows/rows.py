@@ -16,28 +16,23 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset
+from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
 from heterocc.compiler.lower.cpu.generate.rows.folded import Folded, folds
+from heterocc.compiler.lower.cpu.generate.rows.neighbours import Along, beside_axis
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
-from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot, axis_of
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
-from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
+from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot
+from heterocc.compiler.lower.cpu.sizes import is_number, typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 CHAINS = 4
 """The number of accumulators of a reduction along a row."""
-
-WIDE = 4
-"""The number of vectors of neighbouring rows that are processed together."""
 
 FEWEST = 4
 """The smallest number of neighbouring rows for vectors across them."""
 
 FEWEST_FOLDED = 2
 """The same for vectors over several elements of all of them."""
-
-CACHED = 1 << 13
-"""The preferred limit on float32 values stored for neighbouring rows."""
 
 SHORT = 8
 """The most vectors of a row that is kept in registers."""
@@ -48,45 +43,30 @@ SMALLEST, LARGEST = 2.0**-100, 2.0**100
 
 def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written in vectors; None if its accesses are not contiguous along or across rows."""
-    axis = vector_axis(rows)
+    beside, axis = beside_axis(rows, isa.lanes), vector_axis(rows)
     few = vector_axis(rows, FEWEST_FOLDED) if axis is None else axis
     writer: RowWriter
-    if few is not None and rows.kinds[few.loops[-1]] != "R" and folds(rows, isa.lanes, few, _forms(rows)):
+    if beside is not None:
+        writer = Along(rows, isa.lanes, beside, rows.extents[rows.terms[0]])
+    elif few is not None and rows.kinds[few.loops[-1]] != "R" and folds(rows, isa.lanes, few):
         writer = Folded(rows, isa.lanes, few)
     elif axis is None:
         return None
     else:
         across = rows.kinds[axis.loops[-1]] == "R"
-        writer = _Across(rows, isa.lanes, axis, masks=isa.has_masks) if across else _Along(rows, isa.lanes, axis)
+        writer = _Across(rows, isa.lanes, axis, masks=isa.has_masks) if across else Along(rows, isa.lanes, axis)
     return emit.written(rows, {}, writer.write), ()
 
 
 def vector_axis(rows: Rows, fewest_rows: int = FEWEST) -> Axis | None:
     """The axis of vectors: along rows or, if `fewest_rows` neighbouring rows are contiguous, across them; else None."""
-    forms = _forms(rows)
+    forms = rows.accesses
     for loops, fewest in ((rows.terms, 1), (rows.places, fewest_rows)):
-        first = len(loops) - 1
-        while first > 0 and _is_axis(rows, loops[first - 1 :], forms):
-            first -= 1
-        axis = axis_of(rows, loops[first:]) if loops else None
-        steps = {axis.step(f) for f in forms} if axis is not None else set()
-        if axis is not None and steps <= {0, 1} and 1 in steps and typical(axis.length) >= fewest:
+        axis = rows.last_run(loops, forms)
+        steps = {axis.step(f) for f in forms}
+        if loops and steps <= {0, 1} and 1 in steps and typical(axis.length) >= fewest:
             return axis
     return None
-
-
-def _forms(rows: Rows) -> list[Linear]:
-    """The offsets of all inputs and outputs."""
-    given = [(s.indices, s.buffer) for s in rows.stages if rows.argument(s.buffer) is not None]
-    read = [
-        (load.indices, load.source) for s in rows.stages for load in loads(s.value) if rows.number(load.source) is None
-    ]
-    forms = [offset(indices, buffer, rows.loops) for indices, buffer in (*given, *read)]
-    return [f for f in forms if f is not None]
-
-
-def _is_axis(rows: Rows, loops: Sequence[int], forms: Sequence[Linear]) -> bool:
-    return all(axis_of(rows, loops).step(f) is not None for f in forms)
 
 
 class _Across(RowWriter):
@@ -142,7 +122,7 @@ class _Across(RowWriter):
         """Compute single values of the row."""
         for number in numbers:
             spot = Spot(outer, index(0), 0, index(0), {}, {})
-            register = emit.registers(1, 1)
+            register = emit.registers(1, 1, dtype_of(self.rows.stages[number].buffer))
             emit.put(register, self.value(arguments, number, spot), index(0), 1)
             self.held[number] = [register]
         for number in numbers:
@@ -157,8 +137,9 @@ class _Across(RowWriter):
         together = self.calls_function(step)
         few = self.heavy and not step.reductions
         chains = emit.TOGETHER if together else 2 if few else CHAINS
-        if is_number(whole):  # a power of two: LLVM computes functions of vectors of another length one by one
-            chains = min(chains, 1 << max(1, whole).bit_length() - 1)
+        if is_number(whole):
+            # A power of two: LLVM computes functions of vectors of another length one by one.
+            chains = min(chains, 1 << max(1, whole).bit_length() - 1 if together else max(1, whole))
         wide = chains if together and not self.short else 1
         totals = {n: emit.registers(chains, self.lanes) for n in step.reductions}
         for number, total in totals.items():
@@ -191,11 +172,11 @@ class _Across(RowWriter):
                 def masked(start: tirx.Expr) -> None:
                     """The last vector, of which some lanes are beyond the row."""
                     here = [*outer, *place]
-                    tail = self.tail(arguments, step, here, start)
+                    tail, read = self.tail(arguments, step, here, start)
                     rooms = self.rooms()
                     with emit.loop(self.lanes, "vectorized") as lane:
                         every = [*here, (self.axis, start + lane)]
-                        spot = Spot(every, lane, 0, base + start + lane, rooms, reciprocals, tail=tail)
+                        spot = Spot(every, lane, 0, base + start + lane, rooms, reciprocals, read=read, tail=tail)
                         self.write_vector(arguments, step, spot, totals)
                     self.give_tail(arguments, tail, here, start)
 
@@ -273,89 +254,3 @@ class _Across(RowWriter):
             emit.put(half, combined.combine(*halves), index(0), lanes)
             total = half
         return total
-
-
-class _Along(RowWriter):
-    """A generator with vectors across neighbouring rows: several at a time, over all elements of the rows."""
-
-    def write(self, arguments: Arguments) -> None:
-        """Write the kernel's body."""
-        length = 1
-        for number in self.terms:
-            length *= self.rows.extents[number]
-        vectors = -(-self.axis.length // self.lanes)
-        self.wide = min(WIDE, typical(vectors), max(1, CACHED // (typical(length) * self.lanes)))
-        self.tiles = -(-vectors // self.wide)
-        size = length * self.wide * self.lanes
-        self.share_rows(self.outer.length * self.tiles, size, lambda tile: self._tile(arguments, tile))
-
-    def _tile(self, arguments: Arguments, task: tirx.Expr) -> None:
-        self.held, self.ready = {}, set()
-        tiles, lanes = self.tiles, self.lanes
-        row = tirx.floordiv(task, index(tiles)) if tiles > 1 else task
-        tile = tirx.floormod(task, index(tiles)) if tiles > 1 else index(0)
-        outer = [self.single(n, value) for n, value in emit.split(self.outer, row)]
-        starts = [(tile * index(self.wide) + index(v)) * index(lanes) for v in range(self.wide)]
-        if exceeds(self.axis.length, lanes * self.wide):
-            starts = [tirx.min(start, index(self.axis.length - lanes)) for start in starts]
-        for step in self.plan.passes:
-            self._hold(arguments, step.before, outer, starts)
-            self._pass(arguments, step, outer, starts)
-            self.ready |= set(step.stores)
-        self._hold(arguments, self.plan.after, outer, starts)
-
-    def _hold(
-        self,
-        arguments: Arguments,
-        numbers: Sequence[int],
-        outer: list[tuple[Axis, tirx.Expr]],
-        starts: Sequence[tirx.Expr],
-    ) -> None:
-        """Compute single values of the rows."""
-        for number in numbers:
-            registers = [emit.registers(1, self.lanes) for _ in starts]
-            for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
-                with emit.loop(self.lanes, "vectorized") as lane:
-                    spot = Spot([*outer, (self.axis, start + lane)], lane, column, index(0), {}, {})
-                    build.buffer_store(register, self.value(arguments, number, spot), [lane])
-            self.held[number] = registers
-            self._give(arguments, number, outer, starts)
-
-    def _give(
-        self, arguments: Arguments, number: int, outer: list[tuple[Axis, tirx.Expr]], starts: Sequence[tirx.Expr]
-    ) -> None:
-        """Store single values of the rows that are an output."""
-        if self.rows.argument(self.rows.stages[number].buffer) is None:
-            return
-        for register, start in zip(self.held[number], starts, strict=True):
-            with emit.loop(self.lanes, "vectorized") as lane:
-                self.give(arguments, number, register[lane], [*outer, (self.axis, start + lane)])
-
-    def held_value(self, number: int, spot: Spot) -> tirx.Expr:
-        return self.held[number][spot.column][spot.lane]
-
-    def _pass(
-        self, arguments: Arguments, step: Pass, outer: list[tuple[Axis, tirx.Expr]], starts: Sequence[tirx.Expr]
-    ) -> None:
-        totals = {n: [emit.registers(1, self.lanes) for _ in starts] for n in step.reductions}
-        for number, registers in totals.items():
-            for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
-                with emit.loop(self.lanes, "vectorized") as lane:
-                    place = [*outer, (self.axis, start + lane)]
-                    spot = Spot(place, lane, column, index(column * self.lanes) + lane, {}, {})
-                    build.buffer_store(register, self.first(arguments, number, spot), [lane])
-
-        def terms(place: list[tuple[Axis, tirx.Expr]], line: tirx.Expr) -> None:
-            for column, start in enumerate(starts):
-                rooms = self.rooms()
-                with emit.loop(self.lanes, "vectorized") as lane:
-                    stored = (line * index(self.wide) + index(column)) * index(self.lanes) + lane
-                    every = [*outer, *place, (self.axis, start + lane)]
-                    spot = Spot(every, lane, column, stored, rooms, {})
-                    taken = {n: registers[column] for n, registers in totals.items()}
-                    self.write_vector(arguments, step, spot, taken)
-
-        self.over_terms(terms)
-        for number, registers in totals.items():
-            self.held[number] = registers
-            self._give(arguments, number, outer, starts)

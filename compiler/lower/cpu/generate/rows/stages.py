@@ -6,13 +6,14 @@ those of the reductions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import BlockView, read_blocks
-from heterocc.compiler.lower.cpu.generate.places import index, offset, shape_of
+from heterocc.compiler.lower.cpu.generate.epilogue import STORED
+from heterocc.compiler.lower.cpu.generate.places import Linear, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Combination, Nest, combination, is_constant
 from heterocc.compiler.lower.kernels.expressions import (
     dtype_of,
@@ -49,6 +50,21 @@ class Rows(Nest):
         """The number of the stage that writes a buffer."""
         return next((n for n, s in enumerate(self.stages) if s.buffer.same_as(buffer)), None)
 
+    def reads(self, stages: Iterable[RowStage]) -> list[Linear]:
+        """The offsets of what stages read of arguments, as far as they are linear."""
+        every = [load for stage in stages for load in loads(stage.value) if self.number(load.source) is None]
+        return [form for load in every if (form := offset(load.indices, load.source, self.loops)) is not None]
+
+    def writes(self, stages: Iterable[RowStage]) -> list[Linear]:
+        """The offsets of the outputs among stages."""
+        given = [stage for stage in stages if self.argument(stage.buffer) is not None]
+        return [form for s in given if (form := offset(s.indices, s.buffer, self.loops)) is not None]
+
+    @property
+    def accesses(self) -> list[Linear]:
+        """The offsets of all inputs and outputs."""
+        return [*self.writes(self.stages), *self.reads(self.stages)]
+
 
 def read_rows(function: tirx.PrimFunc) -> Rows | None:
     """Read a kernel; None if it has no reduction, or a stage is not float32 along the same rows."""
@@ -74,24 +90,24 @@ def read_rows(function: tirx.PrimFunc) -> Rows | None:
 
 
 def _is_known(rows: Rows, stage: RowStage) -> bool:
-    """Whether a stage reads only float32 in memory at linear offsets, and other stages."""
-    given = rows.argument(stage.buffer) is not None
-    outer = set(rows.places)
+    """Whether a stage reads only other stages, and float32 in memory at linear offsets; of any type if it is single."""
+    given, outer = rows.argument(stage.buffer) is not None, set(rows.places)
+    single = stage.combined is None and not stage.loops - outer
     if given or stage.combined is not None:
         whole = set(range(len(rows.loops))) if stage.loops - outer else outer
-        if stage.loops != whole or dtype_of(stage.buffer) != "float32":
+        if stage.loops != whole or dtype_of(stage.buffer) not in (STORED if single else ("float32",)):
             return False
-    if dtype_of(stage.buffer) not in ("float32", "bool"):
+    if dtype_of(stage.buffer) not in ((*STORED, "bool") if single else ("float32", "bool")):
         return False
     for load in loads(stage.value):
         if rows.number(load.source) is not None:
             continue
-        if rows.argument(load.source) is None or dtype_of(load) != "float32":
+        if rows.argument(load.source) is None or not (single or dtype_of(load) == "float32"):
             return False
         if offset(load.indices, load.source, rows.loops) is None:
             return False
     bare = substituted(stage.value, [], lambda load: tirx.const(0, dtype_of(load)))
-    lazy = any(map(is_conditional, nodes(bare)))
+    lazy = not single and any(map(is_conditional, nodes(bare)))
     return not lazy and not any(uses(bare, v) for v in rows.loops)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import tvm_ffi
 from tvm import tirx
@@ -30,13 +31,18 @@ TASKS = 64
 """The limit on parts of the rows; each part allocates its memory once."""
 
 
+Read: TypeAlias = tuple[TensorLoad, tirx.Buffer]
+"""A load, and a register with what it reads of memory."""
+
+
 @dataclass
 class Spot:
     """The place of a vector, and its values in registers.
 
     `place` are the loops' values, `column` the number of the vector among neighbouring rows, `stored` the place in the
     memory for stored rows. `kept` are the values in registers, by stage; `rooms` are free registers. `reciprocals` are
-    those of divisors, by stage. `tail` is given for a vector of which some lanes are beyond the row.
+    those of divisors, by stage. Registers have what some loads `read` of memory. `tail` is given for a vector of which
+    some lanes are beyond the row.
     """
 
     place: Place
@@ -46,23 +52,20 @@ class Spot:
     rooms: dict[int, tirx.Buffer]
     reciprocals: dict[int, tirx.Buffer]
     kept: dict[int, tirx.Buffer] = field(default_factory=dict)
+    read: Sequence[Read] = ()
     tail: Tail | None = None
+
+    def register_of(self, load: TensorLoad) -> tirx.Buffer | None:
+        """The register of a load, if it has one."""
+        return next((register for known, register in self.read if tvm_ffi.structural_equal(known, load)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The last vector of a row, of which `count` lanes are in the row.
-
-    Registers have what it reads of memory, `given` is where its outputs are put, by stage.
-    """
+    """The last vector of a row, of which `count` lanes are in the row; `given` has registers for its outputs."""
 
     count: tirx.Expr
-    read: Sequence[tuple[TensorLoad, tirx.Buffer]]
     given: dict[int, tirx.Buffer]
-
-    def of(self, load: TensorLoad) -> tirx.Buffer | None:
-        """The register of a load; None for one that is the same for all lanes, or not of memory."""
-        return next((register for known, register in self.read if tvm_ffi.structural_equal(known, load)), None)
 
 
 class RowWriter:
@@ -80,7 +83,7 @@ class RowWriter:
         self.work = math.prod(rows.extents) * (len(self.plan.passes) + FUNCTION * calls)
         inside = set(axis.loops)
         self.terms = [n for n in rows.terms if n not in inside]
-        self.outer = axis_of(rows, [n for n in rows.places if n not in inside])
+        self.outer = rows.axis([n for n in rows.places if n not in inside])
         self.held: dict[int, list[tirx.Buffer]] = {}
         self.ready: set[int] = set()
         self.scratch: dict[int, tirx.Buffer] = {}
@@ -159,7 +162,7 @@ class RowWriter:
             if spot.tail is not None:
                 inside = tirx.Cast("int32", spot.lane) < tirx.Cast("int32", spot.tail.count)
                 value = tirx.Select(inside, value, self.start(number))
-            elif (not is_number(repeated) or repeated) and combined.start == 0.0:
+            elif (not is_number(repeated) or repeated) and not math.isinf(combined.start):
                 value = tirx.Select(spot.lane >= index(repeated), value, self.start(number))
             place = spot.lane + index(first) if first else spot.lane
             build.buffer_store(total, combined.combine(total[place], value), [place])
@@ -186,12 +189,12 @@ class RowWriter:
         home = self.rows.stages[self.homes[number]]
         return arguments.flat(home.buffer)[self.offset(home.indices, home.buffer, place)]
 
-    def tail(self, arguments: Arguments, step: Pass, place: Place, start: tirx.Expr) -> Tail:
-        """The last vector of a row for a pass, from `start` of the row at a place: what it reads is read here."""
+    def tail(self, arguments: Arguments, step: Pass, place: Place, start: tirx.Expr) -> tuple[Tail, Sequence[Read]]:
+        """The last vector of a row for a pass, from `start` of the row at a place, and registers with what it reads."""
         here, lanes = [*place, (self.axis, start)], self.lanes
-        read: list[tuple[TensorLoad, tirx.Buffer]] = []
+        read: list[Read] = []
         inside = mask(start, lanes, self.axis.length, may_precede=False)
-        for node in self._computed(step):
+        for node in self.computed(step):
             if not isinstance(node, TensorLoad) or any(tvm_ffi.structural_equal(node, known) for known, _ in read):
                 continue
             where = self._in_memory(node, step)
@@ -203,7 +206,7 @@ class RowWriter:
                 read.append((node, register))
         numbers = [*step.outputs, *(number for number in step.stores if number not in self.scratch)]
         given = {number: emit.registers(1, lanes) for number in numbers}
-        return Tail(index(self.axis.length) - start, read, given)
+        return Tail(index(self.axis.length) - start, given), read
 
     def _in_memory(self, load: TensorLoad, step: Pass) -> tuple[tirx.Buffer, Sequence[tirx.Expr]] | None:
         """Where a pass reads the numbers of a row in an argument; None if it reads one, or not in an argument."""
@@ -247,7 +250,7 @@ class RowWriter:
 
         def load(read: TensorLoad) -> tirx.Expr:
             stage = rows.number(read.source)
-            if spot.tail is not None and (register := spot.tail.of(read)) is not None:
+            if (register := spot.register_of(read)) is not None:
                 return register[spot.lane]
             if stage is None:
                 return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
@@ -296,7 +299,7 @@ class RowWriter:
     def divisors(self, step: Pass) -> list[int]:
         """The single values of a row that values of a pass are divided by."""
         stages = list[int]()
-        for node in self._computed(step):
+        for node in self.computed(step):
             if isinstance(node, tirx.Div) and isinstance(node.b, TensorLoad):
                 read = self.rows.number(node.b.source)
                 stages += [read] if read in self.held and read not in stages and read is not None else []
@@ -304,9 +307,9 @@ class RowWriter:
 
     def calls_function(self, step: Pass) -> bool:
         """Whether a pass computes a function of each element."""
-        return any(isinstance(node, Call) for node in self._computed(step))
+        return any(isinstance(node, Call) for node in self.computed(step))
 
-    def _computed(self, step: Pass) -> Iterator[tirx.Expr]:
+    def computed(self, step: Pass) -> Iterator[tirx.Expr]:
         """The expressions of all stages that a pass computes for each element."""
         rows = self.rows
         open_, seen = [*step.stores, *step.reductions, *step.outputs], set[int]()
@@ -328,8 +331,3 @@ class RowWriter:
     def held_value(self, number: int, spot: Spot) -> tirx.Expr:
         """The row's value for a vector or a single element."""
         raise NotImplementedError
-
-
-def axis_of(rows: Rows, loops: Sequence[int]) -> Axis:
-    """Some of the loops as one axis."""
-    return Axis(tuple(loops), tuple(rows.extents[n] for n in loops))

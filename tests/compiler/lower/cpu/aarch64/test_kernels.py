@@ -22,8 +22,7 @@ from tests.compiler.lower.cpu.generate.convolution import test_convolution, test
 from tests.compiler.lower.cpu.generate.generated import ARM, FORMS, NEON, assert_near
 from tests.compiler.lower.cpu.generate.maps import test_maps
 from tests.compiler.lower.cpu.generate.products import test_product
-from tests.compiler.lower.cpu.generate.reductions import test_reductions
-from tests.compiler.lower.cpu.generate.rows import test_rows
+from tests.compiler.lower.cpu.generate.rows import test_reductions, test_rows
 from tests.compiler.lower.cpu.maths import kernels
 from tests.compiler.lower.lowered import job, model
 from tests.emulator import unavailable_reason

@@ -54,7 +54,7 @@ CORES: Mapping[str, str] = {
 MOST_LISTED = 4
 """Candidates of a choice that the table lists; of more it tells how many."""
 
-OTHERS = ("maps.", "rows.", "reductions.")
+OTHERS = ("maps.", "rows.")
 """The starts of forms of kernels without products, such as those that quantise or turn an operand."""
 
 Table = Mapping[str, str]

@@ -206,8 +206,8 @@ def test_pooling_of_quantised_maps_is_exact_and_that_of_maxima_has_the_channels_
     work = job(model(nodes, {"x": x}, ["y"], constants), TargetDevice("CPU", "cpu", target=target))
     found: list[bool] = []
     with pytest.MonkeyPatch.context() as patch:
-        kinds = tuple(noting(kind, found) if kind is generate_pooling_last else kind for kind in generate.FOLDS)
-        patch.setattr(generate, "FOLDS", kinds)
+        kinds = tuple(noting(kind, found) if kind is generate_pooling_last else kind for kind in generate.POOLS)
+        patch.setattr(generate, "POOLS", kinds)
         lowered = CpuLowering().lower(work)
     assert any(found) == (kind == "MaxPool")
     sums = np.einsum("nchw,ocyx->nohw", x.astype(np.int64), w.astype(np.int64))

@@ -1,4 +1,4 @@
-"""Generated reductions over a short last dimension against numpy in float64."""
+"""Generated kernels of rows along a short last dimension against numpy in float64."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ import pytest
 from onnx import helper
 
 from heterocc.compiler import compile_model
-from heterocc.compiler.lower.cpu.generate.candidates import Done
-from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.read import Fold
-from heterocc.compiler.lower.cpu.generate.reductions.few_terms import generate_few_terms
+from heterocc.compiler.lower.cpu.generate import generate
+from heterocc.compiler.lower.cpu.generate.places import Axis
+from heterocc.compiler.lower.cpu.generate.rows import rows
+from heterocc.compiler.lower.cpu.generate.rows.neighbours import beside_axis
+from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.runtime import load
 from tests.compiler.lower.cpu.generate.generated import AVX512, NEON, Generated, runnable, target_of
 from tests.symbolic_models import dynamic_model
 
-FOLDS = "heterocc.compiler.lower.cpu.generate.generate.FOLDS"
 node = helper.make_node
 RNG = np.random.default_rng(3)
 
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether the form wrote each kernel that was offered to it; no other fold is."""
+    """Whether the elements of each kernel's rows were read together."""
     found: list[bool] = []
 
-    def form(kernel: Fold, isa: Isa) -> Done | None:
-        done = generate_few_terms(kernel, isa)
-        found.append(done is not None)
-        return done
+    def noted(kernel: Rows, lanes: int) -> Axis | None:
+        axis = beside_axis(kernel, lanes)
+        found.append(axis is not None)
+        return axis
 
-    monkeypatch.setattr(FOLDS, (form,))
+    monkeypatch.setattr(rows, "beside_axis", noted)
+    monkeypatch.setattr(generate, "POOLS", ())
     return found
 
 

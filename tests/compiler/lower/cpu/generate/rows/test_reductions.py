@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import helper
 
-from heterocc.compiler.lower.cpu.generate.reductions import reductions
+from heterocc.compiler.lower.cpu.generate.rows import rows
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, runnable, target_of
 from tests.few_examples import few
 
@@ -110,8 +110,8 @@ def test_rows_of_more_terms_than_windows_are_fast_for_are_reduced(
     cpu: str, shape: tuple[int, ...], axes: list[int], reduced: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[object] = []
-    across = reductions._Across.write
-    monkeypatch.setattr(reductions._Across, "write", lambda *given: written.append(0) or across(*given))
+    across = rows._Across.write
+    monkeypatch.setattr(rows._Across, "write", lambda *given: written.append(0) or across(*given))
     x = RNG.standard_normal(shape).astype(np.float32)
     kernel = Generated([node("ReduceSum", ["x", "a"], ["y"])], {"x": x}, {"a": np.array(axes)}, target_of(cpu))
     right = x.astype(np.float64).sum(tuple(axes), keepdims=True)

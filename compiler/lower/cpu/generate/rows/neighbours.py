@@ -1,0 +1,180 @@
+"""Rows beside each other, in vectors across them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
+from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
+from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
+from heterocc.compiler.lower.cpu.generate.rows.values import Read, RowWriter, Spot
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of
+
+WIDE = 4
+"""The number of vectors of neighbouring rows that are processed together."""
+
+CACHED = 1 << 13
+"""The preferred limit on float32 values stored for neighbouring rows."""
+
+MOST_BESIDE = 4
+"""The most elements of rows that are shuffled: more are combined in a vector of a row with fewer shuffles."""
+
+
+def beside_axis(rows: Rows, lanes: int) -> Axis | None:
+    """The axis of rows of a few elements, which lie one after the other in memory; None if they do not.
+
+    Pairs of real and imaginary parts, coordinates and channels are such rows. All outputs are single values of rows.
+    """
+    count = rows.extents[rows.terms[0]]
+    outputs = [n for n, s in enumerate(rows.stages) if rows.argument(s.buffer) is not None]
+    few = len(rows.terms) == 1 and is_number(count) and count <= MOST_BESIDE
+    if not few or not rows.places or any(is_row(rows, n) for n in outputs):
+        return None
+    forms = rows.accesses
+    axis, terms = rows.last_run(rows.places, forms), rows.axis(rows.terms)
+    steps = {(axis.step(f), terms.step(f)) for f in forms}
+    if (count, 1) not in steps or not steps <= {(count, 1), (1, 0), (0, 0)} or lanes > axis.length:
+        return None
+    return axis
+
+
+class Along(RowWriter):
+    """A generator with vectors across neighbouring rows: several at a time, over all elements of the rows.
+
+    The elements of a row may lie `beside` each other, so many of them: vectors of these are shuffled to one of each.
+    """
+
+    def __init__(self, rows: Rows, lanes: int, axis: Axis, beside: int = 0) -> None:
+        super().__init__(rows, lanes, axis)
+        self.beside = beside
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        length = 1
+        for number in self.terms:
+            length *= self.rows.extents[number]
+        vectors = -(-self.axis.length // self.lanes)
+        self.wide = min(WIDE, typical(vectors))
+        if self.plan.stored:
+            self.wide = min(self.wide, max(1, CACHED // (typical(length) * self.lanes)))
+        self.tiles = -(-vectors // self.wide)
+        size = length * self.wide * self.lanes
+        self.share_rows(self.outer.length * self.tiles, size, lambda tile: self._tile(arguments, tile))
+
+    def _tile(self, arguments: Arguments, task: tirx.Expr) -> None:
+        self.held, self.ready = {}, set()
+        tiles, lanes = self.tiles, self.lanes
+        row = tirx.floordiv(task, index(tiles)) if tiles > 1 else task
+        tile = tirx.floormod(task, index(tiles)) if tiles > 1 else index(0)
+        outer = [self.single(n, value) for n, value in emit.split(self.outer, row)]
+        starts = [(tile * index(self.wide) + index(v)) * index(lanes) for v in range(self.wide)]
+        if exceeds(self.axis.length, lanes * self.wide):
+            starts = [tirx.min(start, index(self.axis.length - lanes)) for start in starts]
+        for step in self.plan.passes:
+            self._hold(arguments, step.before, outer, starts)
+            self._pass(arguments, step, outer, starts)
+            self.ready |= set(step.stores)
+        self._hold(arguments, self.plan.after, outer, starts)
+
+    def _hold(
+        self,
+        arguments: Arguments,
+        numbers: Sequence[int],
+        outer: list[tuple[Axis, tirx.Expr]],
+        starts: Sequence[tirx.Expr],
+    ) -> None:
+        """Compute single values of the rows."""
+        for number in numbers:
+            dtype = dtype_of(self.rows.stages[number].buffer)
+            registers = [emit.registers(1, self.lanes, dtype) for _ in starts]
+            for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
+                with emit.loop(self.lanes, "vectorized") as lane:
+                    spot = Spot([*outer, (self.axis, start + lane)], lane, column, index(0), {}, {})
+                    build.buffer_store(register, self.value(arguments, number, spot), [lane])
+            self.held[number] = registers
+            self._give(arguments, number, outer, starts)
+
+    def _give(
+        self, arguments: Arguments, number: int, outer: list[tuple[Axis, tirx.Expr]], starts: Sequence[tirx.Expr]
+    ) -> None:
+        """Store single values of the rows that are an output."""
+        if self.rows.argument(self.rows.stages[number].buffer) is None:
+            return
+        for register, start in zip(self.held[number], starts, strict=True):
+            with emit.loop(self.lanes, "vectorized") as lane:
+                self.give(arguments, number, register[lane], [*outer, (self.axis, start + lane)])
+
+    def held_value(self, number: int, spot: Spot) -> tirx.Expr:
+        """The value of the row that a lane belongs to."""
+        return self.held[number][spot.column][spot.lane]
+
+    def over_terms(self, body: Callable[[list[tuple[Axis, tirx.Expr]], tirx.Expr], None]) -> None:
+        """As of others; elements beside each other are written one by one."""
+        if not self.beside:
+            super().over_terms(body)
+        for number in range(self.beside):
+            body([self.single(self.terms[0], index(number))], index(number))
+
+    def _separated(
+        self, arguments: Arguments, step: Pass, outer: list[tuple[Axis, tirx.Expr]], start: tirx.Expr
+    ) -> list[list[Read]]:
+        """What a pass reads of elements beside each other: for each of them the loads with their vectors."""
+        every: list[list[Read]] = [[] for _ in range(self.beside)]
+        loads = [node for node in self.computed(step) if isinstance(node, TensorLoad)] if self.beside else []
+        for load in loads:
+            form = offset(load.indices, load.source, self.rows.loops)
+            known = any(tvm_ffi.structural_equal(load, other) for other, _ in every[0])
+            if self.rows.argument(load.source) is None or form is None or known:
+                continue
+            if self.axis.step(form) != self.beside:
+                continue
+            flat, lanes = arguments.flat(load.source), self.lanes
+            first = [*outer, (self.axis, start), self.single(self.terms[0], index(0))]
+            where = self.offset(load.indices, load.source, first)
+            together = [build.bind(emit.vector(flat, where + index(n * lanes), lanes)) for n in range(self.beside)]
+            for term, reads in enumerate(every):
+                register = emit.registers(1, lanes)
+                order = [lane * self.beside + term for lane in range(lanes)]
+                emit.put(register, tirx.Shuffle(together, order), index(0), lanes)
+                reads.append((load, register))
+        return every
+
+    def _pass(
+        self, arguments: Arguments, step: Pass, outer: list[tuple[Axis, tirx.Expr]], starts: Sequence[tirx.Expr]
+    ) -> None:
+        separated = [self._separated(arguments, step, outer, start) for start in starts]
+        totals = {n: [emit.registers(1, self.lanes) for _ in starts] for n in step.reductions}
+
+        def read(column: int, line: tirx.Expr) -> Sequence[Read]:
+            return separated[column][int(line)] if self.beside else ()
+
+        for number, registers in totals.items():
+            for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
+                with emit.loop(self.lanes, "vectorized") as lane:
+                    place = [*outer, (self.axis, start + lane)]
+                    stored = index(column * self.lanes) + lane
+                    spot = Spot(place, lane, column, stored, {}, {}, read=read(column, index(0)))
+                    build.buffer_store(register, self.first(arguments, number, spot), [lane])
+
+        def terms(place: list[tuple[Axis, tirx.Expr]], line: tirx.Expr) -> None:
+            for column, start in enumerate(starts):
+                rooms = self.rooms()
+                with emit.loop(self.lanes, "vectorized") as lane:
+                    stored = (line * index(self.wide) + index(column)) * index(self.lanes) + lane
+                    every = [*outer, *place, (self.axis, start + lane)]
+                    spot = Spot(every, lane, column, stored, rooms, {}, read=read(column, line))
+                    taken = {n: registers[column] for n, registers in totals.items()}
+                    self.write_vector(arguments, step, spot, taken)
+
+        self.over_terms(terms)
+        for number, registers in totals.items():
+            self.held[number] = registers
+            self._give(arguments, number, outer, starts)
