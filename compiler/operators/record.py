@@ -175,6 +175,8 @@ class Operator:
     code_needs_length: bool = False
     """Whether its code depends on that length, although the rank of its result does not."""
 
+    scalars: Sequence[int] = NO_INPUT
+    """The inputs that ONNX wants to be scalars, where ONNX Runtime also takes vectors of one element."""
     length: Literal["", "first", "last", "largest", "sum", "rank", "one"] = ""
     """The number of elements of its result, from those of its inputs, where these are vectors; or at most the rank of
     an input or one, for results that follow from its shape."""

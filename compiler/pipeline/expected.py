@@ -16,6 +16,7 @@ from heterocc.compiler.build.pack import GoldenVectors, VariantParts, half_nodes
 from heterocc.compiler.checking.ahead import vectors_of
 from heterocc.compiler.checking.memory import Memory
 from heterocc.compiler.checking.vectors import Vectors, golden_vectors
+from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
 from heterocc.compiler.pipeline.placed import Placed
@@ -82,14 +83,13 @@ def _expect(placed: Placed, inputs: Path | None) -> Expected:
         blamed = empty_at_fault(placed.shapes.shapes, error, placed.shapes.dims)
         if blamed is not None:
             raise blamed from error
-        values = placed.model.graph.values
-        guessed = inputs is None and any(container(values[name].dtype) for name in placed.model.graph.inputs)
-        refused = isinstance(error, ModelRunError) and not guessed  # sizes in sequences are guesses
+        refused = isinstance(error, ModelRunError) and not (inputs is None and _guesses(placed.model))
         if refused:
             error.where, error.hint = placed.request.source.path.name, _refused_hint(placed, inputs)
         if inputs is not None or (refused and options.check):
             raise
-        reporter.warn(f"no partition is checked, and the bundle has no golden vectors: {error.message}")
+        text = f"no partition is checked, and the bundle has no golden vectors: {error.message}"
+        reporter.warn(text + "; " + error.hint if error.hint else text)
         return placed.then(
             Expected, inputs=inputs, vectors=None, outputs=None, memory=None, unseen=(),
             unchecked=(f"all: {error.message}",),
@@ -103,6 +103,15 @@ def _expect(placed: Placed, inputs: Path | None) -> Expected:
     return placed.then(
         Expected, inputs=inputs, vectors=found, outputs=outputs, memory=memory, unseen=unseen, unchecked=unseen
     )
+
+
+def _guesses(model: ImportedModel) -> bool:
+    """Whether a run may fail because of seeded inputs: their integers may be sizes or indices, or sequences have sizes.
+
+    All else that ONNX Runtime requires depends on the shapes of inputs, which are the user's.
+    """
+    dtypes = [model.graph.values[name].dtype for name in model.graph.inputs]
+    return any(container(dtype) or not dtype.startswith(("float", "bfloat")) for dtype in dtypes)
 
 
 def _golden_outputs(placed: Placed, found: Vectors) -> dict[str, Any] | None:

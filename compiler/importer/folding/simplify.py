@@ -46,6 +46,7 @@ def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
     for _ in range(_MAX_ROUNDS):
         values = infer(draft, where)
         changed = _plain_casts(draft, values)
+        changed |= _plain_scalars(draft)
         changed |= fold(draft, values, refused)
         changed |= settle_shapes(draft, values)
         changed |= bypass_whole_slices(draft, values)
@@ -68,6 +69,20 @@ def _plain_casts(draft: Draft, values: Mapping[str, Value]) -> bool:
             del node.input[1:]
             node.attribute.append(onnx.helper.make_attribute("to", np_type(like.dtype)))
             changed = True
+    return changed
+
+
+def _plain_scalars(draft: Draft) -> bool:
+    """Turn constant vectors of one element into scalars where ONNX wants these, which is stricter about constants."""
+    changed = False
+    for node in draft.graph.node:
+        wanted = of_node(node).scalars
+        for place, name in enumerate(node.input if wanted else ()):
+            array = draft.weights.get(name) if place in wanted else None
+            if array is not None and array.ndim and array.size == 1:
+                node.input[place] = f"{name}_scalar"
+                draft.weights[node.input[place]] = array.reshape(())
+                changed = True
     return changed
 
 

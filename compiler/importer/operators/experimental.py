@@ -119,17 +119,24 @@ def _mean_variance(_: onnx.NodeProto, given: Mapping[str, Any]) -> tuple[str, di
 
 
 def _crop(_: onnx.NodeProto, given: Mapping[str, Any]) -> tuple[str, dict[str, np.ndarray]]:
-    """Without the borders, or from the upper left ones on with the height and width `scale`."""
+    """Without the borders, or from the upper left ones on with the height and width `scale`.
+
+    A map that is too small for that is an error, as in ONNX Runtime: of Pad, or of the Reshape after a Slice, which
+    would end where the map does.
+    """
     left, top, right, bottom = given["border"]
-    ends = [-bottom or _FAR, -right or _FAR]
-    if "scale" in given:
-        ends = [top + given["scale"][0], left + given["scale"][1]]
-    constants = {"starts": [top, left], "ends": ends, "axes": [2, 3]}
-    return "result = Slice (x, starts, ends, axes)", {name: np.array(v, np.int64) for name, v in constants.items()}
-
-
-_FAR = 2**31 - 1
-"""An end beyond that of any axis."""
+    if "scale" not in given:
+        pads = np.array([0, 0, -top, -left, 0, 0, -bottom, -right], np.int64)
+        return "result = Pad (x, pads)", {"pads": pads}
+    height, width = given["scale"]
+    constants = {
+        "starts": [top, left],
+        "ends": [top + height, left + width],
+        "axes": [2, 3],
+        "shape": [0, 0, height, width],
+    }
+    text = "cut = Slice (x, starts, ends, axes) result = Reshape (cut, shape)"
+    return text, {name: np.array(v, np.int64) for name, v in constants.items()}
 
 
 def _dynamic_slice(node: onnx.NodeProto, _: Mapping[str, Any]) -> tuple[str, dict[str, np.ndarray]]:

@@ -90,7 +90,9 @@ OPERATORS = (
     *map(_unary, ("IsInf", "IsNaN", "LeakyRelu", "Shrink", "Softsign", "ThresholdedRelu", "BitwiseNot")),
     _unary("Not", contents=by_element(lambda a: None if a.number is None else number(int(not a.number)))),
     Operator("Clip", contents=_clip_contents, needs=limited, between=True),
-    Operator("Dropout", needs=limited, training=2, between=True, settings=True, flops=0, unread="ratio seed"),
+    Operator(
+        "Dropout", needs=limited, training=2, scalars=(1, 2), between=True, settings=True, flops=0, unread="ratio seed"
+    ),
     _unary(
         "Cast",
         casts=True,

@@ -98,6 +98,7 @@ OPERATORS = (
         contents=_range_contents,
         shapes=_range_shapes,
         needs=numbered,
+        scalars=range(3),
         settings=True,
         float32_results=COUNTS,
         flops=0,

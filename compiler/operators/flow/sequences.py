@@ -216,7 +216,8 @@ def _open_at(writer: Any, node: onnx.NodeProto) -> bool:
     if place is None:
         if not names or not _alike(writer, names):
             return False
-        writer.write("output = Gather <axis = 0> (whole, place)", output, whole=writer.stack(names, 0), place=given)
+        whole, index = writer.stack(names, 0), _as_scalar(writer, given)
+        writer.write("output = Gather <axis = 0> (whole, index)", output, whole=whole, index=index)
         return True
     if not -len(held.elements) <= place < len(held.elements):
         return False
@@ -232,7 +233,7 @@ def _alike(writer: Any, names: tuple[str, ...]) -> bool:
 def _piece(writer: Any, held: Pieces, given: str, place: int | None, output: str) -> bool:
     """A piece as a slice, or a selection if it is one element long."""
     if held.step == 1:
-        index = given if not held.keepdims else writer.write(_AS_VECTOR, given=given, one=[1])
+        index = writer.write(_RESHAPED, given=given, shape=[1]) if held.keepdims else _as_scalar(writer, given)
         writer.write(f"output = Gather <axis = {held.axis}> (data, index)", output, data=held.data, index=index)
         return True
     if place is None or place < 0:
@@ -245,7 +246,13 @@ def _piece(writer: Any, held: Pieces, given: str, place: int | None, output: str
     return True
 
 
-_AS_VECTOR = "reshape = Reshape (given, one)"
+def _as_scalar(writer: Any, name: str) -> str:
+    """A place as a scalar: ONNX Runtime takes a vector of one element, too."""
+    scalar: str = name if writer.shape(name) == () else writer.write(_RESHAPED, given=name, shape=[])
+    return scalar
+
+
+_RESHAPED = "reshape = Reshape (given, shape)"
 _CUT = "output = Slice (data, start, end, axis)"
 _COMPUTED_CUT = f"""
     cast = Cast <to = {onnx.TensorProto.INT64}> (step)

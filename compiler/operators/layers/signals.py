@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.operators.record import RANGE, Operator, Part
+from heterocc.compiler.operators.record import EVERY, RANGE, Operator, Part
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -64,16 +64,17 @@ def dft_shapes(given: Given) -> list[Shape] | None:
 
 
 OPERATORS = (
-    Operator("DFT", shapes=dft_shapes, needs=fourier, float32_results=RANGE, steep=True),
+    Operator("DFT", shapes=dft_shapes, needs=fourier, scalars=(1, 2), float32_results=RANGE, steep=True),
     Operator(
         "STFT",
         shapes=_stft_shapes,
         needs=stft,
+        scalars=(1, 3),
         filled=((Part(2),),),
         intervals={0: (-1.0, 1.0)},
         float32_results=RANGE,
         steep=True,
     ),
-    Operator("MelWeightMatrix", float32_results=RANGE),
+    Operator("MelWeightMatrix", scalars=EVERY, float32_results=RANGE),
     *(Operator(name, expanded=True, stricter="counted") for name in ("BlackmanWindow", "HammingWindow", "HannWindow")),
 )

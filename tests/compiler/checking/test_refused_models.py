@@ -73,6 +73,18 @@ def test_inputs_on_which_the_model_does_not_run_are_followed_by_others(tmp_path:
     assert not compile_model(path, tmp_path / "m.hcb", devices="ORT").warnings
 
 
+def test_a_model_that_drawn_integers_do_not_suit_compiles_with_a_warning(tmp_path: Path) -> None:
+    # Only 7 rows fit, which no draw gives, and no rule says.
+    nodes = [node("Mul", "n n", "m"), node("Expand", "one m", "e"), node("MatMul", "e rows", "y")]
+    constants = {"one": np.ones(1, np.float32), "rows": noise(49)}
+    made = model(nodes, [value("n", [1], 7)], [value("y", [])], constants)
+    bundle = tmp_path / "m.hcb"
+    (warning,) = compile_model(save(tmp_path, made), bundle).warnings
+    assert "no partition is checked" in warning and "give inputs that the model takes (`inputs`)" in warning
+    with load(bundle) as session:
+        np.testing.assert_allclose(session.run({"n": np.array([7])})["y"], noise(49).sum(), rtol=1e-4)
+
+
 def test_a_shape_that_type_inference_refuses_is_reported_with_node_and_shape(tmp_path: Path) -> None:
     made = model([node("MatMul", "x w", "y", "product")], [value("x", ["n", "k"])], [value("y")], {"w": noise(16, 4)})
     with pytest.raises(

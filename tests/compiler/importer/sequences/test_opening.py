@@ -47,6 +47,12 @@ _CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         s = SplitToSequence<axis=0,keepdims=0>(x) y = SequenceAt(s, i) n = SequenceLength(s) }""",
         {"x": _X, "i": np.array(-1)},
     ),
+    "rows at a place of the run that is a vector": (
+        """g (float[N,6] x, int64[1] i) => (float[6] y, float[6] z) {
+        s = SplitToSequence<axis=0,keepdims=0>(x) y = SequenceAt(s, i) a = Neg(y) b = Abs(y)
+        t = SequenceConstruct(a, b) z = SequenceAt(t, i) }""",
+        {"x": _X, "i": np.array([1])},
+    ),
     "parts of a dynamic dimension": (
         """g (float[N,6] x, int64 k) => (float[A,6] y, float[N,6] z) {
         s = SplitToSequence<axis=0>(x, k) i = Constant<value_int=1>()
