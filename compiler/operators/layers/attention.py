@@ -156,10 +156,14 @@ def group_query(needs: Needs) -> None:
     needs.shaped(9, [query[0], query[1]])
     _scores(needs, 10, [query[0], heads, None, None])
     needs.equal(10, -2, query[1])
+    needs.equal(11, 0, heads)
     needs.relate(
         size, "at_least", _times(needs.size(7, 1), 2), f"the size of a head, half of which {needs.name(7)} turns,"
     )
-    _total(needs, query[0], query[1])
+    if needs.given.attribute("sliding_window_cache", 0):
+        needs.at_least(3, 2, number(needs.given.attribute("local_window_size", 0)))
+    else:
+        _total(needs, query[0], query[1])
 
 
 def _total(needs: Needs, batch: Size | None, new: Size | None) -> None:
@@ -267,7 +271,9 @@ def _group_query_shapes(given: Given) -> list[Shape] | None:
     total, past = given.sizes(6), given.shape(3)
     old = number(0) if not given.has(3) else past[2] if past is not None else None
     keys: Size | None = None
-    if total is not None and len(total) == 1 and old is not None:
+    if given.attribute("sliding_window_cache", 0):
+        keys = old
+    elif total is not None and len(total) == 1 and old is not None:
         keys = larger(total[0], old)
     tables = given.shape(7)
     if given.attribute("do_rotary", 0) and total is not None and tables is not None and tables[0] is not None:

@@ -18,7 +18,7 @@ from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, is_float, rank_of, scalar, shape_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
-from heterocc.compiler.lower.variables import Extent, same
+from heterocc.compiler.lower.variables import Extent, as_int64, same
 
 op = relax.op
 
@@ -100,10 +100,12 @@ def attend(
     masking: Masking,
     softcap: float = 0.0,
     softmax_dtype: str | None = None,
+    sinks: relax.Expr | None = None,
 ) -> Scores:
     """Attention of [batch, heads, sequence, size] tensors; the number of query heads is a multiple of the key heads.
 
-    Without a `scale` it is the inverse of the root of the size.
+    Without a `scale` it is the inverse of the root of the size. `sinks`, [heads], are scores of one more key of each
+    head, whose value is zero.
     """
     batch, heads, rows, size = dims_of(query)
     key_heads, keys = dims_of(key)[1:3]
@@ -138,7 +140,9 @@ def attend(
     if allowed is not None:
         masked = ctx.bb.emit(op.where(allowed, masked, scalar(-math.inf, dtype)))
     wide = masked if softmax_dtype is None else ctx.bb.emit(as_dtype(masked, softmax_dtype))
-    shares = ctx.bb.emit(op.nn.softmax(wide, -1))
+    shares = ctx.bb.emit(op.nn.softmax(wide if sinks is None else _with_sinks(ctx, wide, sinks), -1))
+    if sinks is not None:
+        shares = ctx.bb.emit(op.strided_slice(shares, [rank - 1], [0], [as_int64(keys)], assume_inbound=True))
     if not masking.whole:
         shares = ctx.bb.emit(op.where(_empty_rows(ctx, added, allowed), scalar(0, dtype_of(shares)), shares))
     shares = as_dtype(shares, dtype)
@@ -150,6 +154,13 @@ def attend(
         return ctx.bb.normalize(op.reshape(ctx.bb.normalize(value), flat))
 
     return Scores(whole(product), whole(capped), whole(masked), whole(shares), result)
+
+
+def _with_sinks(ctx: Context, scores: relax.Expr, sinks: relax.Expr) -> relax.Expr:
+    """Scores [batch, heads or key heads and queries of each, queries, keys] with one more column, that of the sinks."""
+    shape = dims_of(scores)
+    column = ctx.bb.emit(op.reshape(as_dtype(sinks, dtype_of(scores)), (1, *shape[1:-2], 1, 1)))
+    return ctx.bb.emit(op.concat([scores, op.broadcast_to(column, (*shape[:-1], 1))], -1))
 
 
 def _fourth_root(ctx: Context, size: Extent, dtype: str) -> relax.Expr:

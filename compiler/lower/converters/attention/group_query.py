@@ -16,6 +16,12 @@ from heterocc.compiler.lower.converters.attention.attention_operators import (
     heads_joined,
 )
 from heterocc.compiler.lower.converters.attention.fused import numbers, parts, refuse, rotated, scale
+from heterocc.compiler.lower.converters.attention.window_cache import (
+    checked_window,
+    kept_rows,
+    less_dropped,
+    tokens_before,
+)
 from heterocc.compiler.lower.converters.checked import asserted
 from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.computed.numbers import element, loop, results, sizes, statements, vector, whole
@@ -49,12 +55,13 @@ def group_query_attention(
     sin: relax.Expr | None = None,
     positions: relax.Expr | None = None,
     added: relax.Expr | None = None,
+    sinks: relax.Expr | None = None,
     *rest: relax.Expr | None,
 ) -> list[relax.Expr]:
     """Causal attention with a cache, whose valid length may differ from sample to sample."""
-    refuse(ctx, "smooth_softmax", "qk_output", "kv_cache_bit_width")
+    refuse(ctx, "qk_output", "kv_cache_bit_width")
     if any(v is not None for v in rest) or ctx.outputs > 3 or not is_float(query):
-        raise NotImplementedError("sinks, quantised caches and the output of scores are not supported")
+        raise NotImplementedError("quantised caches and the output of scores are not supported")
     window = ctx.attrs.get("local_window_size", -1)
     heads, key_heads = ctx.attrs["num_heads"], ctx.attrs["kv_num_heads"]
     if key is None or value is None:
@@ -63,17 +70,27 @@ def group_query_attention(
     query = heads_apart(ctx, query, heads)
     batch, _, rows, size = dims_of(query)
     key, value = (heads_apart(ctx, v, key_heads, size) for v in (key, value))
-    most = _total(ctx, total)
-    prompt = isinstance(most, int) and isinstance(rows, int) and most == rows
-    old = 0 if past_key is None else dims_of(past_key)[2]
     computed = ctx.part == RESULTS
-    keys = ctx.result(1)[2] if computed else _larger(most, old)
     lengths = ctx.bb.emit(op.reshape(as_dtype(lengths, "int64"), (batch, 1)))
-    valid = _checked_lengths(_reader_of(ctx, 5), lengths, (rows, keys, most), total if computed else None)
-    if prompt and isinstance(batch, int):
-        before = constant(np.zeros((batch, 1), np.int64))
+    slides = bool(ctx.attrs.get("sliding_window_cache", 0))
+    if slides:
+        if past_key is None or past_value is None or added is not None or window < 1:
+            raise NotImplementedError("the cache of a window needs past keys and values, and no attention_bias")
+        room = dims_of(past_key)[2]
+        keys = room + rows
+        angles = dims_of(cos)[0] if cos is not None and ctx.attrs.get("do_rotary", 0) else 2**31 - 1
+        valid = checked_window(_reader_of(ctx, 5), lengths, room, angles)
+        before = tokens_before(ctx, valid, batch, rows)
+        starts, last = (less_dropped(ctx, places, before, room) for places in (before, valid))
     else:
-        before = _before(ctx, valid, batch, rows, total if computed else None)
+        most = _total(ctx, total)
+        keys = ctx.result(1)[2] if computed else _larger(most, 0 if past_key is None else dims_of(past_key)[2])
+        valid = _checked_lengths(_reader_of(ctx, 5), lengths, (rows, keys, most), total if computed else None)
+        if isinstance(most, int) and isinstance(rows, int) and most == rows and isinstance(batch, int):
+            before = constant(np.zeros((batch, 1), np.int64))
+        else:
+            before = _before(ctx, valid, batch, rows, total if computed else None)
+        starts, last = before, valid
     if ctx.attrs.get("do_rotary", 0):
         if cos is None or sin is None:
             raise NotImplementedError("a rotation needs both tables of angles")
@@ -84,11 +101,15 @@ def group_query_attention(
         interleaved = bool(ctx.attrs.get("rotary_interleaved", 0))
         query, key = (rotated(ctx, v, cos, sin, positions, interleaved) for v in (query, key))
     if past_key is not None or not same((keys,), (rows,)):
-        starts = ctx.bb.emit(op.reshape(before, (batch,)))
-        key, value = (_present(ctx, p, v, starts, keys) for p, v in ((past_key, key), (past_value, value)))
-    allowed = _attended(ctx, before, valid, (batch, 1, rows, keys), window)
+        first = ctx.bb.emit(op.reshape(starts, (batch,)))
+        key, value = (_present(ctx, p, v, first, keys) for p, v in ((past_key, key), (past_value, value)))
+    masking = Masking(added, _attended(ctx, starts, last, (batch, 1, rows, keys), window))
+    if sinks is None and ctx.attrs.get("smooth_softmax", 0):
+        sinks = constant(np.zeros(heads, dtype_of(query)))
     softcap = float(ctx.attrs.get("softcap", 0.0))
-    scores = attend(ctx, query, key, value, scale(ctx, size), Masking(added, allowed), softcap)
+    scores = attend(ctx, query, key, value, scale(ctx, size), masking, softcap, sinks=sinks)
+    if slides:
+        key, value = (kept_rows(ctx, joined, before, valid, room) for joined in (key, value))
     if computed and ctx.outputs > 2:  # its length has a name of its own
         value = ctx.bb.emit(op.reshape(value, [as_int64(n) for n in ctx.result(2)]))
     return [heads_joined(ctx, scores.result), key, value][: ctx.outputs]
@@ -263,7 +284,7 @@ def _present(ctx: Context, past: relax.Expr | None, new: relax.Expr, starts: rel
     given = [] if empty else [past]
     wanted = [batch, heads, keys, size]
     # One that is longer than the past can lie in its memory (lower/cpu/concatenations/appended.py).
-    grows = given and not whole and ctx.part != RESULTS
+    grows = given and not whole and ctx.part != RESULTS and not ctx.attrs.get("sliding_window_cache", 0)
     attrs = {JOINS_AT: 2} if grows else None
     return emit_sized(
         ctx.bb, compute, [new, starts, *given], [rows, old], wanted, dtype_of(new), "present", attrs=attrs

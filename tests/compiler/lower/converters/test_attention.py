@@ -113,9 +113,12 @@ def test_group_query_attention_is_as_in_onnx_runtime(
     tables = [draw(16, 8, seed=7), draw(16, 8, seed=8)] if turned else []
     attrs = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": int(turned), **MICROSOFT}
     attrs |= {"rotary_interleaved": data.draw(st.integers(0, 1)), "softcap": data.draw(st.sampled_from([0.0, 2.0]))}
+    attrs |= {"local_window_size": data.draw(st.sampled_from([-1, 2])), "smooth_softmax": data.draw(st.integers(0, 1))}
     computed = data.draw(st.booleans(), label="the total is an input")
     total = np.array([past + rows], np.int32) if computed else constant(past + rows, np.int32)
-    same(case("GroupQueryAttention", *given, *cache, lengths, total, *tables, outputs=3, **attrs))
+    sinks = draw(4, seed=11) if data.draw(st.booleans(), label="each head has a sink") else None
+    places = [*(tables or [None, None]), None, None, sinks]
+    same(case("GroupQueryAttention", *given, *cache, lengths, total, *places, outputs=3, **attrs))
 
 
 @few(4, deadline=None)

@@ -176,10 +176,10 @@ def sliding(**more: int) -> onnx.ModelProto:
     return model([made], inputs, [value(n) for n in ("y", "ok", "ov")], constants, domains=[(MICROSOFT, 1)])
 
 
-def test_a_cache_of_a_sliding_window_is_not_computed_as_another_one(tmp_path: Path) -> None:
+def test_a_cache_of_few_bits_is_not_computed_as_another_one(tmp_path: Path) -> None:
     assert compile_model(save(tmp_path, sliding()), tmp_path / "m.hcb", devices="CPU").output
-    with pytest.raises(UnsupportedOpError, match="the attribute sliding_window_cache=1 is not supported"):
-        compile_model(save(tmp_path, sliding(sliding_window_cache=1)), tmp_path / "m.hcb", devices="CPU")
+    with pytest.raises(UnsupportedOpError, match="the attribute kv_cache_bit_width is not supported"):
+        compile_model(save(tmp_path, sliding(kv_cache_bit_width=4)), tmp_path / "m.hcb", devices="CPU")
 
 
 def test_scores_of_a_support_vector_machine_with_a_transformation_are_not_computed_without(tmp_path: Path) -> None:
