@@ -26,6 +26,7 @@ from heterocc.compiler.lower.relax.kernels import KernelModule, to_kernels
 from heterocc.compiler.lower.relax.repeated import without_repeated
 from heterocc.compiler.lower.relax.tied import tied
 from heterocc.compiler.lower.tvm_fixes.arrays import read_quickly
+from heterocc.compiler.lower.tvm_fixes.size_order import order_sizes
 
 if TYPE_CHECKING:
     from tvm.ir.transform import Pass
@@ -42,7 +43,8 @@ __all__ = [
     "memory_passes",
 ]
 
-read_quickly()  # for every back end of TVM, before its first module
+read_quickly()  # these for every back end of TVM, before its first module
+order_sizes()
 
 
 def import_partition(job: PartitionJob, target: Target) -> ImportedFunction:

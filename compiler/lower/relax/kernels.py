@@ -22,6 +22,7 @@ from heterocc.compiler.lower.relax.fusion import (
     without_blowup,
 )
 from heterocc.compiler.lower.relax.importer import ImportedFunction
+from heterocc.compiler.lower.relax.ordered import sizes_in_order
 from heterocc.compiler.lower.relax.views import is_view, joins_after_turns_apart, only_tensor
 from heterocc.compiler.lower.straight import (
     arguments_of,
@@ -99,7 +100,7 @@ def to_kernels(
         account = open_account(mod, function)
         fused = relax.transform.FuseOps()(mod)
         follow_fusion(mod, fused, account)
-        flat = relax.transform.FuseTIR()(sizes_in_shapes(fused))
+        flat = sizes_in_order(relax.transform.FuseTIR()(sizes_in_shapes(fused)))
     carry_over(fused, flat, account)
     flat = _own_outputs(flat, account)
     return _named(flat, function, arrays, account)
