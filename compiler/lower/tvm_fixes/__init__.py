@@ -1,1 +1,1 @@
-"""Workarounds for TVM: wrong results, missing functions, misleading warnings, slow reading."""
+"""Workarounds for TVM: wrong results, missing functions, misleading warnings, slow reading, orders by address."""
