@@ -12,8 +12,8 @@ from heterocc.compiler.lower.pipeline import kernel_module
 from heterocc.compiler.lower.relax.ordered import sizes_in_order
 from heterocc.compiler.lower.straight import bindings_of
 from tests.compiler.lower.lowered import CPU, job
-from tests.compiler.onnx_build import node, value
 from tests.compiler.onnx_build import model as onnx_model
+from tests.compiler.onnx_build import node, value
 
 
 def kernel(order: str) -> tirx.PrimFunc:
