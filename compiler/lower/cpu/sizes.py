@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,12 +31,13 @@ _SMALL_QUOTIENT = 48
 _Rule = Callable[[Any, Any], Any]
 
 
+@tvm_ffi.register_error
 class SizeUnknownError(TypeError):
     """A generator needs the number of a size that is known only at run time, so that it cannot write the kernel."""
 
 
 class Assumptions:
-    """The variables of sizes, and conditions on them under which generated code is right.
+    """The variables of sizes, and guards: conditions on them under which generated code is right.
 
     Variables are at least 1, those that may be empty at least 0. Dimensions that depend on one variable are
     at least 1, too: a smaller size is an error before the run (`least_size`), unless the variable may be 0 or the
@@ -44,7 +46,7 @@ class Assumptions:
 
     def __init__(self, dims: Iterable[tirx.Expr]) -> None:
         dims = list(dims)
-        self.conditions: list[tirx.Expr] = []
+        self.guards: list[tirx.Expr] = []
         self.analyzer = sym.Analyzer()
         self._typical: list[tuple[tirx.Var, int]] = []
         for dim in dims:
@@ -69,7 +71,7 @@ class Assumptions:
         return tuple(var for var, _ in self._typical)
 
     def size(self, expr: tirx.Expr) -> int | None:
-        """The size that an expression of the variables is, as a number or a Size; None for any other expression."""
+        """The size that an expression of the variables is, as a number or a Dim; None for any other expression."""
         if isinstance(expr, tirx.IntImm):
             return int(expr)
         address = hash(expr)
@@ -86,7 +88,7 @@ class Assumptions:
         value = self.analyzer.simplify(tvm_ffi.structural_map(expr, [(tirx.Var, number)], order="post"))
         if not isinstance(value, tirx.IntImm):
             return None
-        return Size(int(value), expr)
+        return Dim(int(value), expr)
 
     def is_positive(self, expr: tirx.Expr) -> bool:
         """Whether an expression of the variables is at least 1 in every run, as far as bounds of its parts show it."""
@@ -132,17 +134,22 @@ class Assumptions:
                 for i, (var, number) in enumerate(self._typical)
             ]
 
-    def require(self, rule: _Rule, left: tirx.Expr, right: tirx.Expr) -> None:
-        """Record a comparison, unless it holds for all sizes."""
+    def guard(self, rule: _Rule, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr | None:
+        """A comparison as a guard; None if it holds for all sizes, or is assumed already."""
         zero = tirx.const(0, "int64")
         condition = rule(self.analyzer.canonical_simplify(left - right), zero)
         if self.analyzer.can_prove(condition) or (rule is tirx.NE and self._empties(condition.a)):
-            return
+            return None
         difference = self.analyzer.canonical_simplify(self._as_positive(left) - self._as_positive(right))
-        if not self.analyzer.can_prove(rule(difference, zero)) and not any(
-            tvm_ffi.structural_equal(condition, known) for known in self.conditions
-        ):
-            self.conditions.append(condition)
+        known = self.analyzer.can_prove(rule(difference, zero)) or self._assumes(condition)
+        return None if known else condition
+
+    def _assumes(self, condition: tirx.Expr) -> bool:
+        return any(tvm_ffi.structural_equal(condition, guard) for guard in self.guards)
+
+    def assume(self, guards: Iterable[tirx.Expr]) -> None:
+        """Put guards in force."""
+        self.guards += [guard for guard in guards if not self._assumes(guard)]
 
 
 def is_bounded(dim: tirx.Expr) -> bool:
@@ -161,57 +168,57 @@ def dims_of(function: tirx.PrimFunc) -> list[tirx.Expr]:
 
 @contextmanager
 def assuming(dims: Iterable[tirx.Expr]) -> Iterator[Assumptions]:
-    """Expressions of the variables of `dims` are Sizes inside, in place of unknown."""
-    found = Assumptions(dims)
-    token = _CURRENT.set(found)
+    """Expressions of the variables of `dims` are Dims inside, in place of unknown."""
+    assumptions = Assumptions(dims)
+    token = _CURRENT.set(assumptions)
     try:
-        yield found
+        yield assumptions
     finally:
         _CURRENT.reset(token)
 
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
-def attempt(step: Callable[[], _Found | None]) -> _Found | None:
-    """The result of a step. If it is None, or if the step needs a number, its assumptions are forgotten."""
+def attempt(step: Callable[[], _Result | None]) -> _Result | None:
+    """The result of a step. If it is None, or if the step needs a number, its guards are forgotten."""
     current = _CURRENT.get()
     if current is None:
         return step()
-    before = len(current.conditions)
+    before = len(current.guards)
     try:
-        found = step()
+        result = step()
     except TypeError as error:
         # An operation on numbers that sizes do not have names their class; any other mistake is one of the generator.
-        if not isinstance(error, SizeUnknownError) and _Size.__name__ not in str(error):
+        if not isinstance(error, SizeUnknownError) and _Dim.__name__ not in str(error):
             raise
-        found = None
-    if found is None:
-        del current.conditions[before:]
-    return found
+        result = None
+    if result is None:
+        del current.guards[before:]
+    return result
 
 
-def noted(step: Callable[[], _Found | None]) -> tuple[_Found | None, tuple[tirx.Expr, ...]]:
-    """As `attempt`, with the conditions that the step assumes, which are not in force unless they are `record`ed."""
+def with_guards(step: Callable[[], _Result | None]) -> tuple[_Result | None, tuple[tirx.Expr, ...]]:
+    """As `attempt`, with the guards of the step, which are not in force until they are put so by `restore`."""
     current = _CURRENT.get()
     if current is None:
         return step(), ()
-    before = len(current.conditions)
-    found = attempt(step)
-    conditions = tuple(current.conditions[before:])
-    del current.conditions[before:]
-    return found, conditions
+    before = len(current.guards)
+    result = attempt(step)
+    guards = tuple(current.guards[before:])
+    del current.guards[before:]
+    return result, guards
 
 
-def record(conditions: Iterable[tirx.Expr]) -> None:
-    """Put conditions in force that a step assumes."""
+def restore(guards: Iterable[tirx.Expr]) -> None:
+    """Put the guards of a step in force."""
     current = _CURRENT.get()
-    known = [] if current is None else current.conditions
-    known += [c for c in conditions if not any(tvm_ffi.structural_equal(c, other) for other in known)]
+    if current is not None:
+        current.assume(guards)
 
 
 def size_of(expr: tirx.Expr) -> int | None:
-    """The size that an expression is: an int, inside `assuming` also a Size; None for any other expression."""
+    """The size that an expression is: an int, inside `assuming` also a Dim; None for any other expression."""
     if isinstance(expr, tirx.IntImm):
         return int(expr)
     current = _CURRENT.get()
@@ -220,52 +227,112 @@ def size_of(expr: tirx.Expr) -> int | None:
 
 def typical(size: int) -> int:
     """A number to choose by: the size, or a typical value of one that is known only at run time."""
-    return size.typical if isinstance(size, Size) else size
+    return size.typical if isinstance(size, Dim) else size
 
 
 def is_number(size: int) -> bool:
     """Whether a size is known when code is generated."""
-    return not isinstance(size, Size)
+    return not isinstance(size, Dim)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison of sizes: whether it holds for the typical ones, and the guard of code for which it is so.
+
+    Without a guard it is so for all sizes.
+    """
+
+    typical: bool
+    guard: tirx.Expr | None = None
+
+    def __bool__(self) -> bool:
+        raise TypeError("a condition is no answer before it is assumed")
+
+
+def at_least(size: int, least: int) -> Condition:
+    """The condition that a size is not smaller than another."""
+    return _condition(operator.ge, tirx.GE, tirx.LT, size, least)
+
+
+def equal(a: int, b: int) -> Condition:
+    """The condition that two sizes are equal."""
+    return _condition(operator.eq, tirx.EQ, tirx.NE, a, b)
+
+
+def _condition(number: _Rule, holds: _Rule, fails: _Rule, a: int, b: int) -> Condition:
+    answer = number(typical(a), typical(b))
+    current = _CURRENT.get()
+    if is_number(a) and is_number(b):
+        return Condition(answer)
+    assert current is not None, "sizes are compared outside `assuming`"
+    return Condition(answer, current.guard(holds if answer else fails, as_expr(a), as_expr(b)))
+
+
+def assumed(condition: Condition) -> bool:
+    """Whether a condition holds for the typical sizes; that it does, or does not, is a guard of the code from here on.
+
+    A form whose code is right for all sizes and only chosen by them asks for their `typical` values instead.
+    """
+    if condition.guard is not None:
+        restore([condition.guard])
+    return condition.typical
+
+
+def assume(condition: Condition) -> None:
+    """Make a condition a guard of the code. Raises SizeUnknownError if it fails for the typical sizes."""
+    if not assumed(condition):
+        raise SizeUnknownError("the typical sizes are too small")
 
 
 def are_equal(a: int, b: int) -> bool:
-    """Whether two sizes are equal. False if they differ for the typical sizes; nothing is assumed then."""
-    return typical(a) == typical(b) and a == b
+    """Whether two sizes are assumed to be equal. If they differ for the typical sizes, nothing is assumed."""
+    return typical(a) == typical(b) and assumed(equal(a, b))
+
+
+def all_equal(some: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether sizes are assumed to be equal to others, one by one."""
+    return len(some) == len(others) and all(map(are_equal, some, others))
+
+
+def moves(step: int) -> bool:
+    """Whether a stride is not 0, which is assumed of one that is known only at run time."""
+    return not assumed(equal(step, 0))
+
+
+def filled(lanes: int, *lengths: int) -> int:
+    """Lanes of vectors that are no longer than rows of these lengths: as many, or half as many as often as need be."""
+    while not all(assumed(at_least(length, lanes)) for length in lengths):
+        lanes //= 2
+    return lanes
 
 
 def exceeds(length: int, lanes: int) -> bool:
     """Whether a row of this length may end inside its last vector."""
-    return isinstance(length, Size) or length % lanes != 0
+    return not (is_number(length) and is_number(lanes)) or length % lanes != 0
 
 
 def smaller(a: int, b: int) -> int:
     """The smaller of two sizes, computed at run time if it is not known."""
-    if isinstance(a, Size) or isinstance(b, Size):
+    if isinstance(a, Dim) or isinstance(b, Dim):
         return _combined(a, b, min, tirx.min)
     return min(a, b)
 
 
 def larger(a: int, b: int) -> int:
     """The larger of two sizes, computed at run time if it is not known."""
-    if isinstance(a, Size) or isinstance(b, Size):
+    if isinstance(a, Dim) or isinstance(b, Dim):
         return _combined(a, b, max, tirx.max)
     return max(a, b)
 
 
 def zero_unless(size: int, *conditions: tirx.Expr) -> int:
     """The size if all conditions hold, else 0; its typical value is the size's."""
-    return Size(typical(size), tirx.Select(tirx.all(*conditions), as_expr(size), tirx.const(0, "int64")))
-
-
-def assume(holds: bool) -> None:
-    """Require a comparison of sizes, which is recorded. Raises SizeUnknownError if it fails for the typical sizes."""
-    if not holds:
-        raise SizeUnknownError("the typical sizes are too small")
+    return Dim(typical(size), tirx.Select(tirx.all(*conditions), as_expr(size), tirx.const(0, "int64")))
 
 
 def as_expr(size: int) -> tirx.Expr:
     """A size as an expression of type int64."""
-    return size.expr if isinstance(size, Size) else _constant(size)
+    return size.expr if isinstance(size, Dim) else _constant(size)
 
 
 def divisor(size: int) -> tirx.Expr:
@@ -274,7 +341,7 @@ def divisor(size: int) -> tirx.Expr:
     In code for fewer pixels than a vector, of rows whose number is fixed, TVM finds that the width is 0, and refuses a
     division by it.
     """
-    return tirx.max(size.expr, _constant(1)) if isinstance(size, Size) else _constant(size)
+    return tirx.max(size.expr, _constant(1)) if isinstance(size, Dim) else _constant(size)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -286,7 +353,7 @@ def _constant(number: int) -> tirx.Expr:
 def _combined(a: Any, b: Any, number: Callable[[int, int], int], rule: Callable[..., tirx.Expr]) -> int:
     expr = rule(as_expr(a), as_expr(b))
     value = number(typical(a), typical(b))
-    return int(expr) if isinstance(expr, tirx.IntImm) else Size(value, expr)
+    return int(expr) if isinstance(expr, tirx.IntImm) else Dim(value, expr)
 
 
 def _by_positive(rule: _Rule) -> _Rule:
@@ -307,36 +374,36 @@ def _by_positive(rule: _Rule) -> _Rule:
 def _arithmetic(number: _Rule, rule: _Rule) -> tuple[_Rule, _Rule]:
     """The operator of a size on the left, and on the right."""
 
-    def left(self: Size, other: object) -> Any:
-        return _combined(self, other, number, rule) if isinstance(other, int | Size) else NotImplemented
+    def left(self: Dim, other: object) -> Any:
+        return _combined(self, other, number, rule) if isinstance(other, int | Dim) else NotImplemented
 
-    def right(self: Size, other: object) -> Any:
+    def right(self: Dim, other: object) -> Any:
         return _combined(other, self, number, rule) if isinstance(other, int) else NotImplemented
 
     return left, right
 
 
 def _comparison(number: _Rule, holds: _Rule, fails: _Rule) -> _Rule:
-    def compare(self: Size, other: object) -> Any:
-        if not isinstance(other, int | Size):
+    def compare(self: Dim, other: object) -> Any:
+        if not isinstance(other, int | Dim):
             return NotImplemented
         if isinstance(other, int) and other == 1:
             return number(2, 1)
-        answer = number(self.typical, typical(other))
-        current = _CURRENT.get()
-        assert current is not None
-        current.require(holds if answer else fails, self.expr, as_expr(other))
-        return answer
+        condition = _condition(number, holds, fails, self, other)
+        if condition.guard is not None:
+            raise SizeUnknownError(f"it is known only at the run whether {condition.guard}")
+        return condition.typical
 
     return compare
 
 
-class _Size:
+class _Dim:
     """A size that is known only at run time, in place of an int.
 
-    `expr` is its expression of the kernel's variables, `typical` one of its values. Arithmetic gives other sizes. A
-    comparison is answered for the typical value, and recorded as an assumption unless it holds for all sizes. In one
-    with the number 1, a size is more: generators make these to leave out loops and strides, which are right for 1, too.
+    `expr` is its expression of the kernel's variables, `typical` one of its values. Arithmetic gives other sizes. An
+    operator that compares sizes raises SizeUnknownError unless the answer is the same for all sizes, or a guard
+    already: a generator names what it assumes (`assumed(at_least(rows, 8))`), or asks for typical values. Compared with
+    the number 1, a size is more: generators do so to leave out loops and strides, which are right for 1, too.
     """
 
     __slots__ = ("expr", "typical")
@@ -379,13 +446,13 @@ class _Size:
 
 if TYPE_CHECKING:
 
-    class Size(int):
-        """See _Size."""
+    class Dim(int):
+        """See _Dim."""
 
         expr: tirx.Expr
         typical: int
 
-        def __new__(cls, typical: int, expr: tirx.Expr) -> Size:
-            """See _Size."""
+        def __new__(cls, typical: int, expr: tirx.Expr) -> Dim:
+            """See _Dim."""
 else:
-    Size = _Size
+    Dim = _Dim

@@ -132,7 +132,7 @@ def joined_of_any_size(function: tirx.PrimFunc) -> tuple[int, ...]:
     """As `joined_arguments`, also if sizes are known only at run time: of all sizes."""
     with assuming(dims_of(function)) as found:
         joined = attempt(lambda: joined_arguments(function)) or ()
-    return () if found.conditions else joined
+    return () if found.guards else joined
 
 
 def joined_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:

@@ -38,18 +38,18 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
     if done is None or done[0].same_as(function):
         return in_parallel(function), ()
     code, packings = bound_code(done[0]), done[1]
-    if not found.conditions:
+    if not found.guards:
         return code, packings
     plain = in_parallel(function)
     if not packings:
         with assuming(dims_of(function)):
             sums = attempt(lambda: read_kernel(function, weights)) is not None
         slow = (_narrower_code(function, weights, isa, (), plain) or plain) if sums else plain
-        return emit.guarded(code, found.conditions, slow), ()
+        return emit.guarded(code, found.guards, slow), ()
     if any(dtype_of(function.params[p.argument]) == "int8" for p in packings):
         return plain, ()  # sums of integers have no form for single numbers
     other = _narrower_code(function, weights, isa, packings)
-    return (plain, ()) if other is None else (emit.guarded(code, found.conditions, other), packings)
+    return (plain, ()) if other is None else (emit.guarded(code, found.guards, other), packings)
 
 
 def bound_code(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -74,11 +74,11 @@ def _narrower_code(
         with assuming(dims_of(function)) as found:
             done = generate(function, weights, replace(isa, lanes=lanes, tall=tall), [p.key for p in packings])
         fitting = done if done is not None and [p.key for p in done[1]] == [p.key for p in packings] else None
-        if kernel is None and (fitting is None or found.conditions):
+        if kernel is None and (fitting is None or found.guards):
             return None
         if fitting is not None:
             code = bound_code(fitting[0])
-            kernel = code if kernel is None or not found.conditions else emit.guarded(code, found.conditions, kernel)
+            kernel = code if kernel is None or not found.guards else emit.guarded(code, found.guards, kernel)
     return kernel
 
 

@@ -45,7 +45,7 @@ def rows_of_items(function: tirx.PrimFunc, pattern: Pattern, weights: Collection
         if not attempt(lambda: _has_few_rows(whole, weights, isa)):
             return None
         done = generate(whole, weights, isa)
-    if done is None or done[0].same_as(whole) or not done[1] or found.conditions:
+    if done is None or done[0].same_as(whole) or not done[1] or found.guards:
         return None
     return bound_code(_with_items_in_rows(done[0], pattern)).with_attr(ITEMS, True), done[1]
 

@@ -6,7 +6,7 @@ A form is a file with a function that proposes candidates, and a line of FORMS i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -17,7 +17,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.sizes import attempt, noted, record
+from heterocc.compiler.lower.cpu.sizes import attempt, restore, with_guards
 from heterocc.compiler.lower.kernels.choices import close, ranked
 
 MOST_STORES = 6000
@@ -47,7 +47,7 @@ class Candidate:
 
     `form` is its name in the corrections of cores, `cycles` the time by its model, `detail` what tells it from others
     of the form. `writer` chooses its tiles; it is called for the candidate that is written. `dtype` is the type of
-    packed weights, if it is not float32.
+    packed weights, if it is not float32. `guards` are what its model assumes of sizes that are known only at run time.
     """
 
     form: str
@@ -55,6 +55,7 @@ class Candidate:
     writer: Callable[[Isa], Writer]
     detail: str = ""
     dtype: str | None = None
+    guards: tuple[tirx.Expr, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return f"{self.form} {self.detail}".rstrip()
@@ -76,11 +77,10 @@ def written_best(
     every = sorted(_judged(kernel, forms, isa), key=lambda one: one[0])
     if not every:
         return None
-    conditions = {candidate: assumed for _, candidate, assumed in every}
-    first = isa.choose("form", close((cost, candidate) for cost, candidate, _ in every))
+    first = isa.choose("form", close(every))
     long: list[tuple[int, Done]] = []
-    for candidate in ranked(first, conditions):
-        done = attempt(partial(_written, kernel, candidate, conditions[candidate], isa, layouts))
+    for candidate in ranked(first, (candidate for _, candidate in every)):
+        done = attempt(partial(_written, kernel, candidate, isa, layouts))
         if done is None:
             continue
         length = number_of_stores(done[0])
@@ -99,27 +99,23 @@ def number_of_stores(function: tirx.PrimFunc) -> int:
 
 def candidates(kernel: Kernel, forms: Iterable[Form], isa: Isa) -> list[Candidate]:
     """All that the forms propose, the fastest by its model first."""
-    return [candidate for _, candidate, _ in sorted(_judged(kernel, forms, isa), key=lambda one: one[0])]
+    return [candidate for _, candidate in sorted(_judged(kernel, forms, isa), key=lambda one: one[0])]
 
 
-def _judged(
-    kernel: Kernel, forms: Iterable[Form], isa: Isa
-) -> Iterator[tuple[float, Candidate, tuple[tirx.Expr, ...]]]:
-    """All candidates with their corrected times and what their models assume of sizes."""
+def _judged(kernel: Kernel, forms: Iterable[Form], isa: Isa) -> Iterator[tuple[float, Candidate]]:
+    """All candidates with their corrected times, and the guards that their models need."""
     for form in forms:
-        proposed, conditions = noted(partial(_proposed, form, kernel, isa))
+        proposed, guards = with_guards(partial(_proposed, form, kernel, isa))
         for candidate in proposed or ():
-            yield candidate.cycles * isa.core.corrections.get(candidate.form, 1.0), candidate, conditions
+            yield candidate.cycles * isa.core.corrections.get(candidate.form, 1.0), replace(candidate, guards=guards)
 
 
 def _proposed(form: Form, kernel: Kernel, isa: Isa) -> list[Candidate]:
     return list(form(kernel, isa.decided))
 
 
-def _written(
-    kernel: Kernel, candidate: Candidate, conditions: Iterable[tirx.Expr], isa: Isa, layouts: Collection[str] | None
-) -> Done | None:
-    record(conditions)
+def _written(kernel: Kernel, candidate: Candidate, isa: Isa, layouts: Collection[str] | None) -> Done | None:
+    restore(candidate.guards)
     writer = candidate.writer(isa)
     packings = tuple(writer.packings)
     if layouts is not None and [p.key for p in packings] != list(layouts):

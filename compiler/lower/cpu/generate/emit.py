@@ -95,8 +95,8 @@ def written(
     return function.with_attr("global_symbol", kernel.function.attrs["global_symbol"])
 
 
-def guarded(generated: tirx.PrimFunc, conditions: Sequence[tirx.Expr], other: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The generated kernel if all conditions hold, else the other one, which has the same arguments.
+def guarded(generated: tirx.PrimFunc, guards: Sequence[tirx.Expr], other: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The generated kernel if all guards hold, else the other one, which has the same arguments.
 
     An element in memory holds whether they do: otherwise TVM simplifies the other kernel for sizes that do not meet
     them, and fails if one of these is 0 there and divides an index.
@@ -112,7 +112,7 @@ def guarded(generated: tirx.PrimFunc, conditions: Sequence[tirx.Expr], other: ti
     whole = tirx.SeqStmt(
         [
             tirx.AllocBuffer(held),
-            tirx.BufferStore(held, tirx.Select(tirx.all(*conditions), one, none), [zero]),
+            tirx.BufferStore(held, tirx.Select(tirx.all(*guards), one, none), [zero]),
             tirx.IfThenElse(tirx.BufferLoad(held, [zero]) > none, generated.body, body),
         ]
     )

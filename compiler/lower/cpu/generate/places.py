@@ -8,7 +8,7 @@ from math import prod
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.sizes import are_equal, as_expr, divisor, exceeds, is_number, size_of
+from heterocc.compiler.lower.cpu.sizes import are_equal, as_expr, divisor, exceeds, is_number, moves, size_of
 
 
 def index(value: int) -> tirx.Expr:
@@ -61,9 +61,9 @@ def linear(expr: tirx.Expr, variables: Sequence[tirx.Var]) -> Linear | None:
     if a is None or b is None:
         return None
     if isinstance(expr, tirx.Mul):
-        if any(a.steps):
+        if any(map(moves, a.steps)):
             a, b = b, a
-        if any(a.steps):
+        if any(map(moves, a.steps)):
             return None
         return Linear(a.constant * b.constant, tuple(a.constant * s for s in b.steps))
     sign = 1 if isinstance(expr, tirx.Add) else -1
@@ -145,7 +145,7 @@ def at(form: Linear, place: Place) -> tirx.Expr | None:
         step = axis.step(form)
         if step is None:
             return None
-        if step:
+        if moves(step):
             total = total + (value if step == 1 else value * index(step))
     return total
 

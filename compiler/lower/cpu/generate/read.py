@@ -13,7 +13,7 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import BlockView, of_windows, read_blocks
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, shape_of
-from heterocc.compiler.lower.cpu.sizes import is_number, size_of
+from heterocc.compiler.lower.cpu.sizes import all_equal, is_number, size_of
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_iters, loads, substituted
 
 T = TypeVar("T")
@@ -314,7 +314,7 @@ def _parts(function: tirx.PrimFunc, wide: list[tuple[Stage, tuple[int, ...]]] | 
             before.append(stage)
             continue
         # Only here, as a comparison of sizes that are known only at run time is an assumption of the kernel.
-        same = other.extents == extents and all(is_iters(r.indices, other.iters) for r in reads)
+        same = all_equal(other.extents, extents) and all(is_iters(r.indices, other.iters) for r in reads)
         if same and not wide:
             after.append(stage)
         elif wide is not None:

@@ -29,7 +29,7 @@ from heterocc.compiler.lower.cpu.rewrites.operands import (
     repeated_heads,
     without_idle_calls,
 )
-from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, size_of
+from heterocc.compiler.lower.cpu.sizes import assuming, size_of, with_guards
 from heterocc.compiler.lower.relax.importer import ImportedFunction
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, vars_of, write_main
 
@@ -42,8 +42,8 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     graph = _Graph(without_idle_calls(function))
     params = graph.function.mod["main"].params
     rooms = ROOMS if graph.appended else ()
-    with assuming([*(dim for p in params for dim in dims_of(p)), *rooms]) as assumed:
-        matches = graph.matches(assumed, isa)
+    with assuming([*(dim for p in params for dim in dims_of(p)), *rooms]):
+        matches = graph.matches(isa)
     found = {f.last: f for f in matches}
     if not found:
         return function
@@ -106,10 +106,10 @@ class _Graph:
         self.outputs = outputs_of(main)
         self.appended = joins_of(function.mod, self.reads)
 
-    def matches(self, assumed: Assumptions, isa: Isa) -> list[_Match]:
+    def matches(self, isa: Isa) -> list[_Match]:
         """The attentions of the function, with kernels; leaves in `appended` what only they read, as keys or values."""
         while True:
-            tried = [self.certain_attention(b.var, assumed, isa) for b in self.bindings]
+            tried = [self.certain_attention(b.var, isa) for b in self.bindings]
             found = [f for f in tried if f is not None]
             left = {var: join for var, join in self.appended.items() if self._is_read_in_room(var, found)}
             if len(left) == len(self.appended):
@@ -131,17 +131,15 @@ class _Graph:
                 seen += [] if is_product else [reader]
         return bool(readers)
 
-    def certain_attention(self, weights: relax.Var, assumed: Assumptions, isa: Isa) -> _Match | None:
+    def certain_attention(self, weights: relax.Var, isa: Isa) -> _Match | None:
         """The attention whose softmax a variable is, with its kernel; None if it is one for some sizes only."""
-        before = len(assumed.conditions)
-        found = self.attention(weights)
-        if found is None or len(assumed.conditions) > before:
-            del assumed.conditions[before:]
+        match, guards = with_guards(lambda: self.attention(weights))
+        if match is None or guards:
             return None
-        key = repr(found.form)
+        key = repr(match.form)
         if key not in self.written:
-            self.written[key] = write_attention(found.form, isa)
-        return dataclasses.replace(found, kernel=self.written[key]) if self.written[key] is not None else None
+            self.written[key] = write_attention(match.form, isa)
+        return dataclasses.replace(match, kernel=self.written[key]) if self.written[key] is not None else None
 
     def attention(self, weights: relax.Var) -> _Match | None:
         """The attention whose softmax a variable is."""

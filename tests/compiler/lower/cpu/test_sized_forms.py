@@ -61,7 +61,7 @@ def _has_one_form(module: KernelModule, number: int) -> bool:
     function = module.mod[module.kernels[number].symbol]
     with assuming(dims_of(function)) as found:
         assert generate(function, {1}, isa_of(cpu_target(CPU))) is not None
-    return not found.conditions
+    return not found.guards
 
 
 def test_a_reshape_of_an_image_of_any_size_has_no_kernel() -> None:
@@ -86,6 +86,12 @@ def test_maps_of_an_image_of_any_size_have_one_form(
     node: onnx.NodeProto, more: Mapping[str, Sequence[int | str]]
 ) -> None:
     assert _has_one_form(_kernels([node], {**IMAGE, **more}, {}), 0)
+
+
+def test_maxima_of_a_map_and_a_row_have_one_form() -> None:
+    """Their kernels have stages of two shapes, which may be equal at the run or not."""
+    nodes = [_N("Max", ["x", "z"], ["y"])]
+    assert _has_one_form(_kernels(nodes, {"x": ("n", "m"), "z": ("m",)}, {}), 0)
 
 
 def test_gates_of_an_image_of_any_size_have_one_form() -> None:
@@ -205,7 +211,7 @@ def test_maps_of_a_few_pixels_in_a_batch_of_any_size_have_vectors_along_channels
         kernel = read_kernel(function, {1})
         assert candidates(kernel, FORMS, isa)[0].form in ("copied rows", "rows in place", "blocks of inputs")
         assert generate(function, {1}, isa) is not None
-    assert not found.conditions
+    assert not found.guards
 
 
 def test_a_part_without_elements_is_not_generated() -> None:

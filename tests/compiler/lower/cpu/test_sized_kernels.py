@@ -148,6 +148,11 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 8, "m", "k")},
         {"w": _weight(16, 8, 3, 3)},
     ),
+    "filtered convolution of a fixed height": (
+        [_N("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])],
+        {"x": ("n", 16, 16, "m")},
+        {"w": _weight(16, 16, 3, 3)},
+    ),
     "filtered convolution padded before": (
         [_N("Conv", ["x", "w"], ["y"], pads=[1, 1, 0, 0])],
         {"x": ("n", 8, "m", "k")},
@@ -377,7 +382,7 @@ def test_padding_from_a_length_of_4_on_has_one_form(mode: str) -> None:
     with assuming(dims_of(function)) as found:
         made = generate(function, (), isa_of(cpu_target(CPU)))
     assert made is not None
-    few = [tvm_ffi.structural_map(c, [(tirx.Var, lambda _: tirx.const(4, "int64"))]) for c in found.conditions]
+    few = [tvm_ffi.structural_map(c, [(tirx.Var, lambda _: tirx.const(4, "int64"))]) for c in found.guards]
     assert all(sym.Analyzer().can_prove(condition) for condition in few)
 
 
@@ -463,7 +468,7 @@ def one_form_of(
     function = _kernel_of(nodes, weights)
     with assuming(dims_of(function)) as found:
         done = generate(function, {1}, isa or isa_of(cpu_target(CPU)))
-    assert done is not None and not found.conditions
+    assert done is not None and not found.guards
     return done[1]
 
 
@@ -533,7 +538,7 @@ def test_code_for_a_batch_of_any_size_has_no_other_form_for_small_batches(mcpu: 
     for function in kernels:
         with assuming(dims_of(function)) as found:
             assert generate(function, {1}, isa) is not None
-        assert not found.conditions, function.attrs["global_symbol"]
+        assert not found.guards, function.attrs["global_symbol"]
 
 
 def test_sums_of_terms_that_are_apart_are_computed_in_vectors_along_the_result() -> None:

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from tvm import tirx
+from tvm_ffi import structural_map
 
 from heterocc.compiler.lower.cpu.generate.tiles import Run, column_runs, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import (
     SizeUnknownError,
+    all_equal,
+    are_equal,
     as_expr,
     assume,
+    assumed,
     assuming,
+    at_least,
     attempt,
+    equal,
     exceeds,
+    filled,
     is_number,
     larger,
+    restore,
     size_of,
     smaller,
     typical,
+    with_guards,
 )
 from heterocc.compiler.lower.variables import size_variable
 
@@ -29,7 +39,6 @@ N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")
 def value(size: int, n: int) -> int:
     """A size at n."""
     from tvm import sym
-    from tvm_ffi import structural_map
 
     found = structural_map(as_expr(size), [(tirx.Var, lambda _: tirx.const(n, "int64"))], order="post")
     return int(sym.Analyzer().simplify(found))
@@ -64,25 +73,73 @@ def test_what_holds_for_all_sizes_is_not_assumed() -> None:
         n, m = size_of(N), size_of(M)
         assert n is not None and m is not None
         assert n * m * 768 == 768 * (m * n) and n * 4 != 0 and n > 0
-        assert n != 1 and exceeds(n, 16)  # right for 1 and for multiples of 16, too
-        assert not found.conditions
-        assert n >= 16 and n != m
-        assert len(found.conditions) == 2
+        assert n != 1 and exceeds(n, 16) and exceeds(32, n)  # right for 1 and for multiples of 16, too
+        assert (
+            assumed(at_least(n, 1))
+            and assumed(at_least(8, 4))
+            and not are_equal(n, m)
+            and not all_equal((n, 2), (m, 2))
+        )
+        assert not found.guards
+        assert assumed(at_least(n, 16)) and filled(16, n) == 16 and filled(16, 5) == 4
+        assert not assumed(equal(n, m)) and n != m
+        assert len(found.guards) == 2
 
 
-def test_a_step_that_needs_a_number_is_given_up_with_its_assumptions() -> None:
+COMPARISONS: dict[str, Callable[[int, int], object]] = {
+    "less": lambda n, m: n < 8,
+    "more": lambda n, m: n > 8,
+    "equal": lambda n, m: n == m,
+    "different": lambda n, m: n != 8,
+    "different tuples": lambda n, m: (2, n) != (2, m),
+    "the smallest": lambda n, m: min(n, 8),
+    "a condition": lambda n, m: bool(at_least(n, 8)),
+    "in a visitor": lambda n, m: structural_map(N + 1, [(tirx.Var, lambda v: v if n < 8 else N)], order="post"),
+}
+
+
+@pytest.mark.parametrize("compare", COMPARISONS.values(), ids=COMPARISONS)
+def test_a_comparison_that_depends_on_sizes_has_no_answer_and_assumes_nothing(
+    compare: Callable[[int, int], object],
+) -> None:
+    with assuming([N, M]) as found:
+        n, m = size_of(N), size_of(M)
+        assert n is not None and m is not None
+        with pytest.raises(TypeError):
+            compare(n, m)
+        assert not found.guards
+
+
+def test_a_comparison_has_an_answer_that_is_a_guard() -> None:
+    with assuming([N]) as found:
+        n = size_of(N)
+        assert n is not None and assumed(at_least(n, 8)) and n >= 8
+        assert [str(guard) for guard in found.guards] == ["n - T.int64(8) >= T.int64(0)"]
+
+
+def test_a_step_that_needs_a_number_is_given_up_with_its_guards() -> None:
     with assuming([N]) as found:
         n = size_of(N)
         assert n is not None
 
         def step() -> list[int]:
-            assert n > 8
+            assert assumed(at_least(n, 8))
             return list(range(n))
 
-        assert attempt(step) is None and not found.conditions
+        assert attempt(step) is None and not found.guards
         with pytest.raises(SizeUnknownError):
-            assume(n > 10**6)
+            assume(at_least(n, 10**6))
     assert size_of(N) is None and size_of(N + 1) is None
+
+
+def test_guards_of_a_step_are_in_force_when_they_are_restored() -> None:
+    with assuming([N]) as found:
+        n = size_of(N)
+        assert n is not None
+        wide, guards = with_guards(lambda: assumed(at_least(n, 8)))
+        assert wide and len(guards) == 1 and not found.guards
+        restore(guards)
+        assert n >= 8 and [*found.guards] == [*guards]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 13, 14, 15, 28, 29, 100, 160, 177])

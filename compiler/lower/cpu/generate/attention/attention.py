@@ -20,7 +20,7 @@ from heterocc.compiler.lower.cpu.generate.attention.short import ShortAttentionW
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import Assumptions, as_expr, assuming, attempt, is_number
+from heterocc.compiler.lower.cpu.sizes import Assumptions, as_expr, assumed, assuming, at_least, attempt, is_number
 from heterocc.compiler.lower.written import WRITTEN
 
 _ONE = tirx.const(1, "int64")
@@ -89,23 +89,23 @@ def _any_rows(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
     isa = replace(isa, bfloat=False)
     with assuming(dims) as found:
         kernel = attempt(lambda: _written(form, isa))
-    if kernel is None or not found.conditions:
+    if kernel is None or not found.guards:
         return kernel
     for narrow, writer in ((isa, ShortAttentionWriter), (replace(isa, lanes=1), AttentionWriter)):
         with assuming(dims) as others:
             if writer is ShortAttentionWriter and not _are_short(form, isa, found):
                 continue
             other = attempt(partial(_written, form, narrow, writer))
-        if other is not None and not others.conditions:
-            return emit.guarded(kernel, found.conditions, other)
+        if other is not None and not others.guards:
+            return emit.guarded(kernel, found.guards, other)
     return None
 
 
 def _are_short(form: Attention, isa: Isa, found: Assumptions) -> bool:
     """Whether sizes that do not meet the assumptions `found` are fewer keys than a vector has lanes."""
     with assuming(_dynamic_sizes(form)) as least:
-        met = form.keys >= isa.lanes
-    return met and tvm_ffi.structural_equal(tirx.all(*found.conditions), tirx.all(*least.conditions))
+        met = assumed(at_least(form.keys, isa.lanes))
+    return met and tvm_ffi.structural_equal(tirx.all(*found.guards), tirx.all(*least.guards))
 
 
 def hidden_sizes(form: Attention) -> list[tirx.Var]:

@@ -20,7 +20,7 @@ from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
-from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import assumed, at_least, is_number, larger, moves, smaller, typical
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which keys are packed."""
@@ -115,7 +115,7 @@ class AttentionWriter:
         total: tirx.Expr = index(0)
         repeats = operand.repeats or (1,) * len(operand.outer)
         for place, step, repeat in zip(outer, operand.outer, repeats, strict=True):
-            if step:
+            if moves(step):
                 total = total + (place if repeat == 1 else tirx.floordiv(place, index(repeat))) * index(step)
         return total if all(map(is_number, operand.outer)) else emit.bound(total)
 
@@ -130,8 +130,8 @@ class AttentionWriter:
         form, lanes = self.form, self.for_keys.lanes
         source, base = self.arguments[1], self.base(form.k, outer)
         packed = emit.scratch(sum(r.count * r.size for r in self.key_runs) * lanes * form.terms)
-        transposes = form.k.row != 1 and form.k.column == 1 and form.keys >= lanes > 1 and form.terms >= lanes
-        width = min(lanes, form.keys)
+        width = lanes if assumed(at_least(form.keys, lanes)) else form.keys
+        transposes = form.k.row != 1 and form.k.column == 1 and width == lanes > 1 and form.terms >= lanes
         for run in self.key_runs:
             with emit.loop(run.count) as panel:
                 first = index(run.start) + panel * index(run.size)

@@ -28,7 +28,7 @@ from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import tile_cycles
-from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import Dim, exceeds, is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.choices import close
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
@@ -261,7 +261,7 @@ class CopiedRows:
             else:
                 # All have equally many rows, or one less: none is computed twice.
                 top, end = (emit.bound(place) for place in emit.share(chunk, self.chunks, found.rows.places))
-                self._take_rows(Size(typical(self.rows), emit.bound(end - top)))
+                self._take_rows(Dim(typical(self.rows), emit.bound(end - top)))
             self.copy(arguments, copied, image * index(found.groups) + group, top)
             body(copied, (image, group, top), (part, parts))
 

@@ -25,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Place, index, overlapping
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs, vector_runs
-from heterocc.compiler.lower.cpu.sizes import assume, exceeds, is_number, typical
+from heterocc.compiler.lower.cpu.sizes import assume, assumed, at_least, exceeds, is_number, typical
 from heterocc.compiler.lower.kernels.choices import close
 
 COPY_ROW_CYCLES = 8.0
@@ -158,7 +158,7 @@ class _Writer:
             if exceeds(found.rows.places, self.rows):
                 top = tirx.min(top, index(found.rows.places - self.rows))
             if not is_number(found.rows.places):
-                assume(found.rows.places >= self.rows)
+                assume(at_least(found.rows.places, self.rows))
                 top = emit.bound(top)
             copied = emit.scratch(len(self.phases) * self.plane)
             with emit.loop(len(self.phases) * self.plane) as place:
@@ -236,7 +236,8 @@ class _Writer:
             values = (image, channel, top + first + row, starts[column] + lane)
             return self.kernel.place(zip(found.loops, values, strict=True))
 
-        store_tile(self.kernel, arguments, sums, tall.size, lanes, place_of, lambda _: min(lanes, columns.places))
+        length = lanes if assumed(at_least(columns.places, lanes)) else columns.places
+        store_tile(self.kernel, arguments, sums, tall.size, lanes, place_of, lambda _: length)
 
     def _lines_inside(self, row: tirx.Expr, segment: tuple[int, int, int]) -> AbstractContextManager[tirx.Expr]:
         """The loop over the repeats of a segment for a tile from `row`, without those wholly in the padding."""

@@ -30,7 +30,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.products.few_columns import weight_vector
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import Size, is_number, typical
+from heterocc.compiler.lower.cpu.sizes import Dim, is_number, typical
 
 PIXELS = 64
 """The most pixels of a map that is computed so: four vectors of 16, of which the last is empty in the mean by half."""
@@ -182,7 +182,7 @@ class FewPixels:
                 column = emit.bound(start * index(columns.stride) + shift)
                 end = emit.bound(tirx.min(index(columns.size), shift + index(columns.places * columns.stride)))
                 plane = emit.bound((index(number * columns.taps) + tap) * index(self.plane) + start)
-                count = Size(typical(columns.size), end)
+                count = Dim(typical(columns.size), end)
                 kept = [held_mask(column + index(n * lanes), lanes, count) for n in range(columns.stride)]
                 with emit.loop(found.inputs) as input_:
                     channel = emit.bound((group * index(found.inputs) + input_) * index(rows.size) + first)
@@ -329,7 +329,7 @@ def _counts(pixels: int) -> list[tuple[int, int]]:
     many = (pixels + few // 2) // wide
 
     def either(condition: tirx.Expr) -> int:
-        return Size(0, emit.bound(tirx.Select(condition, index(1), index(0))))
+        return Dim(0, emit.bound(tirx.Select(condition, index(1), index(0))))
 
     rest = emit.bound(index(pixels) - index(many * wide))
     eight = either(rest > index(few + 1))

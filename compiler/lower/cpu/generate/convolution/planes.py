@@ -50,7 +50,8 @@ def propose_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     rows, columns = found.rows, found.columns
     planes = typical(found.batch * found.groups * found.depth.places)
     few = typical(found.work) >= emit.PARALLEL_WORK and planes < emit.TASKS
-    if few or columns.stride > 2 or not (is_number(found.depth.size) and is_number(found.depth.places)):
+    known = all(is_number(w.size) and is_number(w.places) for w in (found.depth, rows, columns))
+    if few or columns.stride > 2 or not known:
         return
 
     def fits(lanes: int) -> bool:

@@ -108,7 +108,7 @@ def find_pooling(kernel: Fold, after: int = 0) -> Pooling | None:
     windows = [Window(1, 0, 1, 1, 1, 1)] if len(terms) == 1 else []
     for d, term in enumerate(terms, outer):
         window = read_window(kernel, data.indices[d], (places[d], term), (shape[d], before[d]))
-        if window is None or window.before > window.reach:
+        if window is None or not is_number(window.taps) or window.before > window.reach:
             return None
         windows.append(window)
     inner = places[outer : outer + len(terms)]

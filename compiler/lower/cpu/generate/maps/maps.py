@@ -32,7 +32,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors, share_vectors
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import all_equal, assume, assumed, at_least, exceeds, is_number, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import (
     dtype_of,
     is_function,
@@ -100,7 +100,7 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
     stages = [Stage(b.store.buffer, tuple(i), b.store.value) for b, i in zip(blocks, iters, strict=True)]
     extents = {s: b.extents for s, b in zip(range(len(stages)), blocks, strict=True)}
     last = blocks[-1]
-    together = {n for n, found in extents.items() if found == last.extents and len(iters[n]) == len(iters[-1])}
+    together = {n for n, found in extents.items() if len(iters[n]) == len(iters[-1]) and all_equal(found, last.extents)}
     # Conditions are computed where they are used: TVM stores booleans in vectors bitwise.
     together -= {n for n in together if dtype_of(stages[n].value) == "bool" and not _is_result(function, stages[n])}
     while moved := {n for n in together if _read_elsewhere(n, stages, together)}:
@@ -199,8 +199,11 @@ def _shape(nest: Nest) -> _Shape | None:
     axis = nest.axis(numbers[first:])
     cuts: tuple[int, ...] = (0, axis.length)
     if len(axis.loops) == 1 and not plain[axis.loops[0]]:
-        found = cuts_along(nest, axis.loops[0])
-        cuts = tuple(sorted({*cuts, *(c for c in found if 0 < c < axis.length)}))
+        places = cuts_along(nest, axis.loops[0])
+        inside = (c for c in places if assumed(at_least(c, 1)) and assumed(at_least(axis.length, c + 1)))
+        cuts = (0, *sorted(inside, key=typical), axis.length)
+        for place, further in pairwise(cuts[1:-1]):
+            assume(at_least(further, place + 1))
     elif first and typical(axis.length) < SHORT_ROW and plain[numbers[first]] and len(forms) == len(_loads(nest)):
         pieces = _in_pieces(nest, nest.axis(numbers[: first - 1]), nest.axis(numbers[first - 1 :]), forms)
         if pieces is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,15 +11,16 @@ from tvm.ir import Call
 
 from heterocc.compiler.lower.cpu.generate.places import linear
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
-from heterocc.compiler.lower.cpu.sizes import size_of
+from heterocc.compiler.lower.cpu.sizes import assumed, at_least, size_of
 from heterocc.compiler.lower.kernels.expressions import is_conditional, loads, nodes, outside_loads, substituted
 
-_HOLDS: dict[type, Callable[[int, int], bool]] = {
-    tirx.LT: operator.lt,
-    tirx.LE: operator.le,
-    tirx.GT: operator.gt,
-    tirx.GE: operator.ge,
+_HOLDS: dict[type, Callable[[int], bool]] = {
+    tirx.LT: lambda value: not assumed(at_least(value, 0)),
+    tirx.LE: lambda value: not assumed(at_least(value, 1)),
+    tirx.GT: lambda value: assumed(at_least(value, 1)),
+    tirx.GE: lambda value: assumed(at_least(value, 0)),
 }
+"""Whether a value compares so with 0."""
 
 _MOST_TURNS = 3
 """The limit on multiples of a divisor at which a loop is divided."""
@@ -51,7 +51,7 @@ def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
             bounds = ends(part.a - part.b)
             if bounds is None:
                 return part
-            first, last = (_HOLDS[type(part)](value, 0) for value in bounds)
+            first, last = map(_HOLDS[type(part)], bounds)
             return tirx.const(first, "bool") if first == last else part
 
         def limited(part: tirx.Expr) -> tirx.Expr:
@@ -59,9 +59,9 @@ def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
             if bounds is None:
                 return part
             least = part.a, part.b
-            if min(bounds) >= 0:
+            if all(assumed(at_least(value, 0)) for value in bounds):
                 least = part.b, part.a
-            elif max(bounds) > 0:
+            elif any(assumed(at_least(value, 1)) for value in bounds):
                 return part
             return least[isinstance(part, tirx.Max)]
 
@@ -123,7 +123,7 @@ def cuts_along(nest: Nest, number: int) -> set[int]:
 def _turns(expr: tirx.Expr, var: tirx.Var, divisor: int, extent: int) -> set[int]:
     """Values of a loop of this extent at which an expression is a multiple of a divisor, if these are few."""
     form = linear(expr, [var])
-    if form is None or form.steps[0] != 1 or divisor * (_MOST_TURNS - 1) < extent:
+    if form is None or form.steps[0] != 1 or not assumed(at_least(divisor * (_MOST_TURNS - 1), extent)):
         return set()
     return {times * divisor - form.constant for times in range(_MOST_TURNS)}
 

@@ -17,7 +17,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, flat_place, index, linear, loop_values, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest
-from heterocc.compiler.lower.cpu.sizes import exceeds
+from heterocc.compiler.lower.cpu.sizes import exceeds, filled
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, substituted, uses
 
 FEWEST_LANES = 4
@@ -60,8 +60,7 @@ def find_repeated(nest: Nest, along: Axis, lanes: int) -> Repeated | None:
                 reads.append(once[0])
     if len(times) != 1 or along.length % max(times) or not 2 <= max(times) <= MOST_TIMES:
         return None
-    while lanes > along.length // max(times):
-        lanes //= 2
+    lanes = filled(lanes, along.length // max(times))
     outer = tuple(n for n, extent in enumerate(nest.extents) if extent > 1 and n not in along.loops)
     return Repeated(nest.axis(outer), along, max(times), tuple(reads), lanes) if lanes >= FEWEST_LANES else None
 

@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, overlapping, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
-from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import filled, is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes, substituted
 
 FEWEST_LANES = 4
@@ -79,9 +79,7 @@ def find_transposed(nest: Nest, along: Axis, lanes: int) -> Transposed | None:
     if last is None:
         return None
     across = _longest(nest, rest, last, [form for _, form in every if form is not None])
-    lanes = min(lanes, MOST_LANES)
-    while lanes > along.length or lanes > across.length:
-        lanes //= 2
+    lanes = filled(min(lanes, MOST_LANES), along.length, across.length)
     if lanes < FEWEST_LANES:
         return None
     outer = tuple(n for n in rest if n not in across.loops)

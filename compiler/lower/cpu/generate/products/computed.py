@@ -15,7 +15,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, edge_lanes, most_lines
-from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, is_number
+from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, is_number, typical
 from heterocc.compiler.lower.kernels.expressions import divisor_up_to
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_pairs
@@ -68,7 +68,7 @@ def _is_read_well(function: tirx.PrimFunc, isa: Isa) -> bool:
 def _is_narrow(product: Product, isa: Isa) -> bool:
     """Whether columns are so few that vectors along whole ones of rows are better filled, which compute nothing."""
     length, rows = product.columns.length, product.rows.length
-    if not product.columns.extents or not is_number(length) or rows % isa.lanes:
+    if not product.columns.extents or not is_number(length) or typical(rows) % isa.lanes:
         return False
     if divisor_up_to(product.columns.extents[-1], MOST_ROWS) < LEAST_COLUMNS:
         return False

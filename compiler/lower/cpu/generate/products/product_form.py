@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.sizes import typical
+from heterocc.compiler.lower.cpu.sizes import moves, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_zero, loads, nodes
 
 ROWS_A_VALUE = 16
@@ -60,7 +60,7 @@ def find_product(kernel: Kernel) -> Product | None:
         return None
     places = [i for i in kernel.places if kernel.extents[i] > 1]
     terms = [i for i in kernel.terms if kernel.extents[i] > 1]
-    moving = [[bool(side.form.steps[i]) for side in sides if side is not None] for i in range(len(kernel.loops))]
+    moving = [[moves(side.form.steps[i]) for side in sides if side is not None] for i in range(len(kernel.loops))]
     if any(moving[i] == [False, False] for i in places) or any(moving[i] != [True, True] for i in terms):
         return None
     along = next((i for i in reversed(places) if moving[i] != [True, True]), None)

@@ -52,8 +52,8 @@ def write_requested(function: tirx.PrimFunc, isa: Isa) -> tirx.PrimFunc:
     """
     with assuming(dims_of(function)) as found:
         made = _written(function, isa)
-    if found.conditions:
-        raise SizeUnknownError(f"the kernel assumes {found.conditions[0]}")
+    if found.guards:
+        raise SizeUnknownError(f"the kernel assumes {found.guards[0]}")
     return with_bound_sizes(truncating(made)) if found else made
 
 

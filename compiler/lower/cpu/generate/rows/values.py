@@ -20,7 +20,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, 
 from heterocc.compiler.lower.cpu.generate.read import Combination, unless_empty
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
-from heterocc.compiler.lower.cpu.sizes import is_number, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import filled, is_number, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, outside_loads
 
 PARALLEL_ELEMENTS = 1 << 16
@@ -75,9 +75,7 @@ class RowWriter:
         """Vectors have no more lanes than the axis, unless they may be of `any_length`."""
         self.rows, self.axis = rows, axis
         self.plan = plan_passes(rows)
-        self.lanes = lanes
-        while not any_length and self.lanes > axis.length:
-            self.lanes //= 2
+        self.lanes = lanes if any_length else filled(lanes, axis.length)
         calls = sum(isinstance(n, Call) for s in rows.stages for n in outside_loads(s.value))
         self.heavy = calls > 0
         self.work = math.prod(rows.extents) * (len(self.plan.passes) + FUNCTION * calls)

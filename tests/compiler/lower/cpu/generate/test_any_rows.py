@@ -7,7 +7,7 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from heterocc.compiler.lower.cpu.generate.any_rows import EVERY_SIZE, count_of, row_runs, tile_of_any
-from heterocc.compiler.lower.cpu.sizes import Size, as_expr, assuming
+from heterocc.compiler.lower.cpu.sizes import Dim, as_expr, assuming
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 6, 7, 9, 13, 14])
@@ -28,14 +28,14 @@ def test_runs_of_any_number_of_rows_cover_each_row_once(most: int) -> None:
         count = count_of(size, tiles)
         tile = tirx.Var("tile", "int64")
         places = tile_of_any(size, most, tile)
-        assert not found.conditions
+        assert not found.guards
     for total in range(100):
         known = [(number(r.first, total), number(r.start, total), number(r.count, total), r.size) for r in tiles]
         covered = [start + n * size + i for _, start, count, size in known for n in range(count) for i in range(size)]
         assert covered == list(range(total))
         each = [(size, start + n * size) for _, start, count, size in known for n in range(count)]
         assert number(count, total) == len(each)
-        assert [tuple(number(Size(0, p), total, n) for p in places) for n in range(len(each))] == each
+        assert [tuple(number(Dim(0, p), total, n) for p in places) for n in range(len(each))] == each
         assert [first for first, *_ in known] == [sum(c for *_, c, _ in known[:n]) for n in range(len(known))]
         used = [size for _, _, count, size in known if count]
         assert total < most or min(used) * 2 >= min(most, EVERY_SIZE) // 2  # few rows in a tile leave much time unused

@@ -34,7 +34,7 @@ from heterocc.compiler.lower.cpu.generate.places import Place, index
 from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns, put_rows, weight_vector
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import Size, exceeds, is_number
+from heterocc.compiler.lower.cpu.sizes import Dim, exceeds, is_number
 
 
 def propose_winograd(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
@@ -160,7 +160,7 @@ class _Writer(BlockInputs):
                     (emit.start_of(tiles[1], tile), emit.start_of(tiles[0], tile)),
                 )
             )
-            self._outputs(arguments, outputs, Size(tiles[0].size, size), (image, start, first))
+            self._outputs(arguments, outputs, Dim(tiles[0].size, size), (image, start, first))
             return
 
         def channels(run: Run) -> None:
@@ -325,7 +325,7 @@ class _Writer(BlockInputs):
                 store_apart()
             elif not is_number(self._overlap):
                 skipped = tirx.Select(last, index(self._overlap), index(0))
-                store(Size(0, emit.bound(skipped)))
+                store(Dim(0, emit.bound(skipped)))
             elif self._overlap:
                 emit.either(last, lambda: store(self._overlap), lambda: store(0))
             else:
