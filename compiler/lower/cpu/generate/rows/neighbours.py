@@ -15,7 +15,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import Read, RowWriter, Spot
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
+from heterocc.compiler.lower.cpu.sizes import assumed, at_least, exceeds, is_number, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 WIDE = 4
@@ -41,9 +41,8 @@ def beside_axis(rows: Rows, lanes: int) -> Axis | None:
     forms = rows.accesses
     axis, terms = rows.last_run(rows.places, forms), rows.axis(rows.terms)
     steps = {(axis.step(f), terms.step(f)) for f in forms}
-    if (count, 1) not in steps or not steps <= {(count, 1), (1, 0), (0, 0)} or lanes > axis.length:
-        return None
-    return axis
+    known = (count, 1) in steps and steps <= {(count, 1), (1, 0), (0, 0)}
+    return axis if known and assumed(at_least(axis.length, lanes)) else None
 
 
 class Along(RowWriter):
