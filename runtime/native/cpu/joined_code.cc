@@ -104,8 +104,8 @@ class JoinedReader {
   void CallProgram(const std::string& name, std::vector<int64_t> arguments, int64_t whole) {
     Require(!arguments.empty() && arguments.back() == joined_->inputs && whole >= 0);
     arguments.pop_back();
-    std::unique_ptr<Program> program = heterocc::cpu::Read(module_, name, weights_);
-    Require(program != nullptr && program->appends.empty());
+    std::unique_ptr<Program> program = heterocc::cpu::Read(module_, name, weights_, /*appends=*/false);
+    Require(program != nullptr);
     Require(program->inputs == static_cast<int64_t>(arguments.size()));
     std::vector<int64_t> targets(program->results.size(), -1);
     bool is_dropped = false;

@@ -370,7 +370,7 @@ Function FunctionOf(const std::shared_ptr<Code>& code, const Function& machine) 
 Any NewProgram(const Module& executable, const tvm::ffi::String& name, const Array<Any>& weights,
                const Function& machine) {
   std::vector<int64_t> lengthened;
-  if (std::shared_ptr<Program> program = Read(executable, name, weights)) {
+  if (std::shared_ptr<Program> program = Read(executable, name, weights, /*appends=*/true)) {
     for (const Append& append : program->appends) lengthened.push_back(append.input);
     return Array<Any>{FunctionOf(program, machine), tvm::ffi::Shape(lengthened)};
   }

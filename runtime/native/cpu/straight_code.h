@@ -115,9 +115,9 @@ struct Program {
 
 // The function `name` of an executable of TVM's virtual machine, whose last parameter is the tuple `weights`; nullptr
 // if it has instructions that are not known here: branches, calls of other such functions, tensors of other devices.
-// Rows are appended in place to inputs that are in a RowMemory.
+// If it `appends`, rows are appended in place to inputs that are in a RowMemory; else kernels that append copy them.
 std::unique_ptr<Program> Read(const tvm::ffi::Module& executable, const std::string& name,
-                              const tvm::ffi::Array<tvm::ffi::Any>& weights);
+                              const tvm::ffi::Array<tvm::ffi::Any>& weights, bool appends);
 
 // Runs a program on its inputs, which are compact, or RowMemory holds them and rows are appended. False if their types
 // or shapes are not what it takes. Throws what kernels throw, and std::bad_alloc; the memory of the run is given back.

@@ -219,13 +219,14 @@ void Reader::Return(const Held& tuple) {
     }
   }
   for (int64_t rank : program_->input_ranks) Require(rank >= 0);
-  FindAppends();
+  if (appends_) FindAppends();
 }
 
-std::unique_ptr<Program> Read(const Module& executable, const std::string& name, const Array<Any>& weights) {
+std::unique_ptr<Program> Read(const Module& executable, const std::string& name, const Array<Any>& weights,
+                              bool appends) {
   if (std::string(executable->kind()) != "relax.VMExecutable") return nullptr;
   try {
-    return Reader(executable, weights).Read(name);
+    return Reader(executable, weights, appends).Read(name);
   } catch (const Unknown&) {
     return nullptr;
   }

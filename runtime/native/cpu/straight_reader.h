@@ -39,8 +39,10 @@ struct Held {
 
 class Reader {
  public:
-  Reader(const tvm::ffi::Module& executable, const tvm::ffi::Array<tvm::ffi::Any>& weights)
-      : code_(static_cast<const tvm::runtime::vm::VMExecutable&>(*executable.operator->())), weights_(weights) {
+  Reader(const tvm::ffi::Module& executable, const tvm::ffi::Array<tvm::ffi::Any>& weights, bool appends)
+      : code_(static_cast<const tvm::runtime::vm::VMExecutable&>(*executable.operator->())),
+        weights_(weights),
+        appends_(appends) {
     program_->executable = executable;
   }
 
@@ -101,6 +103,7 @@ class Reader {
 
   const tvm::runtime::vm::VMExecutable& code_;
   const tvm::ffi::Array<tvm::ffi::Any>& weights_;
+  const bool appends_;
   std::unique_ptr<Program> program_ = std::make_unique<Program>();
   std::map<tvm::runtime::vm::ExecWord, Held> registers_;
   std::unordered_map<std::string, int64_t> functions_;

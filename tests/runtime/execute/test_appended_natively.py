@@ -27,6 +27,28 @@ net (float[b, h, n, 8] q, float[b, h, n, 8] k, float[b, h, p, 8] keys)
   y = MatMul(shares, more)
 }
 """
+BRANCHES = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[b, h, n, 8] q, float[b, h, n, 8] k, float[b, h, p, 8] keys, bool[1] cached)
+    => (float[b, h, n, 8] y, float[b, h, t, 8] more) {
+  y, more = If (cached) <
+    then_branch = later () => (float[b, h, n, 8] y1, float[b, h, t, 8] more1) {
+      more1 = Concat<axis=2>(keys, k)
+      turned1 = Transpose<perm=[0, 1, 3, 2]>(more1)
+      scores1 = MatMul(q, turned1)
+      shares1 = Softmax<axis=-1>(scores1)
+      y1 = MatMul(shares1, more1)
+    },
+    else_branch = first () => (float[b, h, n, 8] y2, float[b, h, n, 8] more2) {
+      more2 = Identity(k)
+      turned2 = Transpose<perm=[0, 1, 3, 2]>(more2)
+      scores2 = MatMul(q, turned2)
+      shares2 = Softmax<axis=-1>(scores2)
+      y2 = MatMul(shares2, more2)
+    }
+  >
+}
+"""
 PASSED_ON = KEYS.replace("=> (", "=> (float[b, h, n, 8] same, ").replace(") {", ") {\n  same = Identity(q)", 1)
 
 
@@ -133,3 +155,22 @@ def test_rows_are_appended_once_if_a_result_is_an_input(folder: Path) -> None:
             past = {}
             places.append(binding.state["keys"].ctypes.data)
         assert len(set(places[2:])) == 1
+
+
+def test_each_token_of_a_decoder_with_a_branch_for_the_first_is_a_native_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merged decoder, as optimum writes it: its rows are copied."""
+    compile_model(onnx.parser.parse_model(BRANCHES), folder / "branches.hcb", devices="CPU")
+    rng = np.random.default_rng(5)
+    with load(folder / "branches.hcb", threads=1) as session:
+        seen = runs_of(session, monkeypatch)
+        keys = np.zeros((1, 2, 0, 8), np.float32)
+        for new in (4, 1, 1, 3):
+            q, k = (rng.standard_normal((1, 2, new, 8)).astype(np.float32) for _ in range(2))
+            found = session.run({"q": q, "k": k, "keys": keys, "cached": np.array([keys.shape[2] > 0])})
+            keys = np.concatenate([keys, k], 2)
+            shares = np.exp(q @ keys.swapaxes(2, 3))
+            np.testing.assert_array_equal(found["more"], keys)
+            np.testing.assert_allclose(found["y"], shares / shares.sum(-1, keepdims=True) @ keys, rtol=1e-4, atol=1e-5)
+        assert seen == [True] * 4
