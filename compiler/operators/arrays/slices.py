@@ -29,12 +29,14 @@ def slice_bounds(given: Given, size: Size, start: Size, end: Size, step: int) ->
     size is taken to end inside it, which becomes one of the limits.
     """
     ahead = start.least is not None and start.least >= 0
-    first = start if ahead and (start.number or 0) < FAR else _place(given, size, start)
-    last = _place(given, size, end)
+    to_end = end.number is not None and end.number >= FAR
+    first = start if ahead and (start.number or 0) < FAR else _place(given, size, start, filled=to_end)
+    last = _place(given, size, end, filled=True)
     return None if step < 1 or first is None or last is None else (first, last)
 
 
-def _place(given: Given, size: Size, index: Size) -> Size | None:
+def _place(given: Given, size: Size, index: Size, *, filled: bool) -> Size | None:
+    """The place in a dimension that an index means; `filled` if a slice of one with no elements may be refused."""
     if index.number is not None and index.number >= FAR:
         return size
     if index.number is not None and index.number <= -FAR:
@@ -44,7 +46,7 @@ def _place(given: Given, size: Size, index: Size) -> Size | None:
             given.limit(index, size.number)
             return index
         return index if given.is_positive(size - index) else smaller(index, size)
-    if index.number == -1 and is_positive_dimension(size):
+    if filled and index.number == -1 and is_positive_dimension(size):
         return size + index
     return larger(size + index, number(0)) if _is_back(index) else None
 
@@ -78,7 +80,12 @@ def slice_axes(given: Given) -> list[tuple[int, Size, Size, int]] | None:
 
 
 def _needs(needs: Needs) -> None:
-    """An end, an axis and a step for each start."""
+    """An end, an axis and a step for each start, and dimensions with the elements that the result is taken to have.
+
+    The last element is taken to be one in each run: of an empty dimension it would be other memory.
+    """
+    for axis, size in enumerate(needs.result or ()):
+        needs.at_least(0, axis, None if size is None else size.number)
     if needs.given.opset >= 10:
         for place in (2, 3, 4):
             needs.equal(place, 0, needs.size(1, 0))
@@ -118,8 +125,10 @@ def _backwards(size: Size, start: Size, end: Size, step: int) -> Size | None:
         return None
     if start.number >= 0:
         length = size if start.number >= FAR else smaller(start + number(1), size)
-    else:
-        length = size if start.number == -1 else larger(size + start + number(1), number(0))
+    elif start.number == -1:
+        length = size
+    else:  # ONNX has a start before the first element be the first one, unlike Python
+        length = larger(size + start + number(1), smaller(size, number(1)))
     return quotient(length + number(step - 1), number(step))
 
 
@@ -132,8 +141,10 @@ def _slice_contents(given: Given) -> Contents | None:
         if start.number is None or end.number is None:
             return None
         # The end of a slice that runs backwards to the first element is below every index.
-        beyond = step < 0 and end.number < -data.shape[axis]
-        index[axis] = slice(start.number, None if beyond else end.number, step)
+        size = data.shape[axis]
+        beyond = step < 0 and end.number < -size
+        first = max(start.number, -size) if step < 0 and size else start.number
+        index[axis] = slice(first, None if beyond else end.number, step)
     return data[tuple(index)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import mul
+from operator import add, mul
 
 from tvm import relax, te, tirx
 
@@ -88,9 +88,14 @@ def _reshape_sizes(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.E
         return [tirx.Select(size == whole(-1), rest, size) for size in asked(ins)]
 
     def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
-        least = [size >= whole(-1) for size in asked(ins)]
+        wanted, rest = asked(ins), known(ins)
+        open_ = reduce(add, [tirx.Select(size == whole(-1), whole(1), whole(0)) for size in wanted], whole(0))
+        # What is left for a -1 beside a 0 is not known, and a 0 behind the input's dimensions copies none.
+        left = tirx.any(open_ == whole(0), tirx.all(open_ == whole(1), rest != whole(0)))
+        copied = [size != whole(0) for axis, size in enumerate(wanted) if copies and axis >= rank]
+        least = [size >= whole(-1) for size in wanted]
         right = product(numbers(ins)) == product(ins[0].shape)
-        return [(tirx.all(right, *least), "the input cannot have the shape that it is given")]
+        return [(tirx.all(right, left, *least, *copied), "the input cannot have the shape that it is given")]
 
     return vector(ctx, [data, shape], count, numbers, check)
 

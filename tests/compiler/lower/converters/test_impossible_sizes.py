@@ -31,11 +31,12 @@ agraph (float[n,m] x, int64[2] tile, int64[2] fill, int64[2] expand, int64[4] pa
         float real_last, float real_step, int64[q] places, int64 hot, int64[1] axis, int64[1] stride,
         int64[1] unsqueeze, float[k,1] thin, int64[1] squeeze, int64[1] sum, int64 running, int64[2] split,
         int64[1] top,
-        float[1,1,h,w] image, int64[4] resize, float[4] scale, int64[2] reshape)
+        float[1,1,h,w] image, int64[4] resize, float[4] scale, int64[2] reshape, float[t,u] nothing, int64[3] empty)
     => (float[a1,a2] tile_y, float[b1,b2] fill_y, float[c1,c2] expand_y, float[d1,d2] pad_y, int64[e1] step_y,
         float[f1] real_y, float[g1,g2] hot_y, float[h1,h2] stride_y, float[i1,i2,i3] unsqueeze_y, float[j1] squeeze_y,
         float[k1,k2] sum_y, float[l1,l2] running_y, float[m1,m2] split_y, float[n1,n2] split_z, float[o1,o2] top_y,
-        int64[p1,p2] top_z, float[q1,q2,q3,q4] resize_y, float[r1,r2,r3,r4] scale_y, float[s1,s2] reshape_y)
+        int64[p1,p2] top_z, float[q1,q2,q3,q4] resize_y, float[r1,r2,r3,r4] scale_y, float[s1,s2] reshape_y,
+        float[t1,t2,t3] empty_y)
     <float[1,1] one = {1}, int64[1] begin = {0}, int64[1] end = {2}, float real_first = {0}, float[2] values = {0, 1}>
 {
     [tile] tile_y = Tile(x, tile)
@@ -55,16 +56,17 @@ agraph (float[n,m] x, int64[2] tile, int64[2] fill, int64[2] expand, int64[4] pa
     [resize] resize_y = Resize(image, , , resize)
     [scale] scale_y = Resize(image, , scale)
     [reshape] reshape_y = Reshape(x, reshape)
+    [empty] empty_y = Reshape(nothing, empty)
 }'''
 
 RIGHT = {
     "tile": [2, 1], "fill": [2, 3], "expand": [2, 3], "pad": [1, 0, 0, -1], "first": 0, "last": 7, "step": 2,
     "places": [0, 1], "hot": 3, "axis": [1], "stride": [1], "unsqueeze": [-1], "squeeze": [1], "sum": [0],
     "running": -1,
-    "split": [1, 2], "top": [2], "resize": [1, 1, 4, 4], "reshape": [-1, 2],
+    "split": [1, 2], "top": [2], "resize": [1, 1, 4, 4], "reshape": [-1, 2], "empty": [0, 3, 2],
 }
 REAL = {"x": np.arange(6).reshape(2, 3), "real_last": 3, "real_step": 0.5, "thin": np.zeros((4, 1)),
-        "image": np.zeros((1, 1, 2, 2)), "scale": [1, 1, 2, 2]}
+        "nothing": np.zeros((0, 3)), "image": np.zeros((1, 1, 2, 2)), "scale": [1, 1, 2, 2]}
 FEED = {**{name: np.array(v) for name, v in RIGHT.items()},
         **{name: np.array(v, np.float32) for name, v in REAL.items()}}
 
@@ -90,6 +92,7 @@ WRONG = [
     ("resize", "resize", [[1, 1, -1, 4], [1, 1, 2**32, 2**32]]),
     ("scale", "scale", [[1, 1, 0, 2], [1, 1, -1, 2], [1, 1, np.nan, 2], [1, 1, 1e10, 1e10]]),
     ("reshape", "reshape", [[-1, -1], [-2, 3], [-1, 4], [2**32, 2**32]]),
+    ("empty", "empty", [[0, -1, 1], [-1, -1, 1], [0, 3, -1], [2, 3, 0]]),
 ]
 
 model = onnx.parser.parse_model(TEXT)

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from heterocc.artifacts.errors import FeedError
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
 from tests.compiler.onnx_build import model, node, noise, value
@@ -74,3 +75,25 @@ def test_a_slice_that_a_request_gives_has_no_elements_of_an_empty_dimension(tmp_
                 feed = {"x": noise(2, width), **{name: np.array([number]) for name, number in given.items()}}
                 (wanted,) = reference_session(proto).run(None, feed)
                 np.testing.assert_array_equal(session.run(feed)["y"], wanted)
+
+
+@pytest.mark.parametrize(("start", "end", "step"), [(-1, 2**63 - 1, 1), (-1, -2, 1), (-1, 2, 1), (-2, -(2**63), -1)])
+def test_a_slice_of_the_last_elements_reads_none_of_an_empty_dimension(
+    tmp_path: Path, start: int, end: int, step: int
+) -> None:
+    """Its result was taken to have a row, which was other memory."""
+    nodes = [helper.make_node("Slice", ["x", "start", "end", "axis", "step"], ["y"])]
+    given = {"start": start, "end": end, "axis": 0, "step": step}
+    constants = {name: np.array([number]) for name, number in given.items()}
+    path = save(tmp_path / "m.onnx", nodes, {"x": ["n", 2]}, {"y": [None, 2]}, constants)
+    compile_model(path, tmp_path / "m.hcb", devices="CPU", measure=False)
+    reference = reference_session(path)
+    with load(tmp_path / "m.hcb") as session:
+        for rows in range(4):
+            feed = {"x": np.arange(1, 1 + rows * 2, dtype=np.float32).reshape(rows, 2)}
+            try:
+                found = session.run(feed)["y"]
+            except FeedError as error:
+                assert rows == 0, error
+                continue
+            np.testing.assert_array_equal(found, reference.run(None, feed)[0])
