@@ -22,12 +22,12 @@ class Listed:
 class Pieces:
     """A sequence of the pieces of a tensor along an axis, each `step` long, whose number is not known.
 
-    `step` is a number or the name of a scalar. Without `keepdims`, which needs a step of 1, pieces lack the axis.
+    `step` is 1 or more. Without `keepdims`, which needs a step of 1, pieces lack the axis.
     """
 
     data: str
     axis: int
-    step: int | str
+    step: int
     keepdims: bool
 
 

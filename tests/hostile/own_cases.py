@@ -128,6 +128,20 @@ OWN: list[Case] = [
         17,
         "com.microsoft",
     ),
+    *(
+        case(
+            op,
+            u8(2, 5, 4, 3),
+            sc(0.05),
+            constant(120, np.uint8),
+            sc(0.04),
+            constant(100, np.uint8),
+            channels_last=1,
+            **window,
+            **MICROSOFT,
+        )
+        for op, window in (("QLinearAveragePool", {"kernel_shape": [2, 2]}), ("QLinearGlobalAveragePool", {}))
+    ),
     case(
         "DynamicQuantizeLSTM",
         draw(5, 2, 3),

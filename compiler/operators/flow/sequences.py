@@ -134,12 +134,10 @@ def _open_split(writer: Any, node: onnx.NodeProto) -> bool:
         if computed:
             writer.known[node.output[0]] = Listed(_pieces(writer, data, axis, given, computed))
             return False
-        fill = writer.fill(given)
-        if fill is not None and fill > 0:  # as many pieces of one length as there are
-            writer.known[node.output[0]] = Pieces(data, axis, fill, keepdims=True)
-            return False
-        step = (writer.number(given) or given) if given else 1
-        if not given or writer.shape(given) == () or isinstance(step, int):
+        step = (writer.number(given) if given else 1) or 0
+        if writer.fill(given) == 1 and writer.shape(given) == (dim,) != (None,):
+            step = 1  # as many lengths of 1 as there are elements
+        if step >= 1:
             writer.known[node.output[0]] = Pieces(data, axis, step, keepdims or bool(given))
         return False
     if not lengths:
@@ -208,9 +206,11 @@ def _open_erase(writer: Any, node: onnx.NodeProto) -> bool:
 def _open_at(writer: Any, node: onnx.NodeProto) -> bool:
     held, given, output = writer.known.get(node.input[0]), node.input[1], node.output[0]
     place = writer.number(given)
-    if isinstance(held, Pieces):
-        return _piece(writer, held, given, place, output)
-    if not isinstance(held, Listed):
+    if isinstance(held, Pieces) and held.step == 1:
+        index = writer.write(_RESHAPED, given=given, shape=[1]) if held.keepdims else _as_scalar(writer, given)
+        writer.write(f"output = Gather <axis = {held.axis}> (data, index)", output, data=held.data, index=index)
+        return True
+    if not isinstance(held, Listed):  # a longer piece could be a slice, which would not tell that there is none
         return False
     names = held.tensors
     if place is None:
@@ -230,22 +230,6 @@ def _alike(writer: Any, names: tuple[str, ...]) -> bool:
     return len(shapes) == 1 and first is not None and None not in first
 
 
-def _piece(writer: Any, held: Pieces, given: str, place: int | None, output: str) -> bool:
-    """A piece as a slice, or a selection if it is one element long."""
-    if held.step == 1:
-        index = writer.write(_RESHAPED, given=given, shape=[1]) if held.keepdims else _as_scalar(writer, given)
-        writer.write(f"output = Gather <axis = {held.axis}> (data, index)", output, data=held.data, index=index)
-        return True
-    if place is None or place < 0:
-        return False
-    if isinstance(held.step, int):
-        ends = {"start": [place * held.step], "end": [(place + 1) * held.step]}
-        writer.write(_CUT, output, data=held.data, **ends, axis=[held.axis])
-    else:
-        writer.write(_COMPUTED_CUT, output, data=held.data, step=held.step, one=[1], place=[place], axis=[held.axis])
-    return True
-
-
 def _as_scalar(writer: Any, name: str) -> str:
     """A place as a scalar: ONNX Runtime takes a vector of one element, too."""
     scalar: str = name if writer.shape(name) == () else writer.write(_RESHAPED, given=name, shape=[])
@@ -253,14 +237,6 @@ def _as_scalar(writer: Any, name: str) -> str:
 
 
 _RESHAPED = "reshape = Reshape (given, shape)"
-_CUT = "output = Slice (data, start, end, axis)"
-_COMPUTED_CUT = f"""
-    cast = Cast <to = {onnx.TensorProto.INT64}> (step)
-    reshape = Reshape (cast, one)
-    start = Mul (reshape, place)
-    end = Add (start, reshape)
-    {_CUT}
-"""
 
 
 def _open_length(writer: Any, node: onnx.NodeProto) -> bool:
@@ -268,7 +244,7 @@ def _open_length(writer: Any, node: onnx.NodeProto) -> bool:
     if isinstance(held, Listed):
         writer.constant(np.array(len(held.elements), np.int64), node.output[0])
         return True
-    if not isinstance(held, Pieces) or not isinstance(held.step, int):
+    if not isinstance(held, Pieces):
         return False
     if held.step == 1:
         writer.write(_SIZE.format("output"), node.output[0], data=held.data, axis=held.axis)

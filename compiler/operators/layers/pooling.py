@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -20,20 +21,30 @@ from heterocc.compiler.symbolic.sizes import Size, number, product_of
 
 def pooling(needs: Needs) -> None:
     """Pooling: maps that have elements, and room for the window."""
-    for axis in range(2, len(needs.shape(0))):
-        needs.at_least(0, axis, 1)
-    reach(needs, [number(n) for n in needs.given.attribute("kernel_shape", ())])
+    whole_pooling(needs)
+    reach(needs, [number(n) for n in needs.given.attribute("kernel_shape", ())], 1 if _has_channels_last(needs) else 2)
 
 
 def whole_pooling(needs: Needs) -> None:
     """Pooling of whole maps, which have elements."""
-    for axis in range(2, len(needs.shape(0))):
+    rank = len(needs.shape(0))
+    for axis in range(1, rank - 1) if _has_channels_last(needs) else range(2, rank):
         needs.at_least(0, axis, 1)
+
+
+def _has_channels_last(needs: Needs) -> bool:
+    return bool(needs.given.attribute("channels_last", 0))
 
 
 def quantised_pool(needs: Needs) -> None:
     """QLinearAveragePool."""
     pooling(needs)
+    quantised_unary(needs)
+
+
+def quantised_whole_pool(needs: Needs) -> None:
+    """QLinearGlobalAveragePool."""
+    whole_pooling(needs)
     quantised_unary(needs)
 
 
@@ -73,7 +84,12 @@ pooled_shapes = partial(window_shapes, weights=None)
 
 
 def _quantised_pool_shapes(given: Given) -> list[Shape] | None:
-    return None if given.attribute("channels_last", 0) else pooled_shapes(given)
+    if not given.attribute("channels_last", 0):
+        return pooled_shapes(given)
+    batch, *space, channels = given.first
+    found = pooled_shapes(replace(given, shapes=[(batch, channels, *space), *given.shapes[1:]]))
+    shape = found[0] if found else None
+    return None if shape is None else [(batch, *shape[2:], channels)]
 
 
 def _whole_shapes(given: Given) -> list[Shape] | None:
@@ -149,11 +165,20 @@ OPERATORS = (
         flops=_pool_flops,
     ),
     Operator("LpPool", shapes=pooled_shapes, misjudged=True, needs=pooling, magnitude="risen", flops=_pool_flops),
-    Operator("QLinearAveragePool", MICROSOFT, shapes=_quantised_pool_shapes, needs=quantised_pool, quantised="rounds"),
+    Operator(
+        "QLinearAveragePool",
+        MICROSOFT,
+        shapes=_quantised_pool_shapes,
+        needs=quantised_pool,
+        quantised="rounds",
+        unchecked=True,
+    ),
     Operator("GlobalAveragePool", needs=whole_pooling, between=True, sums=True, flops=of_each_input),
     Operator("GlobalMaxPool", needs=whole_pooling, between=True, flops=of_each_input),
     Operator("GlobalLpPool", needs=whole_pooling, magnitude="risen", flops=of_each_input),
-    Operator("QLinearGlobalAveragePool", MICROSOFT, shapes=_whole_shapes, needs=quantised_unary, quantised="rounds"),
+    Operator(
+        "QLinearGlobalAveragePool", MICROSOFT, shapes=_whole_shapes, needs=quantised_whole_pool, quantised="rounds"
+    ),
     Operator("MaxUnpool", shapes=unpooled_shapes, sized=True, needs=max_unpool, unread="kernel_shape pads strides"),
     Operator("Col2Im", shapes=_columns_shapes, needs=columns),
 )

@@ -87,8 +87,8 @@ def _kernel(needs: Needs, weights: int) -> None:
         needs.equal(weights, axis + 2, int(size))
 
 
-def reach(needs: Needs, kernel: Sequence[Size | None]) -> None:
-    """The data with its padding has room for a window."""
+def reach(needs: Needs, kernel: Sequence[Size | None], first: int = 2) -> None:
+    """The data with its padding has room for a window, which lies along axes from `first` on."""
     given, rank = needs.given, len(kernel)
     if given.attribute("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER") or len(needs.shape(0)) != rank + 2:
         return
@@ -100,7 +100,7 @@ def reach(needs: Needs, kernel: Sequence[Size | None]) -> None:
             continue
         wide = (taps - number(1)) * number(dilations[axis]) + number(1)
         beyond = pads[axis] + pads[axis + rank] + (strides[axis] - 1 if given.attribute("ceil_mode", 0) else 0)
-        needs.at_least(0, axis + 2, wide - number(beyond))
+        needs.at_least(0, axis + first, wide - number(beyond))
 
 
 def convolved(needs: Needs) -> None:

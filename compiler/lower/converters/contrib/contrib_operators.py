@@ -112,9 +112,11 @@ def _global_average(ctx: Context, value: relax.Expr) -> relax.Expr:
 
 
 def _average(ctx: Context, value: relax.Expr) -> relax.Expr:
-    if ctx.attrs.get("channels_last", 0):
-        raise NotImplementedError("channels_last is not supported")
-    return standard(ctx, "AveragePool", value)
+    if not ctx.attrs.get("channels_last", 0):
+        return standard(ctx, "AveragePool", value)
+    last = rank_of(value) - 1
+    pooled = standard(ctx, "AveragePool", op.permute_dims(value, [0, last, *range(1, last)]))
+    return op.permute_dims(pooled, [0, *range(2, last + 1), 1])
 
 
 @converter("QLinearConcat", domain=MICROSOFT)

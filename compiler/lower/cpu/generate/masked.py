@@ -23,6 +23,8 @@ def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) 
     """Which of `lanes` places from `first` on are among `count`. None is negative unless one `may_precede` them."""
     # As numbers without a sign, those before the first are larger than all others. TVM has no such negative constants.
     dtype = "uint32" if may_precede and not isinstance(first, tirx.IntImm) else "int32"
+    if lanes == 1:
+        return tirx.all(first >= index(0), first < index(count)) if may_precede else first < index(count)
     places = build.ramp(tirx.Cast(dtype, first), tirx.const(1, dtype), lanes)
     below = places < build.broadcast(tirx.Cast(dtype, index(count)), lanes)
     if not (isinstance(first, tirx.IntImm) and int(first) < 0):
@@ -44,6 +46,8 @@ def kept_by(held: tirx.Buffer, lanes: int) -> tirx.Expr:
 
 def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.Expr, other: float = 0.0) -> tirx.Expr:
     """Consecutive elements of a flat buffer where `kept` holds, else `other`, which may be outside the memory."""
+    if lanes == 1:
+        return tirx.if_then_else(kept, buffer[start], build.float32(other))
     # TVM's own operator leaves the others undefined, of which LLVM makes use.
     where, others = tirx.address_of(buffer[start]), emit.broadcast(build.float32(other), lanes)
     return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", where, kept, others)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ import onnxruntime as ort
 import pytest
 from onnx import parser
 
+from heterocc.artifacts.errors import InputError
+from heterocc.compiler import compile_model
 from heterocc.compiler.conformance.onnx_backend import HeteroccBackend
 from heterocc.compiler.importer.draft.draft import nodes_of
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.runtime import load
 
 _RNG = np.random.default_rng(0)
 _HEAD = '<ir_version: 8, opset_import: ["":18]>'
@@ -53,11 +57,11 @@ _CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         t = SequenceConstruct(a, b) z = SequenceAt(t, i) }""",
         {"x": _X, "i": np.array([1])},
     ),
-    "parts of a dynamic dimension": (
-        """g (float[N,6] x, int64 k) => (float[A,6] y, float[N,6] z) {
-        s = SplitToSequence<axis=0>(x, k) i = Constant<value_int=1>()
-        y = SequenceAt(s, i) z = ConcatFromSequence<axis=0>(s) }""",
-        {"x": _X, "k": np.array(2)},
+    "as many rows as there are": (
+        """g (float[N,6] x) => (float[A,6] y) {
+        n = Shape<end = 1>(x) k = ConstantOfShape<value = int64[1] {1}>(n)
+        s = SplitToSequence<axis=0>(x, k) y = ConcatFromSequence<axis=0>(s) }""",
+        {"x": _X},
     ),
     "rows of a dynamic dimension stacked and joined elsewhere": (
         """g (float[N,6,2] x) => (float[6,N,2] y, float[A,2] z) {
@@ -139,6 +143,41 @@ def test_known_sequences_run_on_the_cpu_alone(name: str) -> None:
         results = prepared.run(feed)
     for got, wanted in zip(results, expected, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("parts", "wrong"),
+    [
+        ("k = Constant<value_int=2>()", {}),
+        ("k = Cast<to=7>(given)", {"given": [0, -1, 3]}),
+        ("o = Constant<value_ints=[1]>() c = Reshape(given, o) k = ConstantOfShape<value = int64[1] {2}>(c)",
+         {"given": [1, 3, -1]}),
+        ("k = Constant<value_int=-1>()", {"given": [2]}),
+    ],
+)  # fmt: skip
+def test_pieces_of_a_dynamic_dimension_are_there_or_an_error(
+    tmp_path: Path, parts: str, wrong: Mapping[str, list[int]]
+) -> None:
+    """They were slices, which are empty where there is no piece, and take any length."""
+    text = f"""g (float[N,6] x, int64 given) => (float[A,6] y, int64 n) {{ {parts} i = Constant<value_int=1>()
+        s = SplitToSequence<axis=0>(x, k) y = SequenceAt(s, i) n = SequenceLength(s) }}"""
+    model = parser.parse_model(_HEAD + text)
+    ort.set_default_logger_severity(4)
+    reference = ort.InferenceSession(model.SerializeToString())
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", check=False)
+    feeds = [(3, 2), *((3, number) for number in wrong.get("given", ())), (1, 2), (0, 2)]
+    with load(tmp_path / "m.hcb") as session:
+        for rows, number in feeds:
+            feed = {"x": np.zeros((rows, 6), np.float32), "given": np.array(number)}
+            try:
+                wanted = reference.run(None, feed)
+            except Exception:
+                with pytest.raises(InputError):
+                    session.run(feed)
+            else:
+                found = session.run(feed)
+                np.testing.assert_array_equal(found["y"], wanted[0])
+                assert found["n"] == wanted[1]
 
 
 def test_a_sequence_of_unknown_length_stays_one() -> None:

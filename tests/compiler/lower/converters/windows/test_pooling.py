@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
+from heterocc.artifacts.errors import FeedError
+from heterocc.compiler import compile_model
 from heterocc.compiler.lower.pipeline import kernel_module
+from heterocc.runtime import load
+from tests.compiler import onnx_build
 from tests.compiler.lower.cpu.generate.generated import runnable, target_of
 from tests.compiler.lower.lowered import assert_same, job, model, run_cpu, run_ort
+from tests.reference import reference_session
 
 X = np.random.default_rng(2).standard_normal((2, 3, 7, 5)).astype(np.float32)
 
@@ -53,3 +60,31 @@ def test_maxima_over_windows_of_three_dimensions_agree(attributes: dict[str, obj
     x = np.random.default_rng(2).standard_normal((2, 3, 6, 7, 9)).astype(np.float32)
     made = model([helper.make_node("MaxPool", ["x"], ["y"], **attributes)], {"x": x}, ["y"], opset=19)
     assert_same(run_cpu(made, {"x": x}), run_ort(made, {"x": x}))
+
+
+@pytest.mark.parametrize(("devices", "last"), [("CPU", 0), ("CPU", 1), ("ORT", 1)])
+def test_quantised_windows_of_any_size_agree_and_fit_or_are_an_error(tmp_path: Path, devices: str, last: int) -> None:
+    """Code for them could not be generated, and ONNX Runtime divided by a width of 0, which ended the process."""
+    values = {"i": np.float32(0.1), "j": np.uint8(3), "k": np.float32(0.12), "l": np.uint8(5)}
+    pool = helper.make_node(
+        "QLinearAveragePool", ["x", *values], ["y"], domain="com.microsoft", kernel_shape=[2, 2], channels_last=last
+    )
+    proto = onnx_build.model(
+        [pool],
+        [onnx_build.value("x", ["a", "b", "c", "d"], TensorProto.UINT8)],
+        [onnx_build.value("y", None, TensorProto.UINT8)],
+        {name: np.array(number) for name, number in values.items()},
+        domains=[("com.microsoft", 1)],
+    )
+    reference = reference_session(proto)
+    compile_model(proto, tmp_path / "m.hcb", devices=devices, check=False)
+    with load(tmp_path / "m.hcb") as session:
+        for height, width in ((5, 4), (9, 19), (2, 2), (5, 1), (1, 1), (0, 2)):
+            shape = (2, height, width, 3) if last else (2, 3, height, width)
+            feed = {"x": np.arange(6 * height * width, dtype=np.uint8).reshape(shape)}
+            if min(height, width) < 2:
+                with pytest.raises(FeedError):
+                    session.run(feed)
+                continue
+            wanted = reference.run(None, feed)[0]
+            assert np.abs(session.run(feed)["y"].astype(int) - wanted).max() <= 1
