@@ -210,7 +210,7 @@ SERVE = (
     Option("--host", "Address to listen on; 0.0.0.0 for all.", default="127.0.0.1"),
     Option("--http-port", "0: any free port.", int, default=8000, least=0, most=65535),
     Option("--grpc-port", "0: any free port.", int, default=8001, least=0, most=65535),
-    Option("--no-grpc", "Answer over HTTP only: for clients that are not trusted.", bool),
+    Option("--no-grpc", "Answer over HTTP only.", bool),
     Option(
         "--devices -d",
         "Variant of every model, by its devices (CPU: the CPU-only one) or name; AUTO for the one on the most capable "

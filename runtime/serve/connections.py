@@ -43,10 +43,10 @@ _OTHER_FILES = 96
 _log = logging.getLogger(__name__)
 
 
-def most_connections(wanted: int, bundles: int) -> int:
-    """The number of connections for each of the two ports; fewer than wanted if the process may not have the files.
+def most_connections(wanted: int, bundles: int, files: int) -> int:
+    """The number of connections for each port; fewer than wanted if the process may not have the files.
 
-    The soft limit of files is raised to the hard one first.
+    `files` are those of one connection to each port. The soft limit of files is raised to the hard one first.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -57,7 +57,7 @@ def most_connections(wanted: int, bundles: int) -> int:
             pass
     if soft == resource.RLIM_INFINITY:
         return wanted
-    possible = max((soft - _OTHER_FILES - 4 * bundles) // 2, 4)
+    possible = max((soft - _OTHER_FILES - 4 * bundles) // files, 4)
     if possible < wanted:
         _log.warning("fewer connections", extra={"connections": possible, "wanted": wanted, "limit_of_files": soft})
     return min(possible, wanted)

@@ -22,6 +22,7 @@ from heterocc.runtime.native import request_data
 from heterocc.runtime.native.cpu_api import MEMORY_LIMIT
 from heterocc.runtime.serve.connections import Connection, Listener, most_connections
 from heterocc.runtime.serve.errors import ServiceError
+from heterocc.runtime.serve.front import FILES, Front, private_folder
 from heterocc.runtime.serve.options import ServeOptions, Tls
 from heterocc.runtime.serve.protocols.receiver import message_limit
 from heterocc.runtime.serve.protocols.rest import application
@@ -81,7 +82,8 @@ async def _serve(options: ServeOptions) -> None:
     service = Service(options, _workers(options))
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(service.close)
-        most = most_connections(options.max_connections, service.models.bundles())
+        files = 1 if options.grpc_port is None else 1 + FILES
+        most = most_connections(options.max_connections, service.models.bundles(), files)
         http_port = await _start_http(service, stack, most)
         grpc_port = None if options.grpc_port is None else await _start_grpc(service, stack, options.grpc_port, most)
         _log.info("listening", extra={"host": options.host, "http_port": http_port, "grpc_port": grpc_port})
@@ -142,7 +144,7 @@ class _Uvicorn(uvicorn.Server):
 
 async def _start_http(service: Service, stack: contextlib.AsyncExitStack, most: int) -> int:
     options = service.options
-    listener = _listen(options.host, options.http_port, most)
+    listener = _listen(options.host, options.http_port, most, "--http-port")
     stack.callback(listener.close)
     tls: dict[str, Any] = {}
     if options.tls is not None:
@@ -171,7 +173,7 @@ async def _start_http(service: Service, stack: contextlib.AsyncExitStack, most: 
     return int(listener.getsockname()[1])
 
 
-def _listen(host: str, port: int, most: int) -> Listener:
+def _listen(host: str, port: int, most: int, option: str) -> Listener:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -185,7 +187,7 @@ def _listen(host: str, port: int, most: int) -> Listener:
             listener.close()
             raise
     except OSError as error:
-        raise _port_error(host, port, "--http-port", error.strerror or str(error)) from error
+        raise _port_error(host, port, option, error.strerror or str(error)) from error
     return listener
 
 
@@ -205,34 +207,30 @@ async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack, wanted
             ("grpc.max_allowed_incoming_connections", most),
             ("grpc.max_concurrent_streams", _STREAMS),
             ("grpc.max_connection_idle_ms", round(options.client_seconds * 1e3)),
-            ("grpc.server_handshake_timeout_ms", round(options.client_seconds * 1e3)),
-            # Otherwise two services could share a port by accident.
-            ("grpc.so_reuseport", 0),
         ],
     )
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    address = f"{host}:{wanted}"
-    try:
-        if options.tls is None:
-            port = server.add_insecure_port(address)
-        else:
-            port = server.add_secure_port(address, _credentials(options.tls))
-    except RuntimeError:
-        port = 0
-    if not port:
-        raise _port_error(options.host, wanted, "--grpc-port", "it is in use, or not allowed")
+    listener = _listen(options.host, wanted, most, "--grpc-port")
+    stack.callback(listener.close)
+    front = Front(f"{stack.enter_context(private_folder())}/grpc", options.client_seconds)
+    server.add_insecure_port(f"unix:{front.path}")
     await server.start()
+    stack.push_async_callback(front.close)
     stack.push_async_callback(server.stop, _GRACE)
-    return int(port)
+    listening = await asyncio.get_running_loop().create_server(
+        front.client, sock=listener, backlog=_BACKLOG, ssl=None if options.tls is None else _context(options.tls),
+        ssl_handshake_timeout=None if options.tls is None else options.client_seconds,
+    )  # fmt: skip
+    stack.callback(listening.close)
+    return int(listener.getsockname()[1])
 
 
-def _credentials(tls: Tls) -> Any:
-    try:
-        pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-        roots = None if tls.client_ca is None else tls.client_ca.read_bytes()
-    except OSError as error:
-        raise _tls_error(tls, error) from error
-    return grpc.ssl_server_credentials([pair], roots, require_client_auth=roots is not None)
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_ca)
+    context.load_cert_chain(tls.certificate, tls.key)
+    context.set_alpn_protocols(["h2"])
+    if tls.client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 def _port_error(host: str, port: int, option: str, reason: str) -> ServiceError:

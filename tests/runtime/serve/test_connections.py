@@ -249,11 +249,12 @@ def test_more_connections_than_files_leave_the_service_answering_and_its_log_sho
 def test_the_number_of_connections_fits_the_limit_of_files() -> None:
     code = (
         "import resource; from heterocc.runtime.serve.connections import most_connections as most;"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300)); print(most(1000, 1), most(7, 1), most(1000, 100))"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300));"
+        "print(most(1000, 1, 2), most(7, 1, 2), most(1000, 1, 4), most(1000, 100, 2))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["100", "7", "4"]
-    assert most_connections(5, 1) == 5 and resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 20
+    assert done.stdout.split() == ["100", "7", "50", "4"]
+    assert most_connections(5, 1, 2) == 5 and resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 20
 
 
 def test_names_of_models_that_do_not_exist_are_not_kept_and_not_repeated_at_length(service: ServiceProcess) -> None:
