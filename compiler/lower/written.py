@@ -23,3 +23,6 @@ JOINS = "heterocc.joins"
 
 JOINS_AT = "heterocc.joins_at"
 """The attribute of kernels `(new, starts, past)` that write an item's new rows after its start in `past`: the axis."""
+
+RESHAPES = "heterocc.reshapes"
+"""The attribute of kernels that only reshape their argument: all elements in order."""

@@ -200,7 +200,7 @@ def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages
     if form.batch is not None and can_loop(scheduled):
         scheduled = common_kernels(over_batch(scheduled, form.batch))
     elif form.batch is not None:
-        module = plant_fault(_kernels(job, target), job)
+        module = plant_fault(_kernels(job, target, in_place=True), job)
         scheduled = _scheduled(module, job, target, objects)
     tuned = () if close is None else tuple(close.found)
     return Stages(module, scheduled, destination_passing(scheduled), tuned)

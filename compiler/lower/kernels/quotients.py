@@ -15,15 +15,29 @@ _MOST = 2**40
 
 
 def truncating(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with divisions that truncate, where both operands are indices or sizes and so not negative."""
+    """The function with divisions that truncate, where both operands are indices or sizes and so not negative.
+
+    Those of places in a vector by numbers stay: TVM finds that all places have one quotient, but not if they truncate.
+    """
     analyzer = _bounds(function)
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(function.body, [(tirx.For, loops.append)], order="pre")
+    lanes = {loop.loop_var for loop in loops if loop.kind == tirx.ForKind.VECTORIZED}
+    counted = {loop.loop_var for loop in loops}
+
+    def in_vector(place: tirx.Expr, divisor: tirx.Expr) -> bool:
+        used = set(tirx.analysis.undefined_vars(place)) if isinstance(divisor, tirx.IntImm) and lanes else set()
+        return not used.isdisjoint(lanes) and used <= counted
 
     def positive(*operands: tirx.Expr) -> bool:
         return all(analyzer.const_int_bound(operand).min_value >= 0 for operand in operands)
 
+    def truncates(e: tirx.FloorDiv | tirx.FloorMod) -> bool:
+        return positive(e.a, e.b) and not in_vector(e.a, e.b)
+
     rules = [
-        (tirx.FloorDiv, lambda e: tirx.truncdiv(e.a, e.b) if positive(e.a, e.b) else e),
-        (tirx.FloorMod, lambda e: tirx.truncmod(e.a, e.b) if positive(e.a, e.b) else e),
+        (tirx.FloorDiv, lambda e: tirx.truncdiv(e.a, e.b) if truncates(e) else e),
+        (tirx.FloorMod, lambda e: tirx.truncmod(e.a, e.b) if truncates(e) else e),
     ]
     body = tvm_ffi.structural_map(function.body, rules, order="post")
     return tirx.PrimFunc(list(function.params), body, attrs=function.attrs)

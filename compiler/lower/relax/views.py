@@ -13,7 +13,7 @@ from heterocc.compiler.lower.relax.fusion import not_fused
 from heterocc.compiler.lower.relax.importer import dtype_name
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of
 from heterocc.compiler.lower.variables import Extent, in_one_form, same
-from heterocc.compiler.lower.written import WRITTEN
+from heterocc.compiler.lower.written import RESHAPES, WRITTEN
 
 
 def joins_after_turns_apart(mod: tvm.IRModule, *, outputs: bool = False) -> tvm.IRModule:
@@ -75,6 +75,8 @@ def is_view(function: tirx.PrimFunc, call: relax.Call) -> bool:
         return False
     if function.attrs and WRITTEN in function.attrs:
         return False
+    if function.attrs and RESHAPES in function.attrs:
+        return True
     # TVM also recognises a copy of the first part of a tensor as a reshape, so compare the sizes.
     if dtype_name(argument.ty) != dtype_name(call.ty) or not same([_elements(argument.ty)], [_elements(call.ty)]):
         return False

@@ -15,8 +15,9 @@ import tvm_ffi
 from tvm import relax
 
 from heterocc.artifacts.foreign import pass_foreign
-from heterocc.compiler.lower.straight import bindings_of
+from heterocc.compiler.lower.straight import bindings_of, is_static
 from heterocc.compiler.lower.tvm_fixes.regrouped import reshape_kernel
+from heterocc.compiler.lower.written import RESHAPES
 
 _RULE = "FLegalize"
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
@@ -37,8 +38,7 @@ def legalised(mod: tvm.IRModule) -> tvm.IRModule:
                 if _is_like(operator, other):
                     return _again(done, operator)
             try:
-                regrouped = reshape_kernel(builder, operator) if operator.op == _RESHAPE else None
-                made = rule(builder, operator) if regrouped is None else regrouped
+                made = _reshaped(builder, operator, rule) if operator.op == _RESHAPE else rule(builder, operator)
             except Exception as error:  # raised when the pass is done
                 pass_foreign(error)
                 refusals.append(error)
@@ -57,6 +57,18 @@ def legalised(mod: tvm.IRModule) -> tvm.IRModule:
     if refusals:
         raise refusals[0]
     return done
+
+
+def _reshaped(
+    builder: relax.BlockBuilder, call: relax.Call, rule: Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
+) -> relax.Expr:
+    """A call of a kernel that reshapes, which has RESHAPES if sizes are dynamic: TVM does not see it in all of them."""
+    made = reshape_kernel(builder, call)
+    made = rule(builder, call) if made is None else made
+    if isinstance(made, relax.Call) and made.op == _CALL_TIR and not is_static(call):
+        function = builder.get()[made.args[0]]
+        builder.update_func(made.args[0], function.with_attr(RESHAPES, True))
+    return made
 
 
 _Key = tuple[str, int, tuple[int, ...]]

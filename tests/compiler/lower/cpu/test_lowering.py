@@ -11,6 +11,7 @@ from onnx import helper
 
 from heterocc.compiler.build.build import jobs_of
 from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu import lowering
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
@@ -20,6 +21,7 @@ from heterocc.passes.plan import Plan
 from heterocc.runtime.fault_variables import WRONG_KERNEL
 from tests.compiler.lower.codegen.test_link import machine_of
 from tests.compiler.lower.lowered import CPU, assert_same, execute, job, load, model, run_cpu, run_ort
+from tests.symbolic_models import dynamic_model
 
 node = helper.make_node
 RNG = np.random.default_rng(7)
@@ -74,6 +76,22 @@ def test_a_model_that_was_tried_as_a_whole_gets_the_same_code_without_being_impo
     assert CpuLowering().trial_whole(made, CPU)
     monkeypatch.setattr(lowering, "_form", None)
     assert CpuLowering().lower(whole).code == alone
+
+
+def test_results_are_written_in_place_too_where_items_of_a_batch_cannot_run_one_by_one() -> None:
+    """An output that has no input of its own is not made of items: the kernels are then those of all of them."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("Reshape", ["t", "shape"], ["y"]),
+        helper.make_node("Shape", ["x"], ["batch"], end=1),
+        helper.make_node("Expand", ["one", "batch"], ["z"]),
+    ]
+    weights = {"shape": np.array([0, -1]), "one": np.ones(1, np.float32)}
+    proto = dynamic_model(nodes, {"x": ("float32", ("b", 160, 48))}, ["y", "z"], weights)
+    done = CpuLowering().lower(job(import_model(proto, keep_dims=True)))
+    assert [kernel.nodes for kernel in done.kernels] == [("Transpose_0", "Reshape_1"), ("Expand_3",)]
+    (kernels,) = [text for name, text in done.dumps if name == "kernels.py"]
+    assert "def Reshape_1" in kernels  # not fused with the transposition, which writes where the output is
 
 
 def test_partitions_chained_by_hand_agree_with_the_whole() -> None:

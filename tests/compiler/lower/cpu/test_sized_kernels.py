@@ -227,6 +227,16 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"w": _weight(20, 6, 1, 1)},
     ),
     "mean of each map": ([_N("ReduceMean", ["x"], ["y"], axes=[2, 3])], {"x": ("n", 5, "m", "k")}, {}),
+    "transposition to three channels": (
+        [_N("Transpose", ["x"], ["t"], perm=[0, 2, 3, 1]), _N("Relu", ["t"], ["y"])],
+        {"x": ("n", 3, "m", "k")},
+        {},
+    ),
+    "joined heads": (
+        [_N("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]), _N("Reshape", ["t", "s"], ["y"])],
+        {"x": ("n", 4, "m", 32)},
+        {"s": np.array([0, 0, 128])},
+    ),
     "transposition of pixels": (
         [_N("Transpose", ["x"], ["y"], perm=[0, 2, 3, 1])],
         {"x": ("n", 24, "m", "k")},
@@ -401,6 +411,36 @@ def test_outputs_of_transposed_convolutions_of_any_size_are_shuffled() -> None:
     _, outputs = _kernels_of(proto)
     code, _ = sized_kernel(outputs, (), isa_of(target_of(AVX512)))
     assert "T.Shuffle" in code.script()
+
+
+def test_a_transposition_of_any_size_to_three_channels_shuffles_vectors_of_pixels() -> None:
+    nodes = [_N("Transpose", ["x"], ["y"], perm=[0, 2, 3, 1])]
+    (function,) = _kernels_of(dynamic_model(nodes, {"x": ("float32", ("n", 3, "h", "w"))}, ["y"], {}))
+    code, _ = sized_kernel(function, (), isa_of(target_of(AVX512)))
+    assert "T.Shuffle" in code.script()
+
+
+def test_heads_of_any_length_that_are_joined_are_copied_in_vectors() -> None:
+    """A vector lies in one head: its places are one after another, once TVM has divided them."""
+    nodes = [_N("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]), _N("Reshape", ["t", "s"], ["y"])]
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "m", 64))}, ["y"], {"s": np.array([0, 0, 256])})
+    (function,) = _kernels_of(proto)
+    code, _ = sized_kernel(function, (), isa_of(target_of(AVX512)))
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(code.body, [(tirx.For, loops.append)], order="pre")
+    inside: list[tirx.Expr] = []
+    for loop in (loop for loop in loops if loop.kind == tirx.ForKind.VECTORIZED):
+        tvm_ffi.structural_walk(loop.body, [(kind, inside.append) for kind in (tirx.Div, tirx.Mod)], order="pre")
+    assert loops and not inside
+
+
+def test_code_for_heads_of_any_length_has_no_other_form_for_a_length_like_the_width_of_a_head() -> None:
+    nodes = [_N("Reshape", ["x", "s"], ["r"]), _N("Transpose", ["r"], ["y"], perm=[0, 1, 3, 2])]
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 256, "t"))}, ["y"], {"s": np.array([0, 4, 64, -1])})
+    (function,) = _kernels_of(proto)
+    with assuming(dims_of(function)) as found:
+        assert generate(function, (), isa_of(target_of(AVX512))) is not None
+    assert not any(isinstance(condition, tirx.NE) for condition in found.conditions)
 
 
 @pytest.mark.parametrize("pads", [[0, 0, 0, 0, 0, 0, 1, 1], [0, 0, 1, 0, 0, 0, 0, 0]], ids=["behind", "before"])

@@ -8,6 +8,7 @@ import pytest
 from onnx import helper
 
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.generate.generated import AVX2, target_of
 from tests.compiler.lower.lowered import job
@@ -64,3 +65,19 @@ def test_a_reshape_that_joins_turned_dimensions_of_any_size_is_not_fused_with_th
     module = kernel_module(job(import_model(model, keep_dims=True)), target_of(AVX2))
     turned = ("Transpose_0", "Relu_1") if between else ("Transpose_0",)
     assert [kernel.nodes for kernel in module.kernels] == [turned, (f"Neg_{len(between) + 2}",)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [(("b", "c", "h", "w"), [0, 0, -1]), (("b", "t", 80), [0, -1, 320]), (("b", "n"), [0, 8, -1])],
+    ids=["joined", "frames", "split"],
+)
+def test_a_reshape_of_any_size_is_a_view_whatever_tvm_sees_of_its_indices(
+    shape: tuple[int | str, ...], wanted: list[int]
+) -> None:
+    """Quotients that only the run knows: the kernel took 4 ns an element."""
+    nodes = [node("Reshape", ["x", "shape"], ["r"]), node("Transpose", ["r"], ["y"], perm=[0, 2, 1])]
+    proto = dynamic_model(nodes, {"x": ("float32", shape)}, ["y"], {"shape": np.array(wanted)})
+    dumps = CpuLowering().lower(job(import_model(proto, keep_dims=True))).dumps
+    kernels = [text for name, text in dumps if name.endswith("kernels.py")]
+    assert kernels and not any("T_reshape" in text for text in kernels)

@@ -1,7 +1,7 @@
 """Maps that put several rows together element by element, as transposed convolutions and shuffles of pixels do.
 
 Element x of such a row is read at x // n of the row that x % n selects. A vector of each of the n rows makes n vectors
-of outputs, by shuffles.
+of outputs, by shuffles. A transposition to a last dimension of n is such a map, too.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Interleaved:
-    """A map whose `reads` are those of `rows` rows in turn along its last loop `along`.
+    """A map whose `reads` are those of `rows` rows in turn along its last loop `along`, or its last two.
 
-    Vectors have the first of `widths` that the loop fills.
+    Vectors have the first of `widths` that the axis fills.
     """
 
     outer: Axis
@@ -59,7 +59,9 @@ def find_interleaved(nest: Nest, along: Axis, lanes: int) -> Interleaved | None:
     """Read a map that is written along the axis `along` as one that interleaves rows; None if it interleaves none."""
     if len(along.loops) != 1:
         return None
-    var = nest.loops[along.loops[0]]
+    turned = _with_pixels(nest, along)
+    along = turned or along
+    variables = [nest.loops[n] for n in along.loops]
     distinct: list[TensorLoad] = []
     for stage in nest.after:
         expr = substituted(stage.value, list(zip(stage.iters, nest.loops, strict=True)))
@@ -67,20 +69,36 @@ def find_interleaved(nest: Nest, along: Axis, lanes: int) -> Interleaved | None:
             return None
         for load in loads(expr):
             form = offset(load.indices, load.source, nest.loops)
-            if not any(uses(i, var) for i in load.indices) or (form is not None and along.step(form) == 1):
+            if not any(uses(i, v) for i in load.indices for v in variables):
                 continue
-            if form is not None or nest.argument(load.source) is None or dtype_of(load) != "float32":
+            if form is not None and along.step(form) == 1:
+                continue
+            if (
+                (form is None) == (turned is not None)
+                or nest.argument(load.source) is None
+                or dtype_of(load) != "float32"
+            ):
                 return None
             if not any(tvm_ffi.structural_equal(load, other) for other in distinct):
                 distinct.append(load)
+    read = _read if turned is None else _read_turned
+    var = variables[-1]
     divisors = {int(n.b) for load in distinct for i in load.indices for n in nodes(i) if _divides(n, var)}
-    for rows in sorted(n for n in divisors if 2 <= n <= MOST_ROWS):
+    for rows in sorted(n for n in divisors if 2 <= n <= MOST_ROWS) if turned is None else along.extents[1:]:
         fitting = _widths(along.length, rows, lanes)
-        reads = [_read(nest, along, load, rows, fitting) for load in distinct] if fitting else []
+        reads = [read(nest, along, load, rows, fitting) for load in distinct] if fitting else []
         if reads and None not in reads:
             outer = nest.axis([n for n, extent in enumerate(nest.extents) if extent > 1 and n not in along.loops])
             return Interleaved(outer, along, rows, tuple(r for r in reads if r is not None), fitting)
     return None
+
+
+def _with_pixels(nest: Nest, along: Axis) -> Axis | None:
+    """A short last loop with the one before it, whose places are read in turn; None if it is not short."""
+    before = [n for n in range(along.loops[0]) if nest.extents[n] > 1]
+    if not before or not is_number(along.length) or not 2 <= along.length <= MOST_ROWS:
+        return None
+    return nest.axis([before[-1], *along.loops])
 
 
 def _divides(node: object, var: tirx.Var) -> bool:
@@ -104,6 +122,18 @@ def _read(nest: Nest, along: Axis, load: TensorLoad, rows: int, lanes: Sequence[
     last = {width: _starts(nest, along, load, rows, (along.length - rows * width, width)) for width in lanes}
     known = {width: places for width, places in last.items() if places is not None}
     return None if starts is None or len(known) < len(last) else Read(load, starts, known)
+
+
+def _read_turned(nest: Nest, along: Axis, load: TensorLoad, rows: int, lanes: Sequence[int]) -> Read | None:
+    """A load of `rows` rows that the last loop of `along` selects, and whose elements follow along the one before."""
+    form = offset(load.indices, load.source, nest.loops)
+    pixels, inner = along.loops
+    if form is None or form.steps[pixels] != 1:
+        return None
+    firsts = [[(nest.loops[pixels], index(0)), (nest.loops[inner], index(row))] for row in range(rows)]
+    starts = tuple(flat_place([substituted(i, f) for i in load.indices], load.source) for f in firsts)
+    last = {width: tuple(start + index(nest.extents[pixels] - width) for start in starts) for width in lanes}
+    return Read(load, starts, last)
 
 
 def _starts(

@@ -185,7 +185,8 @@ class ProductReads(PanelCopies):
     def _reads_far(self, panel: Panel) -> bool:
         """Whether panels are read or copied, one after the other, from rows that a second-level cache may not hold.
 
-        On CPUs that compute vectors in halves, neither strips nor copies were measured with prefetches.
+        On CPUs that compute vectors in halves, copies were not measured with prefetches. A Zen 4 takes 0.88 to 0.95 of
+        the time for maps of 24 and 48 channels at 192x192, and as long for smaller ones.
         """
         run, copied = panel.run, panel.copied
         side, columns = self.product.vectors, self.product.columns
@@ -193,7 +194,7 @@ class ProductReads(PanelCopies):
             return False
         if not (is_number(self.terms) and is_number(self.length)):
             return False
-        if (self.isa.core.halves and (copied is not None or self.strip > 1)) or self.evicts:
+        if (self.isa.core.halves and copied is not None) or self.evicts:
             return False
         far = self.isa.core.fetched_bytes if copied is None else self.isa.core.fetched_map
         return self.terms >= 4 * emit.UNROLL and 4 * self.terms * self.length >= far
