@@ -440,7 +440,7 @@ def test_code_for_heads_of_any_length_has_no_other_form_for_a_length_like_the_wi
     (function,) = _kernels_of(proto)
     with assuming(dims_of(function)) as found:
         assert generate(function, (), isa_of(target_of(AVX512))) is not None
-    assert not any(isinstance(condition, tirx.NE) for condition in found.conditions)
+    assert not any(isinstance(condition, tirx.NE) for condition in found.guards)
 
 
 @pytest.mark.parametrize("pads", [[0, 0, 0, 0, 0, 0, 1, 1], [0, 0, 1, 0, 0, 0, 0, 0]], ids=["behind", "before"])
