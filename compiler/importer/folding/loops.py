@@ -1,4 +1,4 @@
-"""Estimates of the work of loops: import computes affordable ones over constants, and refuses those that hardly end."""
+"""Loops without trips, and estimates of others: import computes affordable ones over constants, and refuses endless."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import (
     INLINE_BYTES,
+    Draft,
     bodies,
     captured_by,
+    describable,
     dtype_name,
+    np_type,
+    set_nodes,
     tensor_type,
     to_tensor,
     value_table,
 )
+from heterocc.compiler.importer.draft.written import copy_of
 from heterocc.compiler.importer.estimates.work import FLOPS_PER_BYTE, Cost, flops
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, first_state, repeat_of
@@ -82,6 +87,48 @@ def _certain_trips(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], valu
     if not repeat.limit:
         return math.inf
     return max(0, int(limit.reshape(-1)[0])) if limit is not None and limit.size == 1 else 0
+
+
+def drop_idle_loops(draft: Draft, values: Mapping[str, Value]) -> bool:
+    """Replace loops whose trips never begin by copies of their states, and rows that none has; return whether any was.
+
+    ONNX Runtime gives such rows the shape that it knows of the body's result, which the import may have forgotten.
+    """
+    loops = (node for node in draft.graph.node if of_node(node).control == "loop")
+    found = {node.name: copies for node in loops if (copies := _without_trips(node, draft, values)) is not None}
+    if found:
+        set_nodes(draft.graph, [new for node in draft.graph.node for new in found.get(node.name, [node])])
+    return bool(found)
+
+
+def _without_trips(node: onnx.NodeProto, draft: Draft, values: Mapping[str, Value]) -> list[onnx.NodeProto] | None:
+    """Copies of the states of a loop without trips, whose rows become constants; None for another loop."""
+    repeat = repeat_of(node, draft.weights)
+    if repeat is None:
+        return None
+    first, limit = draft.weights.get(repeat.first), draft.weights.get(repeat.limit)
+    if not ((first is not None and not first.any()) or (limit is not None and (limit < 1).all())):
+        return None
+    empty: dict[str, np.ndarray] = {}
+    for rows in repeat.collected:
+        value = values.get(rows.outer)
+        shape = None if value is None or value.is_opaque or value.shape is None else value.shape[1:]
+        row = tuple(dim for dim in shape or () if isinstance(dim, int))
+        if not rows.outer:
+            continue
+        if value is None or shape is None or len(row) != len(shape) or not describable((0, *row)):
+            return None
+        empty[rows.outer] = np.zeros((0, *row), helper.tensor_dtype_to_np_dtype(np_type(value.dtype)))
+    draft.weights.update(empty)
+    copies = []
+    for state in repeat.states:
+        if state.result:
+            name = f"{node.name}_{state.result}"
+            copies.append(copy_of(state.initial, state.result, name))
+            draft.origins[name] = draft.origins.get(node.name, ())
+            if node.name in draft.affinity:
+                draft.affinity[name] = draft.affinity[node.name]
+    return copies
 
 
 def loop_cost(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], opsets: Mapping[str, int]) -> Cost | None:

@@ -23,6 +23,7 @@ from heterocc.compiler.importer.draft.draft import (
 from heterocc.compiler.importer.draft.surgery import Node, open_branch, put_together, replace, take_apart
 from heterocc.compiler.importer.draft.written import copy_of
 from heterocc.compiler.importer.folding.fold import fold
+from heterocc.compiler.importer.folding.loops import drop_idle_loops
 from heterocc.compiler.importer.folding.repeated import has_repeated, merge_repeated
 from heterocc.compiler.importer.folding.settle import settle_shapes
 from heterocc.compiler.importer.folding.whole_slices import bypass_whole_slices
@@ -47,6 +48,7 @@ def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
         values = infer(draft, where)
         changed = _plain_casts(draft, values)
         changed |= _plain_scalars(draft)
+        changed |= drop_idle_loops(draft, values)
         changed |= fold(draft, values, refused)
         changed |= settle_shapes(draft, values)
         changed |= bypass_whole_slices(draft, values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from tvm import relax, te, tirx
@@ -24,6 +23,8 @@ from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
 from heterocc.compiler.operators.record import Operator
 
 Buffers = Sequence[tirx.Buffer]
+Rule = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
+"""From a total, an element and another number of its place to the next total."""
 
 
 def _reduces(operator: Operator) -> bool:
@@ -71,13 +72,18 @@ def _reduced(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
     _require_count(ctx, axes)
     exact = ("float32", "float64", "int32", "int64")
     work = dtype if dtype in exact else "float32" if dtype.startswith(("float", "bfloat")) else "int64"
+    if kind == "log sum exp" and "int" in work:
+        work = "float64"
     zero, one = tirx.const(0, work), tirx.const(1, work)
     if kind == "log sum exp":
-        top = _accumulated(ctx, data, axes, tirx.min_value(work), lambda total, x, _: tirx.max(total, x), work)
-        total = _accumulated(ctx, data, axes, zero, lambda total, x, top: total + tirx.exp(x - top), work, top)
-        return _finished(ctx, [total, top], data, lambda t, _: tirx.log(t[0]) + t[1], dtype)
-    if kind in ("largest", "smallest"):
-        rule = tirx.max if kind == "largest" else tirx.min
+        lowest = -tirx.infinity(work)
+        top = _accumulated(ctx, data, axes, lowest, _larger, work, from_first=True)
+        total = _accumulated(ctx, data, axes, zero, lambda t, x, top: t + tirx.exp(x - _finite(top)), work, top)
+        return _finished(ctx, [total, top], data, lambda t, _: tirx.log(t[0]) + _finite(t[1]), dtype)
+    extreme = kind in ("largest", "smallest")
+    rule: Rule
+    if extreme:
+        rule = _larger if kind == "largest" else _smaller
         if dtype == "bool":
             first = zero if kind == "largest" else one
         elif work.startswith("float"):
@@ -85,10 +91,10 @@ def _reduced(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
         else:
             first = tirx.min_value(work) if kind == "largest" else tirx.max_value(work)
     elif kind == "product":
-        first, rule = one, operator.mul
+        first, rule = one, _multiplied
     else:
-        first, rule = zero, _ADDED.get(str(kind), operator.add)
-    total = _accumulated(ctx, data, axes, first, lambda total, x, _: rule(total, x), work)
+        first, rule = zero, _ADDED.get(str(kind), _added)
+    total = _accumulated(ctx, data, axes, first, rule, work, from_first=extreme)
 
     def end(values: list[tirx.Expr], count: tirx.Expr) -> tirx.Expr:
         value = values[0]
@@ -104,14 +110,36 @@ def _reduced(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
     return _finished(ctx, [total], data, end, dtype)
 
 
-def _with_square(total: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
+def _larger(total: tirx.Expr, x: tirx.Expr, _: tirx.Expr) -> tirx.Expr:
+    """The larger one; the total if the other is NaN, as on CPUs everywhere (decision 7)."""
+    return tirx.Select(x > total, x, total)
+
+
+def _smaller(total: tirx.Expr, x: tirx.Expr, _: tirx.Expr) -> tirx.Expr:
+    return tirx.Select(x < total, x, total)
+
+
+def _finite(top: tirx.Expr) -> tirx.Expr:
+    """What is subtracted from exponents: 0 in place of infinity, as inf - inf is NaN."""
+    return tirx.Select(tirx.abs(top) == tirx.infinity(top.ty.dtype), tirx.const(0, top.ty.dtype), top)
+
+
+def _multiplied(total: tirx.Expr, x: tirx.Expr, _: tirx.Expr) -> tirx.Expr:
+    return total * x
+
+
+def _added(total: tirx.Expr, x: tirx.Expr, _: tirx.Expr) -> tirx.Expr:
+    return total + x
+
+
+def _with_square(total: tirx.Expr, x: tirx.Expr, _: tirx.Expr) -> tirx.Expr:
     return total + x * x
 
 
-_ADDED: Mapping[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
+_ADDED: Mapping[str, Rule] = {
     "norm": _with_square,
     "square sum": _with_square,
-    "absolute sum": lambda total, x: total + tirx.max(x, -x),
+    "absolute sum": lambda total, x, _: total + tirx.max(x, -x),
 }
 """What an element adds to a total, where that is not the element."""
 
@@ -121,11 +149,16 @@ def _accumulated(
     data: relax.Expr,
     axes: relax.Expr,
     start: tirx.Expr,
-    rule: object,
+    rule: Rule,
     work: str,
     other: relax.Expr | None = None,
+    *,
+    from_first: bool = False,
 ) -> relax.Expr:
-    """`rule(total, element, other)` over all elements, each at the place that is left of its own."""
+    """`rule(total, element, other)` over all elements, each at the place that is left of its own.
+
+    Totals are `start` before, or with `from_first` their first elements, if they have any.
+    """
 
     def write(ins: Buffers, out: tirx.Buffer) -> tirx.Stmt:
         x, rank = ins[0], len(ins[0].shape)
@@ -135,12 +168,15 @@ def _accumulated(
 
         def add(i: tirx.Var) -> tirx.Stmt:
             spots = unravelled(i, x.shape)
-            place = whole(0)
+            place, behind = whole(0), []
             for axis, (spot, size) in enumerate(zip(spots, x.shape, strict=True)):
-                place = tirx.Select(_is_reduced(ins[1], axis, rank), place, place * size.astype("int64") + spot)
+                reduced = _is_reduced(ins[1], axis, rank)
+                place = tirx.Select(reduced, place, place * size.astype("int64") + spot)
+                behind.append(tirx.all(reduced, spot > whole(0)))
             at = unravelled(place, out.shape)
-            extra = zero if other is None else ins[2][tuple(at)]
-            return tirx.BufferStore(out, rule(out[tuple(at)], x[tuple(spots)].astype(work), extra), at)  # type: ignore[operator]
+            element = x[tuple(spots)].astype(work)
+            value = rule(out[tuple(at)], element, zero if other is None else ins[2][tuple(at)])
+            return tirx.BufferStore(out, tirx.Select(tirx.any(*behind), value, element) if from_first else value, at)
 
         return tirx.SeqStmt([loop(product(out.shape), begin), loop(product(x.shape), add)])
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import has_plain_sizes, requested
-from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, is_known_empty, rank_of, scalar
+from heterocc.compiler.lower.converters.values import (
+    as_dtype,
+    dims_of,
+    dtype_of,
+    filled,
+    is_float,
+    is_known_empty,
+    rank_of,
+    scalar,
+)
 from heterocc.compiler.lower.converters.windows.pooling import padded, rounded_up
 from heterocc.compiler.lower.variables import as_int64, can_be_empty
 
@@ -116,16 +126,51 @@ def hardmax(ctx: Context, data: relax.Expr) -> relax.Expr:
     return result if ctx.opset >= 13 else op.reshape(result, shape)
 
 
+def _along(ctx: Context, data: relax.Expr, axes: relax.Expr | None) -> list[int] | None:
+    """The axes of a reduction, in order; None if it has none, and is to return its input."""
+    listed = ctx.attrs.get("axes") if axes is None else ctx.known(axes).ravel()
+    rank = rank_of(data)
+    if listed is not None and len(listed):
+        return sorted({int(a) % rank for a in listed})
+    return None if ctx.attrs.get("noop_with_empty_axes", 0) else list(range(rank))
+
+
+@converter("ReduceL2", "ReduceLogSum")
+def reduce_to_root(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
+    """The root of a sum of squares, and the logarithm of a sum: of integers rounded towards zero."""
+    dims = _along(ctx, data, axes)
+    if is_float(data) or dims is None:
+        return ctx.original(data) if axes is None else ctx.original(data, axes)
+    is_norm = ctx.record.reduces == "norm"
+    total = op.sum(op.multiply(data, data) if is_norm else data, dims, bool(ctx.attrs.get("keepdims", 1)))
+    wide = ctx.bb.emit(op.astype(total, "float64"))
+    return op.astype(op.sqrt(wide) if is_norm else op.log(wide), dtype_of(data))
+
+
+def _of_nothing(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """The reduction of a tensor without elements, whose loops TVM leaves out with the initial value in them."""
+    kind, dtype = ctx.record.reduces, np.dtype(dtype_of(data))
+    for name in ("axes", "keepdims", "noop_with_empty_axes"):
+        ctx.attrs.get(name)  # the shape of the result follows from them
+    if kind == "mean":  # as in ONNX Runtime; ONNX leaves it undefined
+        return filled(ctx.result(), np.zeros((), dtype))
+    first = {"largest": -np.inf, "log sum exp": -np.inf, "smallest": np.inf}[kind or ""]
+    if dtype.kind == "b":
+        first = float(first > 0)
+    elif dtype.kind in "iu":
+        first = np.iinfo(dtype).max if first > 0 else np.iinfo(dtype).min
+    return filled(ctx.result(), np.array(first, dtype))
+
+
 @converter("ReduceLogSumExp")
 def reduce_log_sum_exp(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
     """ReduceLogSumExp. The largest element is subtracted only if it is finite, as inf - inf is NaN."""
-    along = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes).ravel()]
-    if not along and ctx.attrs.get("noop_with_empty_axes", 0):
+    dims = _along(ctx, data, axes)
+    if dims is None:
         return data
     shape = dims_of(data)
     if is_known_empty(data):
-        raise NotImplementedError("empty tensors are not supported")
-    dims = sorted(int(a) % len(shape) for a in along) if along else list(range(len(shape)))
+        return _of_nothing(ctx, data)
     kind = dtype_of(data)
     work = kind if kind.startswith(("float", "bfloat")) else "float64"
     wide = data if work == kind else ctx.bb.emit(as_dtype(data, work))
@@ -180,11 +225,11 @@ def reduce_mean(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) 
 
     That of nothing is 0, as in ONNX Runtime; ONNX leaves it undefined.
     """
-    listed = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes)]
-    if not listed and ctx.attrs.get("noop_with_empty_axes", 0):
+    dims, kept = _along(ctx, data, axes), bool(ctx.attrs.get("keepdims", 1))
+    if dims is None:
         return data
-    rank, kept = rank_of(data), bool(ctx.attrs.get("keepdims", 1))
-    dims = sorted({a % rank for a in listed} if listed else range(rank))
+    if is_known_empty(data):
+        return _of_nothing(ctx, data)
     along = [dims_of(data)[a] for a in dims]
     is_real = dtype_of(data).startswith(("float", "bfloat"))
     if is_real and not any(can_be_empty(as_int64(n)) for n in along):
@@ -202,9 +247,9 @@ def reduce_mean(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) 
 
 @converter("ReduceMax", "ReduceMin")
 def reduce_extreme(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr:
-    """ReduceMax and ReduceMin, of booleans too. Empty tensors are refused: the result would be TVM's initial value."""
+    """ReduceMax and ReduceMin, of booleans too."""
     if is_known_empty(data):
-        raise NotImplementedError("empty tensors are not supported")
+        return _of_nothing(ctx, data)
     if dtype_of(data) != "bool":
         return ctx.original(data, *rest)
     number = ctx.bb.emit(op.astype(data, "uint8"))
