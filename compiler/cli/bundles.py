@@ -113,6 +113,8 @@ def is_model(path: Path) -> bool:
     """Return whether a file is an ONNX model, by its suffix or else its first bytes; a bundle begins as a zip file."""
     if path.suffix.lower() in (".onnx", ".hcb"):
         return path.suffix.lower() == ".onnx"
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             return file.read(4) not in (b"PK\x03\x04", b"")

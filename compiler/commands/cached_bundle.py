@@ -53,6 +53,8 @@ def cached_bundle(model: Path, devices: Sequence[str] | None, reporter: Reporter
 
 def _key(model: Path, options: CompileOptions) -> str | None:
     """A digest of what the bundle depends on; None for a file that cannot be read, which the compile reports."""
+    if not model.is_file():
+        return None
     try:
         data = model.read_bytes()
         proto = onnx.load_from_string(data)

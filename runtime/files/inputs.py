@@ -215,9 +215,11 @@ def _of_members(path: Path, read: Callable[[zipfile.ZipFile, str, str], _T]) -> 
     except Exception as error:
         pass_foreign(error)
         # numpy and zipfile raise ValueError, BadZipFile, EOFError or KeyError, depending on the damage.
-        with open_file(path) as stream:
-            kind = file_kind(stream.read(HEAD))
-        found = f"it is {kind}" if kind and not zipfile.is_zipfile(path) else str(error)
+        found = str(error)
+        if path.is_file():
+            with open_file(path) as stream:
+                kind = file_kind(stream.read(HEAD))
+                found = f"it is {kind}" if kind and not zipfile.is_zipfile(stream) else found
         raise FeedError(f"not an .npz file of plain arrays: {found}", where=str(path)) from error
 
 
@@ -325,8 +327,9 @@ def _raw_bytes(spec: Tensor) -> int | None:
 
 
 def _rest(stream: IO[bytes]) -> int:
-    """The bytes of a regular file that have not been read."""
-    return max(0, os.fstat(stream.fileno()).st_size - stream.tell()) if stream.seekable() else 0
+    """The bytes of a file that have not been read."""
+    read = stream.tell()
+    return max(0, stream.seek(0, os.SEEK_END) - read)
 
 
 def _with_meaning(array: Array, spec: Tensor | None) -> Array:

@@ -9,10 +9,10 @@ import pytest
 from heterocc.artifacts.files.opening import open_file
 
 
-def test_a_pipe_that_nobody_writes_is_empty_and_does_not_wait(tmp_path: Path) -> None:
+def test_a_pipe_that_nobody_writes_is_an_error_and_does_not_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with open_file(tmp_path / "pipe") as file:
-        assert file.read() == b""
+    with pytest.raises(OSError, match="nobody writes to it"):
+        open_file(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("kind", ["folder", "device", "socket", "loop"])
@@ -37,5 +37,5 @@ def test_a_pipe_with_a_writer_is_read_to_its_end() -> None:
     os.write(writing, b"text")
     os.close(writing)
     with open_file(f"/dev/fd/{reading}") as file:
-        assert file.read() == b"text"
+        assert file.read() == b"text" and file.seek(1) == 1 and file.read() == b"ext"
     os.close(reading)
