@@ -123,6 +123,9 @@ class Core:
     sum_bytes: int = 256 << 10
     """The limit on sums that are kept from block to block, in a second-level cache."""
 
+    inside: float = 0.9
+    """The share of taps inside the input up to which those outside are left out, for tiles of a row."""
+
     filtered_channels: int = 6
     """The least output channels that share transformed inputs: of 3 a Zen 4 took 1.3 times as long."""
 

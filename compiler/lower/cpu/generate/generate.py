@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.products.gates import generate_gated
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
-from heterocc.compiler.lower.cpu.generate.read import BYTES, OTHERS, read_fold, read_kernel
+from heterocc.compiler.lower.cpu.generate.read import BYTES, OTHERS, Fold, read_fold, read_kernel
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 from heterocc.compiler.lower.cpu.sizes import attempt
@@ -61,19 +61,24 @@ INTEGERS: tuple[Form, ...] = (
 )
 """Those of products of bytes."""
 
-POOLS = (generate_pooling, generate_pooling_last)
+POOLS: tuple[Callable[[Fold, Isa], Done | None], ...] = (generate_pooling, generate_pooling_last)
 """Those of values that are combined over windows."""
 
 
 def generate(
-    function: tirx.PrimFunc, weights: Collection[int], isa: Isa, layouts: Collection[str] | None = None
+    function: tirx.PrimFunc,
+    weights: Collection[int],
+    isa: Isa,
+    layouts: Collection[str] | None = None,
+    forms: Sequence[Form] = FORMS,
+    pools: Sequence[Callable[[Fold, Isa], Done | None]] = POOLS,
 ) -> Done | None:
     """Write a kernel for an instruction set; None if no generator supports its kind.
 
     `weights` are the numbers of the arguments that are parameters; `layouts`, if given, are the keys of the layouts in
-    which a product reads them. Returns the kernel, with the same arguments, and
-    the packings of the weights among them. A kernel with a loop that never runs, as that of a part of size 0, stays
-    as it is: generators leave loops of one turn out, and would take it for one.
+    which a product reads them. `forms` are those of float32 products and convolutions, `pools` of windows. Returns the
+    kernel, with the same arguments, and the packings of the weights among them. A kernel with a loop that never runs,
+    as that of a part of size 0, stays as it is: generators leave loops of one turn out, and would take it for one.
     """
     if _has_empty_loop(function):
         return None
@@ -85,7 +90,7 @@ def generate(
     kernel = attempt(lambda: read_kernel(function, weights))
     if kernel is not None:
         paired = written_best(kernel, PAIRED, isa, layouts) if isa.bfloat else None
-        return paired or written_best(kernel, FORMS, isa, layouts)
+        return paired or written_best(kernel, forms, isa, layouts)
     integers = attempt(lambda: read_kernel(function, weights, BYTES))
     if integers is not None:
         return written_best(integers, INTEGERS, isa, layouts)
@@ -96,7 +101,7 @@ def generate(
     if gated is not None:
         return gated
     fold = attempt(lambda: read_fold(function))
-    if fold is not None and (done := of(*POOLS, read=fold)) is not None:
+    if fold is not None and (done := of(*pools, read=fold)) is not None:
         return done
     rows = attempt(lambda: read_rows(function))
     return attempt(lambda: generate_map(function, isa)) if rows is None else of(generate_rows, read=rows)

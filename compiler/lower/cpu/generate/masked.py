@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, copied, is_heavy, kept_stages
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, is_dense, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number
@@ -88,7 +88,7 @@ def can_mask(kernel: Kernel | Fold, row: Axis) -> bool:
                 continue
             form = _form(kernel, stage, load)
             step = None if form is None else row.step(form)
-            if step not in (0, 1) or (step and dtype_of(load) != "float32"):
+            if not is_dense(step) or (step and dtype_of(load) != "float32"):
                 return False
     return True
 

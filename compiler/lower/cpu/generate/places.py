@@ -8,7 +8,7 @@ from math import prod
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.sizes import are_equal, as_expr, divisor, exceeds, is_number, moves, size_of
+from heterocc.compiler.lower.cpu.sizes import all_equal, are_equal, as_expr, divisor, exceeds, is_number, moves, size_of
 
 
 def index(value: int) -> tirx.Expr:
@@ -43,6 +43,15 @@ class Linear:
 
     constant: int
     steps: tuple[int, ...]
+
+    def is_same(self, other: Linear) -> bool:
+        """Whether this is the same form; that coefficients known only at run time are equal is assumed."""
+        return all_equal((self.constant, *self.steps), (other.constant, *other.steps))
+
+
+def is_dense(step: int | None) -> bool:
+    """Whether a stride is 1 or 0, so that vectors are loads or broadcasts. One that is not a number is more."""
+    return step is not None and is_number(step) and step in (0, 1)
 
 
 def linear(expr: tirx.Expr, variables: Sequence[tirx.Var]) -> Linear | None:

@@ -14,7 +14,6 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.cpu import schedule
 from heterocc.compiler.lower.cpu.common_code import with_common_code
-from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.products import tile_fetch
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
@@ -136,7 +135,6 @@ def test_dense_blocks_of_any_depth_have_as_many_functions(monkeypatch: pytest.Mo
 def test_dense_blocks_of_large_maps_have_as_many_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their products prefetch what they write while sums of any length are computed."""
     monkeypatch.setattr(schedule, "isa_of", lambda target: with_core(target, fetched_bytes=0))
-    monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
     shares, calls = tile_fetch.fetching_shares, []
     monkeypatch.setattr(tile_fetch, "fetching_shares", lambda *a, **k: calls.append(1) or shares(*a, **k))
     assert compiled(monkeypatch, 7, 128) == compiled(monkeypatch, 4, 128)

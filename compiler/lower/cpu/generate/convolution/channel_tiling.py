@@ -56,9 +56,6 @@ UNROLLED_BYTES = 128 << 10
 """The limit on weights of a block for which its inputs become a multiple of the terms that are unrolled: with two of
 128 taps, tiles took 1.2 times as long as with one or four."""
 
-INSIDE = 0.9
-"""The share of taps inside the input up to which those outside are left out, for tiles of a row."""
-
 MOST_TOGETHER = 64
 """The limit on input channels that come one after the other for a tap: what a tile reads of them at all taps is to stay
 in a first-level cache."""
@@ -137,10 +134,10 @@ class Tiling:
             self.vector_runs,
         )
         # No more taps are outside than the first and the last outputs have within their reach.
-        few = found.columns.reach <= (1 - INSIDE) * found.columns.stride * found.columns.places
+        few = found.columns.reach <= (1 - isa.core.inside) * found.columns.stride * found.columns.places
         by_row = schedule.blocked and schedule.source == "rows" and schedule.deep == 1
         inside = share_inside(found.columns, self.tallest) if by_row and not few else 1.0
-        self.leaves_out = inside <= INSIDE
+        self.leaves_out = inside <= isa.core.inside
         self._sum_cycles = self._cycles_of_sums(self._row_cycles(tall, wide) * (inside if self.leaves_out else 1.0))
         self.parts, self.steps = self._tasks_of()
 

@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import index, linear, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
-from heterocc.compiler.lower.cpu.sizes import is_number, size_of, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import is_number, moves, size_of, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import is_conditional
 
 
@@ -227,7 +227,7 @@ def read_window(kernel: Nest, expr: tirx.Expr, loops: tuple[int, int], sizes: tu
     """An index as stride · place + dilation · tap of a row of `sizes[0]` inputs after `sizes[1]` others."""
     place, tap = loops
     form = linear(expr, kernel.loops)
-    if form is None or form.constant or any(s for n, s in enumerate(form.steps) if n not in loops):
+    if form is None or form.constant or any(moves(s) for n, s in enumerate(form.steps) if n not in loops):
         return None
     stride = form.steps[place] if kernel.extents[place] > 1 else max(1, form.steps[place])
     dilation = form.steps[tap] if kernel.extents[tap] > 1 else max(1, form.steps[tap])

@@ -31,7 +31,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at,
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import BYTES
 from heterocc.compiler.lower.cpu.generate.tiles import Run, pick_tile, runs
-from heterocc.compiler.lower.cpu.sizes import is_number, typical
+from heterocc.compiler.lower.cpu.sizes import is_number, moves, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_zero
 
 
@@ -87,10 +87,10 @@ def find_integer_product(kernel: Kernel) -> IntegerProduct | None:
     across = [i for i in places if i in axes]
     along = [i for i in places if i not in axes]
     summed = [i for i in kernel.terms if kernel.extents[i] > 1]
-    if any(form.steps[i] for i in across) or any(i not in axes or not form.steps[i] for i in summed):
+    if any(moves(form.steps[i]) for i in across) or any(i not in axes or not moves(form.steps[i]) for i in summed):
         return None
     columns = kernel.axis(across)
-    if (across and columns.step(written) != 1) or any(not form.steps[i] for i in along):
+    if (across and columns.step(written) != 1) or not all(moves(form.steps[i]) for i in along):
         return None
     terms = kernel.last_run(summed, [form])
     if summed and terms.step(form) != 1:

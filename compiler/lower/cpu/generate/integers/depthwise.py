@@ -22,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import BYTES, in_vectors_of
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
+from heterocc.compiler.lower.cpu.sizes import moves
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 _MOST_ROWS = 8
@@ -42,7 +43,7 @@ def propose_integer_depthwise(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     *outer, along, channel = kernel.places
     if any(form.steps[channel] != 1 for form in (forms[0], forms[1], written)):
         return
-    if any(forms[1].steps[i] for i in (*outer, along)):
+    if any(moves(forms[1].steps[i]) for i in (*outer, along)):
         return
     buffers = (data.source, weight.source)
     writer = _Writer(kernel, in_vectors_of(kernel.extents[channel], isa), (forms[0], forms[1]), buffers)

@@ -11,7 +11,7 @@ from tvm.ir import Call
 
 from heterocc.compiler.lower.cpu.generate.places import linear
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
-from heterocc.compiler.lower.cpu.sizes import assumed, at_least, size_of
+from heterocc.compiler.lower.cpu.sizes import assumed, at_least, moves, size_of
 from heterocc.compiler.lower.kernels.expressions import is_conditional, loads, nodes, outside_loads, substituted
 
 _HOLDS: dict[type, Callable[[int], bool]] = {
@@ -43,7 +43,7 @@ def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
         def ends(expr: tirx.Expr) -> tuple[int, int] | None:
             """The values at the first place and at the last; None if it is not linear in the loop alone."""
             form = linear(expr, [var])
-            if form is None or not form.steps[0]:
+            if form is None or not moves(form.steps[0]):
                 return None
             return form.constant + form.steps[0] * begin, form.constant + form.steps[0] * (end - 1)
 

@@ -19,7 +19,17 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, overlapping, shape_of
+from heterocc.compiler.lower.cpu.generate.places import (
+    Axis,
+    Linear,
+    Place,
+    at,
+    index,
+    is_dense,
+    offset,
+    overlapping,
+    shape_of,
+)
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.sizes import filled, is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes, substituted
@@ -67,9 +77,9 @@ def find_transposed(nest: Nest, along: Axis, lanes: int) -> Transposed | None:
     ]
     reads: list[tuple[TensorLoad, Linear]] = []
     for load, form in every:
-        if form is None or along.step(form) in (0, 1):
+        if form is None or is_dense(along.step(form)):
             continue
-        if any(form == known and load.source.same_as(other.source) for other, known in reads):
+        if any(load.source.same_as(other.source) and form.is_same(known) for other, known in reads):
             continue
         reads.append((load, form))
     if not reads or len(reads) > MOST_TRANSPOSED:
@@ -252,7 +262,9 @@ def _with_registers(nest: Nest, values: Sequence[tuple[Linear, TensorLoad, tirx.
 
         def value(load: TensorLoad, iters: list[tuple[tirx.Var, tirx.Expr]] = iters) -> tirx.Expr:
             form = offset([substituted(i, iters) for i in load.indices], load.source, nest.loops)
-            return next((v for f, known, v in values if f == form and known.source.same_as(load.source)), load)
+            if form is None:
+                return load
+            return next((v for f, known, v in values if known.source.same_as(load.source) and form.is_same(f)), load)
 
         stages.append(replace(stage, value=substituted(stage.value, [], value)))
     return replace(nest, after=tuple(stages))

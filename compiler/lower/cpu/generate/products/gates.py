@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.maps import FUNCTION, PARALLEL_ELEMENTS
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset, shape_of
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, is_dense, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, read_gated
 from heterocc.compiler.lower.cpu.generate.spans import Move, in_vectors, share_vectors
@@ -83,7 +83,7 @@ def find_gated(kernel: Kernel, map_: Nest) -> Gated | None:
     if not rest or rest[-1] < channel or len(known) < len(forms):
         return None
     pixels = map_.last_run(rest, known)
-    if typical(pixels.length) < FEWEST_PIXELS or any(pixels.step(f) not in (0, 1) for f in known):
+    if typical(pixels.length) < FEWEST_PIXELS or not all(is_dense(pixels.step(f)) for f in known):
         return None
     return Gated(kernel, product, map_, image, channel, pixels, tuple(n for n in rest if n not in pixels.loops))
 

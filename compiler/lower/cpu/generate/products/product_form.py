@@ -148,7 +148,7 @@ def _computed(kernel: Kernel, load: TensorLoad) -> Side | None:
     reads = [(r, offset(r.indices, r.source, kernel.loops)) for r in loads(value)]
     if any(form is None or kernel.argument(r.source) is None for r, form in reads):
         return None
-    largest = max(reads, key=lambda read: sum(s != 0 for s in read[1].steps) if read[1] else 0, default=None)
+    largest = max(reads, key=lambda read: sum(typical(s) != 0 for s in read[1].steps) if read[1] else 0, default=None)
     if largest is None or largest[1] is None:
         return None
     return Side(largest[0], largest[1], None, value)

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.places import Axis, index
+from heterocc.compiler.lower.cpu.generate.places import Axis, index, is_dense
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot
@@ -51,7 +51,7 @@ def folds(rows: Rows, lanes: int, axis: Axis) -> bool:
     elements = [stage for n, stage in enumerate(rows.stages) if is_row(rows, n)]
     combined = [stage for stage in rows.stages if stage.combined is not None]
     forms = [*rows.reads([*elements, *combined]), *rows.writes(elements)]
-    return all(line.step(form) in (0, 1) for form in forms)
+    return all(is_dense(line.step(form)) for form in forms)
 
 
 def _accumulators(count: int, lanes: int) -> int:

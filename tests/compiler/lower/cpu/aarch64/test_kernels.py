@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from onnx import helper
 from tvm import s_tir, te, tirx
 
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import propose_winograd
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.rules import FUNCTIONS
 from heterocc.compiler.lower.cpu.rewrites.attention import fuse_attention
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.aarch64 import emulated
 from tests.compiler.lower.cpu.generate.convolution import test_convolution, test_pooling, test_winograd
-from tests.compiler.lower.cpu.generate.generated import ARM, FORMS, NEON, assert_near
+from tests.compiler.lower.cpu.generate.generated import ARM, NEON, assert_near
 from tests.compiler.lower.cpu.generate.maps import test_maps
 from tests.compiler.lower.cpu.generate.products import test_product
 from tests.compiler.lower.cpu.generate.rows import test_reductions, test_rows
@@ -57,8 +56,7 @@ def test_depthwise_convolutions_agree(case: test_convolution.Case) -> None:
 
 
 @pytest.mark.parametrize("size", [(23, 29), (7, 7)])
-def test_filtered_convolutions_agree(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FORMS, (propose_winograd,))
+def test_filtered_convolutions_agree(size: tuple[int, int]) -> None:
     test_winograd.check(NEON, test_convolution.Case(1, 1, 9, 17, size, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
 
 

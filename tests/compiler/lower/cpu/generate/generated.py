@@ -23,9 +23,6 @@ from tests.compiler.lower.cpu.generate.scratch_memory import unwritten_blocks, w
 from tests.compiler.lower.lowered import job, model
 
 AVX512, AVX2, NEON = "x86-64-v4", "x86-64-v3", "cortex-a76"
-FORMS = "heterocc.compiler.lower.cpu.generate.generate.FORMS"
-"""The list of forms of products and convolutions, which tests replace by those that they are about."""
-
 ARM = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": NEON})
 
 
@@ -61,7 +58,9 @@ class Generated:
         weights: Mapping[str, np.ndarray],
         target: tvm.target.Target,
         isa: Isa | None = None,
+        **forms: Any,
     ) -> None:
+        """`forms` are the lists of forms for `generate` that a test is about, in place of all."""
         made = model(nodes, inputs, [nodes[-1].output[0]], dict(weights))
         module = joined_products(joined_rows(kernel_module(job(made), target)), isa_of(target))
         functions = [f for g, f in module.mod.functions_items() if g.name_hint != "main"]
@@ -70,7 +69,7 @@ class Generated:
         constant = {n for n, (_, weight) in enumerate(self._arguments) if weight}
         self._shape = tuple(int(n) for n in functions[0].params[-1].shape)
         self.isa: Isa = replace(isa or isa_of(target), weights_of=lambda number: [self._arguments[number][0]])
-        self.done = generate(functions[0], constant, self.isa)
+        self.done = generate(functions[0], constant, self.isa, **forms)
         self._target = target
 
     def code(self) -> tvm.runtime.Executable:

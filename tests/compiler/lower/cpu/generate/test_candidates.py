@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu.generate.places import at
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, assuming
-from tests.compiler.lower.cpu.generate.generated import FORMS, Generated, assert_near, runnable, target_of, with_core
+from tests.compiler.lower.cpu.generate.generated import Generated, assert_near, runnable, target_of, with_core
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((7, 20), np.float32)
@@ -71,19 +71,19 @@ def plain(written: list[str], cycles: float, kernel: Kernel, isa: Isa) -> Iterat
 
 @pytest.mark.parametrize(("cycles", "factor", "taken"), [(1.0, 1.0, True), (1e9, 1.0, False), (1.0, 1e9, False)])
 def test_a_form_from_outside_is_one_function_and_one_line_of_the_list(
-    cycles: float, factor: float, taken: bool, monkeypatch: pytest.MonkeyPatch
+    cycles: float, factor: float, taken: bool
 ) -> None:
     """It is written where its time, corrected for the core, is the least."""
     written: list[str] = []
-    monkeypatch.setattr(FORMS, (*generate.FORMS, partial(plain, written, cycles)))
+    forms = (*generate.FORMS, partial(plain, written, cycles))
     target = target_of(runnable()[0])
     isa = with_core(target, corrections={**isa_of(target).core.corrections, "plain": factor})
-    kernel = Generated(NODES, {"x": X}, {"w": W}, target, isa)
+    kernel = Generated(NODES, {"x": X}, {"w": W}, target, isa, forms=forms)
     assert written == (["plain"] if taken else [])
     assert_near(kernel.run(), np.maximum(X.astype(np.float64) @ W, 0), 20)
 
 
-def test_a_form_whose_writer_needs_a_number_leaves_the_kernel_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_whose_writer_needs_a_number_leaves_the_kernel_to_the_next() -> None:
     def fails(_kernel: Kernel, _isa: Isa) -> Iterator[Candidate]:
         def writer(_: Isa) -> _Plain:
             raise SizeUnknownError("a number")
@@ -91,9 +91,9 @@ def test_a_form_whose_writer_needs_a_number_leaves_the_kernel_to_the_next(monkey
         yield Candidate("fails", 0.0, writer)
 
     written: list[str] = []
-    monkeypatch.setattr(FORMS, (fails, partial(plain, written, 1.0)))
     with assuming([]):
-        kernel = Generated(NODES, {"x": X}, {"w": W}, target_of(runnable()[0]))
+        forms = (fails, partial(plain, written, 1.0))
+        kernel = Generated(NODES, {"x": X}, {"w": W}, target_of(runnable()[0]), forms=forms)
     assert written == ["plain"] and kernel.done is not None
 
 
@@ -112,8 +112,7 @@ def test_a_form_with_too_much_code_is_left_for_the_next_if_there_is_one(monkeypa
         yield Candidate("long", 0.0, partial(_Long, kernel, found, []))
 
     def stores(*forms: object) -> int:
-        monkeypatch.setattr(FORMS, forms)
-        kernel = Generated(NODES, {"x": X}, {"w": W}, target_of(runnable()[0]))
+        kernel = Generated(NODES, {"x": X}, {"w": W}, target_of(runnable()[0]), forms=forms)
         assert_near(kernel.run(), np.maximum(X.astype(np.float64) @ W, 0), 20)
         assert kernel.done is not None
         return number_of_stores(kernel.done[0])

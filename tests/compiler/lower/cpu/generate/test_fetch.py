@@ -21,7 +21,6 @@ from tests.compiler.lower.cpu.generate.convolution.test_input_blocks import poin
 from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import only
 from tests.compiler.lower.cpu.generate.generated import (
     AVX512,
-    FORMS,
     Generated,
     assert_near,
     runnable,
@@ -71,9 +70,8 @@ def test_products_that_prefetch_weights_agree(cpu: str, vectors: bool) -> None:
 
 
 @pytest.mark.parametrize("cpu", runnable())
-def test_input_blocks_that_prefetch_weights_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FORMS, (propose_blocks,))
-    assert check(cpu, pointwise(5, 7, inputs=21, outputs=48, groups=2), fetched_weights=0)
+def test_input_blocks_that_prefetch_weights_agree(cpu: str) -> None:
+    assert check(cpu, pointwise(5, 7, inputs=21, outputs=48, groups=2), (propose_blocks,), fetched_weights=0)
 
 
 @pytest.mark.parametrize("cpu", runnable())
@@ -85,13 +83,12 @@ def test_convolutions_prefetch_large_outputs_and_agree(
     case = Case(1, 1, 5, 40, places, (5, 5), (1, 1), (1, 1), (2, 2), (2, 2))
     written: list[bool] = []
     prefetch = emit.prefetch
-    monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
     monkeypatch.setattr(
         emit, "prefetch", lambda *given, **how: written.append("to_write" in how) or prefetch(*given, **how)
     )
-    monkeypatch.setattr(FORMS, (direct.propose_direct,))
-    assert check(cpu, case, fetched_bytes=1 << 30) and not any(written)
-    assert check(cpu, case, fetched_bytes=0) and any(written)
+    forms = (direct.propose_direct,)
+    assert check(cpu, case, forms, fetched_bytes=1 << 30) and not any(written)
+    assert check(cpu, case, forms, fetched_bytes=0) and any(written)
 
 
 @pytest.mark.parametrize("cpu", runnable())
@@ -123,25 +120,23 @@ def test_maps_read_in_strips_or_copied_fetch_the_next_ones_and_agree(
 
 
 @pytest.mark.parametrize("cpu", runnable())
-@pytest.mark.parametrize("size", [(14, 14), (23,)], ids=["rows of pixels", "one row"])
+@pytest.mark.parametrize("size", [(14, 14), (197,)], ids=["rows of pixels", "one row"])
 def test_input_blocks_fetch_the_next_pixels_and_agree(
     cpu: str, size: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With enough work the pixels of a map are divided into rows, for threads."""
-    monkeypatch.setattr(FORMS, (propose_blocks,))
-    monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
+    case = pointwise(*size, inputs=29, outputs=48)
     for bytes_, fetches in ((1 << 30, 0), (0, 1)):
-        case = pointwise(*size, inputs=21, outputs=48)
-        fetched = fetched_in(lambda n=bytes_, case=case: check(cpu, case, fetched_bytes=n), monkeypatch)
+        fetched = fetched_in(lambda n=bytes_: check(cpu, case, (propose_blocks,), fetched_bytes=n), monkeypatch)
         assert bool(fetched) == bool(fetches)
 
 
 @pytest.mark.parametrize("cpu", runnable())
 def test_strided_convolutions_fetch_the_next_row_and_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(1, 1, 21, 48, (13, 15), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0))
-    monkeypatch.setattr(FORMS, (only(0),))  # in place
+    forms = (only(0),)  # in place
     for bytes_, fetches in ((1 << 30, 0), (0, 1)):
-        fetched = fetched_in(lambda n=bytes_: check(cpu, case, fetched_bytes=n), monkeypatch)
+        fetched = fetched_in(lambda n=bytes_: check(cpu, case, forms, fetched_bytes=n), monkeypatch)
         assert bool(fetched) == bool(fetches)
 
 
@@ -167,7 +162,6 @@ def test_products_of_few_tiles_read_large_maps_row_after_row_and_agree(
         steps.append(unroll)
         in_turn(terms, step, unroll)
 
-    monkeypatch.setattr(emit, "PARALLEL_WORK", 0)
     monkeypatch.setattr(emit, "in_turn", noted)
     usual = 3 if cpu == AVX512 and inputs == 70 else UNROLL
     for bytes_, expected in ((1 << 30, usual), (0, 1 if cpu == AVX512 else usual)):

@@ -20,7 +20,7 @@ THREADS = ((1, 0.45), (2, 0.45), (4, 0.1))
 PHASE_CYCLES = 1.5
 """The time of a number that is copied to an image of every so many columns, or back, each on its own."""
 
-FORMS = tuple((parts, together) for parts in (1, 2, 4, 8) for together in (False, True))
+SHARINGS = tuple((parts, together) for parts in (1, 2, 4, 8) for together in (False, True))
 """Numbers of parts that the output channels of a block may be cut into, and whether threads share a block."""
 
 SIDES = (14, 28, 56, 112)
@@ -85,12 +85,12 @@ def choose_blocks(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> Bloc
     found = replace(found, batch=found.batch if is_number(found.batch) else 1)
     tall = -(-found.rows.places // (filter_.outputs * found.rows.dilation))
     heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
-    forms = FORMS if found.work >= PARALLEL_WORK else ((1, False),)
+    sharings = SHARINGS if found.work >= PARALLEL_WORK else ((1, False),)
     every = [
-        _blocks(found, isa, height, *form, phases, filter_)
+        _blocks(found, isa, height, *sharing, phases, filter_)
         for phases in _phases_of(found)
         for height in heights
-        for form in forms
+        for sharing in sharings
     ]
     distinct: dict[object, Blocks] = {}
     for b in every:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
+from heterocc.compiler.lower.cpu.generate.candidates import Form
+from heterocc.compiler.lower.cpu.generate.generate import FORMS
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of, with_core
 from tests.few_examples import few
 
@@ -33,6 +36,12 @@ class Case:
     dilation: tuple[int, ...]
     before: tuple[int, ...]
     after: tuple[int, ...]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The size of the outputs."""
+        each = zip(self.size, self.kernel, self.stride, self.dilation, self.before, self.after, strict=True)
+        return tuple((n + b + a - (k - 1) * d - 1) // s + 1 for n, k, s, d, b, a in each)
 
 
 @st.composite
@@ -59,10 +68,7 @@ def cases(draw: st.DrawFn, depthwise: bool = False) -> Case:
 def reference(case: Case, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     rank = len(case.size)
     padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(case.before, case.after, strict=True)])
-    places = tuple(
-        (n - (k - 1) * d - 1) // s + 1
-        for n, k, d, s in zip(padded.shape[2:], case.kernel, case.dilation, case.stride, strict=True)
-    )
+    places = case.places
     padded = padded.reshape(case.batch, case.groups, case.inputs, *padded.shape[2:])
     split = w.astype(np.float64).reshape(case.groups, case.outputs, case.inputs, *case.kernel)
     total = np.zeros((case.batch, case.groups, case.outputs, *places))
@@ -77,8 +83,8 @@ def reference(case: Case, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return total.reshape(case.batch, case.groups * case.outputs, *places)
 
 
-def check(cpu: str, case: Case, **core: Any) -> bool:
-    """Compare a convolution with its reference; False if the forms, all or those of a test, have none for it.
+def check(cpu: str, case: Case, forms: Sequence[Form] = FORMS, **core: Any) -> bool:
+    """Compare a convolution with its reference; False if the forms have none for it.
 
     `core` are fields in which the core differs from the target's.
     """
@@ -105,7 +111,7 @@ def check(cpu: str, case: Case, **core: Any) -> bool:
         node("Add", ["r", "z"], ["y"]),
     ]
     target = target_of(cpu)
-    kernel = Generated(nodes, {"x": x, "z": z}, {"w": w, "b": b}, target, with_core(target, **core))
+    kernel = Generated(nodes, {"x": x, "z": z}, {"w": w, "b": b}, target, with_core(target, **core), forms=forms)
     if kernel.done is None:
         return False
     right = np.maximum(right + b.reshape(-1, *(1 for _ in case.size)), 0) + z

@@ -10,7 +10,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.direct import propose_dire
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import propose_winograd
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
 from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import choosing
-from tests.compiler.lower.cpu.generate.generated import FORMS, runnable
+from tests.compiler.lower.cpu.generate.generated import runnable
 from tests.few_examples import few
 
 CPUS = st.sampled_from(runnable())
@@ -38,28 +38,24 @@ def test_any_attributes_agree(cpu: str, case: Case) -> None:
 @given(CPUS, cases(st.integers(1, 3), st.integers(1, 3)))
 @few(4, deadline=None)
 def test_vectors_along_pixels_agree(cpu: str, case: Case) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FORMS, (propose_direct,))
-        assert check(cpu, case)
+    assert check(cpu, case, (propose_direct,))
 
 
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize(
     ("depth", "stride", "before", "after"), [(3, 1, 1, 1), (1, 1, 0, 0), (2, 2, 0, 1), (3, 3, 2, 2)]
 )
-def test_filtered_planes_agree(
-    cpu: str, depth: int, stride: int, before: int, after: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FORMS, (propose_winograd,))
+def test_filtered_planes_agree(cpu: str, depth: int, stride: int, before: int, after: int) -> None:
     ones, pads = (1, 1, 1), ((before, 1, 1), (after, 1, 1))
-    assert check(cpu, Case(2, 1, 6, 20, (5, 8, 11), (depth, 3, 3), (stride, 1, 1), ones, *pads))
+    case = Case(2, 1, 6, 20, (5, 8, 11), (depth, 3, 3), (stride, 1, 1), ones, *pads)
+    assert check(cpu, case, (propose_winograd,))
 
 
-def test_filtering_is_chosen_by_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filtering_is_chosen_by_its_model() -> None:
     """As for images: 3x3 taps of a plane, with stride 1."""
     names: list[str] = []
-    monkeypatch.setattr(FORMS, tuple(map(choosing(names), (propose_winograd, propose_direct))))
+    forms = [*map(choosing(names), (propose_winograd, propose_direct))]
     threes, ones = (3, 3, 3), (1, 1, 1)
-    assert check(runnable()[0], Case(1, 1, 16, 32, (3, 14, 14), threes, ones, ones, ones, ones))
-    assert check(runnable()[0], Case(1, 1, 16, 32, (3, 14, 14), threes, (1, 2, 2), ones, ones, ones))
+    assert check(runnable()[0], Case(1, 1, 16, 32, (3, 14, 14), threes, ones, ones, ones, ones), forms)
+    assert check(runnable()[0], Case(1, 1, 16, 32, (3, 14, 14), threes, (1, 2, 2), ones, ones, ones), forms)
     assert names == ["filtering", "direct"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,22 +14,22 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from heterocc.compiler import compile_model
-from heterocc.compiler.lower.cpu.generate import generate
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate, Form
 from heterocc.compiler.lower.cpu.generate.convolution.filtering import model as filtering_model
-from heterocc.compiler.lower.cpu.generate.convolution.filtering import winograd
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, SMALL, FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import choose_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import filters, propose_winograd
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.cores import AVX512, ZEN5_CORE
+from heterocc.compiler.lower.cpu.generate.generate import FORMS
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.runtime import load
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, reference
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import check as checked
 from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import choosing
 from tests.compiler.lower.cpu.generate.generated import (
     ARM,
-    FORMS,
     Generated,
     assert_near,
     runnable,
@@ -43,21 +44,15 @@ node = helper.make_node
 RNG = np.random.default_rng(13)
 CPUS = st.sampled_from(runnable())
 SIZES = st.one_of(st.integers(1, 20), st.sampled_from([27, 28, 33, 56, 65, 70]))
-EVERY_FORM = generate.FORMS
 FAR, NEAR = (Isa(core, 16, 32) for core in (AVX512, ZEN5_CORE))
 """Instruction sets on cores whose third-level cache is far and near."""
 
 
-@pytest.fixture(autouse=True)
-def _always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Filter every possible convolution, even if it is slower according to the model or has few outputs."""
-    monkeypatch.setattr(FORMS, (propose_winograd,))
-
-
-@pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Filter by tiles of 4 x 4 outputs."""
-    monkeypatch.setattr(winograd, "filters", lambda *_: (LARGE,))
+def propose_large(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """Filtering by tiles of 4 x 4 outputs."""
+    for candidate in propose_winograd(kernel, replace(isa, fast_math=True)):
+        if candidate.detail == "of 4x4":
+            yield candidate
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -73,8 +68,11 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(draw(st.integers(1, 2)), 1, inputs, outputs, size, (3, 3), (1, 1), apart, before, after)
 
 
-def check(cpu: str, case: Case, **core: Any) -> None:
-    """A convolution with a residual that is read as the output is written, and one along its columns."""
+def check(cpu: str, case: Case, form: Form = propose_winograd, **core: Any) -> None:
+    """A filtered convolution with a residual that is read as the output is written, and one along its columns.
+
+    All that can be filtered are, even if they are slower according to the model or have few outputs.
+    """
     x = floats(case.batch, case.inputs, *case.size)
     w, b = floats(case.outputs, case.inputs, 3, 3), floats(case.outputs)
     right = reference(case, x, w)
@@ -86,8 +84,8 @@ def check(cpu: str, case: Case, **core: Any) -> None:
         node("Mul", ["s", "line"], ["y"]),
     ]
     target = target_of(cpu)
-    given = {"x": x, "z": z, "line": line}
-    kernel = Generated(nodes, given, {"w": w, "b": b}, target, with_core(target, filtered_channels=1, **core))
+    given, isa = {"x": x, "z": z, "line": line}, with_core(target, filtered_channels=1, **core)
+    kernel = Generated(nodes, given, {"w": w, "b": b}, target, isa, forms=(form,))
     assert kernel.done is not None and isinstance(kernel.done[1][0], FilteredPanels)
     right = (np.maximum(right + b.reshape(-1, 1, 1), 0) + z) * line
     assert_near(kernel.run(), right, case.inputs * 9)
@@ -102,15 +100,13 @@ def test_a_filtered_convolution_of_any_shape_agrees(cpu: str, case: Case) -> Non
 @given(CPUS, cases())
 @few(6, deadline=None)
 def test_a_convolution_of_any_shape_filtered_by_large_tiles_agrees(cpu: str, case: Case) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "filters", lambda *_: (LARGE,))
-        check(cpu, case)
+    check(cpu, case, propose_large)
 
 
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize("size", [(4, 4), (7, 7), (12, 13), (33, 30)])
-def test_shared_work_filtered_by_large_tiles_agrees(cpu: str, size: tuple[int, int], large: None) -> None:
-    check(cpu, Case(2, 1, 24, 40, size, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
+def test_shared_work_filtered_by_large_tiles_agrees(cpu: str, size: tuple[int, int]) -> None:
+    check(cpu, Case(2, 1, 24, 40, size, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)), propose_large)
 
 
 @pytest.mark.parametrize("cpu", runnable())
@@ -134,10 +130,9 @@ def test_blocks_of_rows_apart_agree(
     """The last blocks have rows beyond the map, or none inside: of 23 rows that are 25 apart."""
     phases = filtering_model._phases_of
     monkeypatch.setattr(filtering_model, "_phases_of", lambda found: [p for p in phases(found) if p.apart])
-    if large_tiles:
-        monkeypatch.setattr(winograd, "filters", lambda *_: (LARGE,))
     for outputs in (5, 40):
-        check(cpu, Case(2, 1, 24, outputs, (23, 30), (3, 3), (1, 1), apart, apart, apart))
+        case = Case(2, 1, 24, outputs, (23, 30), (3, 3), (1, 1), apart, apart, apart)
+        check(cpu, case, propose_large if large_tiles else propose_winograd)
 
 
 def test_blocks_of_large_dilated_maps_have_rows_apart() -> None:
@@ -161,7 +156,7 @@ def test_blocks_stay_in_a_second_level_cache_if_the_third_is_far(size: int, chan
 
 @pytest.mark.parametrize("form", [(1, False), (2, False), (8, False), (1, True), (4, True)])
 def test_every_way_to_share_filtered_work_agrees(form: tuple[int, bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filtering_model, "FORMS", (form,))
+    monkeypatch.setattr(filtering_model, "SHARINGS", (form,))
     check(runnable()[0], Case(1, 1, 24, 40, (13, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
 
 
@@ -174,30 +169,32 @@ def test_threads_find_equal_work_in_blocks_and_parts_of_channels() -> None:
 
 def test_filtered_code_for_arm_compiles() -> None:
     x, w = np.zeros((1, 5, 9, 30), np.float32), np.zeros((6, 5, 3, 3), np.float32)
-    kernel = Generated([node("Conv", ["x", "w"], ["y"], pads=[1] * 4)], {"x": x}, {"w": w}, ARM)
+    kernel = Generated(
+        [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)], {"x": x}, {"w": w}, ARM, forms=(propose_winograd,)
+    )
     assert "fmla" in kernel.code().mod.inspect_source("asm")
 
 
-def errors(cpu: str) -> tuple[np.ndarray, np.ndarray]:
-    """How far our result and ONNX Runtime's are from float64."""
+def errors(cpu: str, form: Form) -> tuple[np.ndarray, np.ndarray]:
+    """How far the result of a form and ONNX Runtime's are from float64."""
     case = Case(1, 1, 64, 32, (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     x, w = floats(1, 64, 28, 28), floats(32, 64, 3, 3)
     nodes = [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
     right = reference(case, x, w)
     peer = run_ort(model(nodes, {"x": x}, ["y"], {"w": w}), {"x": x})["y"]
-    ours = Generated(nodes, {"x": x}, {"w": w}, target_of(cpu)).run()
+    ours = Generated(nodes, {"x": x}, {"w": w}, target_of(cpu), forms=(form,)).run()
     return ours - right, peer - right
 
 
 @pytest.mark.parametrize("cpu", runnable())
 def test_filtering_is_about_as_near_to_float64_as_onnx_runtime(cpu: str) -> None:
-    ours, peer = errors(cpu)
+    ours, peer = errors(cpu, propose_winograd)
     assert np.abs(ours).max() <= 3 * np.abs(peer).max()
 
 
 @pytest.mark.parametrize("cpu", runnable())
-def test_large_tiles_are_at_most_six_times_as_far_from_float64_as_onnx_runtime(cpu: str, large: None) -> None:
-    ours, peer = errors(cpu)
+def test_large_tiles_are_at_most_six_times_as_far_from_float64_as_onnx_runtime(cpu: str) -> None:
+    ours, peer = errors(cpu, propose_large)
     # 5.1 times with AVX2, where ONNX Runtime's own sums are nearer than with AVX-512.
     assert np.linalg.norm(ours) <= 6 * np.linalg.norm(peer)
 
@@ -214,7 +211,13 @@ def test_large_tiles_are_for_fast_math_only() -> None:
 def test_a_map_of_magnified_numbers_agrees() -> None:
     case = Case(1, 1, 8, 8, (12, 12), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     x, w = floats(1, 8, 12, 12) * np.float32(1e30), floats(8, 8, 3, 3)
-    kernel = Generated([node("Conv", ["x", "w"], ["y"], pads=[1] * 4)], {"x": x}, {"w": w}, target_of(runnable()[0]))
+    kernel = Generated(
+        [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)],
+        {"x": x},
+        {"w": w},
+        target_of(runnable()[0]),
+        forms=(propose_winograd,),
+    )
     assert_near(kernel.run(), reference(case, x, w), 72)
 
 
@@ -224,9 +227,9 @@ def test_an_infinity_spoils_only_the_tiles_of_outputs_that_read_it(cpu: str) -> 
     nodes = [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
     target = target_of(cpu)
     isa = with_core(target, filtered_channels=1)
-    usual = Generated(nodes, {"x": x}, {"w": w}, target, isa).run()
+    usual = Generated(nodes, {"x": x}, {"w": w}, target, isa, forms=(propose_winograd,)).run()
     x[0, 1, 6, 17] = np.inf
-    found = Generated(nodes, {"x": x}, {"w": w}, target, isa).run()
+    found = Generated(nodes, {"x": x}, {"w": w}, target, isa, forms=(propose_winograd,)).run()
     near = np.zeros(found.shape, bool)
     near[..., 4:8, 16:20] = True  # tiles of 2 x 2 whose 4 x 4 inputs have the place
     assert np.array_equal(found[~near], usual[~near])
@@ -244,12 +247,11 @@ def test_weights_fetched_ahead_agree() -> None:
     [(64, 64, 56, True), (40, 40, 40, True), (3, 32, 64, False), (1, 16, 28, False), (128, 128, 5, False)],
 )
 def test_filtering_is_chosen_for_many_channels_and_not_for_few(
-    inputs: int, outputs: int, size: int, filtered: bool, monkeypatch: pytest.MonkeyPatch
+    inputs: int, outputs: int, size: int, filtered: bool
 ) -> None:
     names: list[str] = []
-    monkeypatch.setattr(FORMS, tuple(map(choosing(names), EVERY_FORM)))
     every = Case(1, 1, inputs, outputs, (size, size), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-    assert checked(runnable()[0], every)
+    assert checked(runnable()[0], every, [*map(choosing(names), FORMS)])
     assert (names == ["filtering"]) == filtered
 
 

@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.products.panel_copies import PanelCopi
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.pipeline import kernel_module
-from tests.compiler.lower.cpu.generate.generated import ARM, AVX512, FORMS, Generated, assert_near, runnable, target_of
+from tests.compiler.lower.cpu.generate.generated import ARM, AVX512, Generated, assert_near, runnable, target_of
 from tests.compiler.lower.lowered import assert_same, job, model, run_cpu, run_ort
 from tests.few_examples import few
 
@@ -218,14 +218,14 @@ def test_rows_at_uneven_places_are_copied_for_many_rows(
     copies: list[bool] = []
     copy = PanelCopies.copy
     monkeypatch.setattr(PanelCopies, "copy", lambda *given: copies.append(True) or copy(*given))
-    monkeypatch.setattr(FORMS, (propose_product,))
-    kernel = Generated([node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target_of(cpu))
+    forms = (propose_product,)
+    kernel = Generated([node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target_of(cpu), forms=forms)
     assert_near(kernel.run(), right, 20)
     assert bool(copies) == copied
     if cpu == AVX512:
         copies.clear()
         zen4 = tvm.target.Target({**dict(target_of(cpu).export()), "model": "znver4"})
-        kernel = Generated([node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, zen4)
+        kernel = Generated([node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, zen4, forms=forms)
         assert_near(kernel.run(), right, 20)
         assert not copies
 
