@@ -71,11 +71,11 @@ def view(sch: s_tir.Schedule, rv: SBlockRV) -> BlockView | None:
     block = _get(sch, rv)
     loops = [_get(sch, loop) for loop in _get_loops(sch, rv)]
     kinds = "".join({_SPATIAL: "S", _REDUCTION: "R"}.get(int(i.iter_type), "O") for i in block.iter_vars)
-    found = [size_of(i.dom.extent) for i in block.iter_vars]
-    if "O" in kinds or len(loops) != len(found) or not isinstance(block.body, tirx.BufferStore):
+    extents = [size_of(i.dom.extent) for i in block.iter_vars]
+    if "O" in kinds or len(loops) != len(extents) or not isinstance(block.body, tirx.BufferStore):
         return None
-    sizes = tuple(e for e in found if e is not None)
-    if len(sizes) != len(found) or tuple(size_of(lo.extent) for lo in loops) != sizes:
+    sizes = tuple(e for e in extents if e is not None)
+    if len(sizes) != len(extents) or tuple(size_of(lo.extent) for lo in loops) != sizes:
         return None
     return BlockView(rv, str(block.name_hint), block, kinds, sizes)
 
@@ -92,8 +92,8 @@ def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
 
 def with_loops(sch: s_tir.Schedule) -> list[SBlockRV]:
     """The leaf blocks, each with a loop: a block without one, of a scalar, gets one that runs once."""
-    found = leaf_blocks(sch)
-    for rv in found:
+    blocks = leaf_blocks(sch)
+    for rv in blocks:
         if not _get_loops(sch, rv):
             _add_unit_loop(sch, rv)
     return leaf_blocks(sch)
@@ -106,8 +106,8 @@ def read_blocks(function: tirx.PrimFunc, *, unit_loops: bool = False) -> list[Bl
     """
     schedule, blocks = _opened(function, unit_loops)
     views = [view(schedule, rv) for rv in blocks]
-    found = [v for v in views if v is not None]
-    return found if len(found) == len(views) else None
+    known = [v for v in views if v is not None]
+    return known if len(known) == len(views) else None
 
 
 @lru_cache(maxsize=256)

@@ -44,16 +44,16 @@ def with_bound_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _sized_buffers(body: tirx.Stmt) -> int:
     """The number of buffers whose lengths are not numbers."""
-    found: list[tirx.AllocBuffer] = []
-    tvm_ffi.structural_walk(body, [(tirx.AllocBuffer, found.append)], order="pre")
-    return sum(not all(isinstance(dim, tirx.IntImm) for dim in alloc.buffer.shape) for alloc in found)
+    allocs: list[tirx.AllocBuffer] = []
+    tvm_ffi.structural_walk(body, [(tirx.AllocBuffer, allocs.append)], order="pre")
+    return sum(not all(isinstance(dim, tirx.IntImm) for dim in alloc.buffer.shape) for alloc in allocs)
 
 
 def _shared_loops(body: tirx.Stmt) -> list[tirx.For]:
     """The loops that threads share, which do not contain each other."""
-    found: list[tirx.For] = []
-    tvm_ffi.structural_walk(body, [(tirx.For, found.append)], order="pre")
-    return [loop for loop in found if loop.kind == tirx.ForKind.PARALLEL]
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(body, [(tirx.For, loops.append)], order="pre")
+    return [loop for loop in loops if loop.kind == tirx.ForKind.PARALLEL]
 
 
 class _Sizes:
@@ -78,12 +78,12 @@ class _Sizes:
         if not self._operations(expr):
             return expr
         alike = self._known.setdefault(tvm_ffi.structural_hash(expr, map_free_vars=True), [])
-        found = next((var for known, var in alike if tvm_ffi.structural_equal(known, expr)), None)
-        if found is None:
+        variable = next((var for known, var in alike if tvm_ffi.structural_equal(known, expr)), None)
+        if variable is None:
             value = type(expr)(self.bound(expr.a), self.bound(expr.b))
-            found = self._variable(value)
-            alike.append((expr, found))
-        return found
+            variable = self._variable(value)
+            alike.append((expr, variable))
+        return variable
 
     def _variable(self, value: tirx.Expr) -> tirx.Var:
         """A new variable with this value, which would take its place in every index again; an element in memory does

@@ -49,7 +49,7 @@ def with_common_code(functions: Sequence[tirx.PrimFunc]) -> list[tirx.PrimFunc]:
     done = list(functions)
     generated = [n for n, function in enumerate(functions) if len(functions) > 1 and not _has_blocks(function)]
     read = {n: _numbers_and_form(functions[n]) for n in generated}
-    numbers = {n: found for n, (found, _) in read.items()}
+    numbers = {n: values for n, (values, _) in read.items()}
     for alike in _grouped(generated, lambda n: (_rows(functions[n]), read[n][1])):
         for places in _subgrouped(alike, lambda n: _fixed(functions[n])):
             _join(done, places, numbers)
@@ -67,10 +67,10 @@ def common_kernels(module: KernelModule) -> KernelModule:
 
 def _grouped(values: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
     """The values with equal keys together, in the order of the first ones."""
-    found: dict[Hashable, list[T]] = {}
+    groups: dict[Hashable, list[T]] = {}
     for value in values:
-        found.setdefault(key(value), []).append(value)
-    return list(found.values())
+        groups.setdefault(key(value), []).append(value)
+    return list(groups.values())
 
 
 def _subgrouped(values: list[T], key: Callable[[T], Hashable]) -> list[list[T]]:
@@ -122,9 +122,9 @@ def _plain(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _has_blocks(function: tirx.PrimFunc) -> bool:
     """Whether a kernel has a schedule's blocks, whose regions TVM would have to find for variables."""
-    found: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, found.append)], order="pre")
-    return bool(found)
+    blocks: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, blocks.append)], order="pre")
+    return bool(blocks)
 
 
 def _form(function: tirx.PrimFunc) -> int:
@@ -134,15 +134,15 @@ def _form(function: tirx.PrimFunc) -> int:
 
 def _numbers_and_form(function: tirx.PrimFunc) -> tuple[list[int], int]:
     """All whole numbers of a kernel, in the order in which `_replaced` finds them, and `_form`."""
-    found: list[int] = []
+    numbers: list[int] = []
     none = tirx.IntImm("int64", 0)  # of any type: kernels that differ in types of numbers are found out in `_code`
 
     def zero(number: tirx.IntImm) -> tirx.IntImm:
-        found.append(number.value)
+        numbers.append(number.value)
         return none
 
     without = tvm_ffi.structural_map(_plain(function), [(tirx.IntImm, zero)], order="post")
-    return found, int(tvm_ffi.structural_hash(without))
+    return numbers, int(tvm_ffi.structural_hash(without))
 
 
 def _rows(function: tirx.PrimFunc) -> Numbers:
@@ -214,7 +214,7 @@ class _Value:
 
 def _sizes(functions: Sequence[tirx.PrimFunc]) -> list[_Size]:
     """The dimensions in which the arguments of kernels differ."""
-    found: dict[Numbers, _Size] = {}
+    sizes: dict[Numbers, _Size] = {}
     for params in zip(*(function.params for function in functions), strict=True):
         if not isinstance(params[0].ty, tirx.BufferType):
             continue
@@ -222,15 +222,15 @@ def _sizes(functions: Sequence[tirx.PrimFunc]) -> list[_Size]:
             if not all(isinstance(dim, tirx.IntImm) for dim in dims):
                 continue
             numbers = tuple(int(dim) for dim in dims)
-            if len(set(numbers)) > 1 and numbers not in found:
-                found[numbers] = _Size(numbers, tirx.Var(f"n{len(found)}", dims[0].ty.dtype))
-    return list(found.values())
+            if len(set(numbers)) > 1 and numbers not in sizes:
+                sizes[numbers] = _Size(numbers, tirx.Var(f"n{len(sizes)}", dims[0].ty.dtype))
+    return list(sizes.values())
 
 
 def _value(numbers: Numbers, sizes: Sequence[_Size]) -> _Value | None:
     """How a number follows from one of the sizes; None if it does not."""
     fits = (fit(numbers, size) for fit in (_multiple, _shifted) for size in sizes)
-    return next((found for found in fits if found is not None), None)
+    return next((value for value in fits if value is not None), None)
 
 
 def _multiple(numbers: Numbers, size: _Size) -> _Value | None:

@@ -25,22 +25,22 @@ _LANES = ("_rf", "_rf_update")
 
 def without_hidden_numbers(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The scheduled kernel in which no NaN hides a number from a maximum or minimum."""
-    found: list[_Extreme] = []
+    extremes: list[_Extreme] = []
 
     def visit(block: s_tir.SBlock) -> None:
         extreme = _extreme(block)
         if extreme is not None:
-            found.append(extreme)
+            extremes.append(extreme)
 
     tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, visit)], order="post")
-    if not found:
+    if not extremes:
         return function
 
     def replace(block: s_tir.SBlock) -> s_tir.SBlock:
         extreme = _extreme(block)
         if extreme is not None:
             return extreme.swapped()
-        begun = next((e for e in found if e.is_begun_by(block)), None)
+        begun = next((e for e in extremes if e.is_begun_by(block)), None)
         return block if begun is None else begun.begun(block)
 
     body = tvm_ffi.structural_map(function.body, [(s_tir.SBlock, replace)], order="post")

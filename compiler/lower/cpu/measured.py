@@ -164,10 +164,10 @@ class CloseChoices:
         """The kernels that are timed, with the paths to their other forms: the same ones whatever is known already."""
         least = LEAST_SHARE * self._work
         every = [(g, number, path) for number, c in enumerate(self._choices) for g, path in c.others if g >= least]
-        found: dict[int, list[tuple[int, ...]]] = {}
+        paths_of: dict[int, list[tuple[int, ...]]] = {}
         for _, number, path in sorted(every, key=lambda pair: (-pair[0], *pair[1:]))[:MOST_TIMED]:
-            found.setdefault(number, []).append(path)
-        return [(self._choices[number], tuple(paths)) for number, paths in found.items()]
+            paths_of.setdefault(number, []).append(path)
+        return [(self._choices[number], tuple(paths)) for number, paths in paths_of.items()]
 
     def _remembered(self, race: _Race) -> tuple[int, ...] | None:
         """The path that an earlier compile took, empty for the models' choices; None if it is not known."""
@@ -218,11 +218,11 @@ class CloseChoices:
 
     def _times(self, racing: Sequence[Candidate], path: str) -> list[Sequence[float]]:
         """The seconds of forms in the library at `path`, on one thread and on as many as a run has."""
-        found = []
+        times = []
         for threads in sorted({1, self.threads}):
             launch_on(path, threads)
-            found.append(self.tuning.timer(racing, _ready))
-        return found
+            times.append(self.tuning.timer(racing, _ready))
+        return times
 
 
 def fastest(by_threads: Sequence[Sequence[float]]) -> tuple[int, tuple[float, float]]:
@@ -254,11 +254,11 @@ class _Forms:
     def of(race: _Race, objects: KernelObjects) -> _Forms:
         """Write the other forms, and begin to compile them."""
         choice = race.choice
-        found: dict[int, tuple[Form, tuple[int, ...]]] = {_code(choice.form): (choice.form, ())}
+        form_of: dict[int, tuple[Form, tuple[int, ...]]] = {_code(choice.form): (choice.form, ())}
         for path in race.paths:
             form = choice.write(Trail(path))
-            found.setdefault(_code(form), (form, path))
-        forms, paths = zip(*found.values(), strict=True)
+            form_of.setdefault(_code(form), (form, path))
+        forms, paths = zip(*form_of.values(), strict=True)
         code = [choice.code, *(form[0] for form in forms[1:])]
         return _Forms(forms, paths, tuple(map(objects.begin, code)))
 

@@ -42,9 +42,9 @@ def with_narrow_weights(lowered: LoweredPartition, job: PartitionJob) -> Lowered
             if narrow is None:
                 continue
             tables = [w for w in weights if w.dtype.name == name]
-            found = _widening(narrow, array.shape, known, name, tables)
-            if found is not None:
-                arranged[number] = found
+            widening = _widening(narrow, array.shape, known, name, tables)
+            if widening is not None:
+                arranged[number] = widening
                 break
     return dataclasses.replace(lowered, arranged=tuple(arranged))
 

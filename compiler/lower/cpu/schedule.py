@@ -248,8 +248,8 @@ def _inline(sch: s_tir.Schedule) -> None:
 
 
 def _is_copy(block: BlockView) -> bool:
-    found = loads(block.store.value)
-    return len(found) == 1 and found[0].same_as(block.store.value) and is_iters(found[0].indices, block.iters)
+    reads = loads(block.store.value)
+    return len(reads) == 1 and reads[0].same_as(block.store.value) and is_iters(reads[0].indices, block.iters)
 
 
 def _gathers(block: BlockView) -> bool:
@@ -279,12 +279,12 @@ def _with_kernels(
                 key = (old.name, packing.key)
                 if key not in replaced:
                     plain = module.arrays[old.name]
-                    array, found = repacked(plain, layout_of(packing, plain.shape), packing.apply)
+                    array, layout = repacked(plain, layout_of(packing, plain.shape), packing.apply)
                     fresh = f"{old.name}_packed_{packing.key}"
                     replaced[key] = relax.Var(fresh, relax.TensorType(array.shape, array.dtype.name))
                     arrays[fresh] = array
-                    if found is not None:
-                        arranged[fresh] = found
+                    if layout is not None:
+                        arranged[fresh] = layout
                 arguments[packing.argument] = replaced[key]
             call = with_kernel(call, gvars[name], arguments)
         bindings.append((binding.var, call, binding.var.name))

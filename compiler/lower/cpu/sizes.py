@@ -82,8 +82,8 @@ class Assumptions:
 
     def _computed(self, expr: tirx.Expr) -> int | None:
         def number(var: tirx.Var) -> tirx.Expr:
-            found = next((n for known, n in self._typical if known.same_as(var)), None)
-            return var if found is None else tirx.const(found, "int64")
+            typical_number = next((n for known, n in self._typical if known.same_as(var)), None)
+            return var if typical_number is None else tirx.const(typical_number, "int64")
 
         value = self.analyzer.simplify(tvm_ffi.structural_map(expr, [(tirx.Var, number)], order="post"))
         if not isinstance(value, tirx.IntImm):
@@ -117,8 +117,8 @@ class Assumptions:
     def _as_positive(self, expr: tirx.Expr) -> tirx.Expr:
         """The expression with a positive variable in place of each dimension that is at least 1."""
 
-        def replaced(found: tirx.Expr) -> tirx.Expr:
-            return next((var for dim, var in self._positive if tvm_ffi.structural_equal(dim, found)), found)
+        def replaced(part: tirx.Expr) -> tirx.Expr:
+            return next((var for dim, var in self._positive if tvm_ffi.structural_equal(dim, part)), part)
 
         kinds = (tirx.FloorDiv, tirx.Add, tirx.Sub, tirx.Mul, tirx.Min)
         return tvm_ffi.structural_map(expr, [(kind, replaced) for kind in kinds], order="post")

@@ -52,12 +52,12 @@ def joins_of(mod: tvm.IRModule, reads: Mapping[relax.Var, int]) -> dict[relax.Va
     """The concatenations of this kind in `main`, by result; `reads` counts the readers of variables."""
     main = mod["main"]
     outputs, params = Counter(outputs_of(main)), set(main.params)
-    found = {}
+    joins = {}
     for binding in bindings_of(main):
         join = _join(mod, binding)
         if join is not None and outputs[binding.var] == 1 and join.past in params and reads[join.past] == 1:
-            found[binding.var] = join
-    return found
+            joins[binding.var] = join
+    return joins
 
 
 def _join(mod: tvm.IRModule, binding: relax.VarBinding) -> Join | None:

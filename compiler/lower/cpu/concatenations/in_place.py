@@ -85,7 +85,7 @@ def views_of(module: KernelModule) -> dict[str, Home]:
 
 def merged(parts: Sequence[relax.Var], views: Mapping[str, Home], named: Mapping[str, relax.Var]) -> list[relax.Var]:
     """`parts` with a value in place of all the parts of it that follow each other; `named` are the values by name."""
-    found: list[relax.Var] = []
+    wholes: list[relax.Var] = []
     place = 0
     while place < len(parts):
         whole = views[parts[place].name].whole if parts[place].name in views else None
@@ -95,12 +95,12 @@ def merged(parts: Sequence[relax.Var], views: Mapping[str, Home], named: Mapping
             end += _bytes(parts[following])
             following += 1
         if whole is not None and end == _bytes(named[whole]):
-            found.append(named[whole])
+            wholes.append(named[whole])
             place = following
         else:
-            found.append(parts[place])
+            wholes.append(parts[place])
             place += 1
-    return found
+    return wholes
 
 
 def _bytes(value: relax.Var) -> int | tirx.Expr:
@@ -114,7 +114,7 @@ def _operator(value: relax.Expr) -> str | None:
 
 def parts_among(module: KernelModule) -> dict[str, frozenset[int]]:
     """For each kernel the numbers of the arguments, its output among them, that may lie inside another value."""
-    found: dict[str, frozenset[int]] = {}
+    parts: dict[str, frozenset[int]] = {}
     bindings = bindings_of(module.mod["main"])
     inside = {*module.homes, *views_of(module)}
     for binding in bindings if inside else ():
@@ -122,17 +122,17 @@ def parts_among(module: KernelModule) -> dict[str, frozenset[int]]:
             name = binding.value.args[0].name_hint
             given = [*arguments_of(binding.value), binding.var]
             here = frozenset(n for n, v in enumerate(given) if getattr(v, "name", None) in inside)
-            found[name] = found.get(name, frozenset()) | here
+            parts[name] = parts.get(name, frozenset()) | here
         elif any(v.name in inside for v in vars_of(binding.value)):
             inside.add(binding.var.name)  # the same numbers in another shape
-    return found
+    return parts
 
 
 def joined_of_any_size(function: tirx.PrimFunc) -> tuple[int, ...]:
     """As `joined_arguments`, also if sizes are known only at run time: of all sizes."""
-    with assuming(dims_of(function)) as found:
+    with assuming(dims_of(function)) as assumptions:
         joined = attempt(lambda: joined_arguments(function)) or ()
-    return () if found.guards else joined
+    return () if assumptions.guards else joined
 
 
 def joined_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:
@@ -147,7 +147,7 @@ def joined_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:
     loads = _choices(block.store.value, block, axis) if axis is not None else None
     if axis is None or loads is None:
         return ()
-    found, end = [], 0
+    numbers, end = [], 0
     for start, load in loads:
         number = next((n for n, p in enumerate(function.params) if p.same_as(load.source)), None)
         shape = shape_of(load.source)
@@ -155,10 +155,10 @@ def joined_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:
             return ()
         if any(n != extent for dim, (n, extent) in enumerate(zip(shape, block.extents, strict=True)) if dim != axis):
             return ()
-        found.append(number)
+        numbers.append(number)
         end += shape[axis]
     whole = end == block.extents[axis] and dtype_of(block.store.buffer) in BYTES
-    return tuple(found) if whole else ()
+    return tuple(numbers) if whole else ()
 
 
 def _choices(value: tirx.Expr, block: BlockView, axis: int) -> list[tuple[int, TensorLoad]] | None:

@@ -52,7 +52,7 @@ def _interleaves(function: tirx.PrimFunc) -> bool:
 
     It has vectors if it reads one value, not several. Sizes that are known are divided when code is generated.
     """
-    found: list[tirx.Expr] = []
+    choices: list[tirx.Expr] = []
     for kind in (tirx.FloorDiv, tirx.FloorMod):
-        tvm_ffi.structural_walk(function.body, [(kind, found.append)], order="post")
-    return bool(found) and any(not isinstance(n, tirx.IntImm) for n in dims_of(function))
+        tvm_ffi.structural_walk(function.body, [(kind, choices.append)], order="post")
+    return bool(choices) and any(not isinstance(n, tirx.IntImm) for n in dims_of(function))

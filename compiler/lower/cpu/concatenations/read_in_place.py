@@ -44,10 +44,10 @@ def read_in_place(module: KernelModule) -> KernelModule:
     cut: dict[relax.Var, dict[relax.Var, tuple[relax.Var, int]]] = {}
     for binding in bindings:
         results = fields.get(binding.var, {0: binding.var})
-        found = None if outputs.intersection(results.values()) else _parts(module, binding)
-        if found is not None:
-            cut[binding.var] = {var: found[place] for place, var in results.items()}
-    parts = {var: part for found in cut.values() for var, part in found.items()}
+        parts_here = None if outputs.intersection(results.values()) else _parts(module, binding)
+        if parts_here is not None:
+            cut[binding.var] = {var: parts_here[place] for place, var in results.items()}
+    parts = {var: part for parts_here in cut.values() for var, part in parts_here.items()}
     homes = {var.name: Home(whole.name, start) for var, (whole, start) in parts.items()}
     named = {v.name: v for b in bindings for v in (b.var, *vars_of(b.value))}
     for binding in bindings:
@@ -83,7 +83,7 @@ def part_starts(function: tirx.PrimFunc) -> list[int] | None:
     whole, *results = function.params
     if not blocks or len(blocks) != len(results):
         return None
-    found = []
+    starts = []
     for result in results:
         block = next((b for b in blocks if b.store.buffer.same_as(result)), None)
         if block is None or block.is_reduction or not is_iters(block.store.indices, block.iters):
@@ -105,8 +105,8 @@ def part_starts(function: tirx.PrimFunc) -> list[int] | None:
                 return None
         if not 0 <= begin <= shape[axis] - block.extents[axis]:
             return None
-        found.append(begin * math.prod(shape[axis + 1 :]))
-    return found
+        starts.append(begin * math.prod(shape[axis + 1 :]))
+    return starts
 
 
 def _with_views(

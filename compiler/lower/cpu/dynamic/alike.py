@@ -34,13 +34,13 @@ class AlikeKernels(Generic[_Packings]):
         sizes = [var for dim in dims_of(function) for var in tirx.analysis.undefined_vars(dim)]
         named = tuple((may_be_empty(var), typical_of(var)) for var in sizes)
         key = (tvm_ffi.structural_hash(plain, map_free_vars=True), named, facts)
-        found = self._known.get(key)
-        if found is None or not tvm_ffi.structural_equal(found[0], plain, map_free_vars=True):
-            found = (plain, *write())
-            if self._depends(found[2]):
-                return found[1], found[2]
-            self._known[key] = found
+        known = self._known.get(key)
+        if known is None or not tvm_ffi.structural_equal(known[0], plain, map_free_vars=True):
+            known = (plain, *write())
+            if self._depends(known[2]):
+                return known[1], known[2]
+            self._known[key] = known
             while len(self._known) > self._most:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
-        return found[1].with_attr("global_symbol", symbol), found[2]
+        return known[1].with_attr("global_symbol", symbol), known[2]

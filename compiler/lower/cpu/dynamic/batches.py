@@ -28,11 +28,11 @@ def over_batch(module: KernelModule, size: tirx.Var) -> KernelModule:
 
     Items lie one after the other in every value that depends on an input.
     """
-    found = for_items(
+    looped = for_items(
         module, size, lambda f, pattern, results: with_derived_source(_looped(f, pattern, results), f, pattern, results)
     )
-    assert found is not None  # every kernel runs in a loop
-    return found
+    assert looped is not None  # every kernel runs in a loop
+    return looped
 
 
 def _looped(function: tirx.PrimFunc, pattern: Sequence[bool], results: int) -> tirx.PrimFunc:
@@ -66,13 +66,13 @@ def _looped(function: tirx.PrimFunc, pattern: Sequence[bool], results: int) -> t
         rows = next((n for b, n in wide if b.same_as(buffer)), None)
         return None if rows is None else [indices[0] + item * rows, *indices[1:]]
 
-    def load(found: TensorLoad) -> TensorLoad:
-        indices = placed(found.source, found.indices)
-        return found if indices is None else tirx.BufferLoad(found.source, indices)
+    def load(node: TensorLoad) -> TensorLoad:
+        indices = placed(node.source, node.indices)
+        return node if indices is None else tirx.BufferLoad(node.source, indices)
 
-    def store(found: tirx.BufferStore) -> tirx.BufferStore:
-        indices = placed(found.buffer, found.indices)
-        return found if indices is None else tirx.BufferStore(found.buffer, found.value, indices)
+    def store(node: tirx.BufferStore) -> tirx.BufferStore:
+        indices = placed(node.buffer, node.indices)
+        return node if indices is None else tirx.BufferStore(node.buffer, node.value, indices)
 
     tvm_ffi.structural_walk(function.body, [(tirx.DeclBuffer, declared)], order="post")
     rules = [(tirx.Var, variable), (TensorLoad, load), (tirx.BufferStore, store)]

@@ -33,23 +33,23 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
     loops; sums of products, such as depthwise convolutions, in generated code of narrower vectors if that fits. If
     weights are packed, this goes down to single numbers, so that all read the same weights.
     """
-    with assuming(dims_of(function)) as found:
+    with assuming(dims_of(function)) as assumptions:
         done = generate(function, weights, isa)
     if done is None or done[0].same_as(function):
         return in_parallel(function), ()
     code, packings = bound_code(done[0]), done[1]
-    if not found.guards:
+    if not assumptions.guards:
         return code, packings
     plain = in_parallel(function)
     if not packings:
         with assuming(dims_of(function)):
             sums = attempt(lambda: read_kernel(function, weights)) is not None
         slow = (_narrower_code(function, weights, isa, (), plain) or plain) if sums else plain
-        return emit.guarded(code, found.guards, slow), ()
+        return emit.guarded(code, assumptions.guards, slow), ()
     if any(dtype_of(function.params[p.argument]) == "int8" for p in packings):
         return plain, ()  # sums of integers have no form for single numbers
     other = _narrower_code(function, weights, isa, packings)
-    return (plain, ()) if other is None else (emit.guarded(code, found.guards, other), packings)
+    return (plain, ()) if other is None else (emit.guarded(code, assumptions.guards, other), packings)
 
 
 def bound_code(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -71,14 +71,16 @@ def _narrower_code(
     """
     tall = max((run.size for p in packings if isinstance(p, Panels) for run in p.runs), default=None)
     for lanes in (*(() if kernel is not None else (1,)), *(n for n in (4, 8) if n < isa.lanes)):
-        with assuming(dims_of(function)) as found:
+        with assuming(dims_of(function)) as assumptions:
             done = generate(function, weights, replace(isa, lanes=lanes, tall=tall), [p.key for p in packings])
         fitting = done if done is not None and [p.key for p in done[1]] == [p.key for p in packings] else None
-        if kernel is None and (fitting is None or found.guards):
+        if kernel is None and (fitting is None or assumptions.guards):
             return None
         if fitting is not None:
             code = bound_code(fitting[0])
-            kernel = code if kernel is None or not found.guards else emit.guarded(code, found.guards, kernel)
+            kernel = (
+                code if kernel is None or not assumptions.guards else emit.guarded(code, assumptions.guards, kernel)
+            )
     return kernel
 
 

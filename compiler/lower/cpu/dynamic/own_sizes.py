@@ -23,24 +23,24 @@ def with_own_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     if REQUEST in function.attrs or WRITTEN in function.attrs:
         return function
-    found: list[tirx.Expr] = []
+    compound: list[tirx.Expr] = []
     for dim in dims_of(function):
-        if not isinstance(dim, tirx.IntImm | tirx.Var) and not any(tvm_ffi.structural_equal(dim, f) for f in found):
-            found.append(dim)
-    if not found or not all(is_bounded(dim) for dim in found):
+        if not isinstance(dim, tirx.IntImm | tirx.Var) and not any(tvm_ffi.structural_equal(dim, f) for f in compound):
+            compound.append(dim)
+    if not compound or not all(is_bounded(dim) for dim in compound):
         return function
-    named = [var for dim in found for var in tirx.analysis.undefined_vars(dim)]
+    named = [var for dim in compound for var in tirx.analysis.undefined_vars(dim)]
     shapes = [dim for param in function.params for dim in getattr(param, "shape", [])]
     plain = [dim for dim in shapes if isinstance(dim, tirx.Var)]
     if any(a.same_as(b) for n, a in enumerate(named) for b in [*named[:n], *plain]):
         return function
     assumed = Assumptions(dims_of(function))
-    own = [(dim, _variable(n, dim, assumed)) for n, dim in enumerate(found)]
+    own = [(dim, _variable(n, dim, assumed)) for n, dim in enumerate(compound)]
 
     def replaced(expr: tirx.Expr) -> tirx.Expr:
         return next((var for dim, var in own if tvm_ffi.structural_equal(dim, expr)), expr)
 
-    made = tvm_ffi.structural_map(function, [(tuple({type(dim) for dim in found}), replaced)], order="pre")
+    made = tvm_ffi.structural_map(function, [(tuple({type(dim) for dim in compound}), replaced)], order="pre")
     made = tirx.PrimFunc(list(made.params), made.body, attrs=made.attrs)  # its type has the variables, too
     left: list[tirx.Var] = []
     tvm_ffi.structural_walk(made.body, [(tirx.Var, left.append)], order="pre")

@@ -41,11 +41,11 @@ def rows_of_items(function: tirx.PrimFunc, pattern: Pattern, weights: Collection
     whole = _for_all(function, pattern)
     if whole is None:
         return None
-    with assuming(dims_of(whole)) as found:
+    with assuming(dims_of(whole)) as assumptions:
         if not attempt(lambda: _has_few_rows(whole, weights, isa)):
             return None
         done = generate(whole, weights, isa)
-    if done is None or done[0].same_as(whole) or not done[1] or found.guards:
+    if done is None or done[0].same_as(whole) or not done[1] or assumptions.guards:
         return None
     return bound_code(_with_items_in_rows(done[0], pattern)).with_attr(ITEMS, True), done[1]
 
@@ -62,13 +62,13 @@ def _has_few_rows(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -
 
 
 def _rows(kernel: Kernel) -> Axis | None:
-    found = find_product(kernel)
-    return found.rows if found is not None and found.vectors.weight is not None and can_store(kernel) else None
+    product = find_product(kernel)
+    return product.rows if product is not None and product.vectors.weight is not None and can_store(kernel) else None
 
 
 def _integer_rows(kernel: Kernel | None) -> Axis | None:
-    found = None if kernel is None else find_integer_product(kernel)
-    return None if kernel is None or found is None or not can_store(kernel) else found.rows
+    product = None if kernel is None else find_integer_product(kernel)
+    return None if kernel is None or product is None or not can_store(kernel) else product.rows
 
 
 def _for_all(function: tirx.PrimFunc, pattern: Sequence[bool]) -> tirx.PrimFunc | None:
@@ -92,18 +92,18 @@ def _for_all(function: tirx.PrimFunc, pattern: Sequence[bool]) -> tirx.PrimFunc 
     def holds_items(buffer: tirx.Buffer) -> bool:
         return any(new.same_as(buffer) for _, new in replace)
 
-    def load(found: TensorLoad) -> TensorLoad:
-        return tirx.BufferLoad(found.source, [item, *found.indices]) if holds_items(found.source) else found
+    def load(node: TensorLoad) -> TensorLoad:
+        return tirx.BufferLoad(node.source, [item, *node.indices]) if holds_items(node.source) else node
 
-    def store(found: tirx.BufferStore) -> tirx.BufferStore:
-        indices = [item, *found.indices] if holds_items(found.buffer) else found.indices
-        return tirx.BufferStore(found.buffer, found.value, indices)
+    def store(node: tirx.BufferStore) -> tirx.BufferStore:
+        indices = [item, *node.indices] if holds_items(node.buffer) else node.indices
+        return tirx.BufferStore(node.buffer, node.value, indices)
 
-    def region(found: ir.TensorRegion) -> ir.TensorRegion:
-        if not holds_items(found.source):
-            return found
+    def region(node: ir.TensorRegion) -> ir.TensorRegion:
+        if not holds_items(node.source):
+            return node
         one = ir.Range.from_min_extent(item, tirx.const(1, "int64"))
-        return tirx.BufferRegion(found.source, [one, *found.region])
+        return tirx.BufferRegion(node.source, [one, *node.region])
 
     numbers = itertools.count()
 
@@ -119,13 +119,13 @@ def _for_all(function: tirx.PrimFunc, pattern: Sequence[bool]) -> tirx.PrimFunc 
         outer = tirx.Var(f"item_{next(numbers)}", "int64")
         own = tirx.Var(f"v_{outer.name}", "int64")
 
-        def realized(found: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
-            block = found.block
+        def realized(node: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
+            block = node.block
             over = tirx.IterVar(ir.Range.from_min_extent(tirx.const(0, "int64"), items), own, tirx.IterVar.DataPar)
             parts = (block.reads, block.writes, block.body, block.init)
             reads, writes, body, init = (None if p is None else _with(p, item, own) for p in parts)
             made = s_tir.SBlock([over, *block.iter_vars], reads, writes, block.name_hint, body, init)
-            return s_tir.SBlockRealize([outer, *found.iter_values], found.predicate, made)
+            return s_tir.SBlockRealize([outer, *node.iter_values], node.predicate, made)
 
         looped = tvm_ffi.structural_map(mapped, [(s_tir.SBlockRealize, realized)], order="post")
         return tirx.For(outer, tirx.const(0, "int64"), items, tirx.ForKind.SERIAL, looped)
@@ -140,24 +140,24 @@ def _for_all(function: tirx.PrimFunc, pattern: Sequence[bool]) -> tirx.PrimFunc 
 
 def _computed_from(root: s_tir.SBlock, given: Sequence[tirx.Buffer]) -> list[tirx.Buffer]:
     """The buffers inside a kernel whose values depend on the given ones."""
-    found: list[tirx.Buffer] = []
+    computed: list[tirx.Buffer] = []
 
     def visit(block: s_tir.SBlock) -> None:
-        if any(r.source.same_as(b) for r in block.reads for b in (*given, *found)):
-            found.extend(w.source for w in block.writes if not any(w.source.same_as(b) for b in (*given, *found)))
+        if any(r.source.same_as(b) for r in block.reads for b in (*given, *computed)):
+            computed.extend(w.source for w in block.writes if not any(w.source.same_as(b) for b in (*given, *computed)))
 
     tvm_ffi.structural_walk(root.body, [(s_tir.SBlock, visit)], order="pre")
-    return found
+    return computed
 
 
 def _writes(root: s_tir.SBlock, buffer: tirx.Buffer) -> bool:
-    found: list[bool] = []
+    written: list[bool] = []
     tvm_ffi.structural_walk(
         root.body,
-        [(s_tir.SBlock, lambda block: found.extend(w.source.same_as(buffer) for w in block.writes))],
+        [(s_tir.SBlock, lambda block: written.extend(w.source.same_as(buffer) for w in block.writes))],
         order="pre",
     )
-    return any(found)
+    return any(written)
 
 
 def _buffer(like: tirx.Buffer, items: tirx.Var) -> tirx.Buffer:
@@ -185,7 +185,7 @@ def _with_items_in_rows(function: tirx.PrimFunc, pattern: Sequence[bool]) -> tir
 
     rules = [
         (tirx.Var, renamed),
-        (TensorLoad, lambda found: tirx.BufferLoad(found.source, placed(found.source, found.indices))),
+        (TensorLoad, lambda load: tirx.BufferLoad(load.source, placed(load.source, load.indices))),
         (tirx.BufferStore, lambda s: tirx.BufferStore(s.buffer, s.value, placed(s.buffer, s.indices))),
     ]
     body = tvm_ffi.structural_map(function.body, rules, order="post")
@@ -197,6 +197,6 @@ def _with(part: tvm.ir.Node, old: tirx.Var, new: tirx.Var) -> tvm.ir.Node:
 
 
 def _uses(statement: tirx.Stmt, var: tirx.Var) -> bool:
-    found: list[tirx.Var] = []
-    tvm_ffi.structural_walk(statement, [(tirx.Var, lambda v: found.append(v) if v.same_as(var) else None)], order="pre")
-    return bool(found)
+    uses: list[tirx.Var] = []
+    tvm_ffi.structural_walk(statement, [(tirx.Var, lambda v: uses.append(v) if v.same_as(var) else None)], order="pre")
+    return bool(uses)

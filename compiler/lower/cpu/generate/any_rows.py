@@ -28,15 +28,15 @@ def row_runs(total: int, most: int) -> tuple[Run, ...]:
     if is_number(total):
         return runs(total, most)
     small, whole, rest, count = _whole_and_rest(total, most)
-    found = [Run(0, 0, whole, most)]
+    tiles = [Run(0, 0, whole, most)]
     begun = 0  # tiles of the rest that are larger than those of the run
     for size in range(small, 0, -1):
         here = smaller(larger(rest - (size - 1) * count, 0), count)
-        found.append(Run(whole + begun, whole * most + begun * (size + 1), here - begun, size))
+        tiles.append(Run(whole + begun, whole * most + begun * (size + 1), here - begun, size))
         begun = here
     if small == most:
-        found[:2] = [Run(0, 0, whole + found[1].count, most)]
-    return tuple(found)
+        tiles[:2] = [Run(0, 0, whole + tiles[1].count, most)]
+    return tuple(tiles)
 
 
 def _whole_and_rest(total: int, most: int) -> tuple[int, int, int, int]:
@@ -109,9 +109,9 @@ def write_sized_tile(
     size, first = (emit.bound(value) for value in tile_of_any(total, most, tile))
 
     def hold(run: Run) -> None:
-        for to, found, n in zip(held, sums(run, first), lanes, strict=True):
+        for to, sum_, n in zip(held, sums(run, first), lanes, strict=True):
             with emit.loop(run.size, "unroll") as row:
-                emit.put(to, emit.vector(found, row * index(n), n), row * index(n), n)
+                emit.put(to, emit.vector(sum_, row * index(n), n), row * index(n), n)
 
     def either_size(some: Sequence[Run]) -> None:
         if len(some) == 1:

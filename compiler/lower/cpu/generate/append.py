@@ -41,8 +41,8 @@ class Append:
         if self.total is None:
             return []
         shown = [self.count, self.added, *(d for axis, d in enumerate(self.shape) if axis != self.axis)]
-        found = tirx.analysis.undefined_vars(self.total)
-        return sorted((v for v in found if not any(v.same_as(s) for s in shown)), key=lambda v: str(v.name))
+        used = tirx.analysis.undefined_vars(self.total)
+        return sorted((v for v in used if not any(v.same_as(s) for s in shown)), key=lambda v: str(v.name))
 
     def sized(self, rows: tirx.Expr) -> tuple[tirx.Expr, ...]:
         """The shape of so many rows."""

@@ -92,9 +92,9 @@ def written_best(
 
 def number_of_stores(function: tirx.PrimFunc) -> int:
     """The number of stores in a kernel's code, by which its length is judged."""
-    found: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, found.append)], order="pre")
-    return len(found)
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, stores.append)], order="pre")
+    return len(stores)
 
 
 def candidates(kernel: Kernel, forms: Iterable[Form], isa: Isa) -> list[Candidate]:

@@ -312,8 +312,8 @@ def split(axis: Axis, place: tirx.Expr) -> list[tuple[int, tirx.Expr]]:
     Divisions by sizes that are known only at run time are done once: TVM does not combine their results in an index,
     and LLVM repeats them for each vector.
     """
-    found = axis.split(place)
-    return found if all(map(is_number, axis.extents[1:])) else [(number, bound(value)) for number, value in found]
+    values = axis.split(place)
+    return values if all(map(is_number, axis.extents[1:])) else [(number, bound(value)) for number, value in values]
 
 
 def shares(work: int, tasks: int, tiles: int) -> int:
@@ -375,14 +375,14 @@ def serial(start: tirx.Expr, end: tirx.Expr) -> AbstractContextManager[tirx.Expr
 
 def unpacked(task: tirx.Expr, extents: Sequence[int]) -> list[tirx.Expr]:
     """A task's number as indices below `extents`; the last one changes fastest."""
-    found: list[tirx.Expr] = []
+    values: list[tirx.Expr] = []
     for place, extent in reversed(list(enumerate(extents))):
         if extent == 1:
-            found.append(index(0))
+            values.append(index(0))
             continue
         last = all(e == 1 for e in extents[:place])
-        found.append(task if last else tirx.floormod(task, index(extent)))
+        values.append(task if last else tirx.floormod(task, index(extent)))
         task = tirx.floordiv(task, index(extent))
     if not all(map(is_number, extents)):
-        found = [bound(value) for value in found]
-    return found[::-1]
+        values = [bound(value) for value in values]
+    return values[::-1]

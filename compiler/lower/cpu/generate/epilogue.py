@@ -105,14 +105,14 @@ def kept_stages(kernel: Nest) -> Sequence[tuple[int, Stage]]:
 
 
 def _kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:
-    found = []
+    kept = []
     for number, stage in enumerate(kernel.after):
         later = [load for s in kernel.after[number + 1 :] for load in loads(s.value)]
         uses = sum(load.source.same_as(stage.buffer) for load in later)
         given = kernel.argument(stage.buffer) is not None
         if dtype_of(stage.value) in _KEPT and uses and (uses > 1 or given):
-            found.append((number, stage))
-    return found
+            kept.append((number, stage))
+    return kept
 
 
 class Element:

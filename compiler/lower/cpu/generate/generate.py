@@ -84,8 +84,8 @@ def generate(
         return None
 
     def of(*kinds: Callable[[Any, Isa], Done | None], read: Any) -> Done | None:
-        found = (attempt(partial(kind, read, isa)) for kind in kinds)
-        return next((done for done in found if done is not None), None)
+        made = (attempt(partial(kind, read, isa)) for kind in kinds)
+        return next((done for done in made if done is not None), None)
 
     kernel = attempt(lambda: read_kernel(function, weights))
     if kernel is not None:
@@ -108,6 +108,6 @@ def generate(
 
 
 def _has_empty_loop(function: tirx.PrimFunc) -> bool:
-    found: list[tirx.For] = []
-    tvm_ffi.structural_walk(function.body, [(tirx.For, found.append)], order="pre")
-    return any(isinstance(loop.extent, tirx.IntImm) and int(loop.extent) == 0 for loop in found)
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(function.body, [(tirx.For, loops.append)], order="pre")
+    return any(isinstance(loop.extent, tirx.IntImm) and int(loop.extent) == 0 for loop in loops)

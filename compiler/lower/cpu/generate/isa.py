@@ -35,9 +35,9 @@ class Unaligned:
     matters: bool = False
 
     def __contains__(self, argument: int | None) -> bool:
-        found = argument in self.arguments
-        self.matters = self.matters or found
-        return found
+        unaligned = argument in self.arguments
+        self.matters = self.matters or unaligned
+        return unaligned
 
 
 @dataclass(frozen=True, slots=True)

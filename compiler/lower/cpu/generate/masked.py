@@ -208,5 +208,5 @@ class _Result(Element):
         build.buffer_store(register, value, [self._lane])
 
     def _load(self, load: TensorLoad, iters: Sequence[tirx.Var]) -> tirx.Expr:
-        found = next((r for known, r in self._read if tvm_ffi.structural_equal(known, load)), None)
-        return super()._load(load, iters) if found is None else found[self._lane]
+        register = next((r for known, r in self._read if tvm_ffi.structural_equal(known, load)), None)
+        return super()._load(load, iters) if register is None else register[self._lane]

@@ -48,15 +48,15 @@ def with_pairs(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _with_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    found: list[str] = []
+    names: list[str] = []
 
     def visit(call: Call) -> None:
         if getattr(call.op, "name", "") == "tirx.call_pure_extern":
-            found.append(str(call.args[0].value))
+            names.append(str(call.args[0].value))
 
     if isinstance(function, tirx.PrimFunc):
         tvm_ffi.structural_walk(function.body, [(Call, visit)], order="post")
-    if not any(name.startswith((_DOT, _ROUNDED, _PAIRED)) for name in found):
+    if not any(name.startswith((_DOT, _ROUNDED, _PAIRED)) for name in names):
         return function
     code = StringImm(_functions())
     body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", code, function.body)

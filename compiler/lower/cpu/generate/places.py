@@ -18,8 +18,8 @@ def index(value: int) -> tirx.Expr:
 
 def shape_of(buffer: tirx.Buffer) -> tuple[int, ...] | None:
     """A buffer's shape; None if it is not known."""
-    found = [size_of(n) for n in buffer.shape]
-    return None if any(n is None for n in found) else tuple(n for n in found if n is not None)
+    sizes = [size_of(n) for n in buffer.shape]
+    return None if any(n is None for n in sizes) else tuple(n for n in sizes if n is not None)
 
 
 def flat_place(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
@@ -132,15 +132,15 @@ class Axis:
 
     def split(self, place: tirx.Expr) -> list[tuple[int, tirx.Expr]]:
         """The values of the loops at a place on the axis."""
-        found: list[tuple[int, tirx.Expr]] = []
+        values: list[tuple[int, tirx.Expr]] = []
         pitch = 1
         for number in range(len(self.loops) - 1, -1, -1):
             part = place if pitch == 1 else tirx.floordiv(place, divisor(pitch))
             if number:
                 part = tirx.floormod(part, divisor(self.extents[number]))
-            found.append((self.loops[number], part))
+            values.append((self.loops[number], part))
             pitch *= self.extents[number]
-        return found
+        return values
 
 
 Place = Sequence[tuple[Axis, tirx.Expr]]
@@ -161,5 +161,5 @@ def at(form: Linear, place: Place) -> tirx.Expr | None:
 
 def loop_values(place: Place, variables: Sequence[tirx.Var]) -> list[tuple[tirx.Var, tirx.Expr]]:
     """The value of each loop at a place; zero for loops that are not part of an axis, which run once."""
-    found = dict(pair for axis, value in place for pair in axis.split(value))
-    return [(var, found.get(number, index(0))) for number, var in enumerate(variables)]
+    values = dict(pair for axis, value in place for pair in axis.split(value))
+    return [(var, values.get(number, index(0))) for number, var in enumerate(variables)]

@@ -213,15 +213,15 @@ def read_fold(function: tirx.PrimFunc) -> Fold | None:
     parts = _parts(function)
     if parts is None:
         return None
-    found = combination(parts.block)
-    if found is None or any(dtype_of(e) != "float32" for e in (found.value, *loads(found.value))):
+    combined = combination(parts.block)
+    if combined is None or any(dtype_of(e) != "float32" for e in (combined.value, *loads(combined.value))):
         return None
     return Fold(
         **parts.nest(function, ()),
-        value=found.value,
-        combine=found.combine,
-        start=found.start,
-        takes_first=found.takes_first,
+        value=combined.value,
+        combine=combined.combine,
+        start=combined.start,
+        takes_first=combined.takes_first,
     )
 
 

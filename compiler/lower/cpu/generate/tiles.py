@@ -49,10 +49,10 @@ def runs(total: int, most: int, multiple: int = 1, *, short: bool = True) -> tup
 def _known_runs(total: int, most: int, multiple: int = 1) -> tuple[Run, ...]:
     count = min(total, -(-total // (most * multiple)) * multiple)
     small, more = divmod(total, count)
-    found = [Run(0, 0, more, small + 1)] if more else []
+    tiles = [Run(0, 0, more, small + 1)] if more else []
     if count > more:
-        found.append(Run(more, more * (small + 1), count - more, small))
-    return tuple(found)
+        tiles.append(Run(more, more * (small + 1), count - more, small))
+    return tuple(tiles)
 
 
 def vector_runs(total: int, most: int) -> tuple[Run, ...]:
@@ -85,16 +85,16 @@ SHORT = 4
 
 
 def _overlapping(total: int, most: int, short: bool) -> tuple[Run, ...]:
-    found: list[Run] = []
+    tiles: list[Run] = []
     first: int = 0
     larger: tirx.Expr | None = None
     for size in sorted({most, min(most, SHORT) if short else 1, 1}, reverse=True):
         fits = as_expr(total) >= size
         here = [fits] if larger is None else [fits, tirx.Not(larger)]
         count = zero_unless(-(-total // size), *here)
-        found.append(Run(first, 0, count, size, total - size))
+        tiles.append(Run(first, 0, count, size, total - size))
         first, larger = first + count, fits
-    return tuple(found)
+    return tuple(tiles)
 
 
 def registers_of(tall: int, wide: int, isa: Isa) -> int:
@@ -161,7 +161,7 @@ fifth less to compile, picodet an eighth, and both run as fast.
 @cache
 def _best_tiles(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> list[tuple[int, int]]:
     """The tile with the least modelled time, and others that are close, each dividing the sides in another way."""
-    found: dict[object, tuple[tuple[float, int], tuple[int, int]]] = {}
+    best: dict[object, tuple[tuple[float, int], tuple[int, int]]] = {}
     for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
             if registers_of(tall, wide, isa) > isa.registers:
@@ -175,9 +175,9 @@ def _best_tiles(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> lis
                 time *= SECOND_SIZE if len(_known_runs(total, size)) > 1 else 1.0
             key = (round(time, 3), abs(tall - 2 * wide))
             same = (_known_runs(rows, tall), _known_runs(vectors, wide))
-            if same not in found or key < found[same][0]:
-                found[same] = (key, (tall, wide))
-    return close((key[0], tile) for key, tile in sorted(found.values()))
+            if same not in best or key < best[same][0]:
+                best[same] = (key, (tall, wide))
+    return close((key[0], tile) for key, tile in sorted(best.values()))
 
 
 VECTORS = range(3, 20)
@@ -193,7 +193,7 @@ def tile_of_any_number(rows: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int,
     """
     step = isa.core.step_cycles
     step = isa.core.step_cycles
-    found: list[tuple[float, int, tuple[int, int]]] = []
+    timed: list[tuple[float, int, tuple[int, int]]] = []
     for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, MOST_VECTORS + 1 if rows > 1 else ROW_VECTORS + 1):
             if registers_of(tall, wide, isa) > isa.registers:
@@ -204,8 +204,8 @@ def tile_of_any_number(rows: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int,
                 for r in tiles
                 for n in VECTORS
             )
-            found.append((time * (SECOND_SIZE if len(tiles) > 1 else 1.0), abs(tall - 2 * wide), (tall, wide)))
-    return min(found)[2]
+            timed.append((time * (SECOND_SIZE if len(tiles) > 1 else 1.0), abs(tall - 2 * wide), (tall, wide)))
+    return min(timed)[2]
 
 
 MOST_EDGED = 5

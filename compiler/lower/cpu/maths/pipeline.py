@@ -112,10 +112,10 @@ def _is_flat(mod: tvm.IRModule) -> bool:
 
 def _has_blocks(mod: tvm.IRModule) -> bool:
     """Whether a kernel has blocks, as scheduled ones have and generated ones have not."""
-    found: list[s_tir.SBlockRealize] = []
+    blocks: list[s_tir.SBlockRealize] = []
     for _, function in mod.functions_items():
-        tvm_ffi.structural_walk(function.body, [(s_tir.SBlockRealize, found.append)], order="pre")
-    return bool(found)
+        tvm_ffi.structural_walk(function.body, [(s_tir.SBlockRealize, blocks.append)], order="pre")
+    return bool(blocks)
 
 
 def _has_conditions(mod: tvm.IRModule) -> bool:
@@ -123,17 +123,17 @@ def _has_conditions(mod: tvm.IRModule) -> bool:
     lanes: list[tirx.Var] = []
     decided: list[tirx.Expr] = []
 
-    def loop(found: tirx.For) -> None:
-        if found.kind == tirx.ForKind.VECTORIZED:
-            lanes.append(found.loop_var)
+    def loop(node: tirx.For) -> None:
+        if node.kind == tirx.ForKind.VECTORIZED:
+            lanes.append(node.loop_var)
 
-    def call(found: Call) -> None:
-        if is_conditional(found):
-            decided.append(found)
+    def call(node: Call) -> None:
+        if is_conditional(node):
+            decided.append(node)
 
-    def number(found: tirx.Expr) -> None:
-        if dtype_of(found).startswith("int"):
-            decided.append(found)
+    def number(node: tirx.Expr) -> None:
+        if dtype_of(node).startswith("int"):
+            decided.append(node)
 
     kinds = [(kind, number) for kind in (tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)]
     for _, function in mod.functions_items():

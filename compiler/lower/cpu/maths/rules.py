@@ -91,11 +91,11 @@ def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
             return Call(operator, [a.astype(FLOAT32) for a in call.args], ret_ty=FLOAT32).astype(dtype)
         return call
 
-    def product(found: tirx.Mul) -> tirx.Expr:
-        for factor, call in ((found.a, found.b), (found.b, found.a)):
+    def product(expr: tirx.Mul) -> tirx.Expr:
+        for factor, call in ((expr.a, expr.b), (expr.b, expr.a)):
             if _is_sigmoid(call) and tvm_ffi.structural_equal(factor, call.args[0]):
                 return Call(operators["tirx.silu"], [factor], ret_ty=FLOAT32)
-        return found
+        return expr
 
     steps = [(Call, marked), (tirx.Mul, product), (tirx.Div, _clamped_quotient)]
     functions = {
@@ -105,10 +105,10 @@ def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _clamped_quotient(found: tirx.Div) -> tirx.Expr:
+def _clamped_quotient(quotient: tirx.Div) -> tirx.Expr:
     """The quotient of hard sigmoid or hard swish: of a clamped number, or a product with one, and a constant."""
-    factors = (found.a.a, found.a.b) if isinstance(found.a, tirx.Mul) else (found.a,)
-    return _times_reciprocal(found) if any(map(_is_clamp, factors)) else found
+    factors = (quotient.a.a, quotient.a.b) if isinstance(quotient.a, tirx.Mul) else (quotient.a,)
+    return _times_reciprocal(quotient) if any(map(_is_clamp, factors)) else quotient
 
 
 def _times_reciprocal(expr: tirx.Expr) -> tirx.Expr:
@@ -147,18 +147,18 @@ def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _calls_functions(function: tirx.PrimFunc) -> bool:
-    found: list[Call] = []
-    tvm_ffi.structural_walk(function, [(Call, lambda c: found.append(c) if _is_ours(c) else None)], order="post")
-    return bool(found)
+    calls: list[Call] = []
+    tvm_ffi.structural_walk(function, [(Call, lambda c: calls.append(c) if _is_ours(c) else None)], order="post")
+    return bool(calls)
 
 
 def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
     def in_place(call: tirx.Expr) -> tirx.Expr:
         return expression(_name(call), list(call.args), avx512) if _is_ours(call) else call
 
-    def statement(found: tirx.Stmt) -> tirx.Stmt:
-        before, left = _stored(found, avx512)
-        return tirx.SeqStmt([*before, left]) if before else found
+    def statement(stmt: tirx.Stmt) -> tirx.Stmt:
+        before, left = _stored(stmt, avx512)
+        return tirx.SeqStmt([*before, left]) if before else stmt
 
     def flat(sequence: tirx.SeqStmt) -> tirx.SeqStmt:
         parts = [p for s in sequence.seq for p in (s.seq if isinstance(s, tirx.SeqStmt) else [s])]
@@ -167,8 +167,8 @@ def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
     function = tvm_ffi.structural_map(function, [(tirx.Cast, _selected)], order="post")
     calling = _statements_that_call(function)
 
-    def if_calling(found: tirx.Stmt) -> tirx.Stmt:
-        return statement(found) if hash(found) in calling else found
+    def if_calling(stmt: tirx.Stmt) -> tirx.Stmt:
+        return statement(stmt) if hash(stmt) in calling else stmt
 
     steps = [(tirx.BufferStore, if_calling), (tirx.Bind, if_calling), (tirx.SeqStmt, flat)]
     function = tvm_ffi.structural_map(function, steps, order="post")
@@ -177,7 +177,7 @@ def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
 
 def _statements_that_call(function: tirx.PrimFunc) -> frozenset[int]:
     """The hashes, which are addresses, of stores and bindings that call our functions: few of those of a product."""
-    found: set[int] = set()
+    calling: set[int] = set()
     calls: list[Call] = []
 
     def call(expr: Call) -> None:
@@ -186,21 +186,21 @@ def _statements_that_call(function: tirx.PrimFunc) -> frozenset[int]:
 
     def statement(stmt: tirx.Stmt) -> None:
         if calls:
-            found.add(hash(stmt))
+            calling.add(hash(stmt))
         calls.clear()
 
     steps = [(Call, call), (tirx.BufferStore, statement), (tirx.Bind, statement)]
     tvm_ffi.structural_walk(function, steps, order="post")
-    return frozenset(found)
+    return frozenset(calling)
 
 
-def _stored(found: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
+def _stored(part: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
     """Statements that store the results of functions, and the statement or expression that loads them instead.
 
     A choice of which only one side must be computed, because the other one reads outside of a tensor, is a condition.
     """
     before: list[tirx.Stmt] = []
-    for choice in _choices(found):
+    for choice in _choices(part):
         condition, *sides = choice.args
         result, index = _result(str(choice.ty.dtype).split("x")[0], int(choice.ty.dtype.lanes))
         first, decided = _stored(condition, avx512)
@@ -210,7 +210,7 @@ def _stored(found: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
             store = tirx.BufferStore(result, value, [index])
             branches.append(tirx.SeqStmt([*inner, store]) if inner else store)
         before += [tirx.AllocBuffer(result), *first, tirx.IfThenElse(decided, *branches)]
-        found = _with(found, choice, tirx.BufferLoad(result, [index]))
+        part = _with(part, choice, tirx.BufferLoad(result, [index]))
 
     def stored(call: tirx.Expr) -> tirx.Expr:
         if not _is_ours(call):
@@ -220,7 +220,7 @@ def _stored(found: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
         before.extend([tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [index])])
         return tirx.BufferLoad(buffer, [index])
 
-    return before, tvm_ffi.structural_map(found, [(Call, stored)], order="post")
+    return before, tvm_ffi.structural_map(part, [(Call, stored)], order="post")
 
 
 def _selected(cast: tirx.Cast) -> tirx.Expr:
@@ -238,10 +238,10 @@ def _result(dtype: str, lanes: int) -> tuple[tirx.Buffer, tirx.Expr]:
     return tirx.decl_buffer((lanes,), dtype, "result"), index
 
 
-def _choices(found: tirx.Stmt | tirx.Expr) -> list[Call]:
+def _choices(code: tirx.Stmt | tirx.Expr) -> list[Call]:
     """The choices in which functions are called, but none in another one of these."""
     every: list[Call] = []
-    tvm_ffi.structural_walk(found, [(Call, lambda c: every.append(c) if _is_choice(c) else None)], order="pre")
+    tvm_ffi.structural_walk(code, [(Call, lambda c: every.append(c) if _is_choice(c) else None)], order="pre")
     inner: list[Call] = []
     for choice in every:
         for part in choice.args:
@@ -253,13 +253,13 @@ def _is_choice(call: Call) -> bool:
     """Whether a call decides by one truth value which side is computed, and calls functions."""
     if _name(call) != _LAZY:
         return False
-    found: list[Call] = []
-    tvm_ffi.structural_walk(call, [(Call, lambda c: found.append(c) if _is_ours(c) else None)], order="post")
-    return bool(found) and int(call.args[0].ty.dtype.lanes) == 1 and not str(call.ty.dtype).startswith("bool")
+    calls: list[Call] = []
+    tvm_ffi.structural_walk(call, [(Call, lambda c: calls.append(c) if _is_ours(c) else None)], order="post")
+    return bool(calls) and int(call.args[0].ty.dtype.lanes) == 1 and not str(call.ty.dtype).startswith("bool")
 
 
-def _with(found: Any, old: Call, new: tirx.Expr) -> Any:
-    return tvm_ffi.structural_map(found, [(Call, lambda c: new if c.same_as(old) else c)], order="pre")
+def _with(part: Any, old: Call, new: tirx.Expr) -> Any:
+    return tvm_ffi.structural_map(part, [(Call, lambda c: new if c.same_as(old) else c)], order="pre")
 
 
 def _name(call: Call) -> str:

@@ -61,12 +61,12 @@ def needed_shapes(
     shapes = [symbols.shape_of(values.get(name)) for name in node.input]
     given = Given(node, opset, shapes, [symbols.contents.get(name) for name in node.input])
     result = symbols.shape_of(values.get(node.output[0]))
-    found = {}
+    needed = {}
     for place, shape in shapes_needed(given, result, symbols.fresh.keys()).items():
         dims, own = symbols.dims(shape), shapes[place] or ()
         if dims is not None and not all(old and symbols.agree(old, new) for old, new in zip(own, shape, strict=True)):
-            found[place] = tuple(d for d in dims if d is not None)
-    return found
+            needed[place] = tuple(d for d in dims if d is not None)
+    return needed
 
 
 def run_requirements(
@@ -84,10 +84,10 @@ def run_requirements(
     node out.
     """
     known, own = frozenset(symbols.names), {name for name, owner in symbols.fresh.items() if owner == node.name}
-    found = open_requirements(node, values, symbols, opset, model.may_be_empty | symbols.fresh.keys())
+    requirements = open_requirements(node, values, symbols, opset, model.may_be_empty | symbols.fresh.keys())
     covered = {"broadcast"} if is_open(node, values, symbols) else set()
     covered |= {"equal"} if needed_shapes(node, values, symbols, opset) else set()  # by checks of their own
-    names = [(r, r.left.names | r.right.names) for r in found if r.relation not in covered]
+    names = [(r, r.left.names | r.right.names) for r in requirements if r.relation not in covered]
     return [r for r, used in names if used.isdisjoint(own) and (inside or not used <= known)]
 
 
@@ -116,19 +116,19 @@ class Checks:
     def _require_relations(self, node: onnx.NodeProto, steps: list[Step]) -> None:
         """End runs in which sizes do not fit that only the run knows, or that only some runs need."""
         inside = self.b.owner != node.name
-        found = run_requirements(node, self.b.model, self.b.values, self.b.symbols, self.b.opset, inside=inside)
+        requirements = run_requirements(node, self.b.model, self.b.values, self.b.symbols, self.b.opset, inside=inside)
         inputs = [self.b.held(name) for name in dict.fromkeys(node.input) if name in self.b.values]
         inputs = [name for name in inputs if not self.b.values[name].is_opaque]
-        if not found or not inputs:
+        if not requirements or not inputs:
             return
-        for needed in found:
+        for needed in requirements:
             for side in (needed.left, needed.right):
                 self.b.symbols.sizes.setdefault(side.text, side)
-        texts = [r.worded(_shown(r.right)) for r in found]
+        texts = [r.worded(_shown(r.right)) for r in requirements]
         lists: dict[str, list[str]] = {
-            LEFT: [r.left.text for r in found],
-            RELATIONS: [r.relation for r in found],
-            RIGHT: [r.right.text for r in found],
+            LEFT: [r.left.text for r in requirements],
+            RELATIONS: [r.relation for r in requirements],
+            RIGHT: [r.right.text for r in requirements],
             NAMED: [node.op_type, *texts],
         }
         chosen = [helper.make_attribute(key, values) for key, values in lists.items()]

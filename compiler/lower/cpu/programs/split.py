@@ -265,8 +265,8 @@ class _Splitter:
 
     def _control(self, node: onnx.NodeProto, steps: list[Step]) -> None:
         if self.owner == node.name:  # the values inside are those of all levels
-            found = values_inside(node, self.values, self.arrays, self.opset, self.symbols)
-            self.values.update(found)
+            inside = values_inside(node, self.values, self.arrays, self.opset, self.symbols)
+            self.values.update(inside)
         for name in filter(None, node.output):
             shape = self.values[name].shape if name in self.values else None
             if name in self.symbols.elements:
@@ -373,8 +373,8 @@ class _Splitter:
         for index, part in enumerate(parts):
             nodes = [graph.node_by_name[n] for n in part.nodes]
             written = {o for n in nodes for o in n.outputs}
-            found = [i for n in nodes for i in n.inputs if i not in written and i not in graph.constants]
-            inputs = list(dict.fromkeys(found))
+            read = [i for n in nodes for i in n.inputs if i not in written and i not in graph.constants]
+            inputs = list(dict.fromkeys(read))
             part.outputs = tuple(o for n in nodes for o in n.outputs if readers.get(o, set()) - {index})
             missing = needed_names(model, part.nodes, inputs) - plain_names(model, inputs)
             sizes: dict[Measure, None] = {}

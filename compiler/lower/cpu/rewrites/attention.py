@@ -44,8 +44,8 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     rooms = ROOMS if graph.appended else ()
     with assuming([*(dim for p in params for dim in dims_of(p)), *rooms]):
         matches = graph.matches(isa)
-    found = {f.last: f for f in matches}
-    if not found:
+    match_of = {f.last: f for f in matches}
+    if not match_of:
         return function
     function = graph.function
     builder = relax.BlockBuilder(function.mod)
@@ -54,7 +54,7 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     node_of = dict(function.node_of)
     bindings = []
     for binding in graph.bindings:
-        value, match = binding.value, found.get(binding.var)
+        value, match = binding.value, match_of.get(binding.var)
         if match is not None:
             key = repr(match.form)
             if key not in kernels and match.kernel is not None:
@@ -69,7 +69,7 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     for var, value, _ in reversed(bindings):
         if var in live:
             live.update(vars_of(value))
-    for match in found.values():
+    for match in match_of.values():
         inside = [v.name for v in match.inside if v not in live or v.same_as(match.last)]
         nodes = (n for b in graph.bindings if b.var.name in inside for n in function.node_of.get(b.var.name, ()))
         node_of[match.last.name] = tuple(dict.fromkeys(nodes))
@@ -110,10 +110,10 @@ class _Graph:
         """The attentions of the function, with kernels; leaves in `appended` what only they read, as keys or values."""
         while True:
             tried = [self.certain_attention(b.var, isa) for b in self.bindings]
-            found = [f for f in tried if f is not None]
-            left = {var: join for var, join in self.appended.items() if self._is_read_in_room(var, found)}
+            matches = [f for f in tried if f is not None]
+            left = {var: join for var, join in self.appended.items() if self._is_read_in_room(var, matches)}
             if len(left) == len(self.appended):
-                return found
+                return matches
             self.appended = left
 
     def _is_read_in_room(self, rows: relax.Var, matches: Sequence[_Match]) -> bool:
@@ -235,13 +235,13 @@ class _Graph:
             call = self.value_of.get(expr)
             if self._call(expr, "relax.matmul") is not None:
                 return expr, tuple(reversed(steps)), between
-            found = self._step(call)
-            if found is None or float_shape(found[0]) != float_shape(expr):
+            scaled = self._step(call)
+            if scaled is None or float_shape(scaled[0]) != float_shape(expr):
                 return None
             between.append(expr)
-            expr = found[0]
-            if found[1] is not None:
-                steps.append((found[1], found[2]))
+            expr = scaled[0]
+            if scaled[1] is not None:
+                steps.append((scaled[1], scaled[2]))
         return None
 
     def _step(self, call: relax.Expr | None) -> tuple[relax.Expr, Step | None, relax.Expr | None] | None:
@@ -340,14 +340,16 @@ class _Graph:
         if repeated is not None:
             del steps[-3]  # the axis of copies
         steps = steps if axes is None else [steps[a] for a in axes]
-        found = strided(shape, steps, outer, stored)
+        operand = strided(shape, steps, outer, stored)
         if repeats > 1:
             head = len(shape) - 3 if axes is None else axes.index(len(shape) - 3)
             if head >= len(shape) - 2:
                 return None
             place = len(outer) + 2 - len(shape) + head
-            found = dataclasses.replace(found, repeats=tuple(repeats if p == place else 1 for p in range(len(outer))))
-        return found, source, left
+            operand = dataclasses.replace(
+                operand, repeats=tuple(repeats if p == place else 1 for p in range(len(outer)))
+            )
+        return operand, source, left
 
     def _reshaped(self, source: relax.Expr, left: list[relax.Var]) -> tuple[relax.Expr, relax.Expr]:
         """What reshapes lead to, and the last of them; `left` gets them all."""

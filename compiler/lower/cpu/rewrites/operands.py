@@ -76,5 +76,5 @@ def float_shape(expr: relax.Expr) -> tuple[int, ...] | None:
 def _shape(ty: relax.TensorType) -> tuple[int, ...] | None:
     if not isinstance(ty.shape, relax.ShapeExpr):
         return None
-    found = [size_of(dim) for dim in ty.shape.values]
-    return None if any(n is None for n in found) else tuple(n for n in found if n is not None)
+    sizes = [size_of(dim) for dim in ty.shape.values]
+    return None if any(n is None for n in sizes) else tuple(n for n in sizes if n is not None)

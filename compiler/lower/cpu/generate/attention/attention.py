@@ -87,32 +87,32 @@ def _any_rows(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
     if not dims:
         return _written(form, isa)
     isa = replace(isa, bfloat=False)
-    with assuming(dims) as found:
+    with assuming(dims) as assumptions:
         kernel = attempt(lambda: _written(form, isa))
-    if kernel is None or not found.guards:
+    if kernel is None or not assumptions.guards:
         return kernel
     for narrow, writer in ((isa, ShortAttentionWriter), (replace(isa, lanes=1), AttentionWriter)):
         with assuming(dims) as others:
-            if writer is ShortAttentionWriter and not _are_short(form, isa, found):
+            if writer is ShortAttentionWriter and not _are_short(form, isa, assumptions):
                 continue
             other = attempt(partial(_written, form, narrow, writer))
         if other is not None and not others.guards:
-            return emit.guarded(kernel, found.guards, other)
+            return emit.guarded(kernel, assumptions.guards, other)
     return None
 
 
-def _are_short(form: Attention, isa: Isa, found: Assumptions) -> bool:
+def _are_short(form: Attention, isa: Isa, assumptions: Assumptions) -> bool:
     """Whether sizes that do not meet the assumptions `found` are fewer keys than a vector has lanes."""
     with assuming(_dynamic_sizes(form)) as least:
         met = assumed(at_least(form.keys, isa.lanes))
-    return met and tvm_ffi.structural_equal(tirx.all(*found.guards), tirx.all(*least.guards))
+    return met and tvm_ffi.structural_equal(tirx.all(*assumptions.guards), tirx.all(*least.guards))
 
 
 def hidden_sizes(form: Attention) -> list[tirx.Var]:
     """The sizes that no tensor has as a dimension, such as the number of keys of earlier tokens."""
     given = [as_expr(n) for operand in form.operands for n in operand.shape]
-    with assuming(_dynamic_sizes(form)) as found:
-        return [var for var in found.variables if not any(var.same_as(n) for n in given)]
+    with assuming(_dynamic_sizes(form)) as assumptions:
+        return [var for var in assumptions.variables if not any(var.same_as(n) for n in given)]
 
 
 def _dynamic_sizes(form: Attention) -> list[tirx.Expr]:

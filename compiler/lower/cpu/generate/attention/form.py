@@ -90,7 +90,7 @@ def broadcast(own: Sequence[int], dtype: str, shape: Sequence[int]) -> Operand |
 
 def pitches(shape: Sequence[int]) -> list[int]:
     """The strides of an array in elements."""
-    found = [1] * len(shape)
+    every = [1] * len(shape)
     for axis in reversed(range(len(shape) - 1)):
-        found[axis] = found[axis + 1] * shape[axis + 1]
-    return found
+        every[axis] = every[axis + 1] * shape[axis + 1]
+    return every

@@ -32,11 +32,11 @@ def propose_paired_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a direct convolution of fixed sizes, small strides and two input channels or more in each group."""
     if not all(map(is_number, kernel.extents)):
         return
-    found = find_convolution(kernel)
-    if found is None or found.inputs < 2 or not can_store(kernel):
+    convolution = find_convolution(kernel)
+    if convolution is None or convolution.inputs < 2 or not can_store(kernel):
         return
-    if len(found.rows.phases) * len(found.columns.phases) <= MOST_PHASES:
-        writer = partial(_Writer, kernel, found)
+    if len(convolution.rows.phases) * len(convolution.columns.phases) <= MOST_PHASES:
+        writer = partial(_Writer, kernel, convolution)
         yield Candidate("direct", writer(isa).cycles, writer, "of pairs", "int32")
 
 

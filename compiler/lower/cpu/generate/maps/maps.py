@@ -100,7 +100,7 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
     stages = [Stage(b.store.buffer, tuple(i), b.store.value) for b, i in zip(blocks, iters, strict=True)]
     extents = {s: b.extents for s, b in zip(range(len(stages)), blocks, strict=True)}
     last = blocks[-1]
-    together = {n for n, found in extents.items() if len(iters[n]) == len(iters[-1]) and all_equal(found, last.extents)}
+    together = {n for n, shape in extents.items() if len(iters[n]) == len(iters[-1]) and all_equal(shape, last.extents)}
     # Conditions are computed where they are used: TVM stores booleans in vectors bitwise.
     together -= {n for n in together if dtype_of(stages[n].value) == "bool" and not _is_result(function, stages[n])}
     while moved := {n for n in together if _read_elsewhere(n, stages, together)}:

@@ -87,8 +87,8 @@ def _bytes_in(expr: tirx.Expr, stage: Stage) -> Iterator[tirx.Expr]:
 
 
 def _replaced(expr: tirx.Expr, part: tirx.Expr, other: tirx.Expr) -> tirx.Expr:
-    def rule(found: tirx.Expr) -> tirx.Expr:
-        return other if tvm_ffi.structural_equal(found, part) else found
+    def rule(node: tirx.Expr) -> tirx.Expr:
+        return other if tvm_ffi.structural_equal(node, part) else node
 
     return tvm_ffi.structural_map(expr, [(type(part), rule)], order="post")
 

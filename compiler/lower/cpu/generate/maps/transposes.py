@@ -113,35 +113,35 @@ def _longest(nest: Nest, rest: Sequence[int], last: int, forms: Sequence[Linear]
     return axis(first)
 
 
-def write_transposed(nest: Nest, arguments: Arguments, found: Transposed, kind: str) -> None:
+def write_transposed(nest: Nest, arguments: Arguments, map_: Transposed, kind: str) -> None:
     """Write the map, block by block; `kind` is that of the loop that threads share.
 
     Threads share bands, as many rows of the output as a block has. Few bands are shared by parts of their length: the
     last two may overlap, and two threads that write the same rows wait for each other's cache lines all the time.
     """
-    lanes = found.lanes
-    bands = -(-found.across.length // lanes)
-    blocks = -(-found.along.length // lanes)
-    few = typical(found.outer.length * bands) < emit.TASKS
-    parts = larger(1, smaller(blocks, -(-emit.TASKS // found.outer.length))) if few and kind == "parallel" else 1
-    with emit.loop(found.outer.length * (parts if few else bands), kind) as task:
-        outer_, shared = emit.unpacked(task, (found.outer.length, parts if few else bands))
-        place = nest.place(emit.split(found.outer, outer_))
+    lanes = map_.lanes
+    bands = -(-map_.across.length // lanes)
+    blocks = -(-map_.along.length // lanes)
+    few = typical(map_.outer.length * bands) < emit.TASKS
+    parts = larger(1, smaller(blocks, -(-emit.TASKS // map_.outer.length))) if few and kind == "parallel" else 1
+    with emit.loop(map_.outer.length * (parts if few else bands), kind) as task:
+        outer_, shared = emit.unpacked(task, (map_.outer.length, parts if few else bands))
+        place = nest.place(emit.split(map_.outer, outer_))
 
         def band(number: tirx.Expr, part: tirx.Expr) -> None:
-            row = _start(number, found.across.length, lanes)
+            row = _start(number, map_.across.length, lanes)
             with emit.share_loop(part, parts, blocks) as block:
-                column = _start(block, found.along.length, lanes)
+                column = _start(block, map_.along.length, lanes)
 
                 def turn() -> None:
-                    _write_block(nest, arguments, found, place, row, column)
+                    _write_block(nest, arguments, map_, place, row, column)
 
                 def read() -> None:
-                    for i in range(found.left):
-                        left = index(found.across.length - found.left + i)
-                        _store_row(nest, arguments, found, (place, left, column))
+                    for i in range(map_.left):
+                        left = index(map_.across.length - map_.left + i)
+                        _store_row(nest, arguments, map_, (place, left, column))
 
-                if found.left:
+                if map_.left:
                     emit.either(number < index(bands - 1), turn, read)
                 else:
                     turn()
@@ -159,43 +159,43 @@ def _start(number: tirx.Expr, length: int, lanes: int) -> tirx.Expr:
 
 
 def _write_block(
-    nest: Nest, arguments: Arguments, found: Transposed, place: Place, row: tirx.Expr, column: tirx.Expr
+    nest: Nest, arguments: Arguments, map_: Transposed, place: Place, row: tirx.Expr, column: tirx.Expr
 ) -> None:
-    starts = [_places(form, found, place, row, column) for _, form in found.reads]
+    starts = [_places(form, map_, place, row, column) for _, form in map_.reads]
 
     def direct(number: int, i: int) -> tirx.Expr:
-        flat = arguments.flat(found.reads[number][0].source)
-        return emit.vector(flat, starts[number](i), found.lanes)
+        flat = arguments.flat(map_.reads[number][0].source)
+        return emit.vector(flat, starts[number](i), map_.lanes)
 
     def with_copies() -> None:
-        copies = [_copied(arguments, found, load, start) for (load, _), start in zip(found.reads, starts, strict=True)]
+        copies = [_copied(arguments, map_, load, start) for (load, _), start in zip(map_.reads, starts, strict=True)]
 
         def copied(number: int, i: int) -> tirx.Expr:
-            return emit.vector(copies[number], index(i * found.lanes), found.lanes)
+            return emit.vector(copies[number], index(i * map_.lanes), map_.lanes)
 
-        _turn_block(nest, arguments, found, copied, (place, row, column))
+        _turn_block(nest, arguments, map_, copied, (place, row, column))
 
-    if not found.conditional:
-        _turn_block(nest, arguments, found, direct, (place, row, column))
+    if not map_.conditional:
+        _turn_block(nest, arguments, map_, direct, (place, row, column))
         return
     inside = []
-    for (load, _), start in zip(found.reads, starts, strict=True):
-        ends = start(0), start(found.lanes - 1)
-        size = index(math.prod(shape_of(load.source) or ()) - found.lanes)
+    for (load, _), start in zip(map_.reads, starts, strict=True):
+        ends = start(0), start(map_.lanes - 1)
+        size = index(math.prod(shape_of(load.source) or ()) - map_.lanes)
         inside += [condition for end in ends for condition in (end >= index(0), end <= size)]
     emit.either(
-        tirx.all(*inside), lambda: _turn_block(nest, arguments, found, direct, (place, row, column)), with_copies
+        tirx.all(*inside), lambda: _turn_block(nest, arguments, map_, direct, (place, row, column)), with_copies
     )
 
 
 def _places(
-    form: Linear, found: Transposed, place: Place, row: tirx.Expr, column: tirx.Expr
+    form: Linear, map_: Transposed, place: Place, row: tirx.Expr, column: tirx.Expr
 ) -> Callable[[int | tirx.Expr], tirx.Expr]:
     """The place in memory of the first element of each row of a block."""
 
     def start(i: int | tirx.Expr) -> tirx.Expr:
         number = index(i) if isinstance(i, int) else i
-        where = at(form, [*place, (found.along, column + number), (found.across, row)])
+        where = at(form, [*place, (map_.along, column + number), (map_.across, row)])
         assert where is not None
         return where
 
@@ -203,10 +203,10 @@ def _places(
 
 
 def _copied(
-    arguments: Arguments, found: Transposed, load: TensorLoad, start: Callable[[int | tirx.Expr], tirx.Expr]
+    arguments: Arguments, map_: Transposed, load: TensorLoad, start: Callable[[int | tirx.Expr], tirx.Expr]
 ) -> tirx.Buffer:
     """A copy of a block, row by row, with zeros for what is outside the array's memory."""
-    lanes, dtype = found.lanes, dtype_of(load)
+    lanes, dtype = map_.lanes, dtype_of(load)
     flat, size = arguments.flat(load.source), index(math.prod(shape_of(load.source) or ()))
     copy = emit.scratch(lanes * lanes, dtype)
     with emit.loop(lanes) as i, emit.loop(lanes) as lane:
@@ -220,37 +220,37 @@ def _copied(
 def _turn_block(
     nest: Nest,
     arguments: Arguments,
-    found: Transposed,
+    map_: Transposed,
     vector: Callable[[int, int], tirx.Expr],
     where: tuple[Place, tirx.Expr, tirx.Expr],
 ) -> None:
     """Write the block at `where`: outer place, row and column. `vector` is a row of a read, by the numbers of both."""
-    lanes = found.lanes
+    lanes = map_.lanes
     place, row, column = where
     blocks = []
-    for number, (load, form) in enumerate(found.reads):
+    for number, (load, form) in enumerate(map_.reads):
         rows = [emit.registers(1, lanes, dtype_of(load)) for _ in range(lanes)]
         for i, register in enumerate(rows):
             emit.put(register, vector(number, i), index(0), lanes)
         blocks.append((form, load, transposed(rows, lanes, dtype_of(load))))
     for i in range(lanes):
         rows_at = [(form, load, rows[i]) for form, load, rows in blocks]
-        _store_row(nest, arguments, found, (place, row + index(i), column), rows_at)
+        _store_row(nest, arguments, map_, (place, row + index(i), column), rows_at)
 
 
 def _store_row(
     nest: Nest,
     arguments: Arguments,
-    found: Transposed,
+    map_: Transposed,
     where: tuple[Place, tirx.Expr, tirx.Expr],
     blocks: Sequence[tuple[Linear, TensorLoad, tirx.Buffer]] = (),
 ) -> None:
     """Store a vector of a row of the output, of which `blocks` are the transposed loads that are in registers."""
     place, row, column = where
-    kept = {n: emit.registers(1, found.lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
-    with emit.loop(found.lanes, "vectorized") as lane:
+    kept = {n: emit.registers(1, map_.lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
+    with emit.loop(map_.lanes, "vectorized") as lane:
         here = _with_registers(nest, [(form, load, register[lane]) for form, load, register in blocks])
-        at_lane = [*place, (found.along, column + lane), (found.across, row)]
+        at_lane = [*place, (map_.along, column + lane), (map_.across, row)]
         Element(here, arguments, None, kept, at_lane, lane).store()
 
 

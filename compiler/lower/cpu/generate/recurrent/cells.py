@@ -67,8 +67,8 @@ class Cells:
         """The outputs and the states of a step."""
         find = {RNN: self._simple, GRU: self._gated, LSTM: self._memory}[self.layer.kind]
         for row, column, place in self._each(group):
-            found = find(group, row, column, place)
-            stored = row.where_running(found, tirx.const(0, self.layer.dtype))
+            value = find(group, row, column, place)
+            stored = row.where_running(value, tirx.const(0, self.layer.dtype))
             build.buffer_store(self.given.outputs, stored, [row.time, row.number, place])
             fresh = self.given.outputs[row.time, row.number, place]
             build.buffer_store(

@@ -155,11 +155,11 @@ class Tiles:
         if self.batch is not None:
             least, longer = int(self.least), int(self.longer)
             return [least, least + 1] if longer else [least]
-        found: set[int] = set()
+        sizes: set[int] = set()
         for batch in batches[: self.most * (self.most + 1)]:  # later ones have no tiles of other sizes
             count = max(1, -(-batch // self.most))
-            found |= {batch // count, -(-batch // count)}
-        return sorted(found - {0})
+            sizes |= {batch // count, -(-batch // count)}
+        return sorted(sizes - {0})
 
     def _chosen(
         self, sizes: list[int], first: tirx.Expr, size: tirx.Expr, body: Callable[[tirx.Expr, int], None]

@@ -41,14 +41,14 @@ def write_panels(given: BlockedArguments, rows: int) -> None:
 
 def row_tiles(rows: int, tall: int) -> tuple[Run, ...]:
     """Rows in tiles of `tall`, then of a few, then single ones; no two tiles have a row in common."""
-    found: list[Run] = []
+    tiles: list[Run] = []
     first: int = 0
     start: int = 0
     for size in sorted({tall, min(tall, FEW), 1}, reverse=True):
         count = (rows - start) // size
-        found.append(Run(first, start, count, size))
+        tiles.append(Run(first, start, count, size))
         first, start = first + count, start + count * size
-    return tuple(found)
+    return tuple(tiles)
 
 
 def _unpack(

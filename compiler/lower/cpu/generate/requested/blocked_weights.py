@@ -79,8 +79,8 @@ class BlockedArguments:
         less = SIGN if self.signed else 0
         if not isinstance(self.zeros, tirx.Buffer):
             return emit.broadcast(tirx.const(self.zeros - less, dtype), lanes)
-        found = tirx.Cast(f"{dtype}x{lanes}", emit.vector(self.zeros, column, lanes))
-        return found - emit.broadcast(tirx.const(less, dtype), lanes) if less else found
+        zero = tirx.Cast(f"{dtype}x{lanes}", emit.vector(self.zeros, column, lanes))
+        return zero - emit.broadcast(tirx.const(less, dtype), lanes) if less else zero
 
     def word(self, column: tirx.Expr, word: tirx.Expr) -> tirx.Buffer:
         """A register with the words of a number of a block."""
@@ -88,23 +88,23 @@ class BlockedArguments:
         inside = tirx.floormod(column, index(TILE))
         base = (column - inside) * index(self.words_of_block) + inside
         codes = emit.registers(1, lanes, "int32")
-        found = emit.vector(self.words, base + word * index(TILE), lanes)
+        value = emit.vector(self.words, base + word * index(TILE), lanes)
         if self.signed:
-            found = tirx.bitwise_xor(found, emit.broadcast(tirx.const(_SIGNS, "int32"), lanes))
-        emit.put(codes, found, index(0), lanes)
+            value = tirx.bitwise_xor(value, emit.broadcast(tirx.const(_SIGNS, "int32"), lanes))
+        emit.put(codes, value, index(0), lanes)
         return codes
 
     def codes(self, word: tirx.Buffer, step: int, term: int | None = None) -> tirx.Expr:
         """The codes of a step in their bytes, or those of one term in 32 bits."""
         lanes, ty = self.isa.lanes, f"int32x{self.isa.lanes}"
-        found = emit.vector(word, index(0), lanes)
+        value = emit.vector(word, index(0), lanes)
         if self.signed and term is not None:
-            highest = tirx.shift_left(found, tirx.const(8 * (TERMS - 1 - term), ty))
+            highest = tirx.shift_left(value, tirx.const(8 * (TERMS - 1 - term), ty))
             return tirx.shift_right(highest, tirx.const(8 * (TERMS - 1), ty))
         if shift := self.bits * step + (0 if term is None else 8 * term):
-            found = tirx.shift_right(found, tirx.const(shift, ty))
+            value = tirx.shift_right(value, tirx.const(shift, ty))
         mask = ((1 << self.bits) - 1) * (1 if term is not None else 0x01010101)
-        return found if term is None and self.bits == 8 else tirx.bitwise_and(found, tirx.const(mask, ty))
+        return value if term is None and self.bits == 8 else tirx.bitwise_and(value, tirx.const(mask, ty))
 
     def numbers(self, word: tirx.Buffer, step: int, term: int) -> tirx.Expr:
         """The numbers that the codes of one term stand for, or the codes themselves, as float32."""

@@ -34,12 +34,12 @@ def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None
     count, lanes = math.prod(request.shapes[0]), request.isa.lanes
     parts = larger(1, smaller(emit.TASKS, count // PART))
     whole = count // (lanes * WIDE)
-    found = [emit.scratch(emit.TASKS * lanes) for _ in _ENDS]
+    extremes = [emit.scratch(emit.TASKS * lanes) for _ in _ENDS]
     is_small = is_number(count) and count * ELEMENT < emit.PARALLEL_WORK
     with emit.loop(parts, "serial" if is_small else "parallel") as part:
-        _part(data, found, (part, parts), whole, lanes)
+        _part(data, extremes, (part, parts), whole, lanes)
     totals = [emit.registers(1, lanes) for _ in _ENDS]
-    for total, ends, combine in zip(totals, found, _ENDS, strict=True):
+    for total, ends, combine in zip(totals, extremes, _ENDS, strict=True):
         emit.put(total, emit.vector(ends, index(0), lanes), index(0), lanes)
         with build.serial(index(1), index(parts)) as part:
             _add(total, emit.vector(ends, part * index(lanes), lanes), combine, lanes)
@@ -57,7 +57,9 @@ def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None
     build.buffer_store(zero_point, tirx.Cast("uint8", offset), [index(0)])
 
 
-def _part(data: tirx.Buffer, found: Sequence[tirx.Buffer], part: tuple[tirx.Expr, int], whole: int, lanes: int) -> None:
+def _part(
+    data: tirx.Buffer, extremes: Sequence[tirx.Buffer], part: tuple[tirx.Expr, int], whole: int, lanes: int
+) -> None:
     """The least and the largest element of each lane, of zero and some of the groups of vectors, which are `whole`."""
     held = [[emit.registers(1, lanes) for _ in range(WIDE)] for _ in _ENDS]
     for register in (r for registers in held for r in registers):
@@ -67,7 +69,7 @@ def _part(data: tirx.Buffer, found: Sequence[tirx.Buffer], part: tuple[tirx.Expr
             value = emit.vector(data, (group * index(WIDE) + index(number)) * index(lanes), lanes)
             for registers, combine in zip(held, _ENDS, strict=True):
                 _add(registers[number], value, combine, lanes)
-    for registers, ends, combine in zip(held, found, _ENDS, strict=True):
+    for registers, ends, combine in zip(held, extremes, _ENDS, strict=True):
         total = emit.vector(registers[0], index(0), lanes)
         for register in registers[1:]:
             total = combine(total, emit.vector(register, index(0), lanes))

@@ -47,8 +47,8 @@ def _write(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
         with rows(outer, outer * count) as row:
 
             def write(lanes: int) -> None:
-                found = _in_row(data, row * index(count), (count, lanes), largest=largest, last=last)
-                build.buffer_store(places, found, [row])
+                result = _in_row(data, row * index(count), (count, lanes), largest=largest, last=last)
+                build.buffer_store(places, result, [row])
 
             wide = request.isa.lanes
             if is_number(count):
@@ -56,8 +56,8 @@ def _write(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
             else:
                 emit.either(index(count) >= index(wide), lambda: write(wide), lambda: write(1))
         return
-    with columns(outer, count, inner, request.lanes(inner)) as found:
-        _in_columns(data, places, found, (count, inner), largest=largest, last=last)
+    with columns(outer, count, inner, request.lanes(inner)) as result:
+        _in_columns(data, places, result, (count, inner), largest=largest, last=last)
 
 
 def _in_row(data: tirx.Buffer, begin: tirx.Expr, sizes: tuple[int, int], *, largest: bool, last: bool) -> tirx.Expr:
@@ -96,20 +96,20 @@ def _in_row(data: tirx.Buffer, begin: tirx.Expr, sizes: tuple[int, int], *, larg
         return tirx.max(a, b) if last else tirx.min(a, b)
 
     def look(at: tirx.Expr) -> None:
-        found = emit.vector(data, begin + at, lanes).equal(emit.broadcast(extreme, lanes))
+        equal = emit.vector(data, begin + at, lanes).equal(emit.broadcast(extreme, lanes))
         here = at.astype("int32")
         numbers = here if lanes == 1 else tirx.Ramp(here, tirx.const(1, "int32"), lanes)
-        seen = tirx.Select(found, numbers, emit.broadcast(none, lanes))
+        seen = tirx.Select(equal, numbers, emit.broadcast(none, lanes))
         emit.put(place, nearer(emit.vector(place, index(0), lanes), seen), index(0), lanes)
 
     with build.serial(index(0), index(vectors)) as number:
         look(number * index(lanes))
     if overlaps:
         look(index(count - lanes))
-    found = build.bind(_halved(place, lanes, 1, nearer))
+    equal = build.bind(_halved(place, lanes, 1, nearer))
     zero = tirx.const(0, "int32")
-    found = tirx.max(found, zero) if last else tirx.Select(counts, found, zero)
-    return found.astype("int64")
+    equal = tirx.max(equal, zero) if last else tirx.Select(counts, equal, zero)
+    return equal.astype("int64")
 
 
 def _in_columns(

@@ -50,26 +50,26 @@ def write_overlap_add(request: Request, arguments: Sequence[tirx.Buffer]) -> Non
     The options `stride0`, `dilation0`, `before0` … are those of the axes. The bias has a number for each channel, and
     the function is otherwise that of ONNX's Col2Im.
     """
-    found = overlap_of(request)
-    if found.rows.taps * found.across.taps > MOST_TAPS:
-        write_loops(found, request.isa, arguments)
+    overlap = overlap_of(request)
+    if overlap.rows.taps * overlap.across.taps > MOST_TAPS:
+        write_loops(overlap, request.isa, arguments)
     else:
-        _Writer(found, arguments).write()
+        _Writer(overlap, arguments).write()
 
 
 class _Writer:
-    def __init__(self, found: Overlap, arguments: Sequence[tirx.Buffer]) -> None:
+    def __init__(self, overlap: Overlap, arguments: Sequence[tirx.Buffer]) -> None:
         self.columns, *bias, self.image = arguments
         self.bias = bias[0] if bias else None
-        self.found = found
-        self.rows, self.across, self.lanes = found.rows, found.across, found.lanes
+        self.overlap = overlap
+        self.rows, self.across, self.lanes = overlap.rows, overlap.across, overlap.lanes
         self.step = self.lanes * self.across.stride
 
     def write(self) -> None:
         """Write the kernel's body."""
-        rows, across, planes = self.rows, self.across, self.found.planes
-        with emit.shared_loop(planes, planes * self.found.elements * ELEMENT) as plane:
-            channel = tirx.floormod(plane, index(self.found.channels))
+        rows, across, planes = self.rows, self.across, self.overlap.planes
+        with emit.shared_loop(planes, planes * self.overlap.elements * ELEMENT) as plane:
+            channel = tirx.floormod(plane, index(self.overlap.channels))
             bias = None if self.bias is None else build.bind(self.bias[channel])
             with emit.loop(rows.groups) as group:
                 for phase in range(rows.stride):

@@ -20,32 +20,32 @@ from heterocc.compiler.lower.cpu.generate.requested.overlap_form import ELEMENT,
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 
 
-def write_loops(found: Overlap, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
+def write_loops(overlap: Overlap, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
     """Write the kernel's body."""
-    _LoopWriter(found, isa, arguments).write()
+    _LoopWriter(overlap, isa, arguments).write()
 
 
 class _LoopWriter:
-    def __init__(self, found: Overlap, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
+    def __init__(self, overlap: Overlap, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
         self.columns, *bias, self.image = arguments
         self.bias = bias[0] if bias else None
-        self.found = found
+        self.overlap = overlap
         # Of vectors that are read by masks, some lanes may be no window.
         self.masks = isa.has_masks
-        self.lanes = isa.lanes if self.masks else found.lanes
-        self.vectors = -(-found.across.groups // self.lanes)
+        self.lanes = isa.lanes if self.masks else overlap.lanes
+        self.vectors = -(-overlap.across.groups // self.lanes)
 
     def write(self) -> None:
         """Write the loops over planes and rows: each row is summed in a line of memory, and copied to the image.
 
         Rows that the same taps meet follow one another: these read neighbouring numbers.
         """
-        found, rows, across = self.found, self.found.rows, self.found.across
-        work = found.planes * found.elements * ELEMENT
+        overlap, rows, across = self.overlap, self.overlap.rows, self.overlap.across
+        work = overlap.planes * overlap.elements * ELEMENT
         every = rows.groups * rows.stride
-        parts = emit.shares(work, found.planes, every)
-        with emit.shared_loop(found.planes * parts, work) as task:
-            plane, part = emit.unpacked(task, (found.planes, parts))
+        parts = emit.shares(work, overlap.planes, every)
+        with emit.shared_loop(overlap.planes * parts, work) as task:
+            plane, part = emit.unpacked(task, (overlap.planes, parts))
             line = emit.scratch(self.vectors * self.lanes * across.stride)
             with emit.share_loop(part, parts, every) as number:
                 phase, group = emit.unpacked(number, (rows.stride, rows.groups))
@@ -57,11 +57,11 @@ class _LoopWriter:
                         self._row(line, plane, row)
 
     def _row(self, line: tirx.Buffer, plane: tirx.Expr, row: tirx.Expr) -> None:
-        rows, across = self.found.rows, self.found.across
+        rows, across = self.overlap.rows, self.overlap.across
         with emit.loop(across.stride) as remainder:
             self._remainder(line, plane, row, remainder)
         begin = (plane * index(rows.places) + row) * index(across.places)
-        added = None if self.bias is None else self.bias[tirx.floormod(plane, index(self.found.channels))]
+        added = None if self.bias is None else self.bias[tirx.floormod(plane, index(self.overlap.channels))]
 
         def move(place: tirx.Expr, width: int) -> None:
             value = emit.vector(line, place, width)
@@ -72,7 +72,7 @@ class _LoopWriter:
 
     def _remainder(self, line: tirx.Buffer, plane: tirx.Expr, row: tirx.Expr, remainder: tirx.Expr) -> None:
         """Sum the places of a row that have one remainder by the stride, to a line of places."""
-        rows, across, lanes = self.found.rows, self.found.across, self.lanes
+        rows, across, lanes = self.overlap.rows, self.overlap.across, self.lanes
         with emit.loop(self.vectors) as vector:
             start = vector * index(lanes)
             total = emit.registers(1, lanes)
@@ -119,7 +119,7 @@ class _LoopWriter:
 
     def _add_windows(self, total: tirx.Buffer, begin: tirx.Expr, first: tirx.Expr) -> None:
         """Add the numbers of the windows that exist of those from `first` on."""
-        lanes, count = self.lanes, self.found.across.count
+        lanes, count = self.lanes, self.overlap.across.count
         if self.masks:
             read = masked_vector(self.columns, begin + first, lanes, mask(first, lanes, count))
             emit.put(total, emit.vector(total, index(0), lanes) + read, index(0), lanes)

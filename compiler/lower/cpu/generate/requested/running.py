@@ -35,13 +35,13 @@ def _in_registers(request: Request, arguments: Sequence[tirx.Buffer], sizes: tup
     (data, results), (outer, count, inner) = arguments, sizes
     dtype = request.dtypes[0]
     exclusive = bool(request.number("exclusive"))
-    with columns(outer, count, inner, lanes) as found:
-        totals = [emit.registers(1, lanes, dtype) for _ in found.starts]
+    with columns(outer, count, inner, lanes) as lines:
+        totals = [emit.registers(1, lanes, dtype) for _ in lines.starts]
         for total in totals:
             emit.put(total, emit.broadcast(_neutral(request), lanes), index(0), lanes)
         with build.serial(index(0), index(count)) as step:
-            row = (found.outer * index(count) + _turned(request, step, count)) * index(inner)
-            for total, start in zip(totals, found.starts, strict=True):
+            row = (lines.outer * index(count) + _turned(request, step, count)) * index(inner)
+            for total, start in zip(totals, lines.starts, strict=True):
                 before = emit.vector(total, index(0), lanes)
                 after = _plus(request, before, emit.vector(data, row + start, lanes))
                 if exclusive:

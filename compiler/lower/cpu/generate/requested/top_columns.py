@@ -31,8 +31,8 @@ def write_top_of_columns(request: Request, arguments: Sequence[tirx.Buffer], siz
     """Write `(data, values, places)` of an array [outer, axis, inner] of these sizes."""
     outer, count, inner = sizes
     k = request.shapes[1][request.number("axis")]
-    with columns(outer, count, inner, request.lanes(inner), wide=1) as found:
-        best = _Best(request, arguments[0], found, (count, inner), k)
+    with columns(outer, count, inner, request.lanes(inner), wide=1) as lines:
+        best = _Best(request, arguments[0], lines, (count, inner), k)
         for step in range(k):
             best.enter(index(step), step)
         if not is_number(count) or count > k:
@@ -44,18 +44,18 @@ def write_top_of_columns(request: Request, arguments: Sequence[tirx.Buffer], siz
 class _Best:
     """The best elements of a vector of columns, in registers: as ordered integers, and their places."""
 
-    def __init__(self, request: Request, data: tirx.Buffer, found: Columns, sizes: tuple[int, int], k: int) -> None:
-        self.data, self.found, self.k = data, found, k
+    def __init__(self, request: Request, data: tirx.Buffer, lines: Columns, sizes: tuple[int, int], k: int) -> None:
+        self.data, self.lines, self.k = data, lines, k
         self.count, self.inner = sizes
         self.dtype, self.largest = request.dtypes[0], bool(request.number("largest"))
-        self.start = found.starts[0]
-        self.keys = [emit.registers(1, found.lanes, "int32") for _ in range(k)]
-        self.places = [emit.registers(1, found.lanes, "int32") for _ in range(k)]
-        self.key = emit.registers(1, found.lanes, "int32")
+        self.start = lines.starts[0]
+        self.keys = [emit.registers(1, lines.lanes, "int32") for _ in range(k)]
+        self.places = [emit.registers(1, lines.lanes, "int32") for _ in range(k)]
+        self.key = emit.registers(1, lines.lanes, "int32")
 
     def enter(self, step: tirx.Expr, held: int) -> None:
         """Enter the elements in place `step` of their columns beside the `held` best ones before."""
-        lanes = self.found.lanes
+        lanes = self.lines.lanes
         value = emit.vector(self.data, self._at(step) + self.start, lanes)
         emit.put(self.key, ordered(value, self.dtype, lanes, largest=self.largest), index(0), lanes)
         key, place = _whole(self.key, lanes), emit.broadcast(tirx.Cast("int32", step), lanes)
@@ -77,15 +77,15 @@ class _Best:
         """Store the elements and their places."""
         _, values, places = arguments
         for number, held in enumerate(self.places):
-            to = build.bind((self.found.outer * index(self.k) + index(number)) * index(self.inner) + self.start)
-            with emit.loop(self.found.lanes, "vectorized") as lane:
+            to = build.bind((self.lines.outer * index(self.k) + index(number)) * index(self.inner) + self.start)
+            with emit.loop(self.lines.lanes, "vectorized") as lane:
                 build.buffer_store(places, tirx.Cast("int64", held[lane]), [to + lane])
-            with emit.loop(self.found.lanes) as lane:
+            with emit.loop(self.lines.lanes) as lane:
                 element = self.data[self._at(tirx.Cast("int64", held[lane])) + self.start + lane]
                 build.buffer_store(values, element, [to + lane])
 
     def _at(self, step: tirx.Expr) -> tirx.Expr:
-        return (self.found.outer * index(self.count) + step) * index(self.inner)
+        return (self.lines.outer * index(self.count) + step) * index(self.inner)
 
 
 def _whole(buffer: tirx.Buffer, lanes: int) -> tirx.Expr:

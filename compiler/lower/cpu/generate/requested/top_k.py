@@ -65,8 +65,8 @@ def _write_rows(request: Request, arguments: Sequence[tirx.Buffer], sizes: tuple
             with build.serial(index(0), index(count)) as step:
                 element = data[(number * index(count) + step) * index(inner) + column]
                 build.buffer_store(row, element, [step])
-        found = _Row(request, row, begin, count, k)
-        best = found.search() if is_search(count, k) else found.sort()
+        elements = _Row(request, row, begin, count, k)
+        best = elements.search() if is_search(count, k) else elements.sort()
         with build.serial(index(0), index(k)) as step:
             place = build.bind(best.place(step))
             to = (number * index(k) + step) * index(inner) + column

@@ -50,11 +50,11 @@ def write_requested(function: tirx.PrimFunc, isa: Isa) -> tirx.PrimFunc:
 
     Raises SizeUnknownError if its code would assume something about sizes that are known only at run time.
     """
-    with assuming(dims_of(function)) as found:
+    with assuming(dims_of(function)) as assumptions:
         made = _written(function, isa)
-    if found.guards:
-        raise SizeUnknownError(f"the kernel assumes {found.guards[0]}")
-    return with_bound_sizes(truncating(made)) if found else made
+    if assumptions.guards:
+        raise SizeUnknownError(f"the kernel assumes {assumptions.guards[0]}")
+    return with_bound_sizes(truncating(made)) if assumptions else made
 
 
 def _written(function: tirx.PrimFunc, isa: Isa) -> tirx.PrimFunc:

@@ -61,4 +61,4 @@ def _slides(rows: Rows, stage: RowStage) -> bool:
     """Whether the rows are overlapping windows of the input, as in pooling."""
     indices = [i for load in loads(stage.value) for i in load.indices]
     kinds = [{rows.kinds[n] for n, v in enumerate(rows.loops) if uses(i, v)} for i in indices]
-    return any(len(found) > 1 for found in kinds)
+    return any(len(kind) > 1 for kind in kinds)

@@ -275,9 +275,9 @@ class RowWriter:
 
     def combined(self, number: int) -> Combination:
         """How a reduction combines its terms."""
-        found = self.rows.stages[number].combined
-        assert found is not None
-        return found
+        combination = self.rows.stages[number].combined
+        assert combination is not None
+        return combination
 
     def start(self, number: int) -> tirx.Expr:
         """The neutral element of a reduction."""
