@@ -7,7 +7,7 @@ from math import prod
 
 import onnx
 
-from heterocc.compiler.operators.record import EVERY, LAST, MICROSOFT, Dims, Operator, Part, same_shape
+from heterocc.compiler.operators.record import EVERY, FIRST_FILLED, LAST, MICROSOFT, Dims, Operator, Part, same_shape
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -341,6 +341,7 @@ OPERATORS = (
         factors=EVERY,
         unread=f"rotary_interleaved {_NORMS}",
     ),
+    Operator("DecoderMaskedMultiHeadAttention", MICROSOFT, filled=FIRST_FILLED),
     Operator("LinearAttention", expanded=True),
     Operator("RotaryEmbedding", expanded=True, stricter="turned", filled=_TURNED),
     Operator("RotaryEmbedding", MICROSOFT, shapes=same_shape, needs=rotary, filled=_TURNED),

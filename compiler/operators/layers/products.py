@@ -190,7 +190,7 @@ OPERATORS = (
     ),
     Operator("Einsum", needs=einsum, factors=EVERY, flops=_einsum_flops),
     Operator("Det", needs=square, float32_results=RANGE, steep=True),
-    Operator("Inverse", MICROSOFT, steep=True),
+    Operator("Inverse", MICROSOFT, needs=square, unchecked=True, steep=True),
     Operator(
         "FusedMatMul",
         MICROSOFT,

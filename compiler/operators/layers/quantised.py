@@ -227,7 +227,7 @@ OPERATORS = (
         byte_product=ByteProduct({0: 2, 3: 5}, result=8),
         **_SCALED,
     ),
-    _rounding("QAttention", byte_product=ByteProduct({0: 6, 1: 7}), **_SCALED),
+    _rounding("QAttention", byte_product=ByteProduct({0: 6, 1: 7}), filled=((Part(0, slice(1)),),), **_SCALED),
     *(
         _rounding(name, shapes=broadcast_shapes(0, 3), needs=quantised_pair, broadcasts=(0, 3), **_SCALED)
         for name in ("QLinearAdd", "QLinearMul")

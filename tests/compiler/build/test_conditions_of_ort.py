@@ -103,3 +103,34 @@ def test_sizes_of_0_with_which_onnx_runtime_ends_the_process_are_refused(
             assert session.run(feed(3, 0))["y"].shape[0] == 0  # other empty dimensions are right
         with pytest.raises(FeedError, match="1 or more"):
             session.run(feed(0, 2))
+
+
+def test_a_matrix_that_is_inverted_is_square(tmp_path: Path) -> None:
+    inputs = [value("x", ["batch", "rows", "columns"])]
+    with session_of(tmp_path, [node("Inverse", "x", "y", domain="com.microsoft")], inputs) as session:
+        two = np.array([[[2, 0], [0, 4]]], np.float32)
+        np.testing.assert_allclose(session.run({"x": two})["y"], [[[0.5, 0], [0, 0.25]]])
+        for shape in ((2, 3, 2), (3, 2, 3), (2, 3, 0), (1, 2, 64)):
+            with pytest.raises(FeedError):
+                session.run({"x": np.ones(shape, np.float32)})
+
+
+def test_attention_of_bytes_has_items(tmp_path: Path) -> None:
+    constants = {
+        "w": np.ones((8, 24), np.uint8), "b": np.ones(24, np.float32), "s": np.array(0.1, np.float32),
+        "z": np.array(1, np.uint8),
+    }  # fmt: skip
+    nodes = [node("QAttention", "x w b s s - z z", "y", num_heads=2, domain="com.microsoft")]
+    with session_of(tmp_path, nodes, [value("x", ["batch", "steps", 8], UINT8)], **constants) as session:
+        assert session.run({"x": np.ones((2, 3, 8), np.uint8)})["y"].shape == (2, 3, 8)
+        with pytest.raises(FeedError, match="1 or more"):
+            session.run({"x": np.ones((0, 3, 8), np.uint8)})
+
+
+def test_decoders_attention_has_elements(tmp_path: Path) -> None:
+    inputs = [value(name, ["batch", "steps", name]) for name in "qkv"]
+    nodes = [node("DecoderMaskedMultiHeadAttention", "q k v", "y", num_heads=2, domain="com.microsoft")]
+    with session_of(tmp_path, nodes, inputs) as session:
+        assert session.run(dict.fromkeys("qkv", np.ones((2, 1, 8), np.float32)))["y"].shape == (2, 1, 8)
+        with pytest.raises(FeedError, match="1 or more"):
+            session.run(dict.fromkeys("qkv", np.ones((2, 1, 0), np.float32)))
