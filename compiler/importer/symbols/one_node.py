@@ -1,16 +1,18 @@
-"""What ONNX infers for single nodes, asked once for all nodes that differ in names alone."""
+"""What is inferred for single nodes, by ONNX or ONNX Runtime, asked once for all nodes that differ in names alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import helper, shape_inference
 
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.passes.graph import Value
+from heterocc.runtime.execute import ort_session
 
 _SMALL = 1024
 """The bytes of the largest constants that the inference gets, and of the attributes of nodes that are remembered."""
@@ -42,7 +44,10 @@ class _Kind(NamedTuple):
 def infer_node(
     node: onnx.NodeProto, opset: int, found: Mapping[str, Value], weights: Mapping[str, np.ndarray]
 ) -> Inferred | None:
-    """The types that ONNX infers for a node's results, empty if it infers none; None if it finds the node broken."""
+    """The types that ONNX infers for a node's results, empty if it infers none; None if it finds the node broken.
+
+    ONNX Runtime infers those of its own operators. It does so for whole graphs, too, but not in branches and bodies.
+    """
     numbers: dict[str, int] = {"": 0}
     types = []
     data = []
@@ -71,7 +76,6 @@ def _infer(kind: _Kind) -> Inferred | None:
     names = [f"i{index}" if index else "" for index in range(len(kind.types) + 1)]
     written = [f"o{index}" if index else "" for index in kind.outputs]
     try:
-        schema = onnx.defs.get_schema(kind.op_type, kind.opset, kind.domain)
         node = onnx.NodeProto(op_type=kind.op_type, domain=kind.domain, output=written)
         node.input.extend(names[index] for index in kind.inputs)
         node.attribute.extend(map(onnx.AttributeProto.FromString, kind.attributes))
@@ -83,6 +87,9 @@ def _infer(kind: _Kind) -> Inferred | None:
             names[index]: onnx.numpy_helper.from_array(np.frombuffer(content, dtype).reshape(shape), names[index])
             for index, dtype, shape, content in kind.data
         }
+        if not onnx.defs.has(kind.op_type, kind.domain):
+            return _by_onnx_runtime(node, types, data)
+        schema = onnx.defs.get_schema(kind.op_type, kind.opset, kind.domain)
         inferred = shape_inference.infer_node_outputs(schema, node, types, data)
     except shape_inference.InferenceError:
         return None
@@ -96,6 +103,36 @@ def _infer(kind: _Kind) -> Inferred | None:
     ):
         return ()  # the dimensions stay unknown, and a device says why it refuses the node
     return tuple(_read(inferred.get(name)) for name in written)
+
+
+def _by_onnx_runtime(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], data: Mapping[str, onnx.TensorProto]
+) -> Inferred:
+    inputs = [onnx.ValueInfoProto(name=name, type=kind) for name, kind in types.items() if name not in data]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = helper.make_graph([node], "node", inputs, outputs, list(data.values()))
+    imports = [helper.make_opsetid(domain, version) for domain, version in {node.domain: 1, "": _OPSET}.items()]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
+    try:
+        options = ort_session.session_options(threads=1, optimise="none")
+        found = {o.name: o for o in ort_session.load_only(model.SerializeToString(), options).outputs_meta}
+    except Exception as error:  # ONNX Runtime's classes have no common base; it does not know the operator, for example
+        pass_foreign(error)
+        return ()
+    return tuple(_typed(found.get(name)) for name in node.output)
+
+
+_OPSET, _IR_VERSION = 17, 8
+"""Versions for models of ONNX Runtime's own operators alone."""
+
+
+def _typed(end: Any) -> tuple[str | None, tuple[int | str, ...] | None]:
+    """The dtype and the dimensions of an output of ONNX Runtime, which lists none for a scalar or an unknown rank."""
+    kind = None if end is None else end.type
+    if kind is None or not kind.startswith("tensor("):
+        return None, None
+    dtype = dtype_of(onnx.TensorProto.DataType.Value(kind.removeprefix("tensor(").removesuffix(")").upper()))
+    return dtype, tuple("" if dim is None else dim for dim in end.shape) or None
 
 
 _remembered = lru_cache(_KINDS)(_infer)
