@@ -13,7 +13,6 @@ import dataclasses
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.backend import KernelInfo, PartitionJob
-from heterocc.compiler.lower.relax.importer import static_shape
 from heterocc.compiler.lower.relax.kernels import SYMBOL_LENGTH, KernelModule
 from heterocc.compiler.lower.straight import bindings_of, is_kernel_call, outputs_of, write_main
 from heterocc.runtime.fault_variables import WRONG_KERNEL, honour
@@ -42,7 +41,7 @@ def _spoil(module: KernelModule, index: int) -> KernelModule:
     var, value, name = bindings[place]
     right = relax.Var(f"{name}_right", var.ty)
     old = module.kernels[index]
-    source = te.placeholder(static_shape(var.ty) or (), str(var.ty.dtype.dtype), "right")
+    source = te.placeholder(_extents(var.ty), str(var.ty.dtype.dtype), "right")
     wrong = te.compute(source.shape, lambda *i: _wrong(source(*i)), "wrong")
     symbol = f"wrong_{old.symbol}"[:SYMBOL_LENGTH]
     builder = relax.BlockBuilder(module.mod)
@@ -56,6 +55,14 @@ def _spoil(module: KernelModule, index: int) -> KernelModule:
     kernels[index] = dataclasses.replace(old, outputs=())
     kernels.insert(after, KernelInfo(symbol, old.nodes, old.outputs))
     return dataclasses.replace(module, mod=mod, kernels=tuple(kernels))
+
+
+def _extents(ty: relax.TensorType) -> tuple[int | tirx.Var, ...]:
+    """The dimensions of a kernel's tensor: those that only the run knows are variables of its own."""
+    return tuple(
+        int(dim) if isinstance(dim, tirx.IntImm) else tirx.Var(f"extent_{axis}", "int64")
+        for axis, dim in enumerate(ty.shape.values)
+    )
 
 
 def _wrong(right: tirx.Expr) -> tirx.Expr:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from heterocc.artifacts.errors import LoweringError, WrongResultError
 from heterocc.artifacts.reader import open_bundle
@@ -15,6 +16,8 @@ from heterocc.compiler.checking import check as checking
 from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.runtime import load
+from tests.compiler.onnx_build import model, value
+from tests.compiler.onnx_build import node as made
 from tests.compiler.small import chain, conv_net
 
 PLANT = "HETEROCC_TEST_WRONG_KERNEL"
@@ -30,6 +33,30 @@ def test_a_planted_wrong_kernel_goes_to_the_next_device_with_a_warning(
     assert any(f"'{node}' computes a wrong result on CPU and moves to ORT" in w for w in report.warnings)
     assert "elements differ" in report.moved[0].error
     assert verify_bundle(tmp_path / "m.hcb", tmp_path / "m.onnx").ok
+
+
+@pytest.mark.parametrize("node", ["gathered", "codes"])
+def test_a_wrong_kernel_of_sizes_that_only_the_run_knows_goes_to_the_next_device(
+    node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.integers(0, 256, (32, 2, 16)).astype(np.uint8),
+        "s": rng.random((32, 2), np.float32),
+        "t": rng.random((9, 64), np.float32),
+    }
+    large = {"domain": "com.microsoft", "K": 64, "N": 32, "bits": 4, "block_size": 32}
+    proto = model(
+        [made("Gather", "t i", "x", "gathered"), made("MatMulNBits", "x w s", "y", "codes", **large)],
+        [value("i", ["rows", "columns"], TensorProto.INT64)],
+        [value("y")],
+        weights,
+        domains=[("com.microsoft", 1)],
+    )
+    monkeypatch.setenv(PLANT, node)
+    report = compile_model(proto, tmp_path / "m.hcb", devices="CPU,ORT", measure=False)
+    assert [(m.node, m.source, m.target) for m in report.moved] == [(node, "CPU", "ORT")]
+    assert any(f"'{node}' computes a wrong result on CPU and moves to ORT" in w for w in report.warnings)
 
 
 def test_a_wrong_kernel_that_no_other_device_can_take_is_an_error(
