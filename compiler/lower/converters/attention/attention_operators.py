@@ -241,7 +241,7 @@ def _masking(
     rows, keys = size
     added, allowed, whole = None, [], True
     if mask is not None:
-        mask = _padded(ctx, mask, keys)
+        mask = padded(ctx, mask, keys)
         whole = False
         if is_float(mask):
             added = mask
@@ -324,7 +324,7 @@ def band_table(ctx: Context, rows: Extent, keys: Extent, past: Extent, band: Ban
     return emit_sized(ctx.bb, compute, [], [past], [rows, keys], "bool", "causal")
 
 
-def _padded(ctx: Context, mask: relax.Expr, keys: Extent) -> relax.Expr:
+def padded(ctx: Context, mask: relax.Expr, keys: Extent) -> relax.Expr:
     """A mask with entries for all keys; those that it lacks are forbidden. One of one column holds for all keys."""
     shape = dims_of(mask)
     if (isinstance(shape[-1], int) and shape[-1] == 1) or same(shape[-1:], (keys,)):

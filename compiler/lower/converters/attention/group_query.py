@@ -14,6 +14,7 @@ from heterocc.compiler.lower.converters.attention.attention_operators import (
     attend,
     heads_apart,
     heads_joined,
+    padded,
 )
 from heterocc.compiler.lower.converters.attention.fused import numbers, parts, refuse, rotated, scale
 from heterocc.compiler.lower.converters.attention.window_cache import (
@@ -103,6 +104,8 @@ def group_query_attention(
     if past_key is not None or not same((keys,), (rows,)):
         first = ctx.bb.emit(op.reshape(starts, (batch,)))
         key, value = (_present(ctx, p, v, first, keys) for p, v in ((past_key, key), (past_value, value)))
+    if added is not None:  # a cache with more room than tokens has more columns
+        added = padded(ctx, added, keys)
     masking = Masking(added, _attended(ctx, starts, last, (batch, 1, rows, keys), window))
     if sinks is None and ctx.attrs.get("smooth_softmax", 0):
         sinks = constant(np.zeros(heads, dtype_of(query)))

@@ -169,3 +169,34 @@ def test_a_head_of_odd_size_is_not_left_unwritten(tmp_path: Path, devices: str) 
     compile_model(proto, tmp_path / "m.hcb", devices=devices, check=False)
     with heterocc.runtime.load(tmp_path / "m.hcb") as session, pytest.raises(HeteroccError):
         session.run({"x": noise(2, 4, 3, 9)})
+
+
+def test_a_bias_for_all_tokens_fits_keys_of_the_run(tmp_path: Path) -> None:
+    """The number of keys is known from a mask: past and new ones, or the past ones if they have room for all."""
+    kinds = {"lengths": I32, "mask": I64}
+    dims = {"q": ["b", "s", 64], "k": ["b", "s", 32], "v": ["b", "s", 32], "past_key": ["b", 2, "p", 16]}
+    dims |= {"past_value": ["b", 2, "p", 16], "lengths": ["b"], "mask": ["b", "total"], "bias": ["b", 1, "s", "total"]}
+    proto = model(
+        [
+            node("Shape", "mask", "shape", start=1),
+            node("Cast", "shape", "total", to=I32),
+            node(
+                "GroupQueryAttention",
+                "q k v past_key past_value lengths total - - - bias",
+                CACHES,
+                num_heads=4,
+                kv_num_heads=2,
+                **MICROSOFT,
+            ),
+        ],
+        [value(name, shape, kinds.get(name, onnx.TensorProto.FLOAT)) for name, shape in dims.items()],
+        [value(name) for name in CACHES.split()],
+        domains=DOMAINS,
+    )
+    with _like_onnx_runtime(proto, tmp_path) as both:
+        for batch, new, past, room in ((1, 1, 5, 5), (1, 4, 0, 0), (2, 1, 9, 9), (1, 1, 4, 8)):
+            total = past + new
+            sizes = {"b": batch, "s": new, "p": room, "total": total}
+            feed = {name: noise(*(sizes.get(d, d) for d in shape)) for name, shape in dims.items()}  # type: ignore[call-overload]
+            feed |= {"lengths": np.full(batch, total - 1, np.int32), "mask": np.ones((batch, total), np.int64)}
+            both.agree(feed)
