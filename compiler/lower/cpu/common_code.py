@@ -156,17 +156,17 @@ def _fixed(function: tirx.PrimFunc) -> Numbers:
     """The numbers that decide about the form of code: lengths of vectors and unrolled loops, arguments of functions,
     and divisors, as a division by a variable takes many times as long as by a number.
     """
-    found: list[Any] = []
+    numbers: list[Any] = []
     rules = [
-        (tirx.For, lambda loop: found.append(loop.extent if loop.kind in _FORMS else 0)),
-        (tirx.Ramp, lambda ramp: found.extend((ramp.stride, ramp.lanes))),
-        (tirx.Broadcast, lambda vector: found.append(vector.lanes)),
-        (Call, lambda call: found.extend(call.args)),
-        (_DIVISIONS, lambda division: found.append(division.b)),
-        (tirx.AttrStmt, lambda mark: found.append(mark.value)),
+        (tirx.For, lambda loop: numbers.append(loop.extent if loop.kind in _FORMS else 0)),
+        (tirx.Ramp, lambda ramp: numbers.extend((ramp.stride, ramp.lanes))),
+        (tirx.Broadcast, lambda vector: numbers.append(vector.lanes)),
+        (Call, lambda call: numbers.extend(call.args)),
+        (_DIVISIONS, lambda division: numbers.append(division.b)),
+        (tirx.AttrStmt, lambda mark: numbers.append(mark.value)),
     ]
     tvm_ffi.structural_walk(function.body, rules, order="post")
-    return tuple(int(n) for n in found if isinstance(n, int | tirx.IntImm))
+    return tuple(int(n) for n in numbers if isinstance(n, int | tirx.IntImm))
 
 
 def _replaced(function: tirx.PrimFunc, values: Mapping[int, Callable[[str], tirx.Expr]]) -> tirx.PrimFunc:

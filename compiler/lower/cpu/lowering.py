@@ -202,7 +202,7 @@ def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages
     elif form.batch is not None:
         module = plant_fault(_kernels(job, target, in_place=True), job)
         scheduled = _scheduled(module, job, target, objects)
-    tuned = () if close is None else tuple(close.found)
+    tuned = () if close is None else tuple(close.tuned)
     return Stages(module, scheduled, destination_passing(scheduled), tuned)
 
 

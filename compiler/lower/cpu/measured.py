@@ -112,12 +112,12 @@ class _Race:
 
 @dataclass
 class CloseChoices:
-    """The close choices of a partition's kernels; `found` records those that were decided by timing."""
+    """The close choices of a partition's kernels; `tuned` are those that were decided by timing."""
 
     tuning: Tuning
     objects: KernelObjects
     device: TargetDevice
-    found: list[Tuned] = field(default_factory=list)
+    tuned: list[Tuned] = field(default_factory=list)
     _choices: list[Choice] = field(default_factory=list)
     _work: int = 0
 
@@ -150,13 +150,13 @@ class CloseChoices:
             elif known:
                 changed[choice.symbol] = choice.write(Trail(known))
         if timed:
-            before = len(self.found)
+            before = len(self.tuned)
             try:
                 for symbol, form in self._raced(timed):
                     changed[symbol] = form
             except Exception as error:  # the linker, TVM, numpy and ctypes raise classes of their own
                 pass_foreign(error)
-                left = count(len(timed) - (len(self.found) - before), "kernel")
+                left = count(len(timed) - (len(self.tuned) - before), "kernel")
                 self.tuning.note(f"timing failed, and the models' choices stay for {left}: {first_line(error)}")
         return changed
 
@@ -186,7 +186,7 @@ class CloseChoices:
         label = ", ".join(choice.trail.names)
         if path:
             label = f"another {choice.trail.asked[len(path) - 1]} than {label}"
-        self.found.append(
+        self.tuned.append(
             Tuned(choice.symbol, choice.nodes, label, bool(path), 1 + len(race.paths), *seconds, remembered)
         )
 

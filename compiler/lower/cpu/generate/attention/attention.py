@@ -102,7 +102,7 @@ def _any_rows(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
 
 
 def _are_short(form: Attention, isa: Isa, assumptions: Assumptions) -> bool:
-    """Whether sizes that do not meet the assumptions `found` are fewer keys than a vector has lanes."""
+    """Whether sizes that do not meet `assumptions` are fewer keys than a vector has lanes."""
     with assuming(_dynamic_sizes(form)) as least:
         met = assumed(at_least(form.keys, isa.lanes))
     return met and tvm_ffi.structural_equal(tirx.all(*assumptions.guards), tirx.all(*least.guards))

@@ -32,11 +32,11 @@ def propose_paired_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a direct convolution of fixed sizes, small strides and two input channels or more in each group."""
     if not all(map(is_number, kernel.extents)):
         return
-    convolution = find_convolution(kernel)
-    if convolution is None or convolution.inputs < 2 or not can_store(kernel):
+    conv = find_convolution(kernel)
+    if conv is None or conv.inputs < 2 or not can_store(kernel):
         return
-    if len(convolution.rows.phases) * len(convolution.columns.phases) <= MOST_PHASES:
-        writer = partial(_Writer, kernel, convolution)
+    if len(conv.rows.phases) * len(conv.columns.phases) <= MOST_PHASES:
+        writer = partial(_Writer, kernel, conv)
         yield Candidate("direct", writer(isa).cycles, writer, "of pairs", "int32")
 
 
@@ -45,13 +45,13 @@ class _Writer(DirectWriter):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.packing = self.packing.in_pairs(self.found.taps)
+        self.packing = self.packing.in_pairs(self.conv.taps)
         self.kind = PAIRS
 
     @property
     def inputs(self) -> int:
         """The number of pairs of channels."""
-        return -(-self.found.inputs // 2)
+        return -(-self.conv.inputs // 2)
 
     def scratch(self, planes: int, overrun: int) -> tirx.Buffer:
         """Memory for pairs of channels of `planes` numbers each, and what vectors read beyond the end."""
@@ -59,12 +59,12 @@ class _Writer(DirectWriter):
 
     def copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
         """Copy what the outputs from row `top` read, padded: all pairs of channels of a group of an image."""
-        found, lanes = self.found, self.isa.lanes
-        flat = arguments.flat(found.data)
-        length = len(found.rows.phases) * len(found.columns.phases) * self.plane
+        conv, lanes = self.conv, self.isa.lanes
+        flat = arguments.flat(conv.data)
+        length = len(conv.rows.phases) * len(conv.columns.phases) * self.plane
         both = emit.scratch(2 * length)
         with emit.loop(self.inputs) as pair:
-            first = group * index(found.inputs) + pair * index(2)
+            first = group * index(conv.inputs) + pair * index(2)
             self.copy_channel(flat, first, (both, index(0)), top)
 
             def second(first: tirx.Expr = first) -> None:
@@ -74,8 +74,8 @@ class _Writer(DirectWriter):
                 with emit.loop(length // lanes) as number:
                     emit.put(both, emit.zeros(lanes), index(length) + number * index(lanes), lanes)
 
-            if found.inputs % 2:
-                emit.either(pair * index(2) + index(1) < index(found.inputs), second, none)
+            if conv.inputs % 2:
+                emit.either(pair * index(2) + index(1) < index(conv.inputs), second, none)
             else:
                 second()
             with emit.loop(length // lanes) as number:

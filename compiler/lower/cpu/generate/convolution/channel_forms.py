@@ -41,13 +41,13 @@ are at places that are looked up, one by one, and with more of them than a CPU h
 
 def propose_channels(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a convolution of images of a fixed size, whose number may be any, with vectors along channels."""
-    found = find_planes(kernel) if _has_fixed_images(kernel) else None
-    if found is None or not can_store(kernel) or not _suits(found, isa):
+    conv = find_planes(kernel) if _has_fixed_images(kernel) else None
+    if conv is None or not can_store(kernel) or not _suits(conv, isa):
         return
-    for schedule in (*_in_place(found), *_with_rows(kernel, found, isa)):
-        yield _candidate(kernel, found, isa, schedule)
-    pixels = _in_rows(found, isa) or found if _is_in_order(found) else found
-    yield _candidate(kernel, pixels, isa, _in_blocks(pixels, isa, rearranged=pixels is not found))
+    for schedule in (*_in_place(conv), *_with_rows(kernel, conv, isa)):
+        yield _candidate(kernel, conv, isa, schedule)
+    pixels = _in_rows(conv, isa) or conv if _is_in_order(conv) else conv
+    yield _candidate(kernel, pixels, isa, _in_blocks(pixels, isa, rearranged=pixels is not conv))
 
 
 def _has_fixed_images(kernel: Kernel) -> bool:
@@ -55,74 +55,74 @@ def _has_fixed_images(kernel: Kernel) -> bool:
     return all(is_number(extent) for loop, extent in enumerate(kernel.extents) if loop not in kernel.places[:1])
 
 
-def _candidate(kernel: Kernel, found: Convolution, isa: Isa, schedule: Schedule) -> Candidate:
-    writer = partial(ChannelTiles, kernel, found, schedule=schedule)
-    return Candidate(schedule.form, Tiling(kernel, found, isa, schedule).cycles, writer, schedule.detail)
+def _candidate(kernel: Kernel, conv: Convolution, isa: Isa, schedule: Schedule) -> Candidate:
+    writer = partial(ChannelTiles, kernel, conv, schedule=schedule)
+    return Candidate(schedule.form, Tiling(kernel, conv, isa, schedule).cycles, writer, schedule.detail)
 
 
-def _suits(found: Convolution, isa: Isa) -> bool:
+def _suits(conv: Convolution, isa: Isa) -> bool:
     """Whether channels fill a vector, and there are several pixels, to each of which a weight that is read serves."""
-    pixels = found.rows.places * found.columns.places
-    return isa.lanes >= FEWEST_LANES and found.outputs >= isa.lanes and pixels >= FEWEST_PIXELS
+    pixels = conv.rows.places * conv.columns.places
+    return isa.lanes >= FEWEST_LANES and conv.outputs >= isa.lanes and pixels >= FEWEST_PIXELS
 
 
-def _in_place(found: Convolution) -> Iterator[Schedule]:
+def _in_place(conv: Convolution) -> Iterator[Schedule]:
     """Rows in place, each divided where the taps inside change: this suits dilated kernels."""
-    if not found.is_flattened:
-        yield Schedule("rows in place", "in place", found.rows.places, shared=True)
+    if not conv.is_flattened:
+        yield Schedule("rows in place", "in place", conv.rows.places, shared=True)
 
 
-def _with_rows(kernel: Kernel, found: Convolution, isa: Isa) -> Iterator[Schedule]:
+def _with_rows(kernel: Kernel, conv: Convolution, isa: Isa) -> Iterator[Schedule]:
     """Copied rows, in tiles of one row or of several, of maps with narrow rows; for each chunk or all threads."""
-    deepest = max(1, min(MOST_ROWS, isa.registers // 2 - 2) // found.columns.places)
-    rows = [DenseRows(kernel, found, isa).rows]
-    numbers = DenseRows(kernel, found, isa, found.rows.places).numbers
-    if _can_copy_together(found, numbers):
-        rows.append(found.rows.places)
+    deepest = max(1, min(MOST_ROWS, isa.registers // 2 - 2) // conv.columns.places)
+    rows = [DenseRows(kernel, conv, isa).rows]
+    numbers = DenseRows(kernel, conv, isa, conv.rows.places).numbers
+    if _can_copy_together(conv, numbers):
+        rows.append(conv.rows.places)
     for deep, together in product(range(1, deepest + 1), range(len(rows))):
         if deep <= rows[together]:
             yield Schedule("copied rows", "rows", rows[together], deep, shared=together == 1)
 
 
-def _can_copy_together(found: Convolution, numbers: int) -> bool:
+def _can_copy_together(conv: Convolution, numbers: int) -> bool:
     """Whether so many numbers of each channel are few enough, in a known number of images, to be copied for all."""
-    if not is_number(found.batch) or found.work < emit.PARALLEL_WORK:
+    if not is_number(conv.batch) or conv.work < emit.PARALLEL_WORK:
         return False
-    return 4 * found.batch * found.groups * found.inputs * numbers <= TOGETHER_BYTES
+    return 4 * conv.batch * conv.groups * conv.inputs * numbers <= TOGETHER_BYTES
 
 
-def _is_pointwise(found: Convolution) -> bool:
-    return found.taps == 1 and found.rows.is_inside and found.columns.is_inside and not found.is_flattened
+def _is_pointwise(conv: Convolution) -> bool:
+    return conv.taps == 1 and conv.rows.is_inside and conv.columns.is_inside and not conv.is_flattened
 
 
-def _is_in_order(found: Convolution) -> bool:
+def _is_in_order(conv: Convolution) -> bool:
     """Whether the pixels that a 1x1 convolution reads of a row are all that are there, so that rows are one line."""
-    rows, columns = found.rows, found.columns
-    return _is_pointwise(found) and rows.stride == columns.stride == 1 and columns.places == columns.size
+    rows, columns = conv.rows, conv.columns
+    return _is_pointwise(conv) and rows.stride == columns.stride == 1 and columns.places == columns.size
 
 
-def _in_blocks(found: Convolution, isa: Isa, *, rearranged: bool) -> Schedule:
+def _in_blocks(conv: Convolution, isa: Isa, *, rearranged: bool) -> Schedule:
     """Blocks of input channels; of 1x1 with 32 registers one block of all, with the pixels of a chunk in one line."""
-    rows, columns = found.rows, found.columns
+    rows, columns = conv.rows, conv.columns
     tall = 1 if rearranged else max(1, min(rows.places, isa.core.block_pixels // columns.places))
     tall = -(-rows.places // -(-rows.places // tall))
-    if _is_pointwise(found):
-        return Schedule("pixels", "in place" if _is_in_order(found) else "pixels", tall, tall, blocked=True)
+    if _is_pointwise(conv):
+        return Schedule("pixels", "in place" if _is_in_order(conv) else "pixels", tall, tall, blocked=True)
     wide = not isa.core.few_registers and columns.places >= FEWEST_IN_ROW
     return Schedule("blocks of inputs", "rows", tall, 1 if wide or rows.places == 1 else tall, blocked=True)
 
 
-def _in_rows(found: Convolution, isa: Isa) -> Convolution | None:
+def _in_rows(conv: Convolution, isa: Isa) -> Convolution | None:
     """The 1x1 convolution of a map whose pixels are in other rows, each a chunk: as many as give threads enough tasks.
 
     None with 16 registers, or if no number of rows divides the pixels so.
     """
-    pixels = found.rows.places * found.columns.places
-    tiles = found.usual_images * -(-found.outputs // (USUAL_VECTORS * isa.lanes))
+    pixels = conv.rows.places * conv.columns.places
+    tiles = conv.usual_images * -(-conv.outputs // (USUAL_VECTORS * isa.lanes))
     counts = [n for n in range(-(-pixels // isa.core.block_pixels), pixels // FEWEST_OF_A_ROW + 1) if pixels % n == 0]
-    if isa.core.few_registers or not counts or found.rows.places < found.rows.size:
+    if isa.core.few_registers or not counts or conv.rows.places < conv.rows.size:
         return None
-    wanted = emit.TASKS if typical(found.work) >= emit.PARALLEL_WORK else 1
+    wanted = emit.TASKS if typical(conv.work) >= emit.PARALLEL_WORK else 1
     rows = next((n for n in counts if n * tiles >= wanted), counts[-1])
     places = pixels // rows
-    return replace(found, rows=Window(rows, 0, 1, 1, 1, rows), columns=Window(places, 0, 1, 1, 1, places))
+    return replace(conv, rows=Window(rows, 0, 1, 1, 1, rows), columns=Window(places, 0, 1, 1, 1, places))

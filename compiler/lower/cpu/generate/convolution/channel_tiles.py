@@ -72,14 +72,14 @@ class ChannelTiles(Tiling):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        found, shared = self.found, self.schedule.shared
+        conv, shared = self.conv, self.schedule.shared
         tiles = sum(r.count for r in self.vector_runs)
         copied = self._copy_for_all(arguments) if shared and self.copied is not None else None
-        tasks = (found.batch, found.groups, self.chunks, self.parts, self.steps)
-        with emit.shared_loop(found.batch * found.groups * self.chunks * self.parts * self.steps, found.work) as task:
+        tasks = (conv.batch, conv.groups, self.chunks, self.parts, self.steps)
+        with emit.shared_loop(conv.batch * conv.groups * self.chunks * self.parts * self.steps, conv.work) as task:
             # Lines change fastest, so that the weights of a tile of channels are read again from a near cache.
             image, group, chunk, part, step = emit.unpacked(task, tasks)
-            top = emit.bound(self._up_to(chunk, self.schedule.rows, found.rows.places)) if self.chunks > 1 else index(0)
+            top = emit.bound(self._up_to(chunk, self.schedule.rows, conv.rows.places)) if self.chunks > 1 else index(0)
             held = self.lines * -(-tiles // self.parts) if self.blocks > 1 else 1
             sums = emit.scratch(held * self.widest * self.across)
             memory = _Memory(
@@ -118,10 +118,10 @@ class ChannelTiles(Tiling):
     def _copy_for_all(self, arguments: Arguments) -> tirx.Buffer:
         """Copy the rows of all images, by all threads."""
         assert self.copied is not None
-        found, flat = self.found, arguments.flat(self.found.data)
-        channels = found.batch * found.groups * found.inputs
-        copied, copies = self.copied.memory(channels), emit.shares(found.work, 1, channels)
-        with emit.shared_loop(copies, found.work) as task, emit.share_loop(task, copies, channels) as channel:
+        conv, flat = self.conv, arguments.flat(self.conv.data)
+        channels = conv.batch * conv.groups * conv.inputs
+        copied, copies = self.copied.memory(channels), emit.shares(conv.work, 1, channels)
+        with emit.shared_loop(copies, conv.work) as task, emit.share_loop(task, copies, channels) as channel:
             self.copied.copy_channel(flat, channel, (copied, channel), index(0))
         return copied
 
@@ -135,7 +135,7 @@ class ChannelTiles(Tiling):
         """Copy what the outputs of a chunk read of a block of input channels."""
         if copied is None:
             return
-        rows, columns, flat = self.found.rows, self.found.columns, arguments.flat(self.found.data)
+        rows, columns, flat = self.conv.rows, self.conv.columns, arguments.flat(self.conv.data)
         first = self._first_channel(chunk, block)
         with emit.loop(self.inputs) as input_:
             if self.copied is not None:
@@ -148,8 +148,8 @@ class ChannelTiles(Tiling):
 
     def _first_channel(self, line: _Line, block: tirx.Expr) -> tirx.Expr:
         """The number of the first input channel of a block, through all images."""
-        group = line.image * index(self.found.groups) + line.group
-        return group * index(self.found.inputs) + block * index(self.inputs)
+        group = line.image * index(self.conv.groups) + line.group
+        return group * index(self.conv.inputs) + block * index(self.inputs)
 
     def _products(
         self,
@@ -202,22 +202,22 @@ class ChannelTiles(Tiling):
         `pixels` are their number, the first one, and the number of the tile in the line. `begin` gives the sums that
         products are added to.
         """
-        found, lanes = self.found, self.isa.lanes
+        conv, lanes = self.conv, self.isa.lanes
         (channels, block, line), (size, start, number) = where, pixels
-        weights = arguments.flat(self.kernel.function.params[found.weight])
+        weights = arguments.flat(self.kernel.function.params[conv.weight])
         outer = line.group * index(self.blocks) + block
         base = outer * index(self.packing.block) + channels.first(lanes) * index(self.packing.terms)
         width = channels.run.size * lanes
 
         def loaded(column: int, term: Term) -> tirx.Expr:
-            tap = term.row * index(found.columns.taps) + term.tap
-            place = term.first * index(found.taps) + tap * index(self.in_turn) + (term.input - term.first)
+            tap = term.row * index(conv.columns.taps) + term.tap
+            place = term.first * index(conv.taps) + tap * index(self.in_turn) + (term.input - term.first)
             return emit.vector(weights, base + place * index(width) + index(column * lanes), lanes)
 
         walk, factor = self._source(arguments, copied, block, line, start)
 
         def fetched(_terms: int, step: Step) -> None:
-            if found.taps == 1 and 4 * self.packing.size > self.isa.core.fetched_weights:
+            if conv.taps == 1 and 4 * self.packing.size > self.isa.core.fetched_weights:
                 terms, tiles = self.packing.terms, sum(r.count for _, r in self.tiles)
                 shared = Shared(weights, base, width * terms, terms, tiles, number)
                 step = fetching_next(step, shared, lambda term: term.input)
@@ -232,7 +232,7 @@ class ChannelTiles(Tiling):
         self, arguments: Arguments, copied: tirx.Buffer | None, block: tirx.Expr, line: _Line, start: tirx.Expr
     ) -> tuple[Walk, Factor]:
         """The walk over the terms of the pixels of a line from `start`, and their inputs."""
-        rows, columns, deep = self.found.rows, self.found.columns, self.schedule.deep
+        rows, columns, deep = self.conv.rows, self.conv.columns, self.schedule.deep
         top = line.row * index(rows.stride) - index(rows.before)
         left = start * index(columns.stride) - index(columns.before)
         down = range_inside(rows, top, deep) if self.skips_rows else None
@@ -242,7 +242,7 @@ class ChannelTiles(Tiling):
         walk: Walk = partial(self._walk, (down, across))
         if copied is not None:
             return walk, self._copied_factor(copied, line, start)
-        flat, first = arguments.flat(self.found.data), self._first_channel(line, block)
+        flat, first = arguments.flat(self.conv.data), self._first_channel(line, block)
 
         def place(term: Term) -> tirx.Expr:
             row = (first + term.input) * index(rows.size) + top + term.row * index(rows.dilation)
@@ -256,8 +256,8 @@ class ChannelTiles(Tiling):
 
             walk(fetching)
 
-        far = self.found.taps == 1 and self.blocks == 1
-        far = far and 4 * self.found.inputs * rows.size * columns.size >= self.isa.core.fetched_bytes
+        far = self.conv.taps == 1 and self.blocks == 1
+        far = far and 4 * self.conv.inputs * rows.size * columns.size >= self.isa.core.fetched_bytes
         return ahead if far else walk, lambda pixel, term: flat[place(term) + pixel * index(columns.stride)]
 
     @property
@@ -267,18 +267,18 @@ class ChannelTiles(Tiling):
         The rows of a map are so far apart that hardware takes none of the next pixels for the next of a stream, and
         another thread may have written them. With strides, they are those of the next row of outputs.
         """
-        rows, columns = self.found.rows, self.found.columns
+        rows, columns = self.conv.rows, self.conv.columns
         if columns.stride == 1:
             return [min(n + LINE, 2 * self.tallest) - 1 for n in range(self.tallest, 2 * self.tallest, LINE)]
         return [rows.stride * columns.size + n for n in range(0, columns.stride * self.tallest, LINE)]
 
     def _copied_factor(self, copied: tirx.Buffer, line: _Line, start: tirx.Expr) -> Factor:
         """The copied inputs of pixels from `start` of a line, which may be in several rows."""
-        found, rows = self.found, self.copied
+        conv, rows = self.conv, self.copied
         if rows is None:
             return lambda pixel, term: copied[term.input * index(self.pixels) + start + pixel]
-        image = (line.image * index(found.groups) + line.group) * index(found.inputs)
-        stride = index(found.columns.stride)
+        image = (line.image * index(conv.groups) + line.group) * index(conv.inputs)
+        stride = index(conv.columns.stride)
 
         def first(term: Term) -> tirx.Expr:
             return rows.start(image + term.input if self.schedule.shared else term.input, line.down, term)
@@ -287,7 +287,7 @@ class ChannelTiles(Tiling):
             return lambda pixel, term: copied[first(term) + (start + pixel) * stride]
 
         def apart(pixel: tirx.Expr) -> tirx.Expr:
-            down, across = (f(pixel, divisor(found.columns.places)) for f in (tirx.floordiv, tirx.floormod))
+            down, across = (f(pixel, divisor(conv.columns.places)) for f in (tirx.floordiv, tirx.floormod))
             return down * index(rows.pitch) + across * stride
 
         if self.in_one_tile:
@@ -301,7 +301,7 @@ class ChannelTiles(Tiling):
         self, inside: tuple[tuple[tirx.Expr, tirx.Expr] | None, tuple[tirx.Expr, tirx.Expr] | None], step: Step
     ) -> None:
         """Call `step` for all terms, of the rows and columns of taps that are `inside`."""
-        rows, columns = self.found.rows, self.found.columns
+        rows, columns = self.conv.rows, self.conv.columns
         with self._inputs_in_turn() as first, loop_inside(rows, inside[0]) as row:
 
             def of_tap(tap: tirx.Expr) -> None:
@@ -323,7 +323,7 @@ class ChannelTiles(Tiling):
 
     def _store(self, arguments: Arguments, memory: _Memory, channels: _Channels, line: _Line) -> None:
         """Store the sums of a line, turned to rows of pixels by channels."""
-        found, lanes = self.found, self.isa.lanes
+        conv, lanes = self.conv, self.isa.lanes
         wide, across = channels.run.size * lanes, self.across
         with emit.loop(across // lanes) as block, emit.loop(channels.run.size) as vector:
             held = [emit.registers(1, lanes) for _ in range(lanes)]
@@ -339,11 +339,11 @@ class ChannelTiles(Tiling):
         first = channels.first(lanes)
         with emit.loop(wide) as channel:
             output = first + channel
-            if found.outputs % lanes:
+            if conv.outputs % lanes:
                 begin = first + tirx.floordiv(channel, index(lanes)) * index(lanes)
-                last = tirx.min(begin, index(found.outputs - lanes))
+                last = tirx.min(begin, index(conv.outputs - lanes))
                 output = emit.bound(last + tirx.floormod(channel, index(lanes)))
-            output = line.group * index(found.outputs) + output
+            output = line.group * index(conv.outputs) + output
             store_vectors(
                 self.kernel,
                 arguments,
@@ -355,14 +355,14 @@ class ChannelTiles(Tiling):
 
     def _place(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """A place in the output: a pixel of a line that starts with a row."""
-        extents, (_, out, down, across) = self.kernel.extents, self.found.loops
-        places: list[tuple[tuple[int, ...], tirx.Expr]] = [((n,), value) for n, value in self.found.image_loops(image)]
+        extents, (_, out, down, across) = self.kernel.extents, self.conv.loops
+        places: list[tuple[tuple[int, ...], tirx.Expr]] = [((n,), value) for n, value in self.conv.image_loops(image)]
         places.append(((out,), channel))
-        flat = self.schedule.deep > 1 or (down is not None and self.found.rows.places != extents[down])
+        flat = self.schedule.deep > 1 or (down is not None and self.conv.rows.places != extents[down])
         if down is None:
-            places.append(((across,), row * index(self.found.columns.places) + column))
+            places.append(((across,), row * index(self.conv.columns.places) + column))
         elif flat:
-            places.append(((down, across), row * index(self.found.columns.places) + column))
+            places.append(((down, across), row * index(self.conv.columns.places) + column))
         else:
             places += [((down,), row), ((across,), column)]
         return [(Axis(loops, tuple(extents[n] for n in loops)), value) for loops, value in places]
@@ -371,10 +371,10 @@ class ChannelTiles(Tiling):
 def _start(starts: Sequence[tuple[int, int]], size: int, number: tirx.Expr) -> tirx.Expr:
     """The start of the tile of a number among runs of tiles of one size, given as starts and counts."""
     before = 0
-    found: tirx.Expr | None = None
+    chosen: tirx.Expr | None = None
     for start, count in starts:
         here = (number - index(before)) * index(size) + index(start)
-        found = here if found is None else tirx.Select(number >= index(before), here, found)
+        chosen = here if chosen is None else tirx.Select(number >= index(before), here, chosen)
         before += count
-    assert found is not None
-    return found
+    assert chosen is not None
+    return chosen

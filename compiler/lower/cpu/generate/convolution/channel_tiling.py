@@ -66,8 +66,8 @@ FEWEST_TOGETHER = 16
 
 def inputs_together(inputs: int) -> int:
     """The number of input channels in turn for a tap: all, if no number within the limits divides them."""
-    found = divisor_up_to(inputs, MOST_TOGETHER)
-    return found if found >= FEWEST_TOGETHER else inputs
+    together = divisor_up_to(inputs, MOST_TOGETHER)
+    return together if together >= FEWEST_TOGETHER else inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,36 +107,36 @@ class Tiling:
     padding is needed then, and taps in the padding take no time.
     """
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, schedule: Schedule) -> None:
-        self.kernel, self.found, self.isa, self.schedule = kernel, found, isa, schedule
-        self.chunks = -(-found.rows.places // schedule.rows)
+    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa, schedule: Schedule) -> None:
+        self.kernel, self.conv, self.isa, self.schedule = kernel, conv, isa, schedule
+        self.chunks = -(-conv.rows.places // schedule.rows)
         self.lines = -(-schedule.rows // schedule.deep)
-        self.copied = DenseRows(kernel, found, isa.decided, schedule.rows) if schedule.source == "rows" else None
+        self.copied = DenseRows(kernel, conv, isa.decided, schedule.rows) if schedule.source == "rows" else None
         self.apart = schedule.source == "in place" and schedule.deep == 1
-        whole = Part(0, schedule.deep * found.columns.places, 0, found.columns.taps)
-        self.columns = parts_of(found.columns) if self.apart else (whole,)
-        self._vectors = -(-found.outputs // isa.lanes)
+        whole = Part(0, schedule.deep * conv.columns.places, 0, conv.columns.taps)
+        self.columns = parts_of(conv.columns) if self.apart else (whole,)
+        self._vectors = -(-conv.outputs // isa.lanes)
         tall, wide = self._choose()
         self.vector_runs = runs(self._vectors, wide)
         self.tiles = [(p, r) for p in self.columns for r in runs(p.end - p.start, tall)]
-        self.inputs = self._inputs_of_block() if schedule.blocked else found.inputs
-        self.blocks = found.inputs // self.inputs
-        self.in_turn = self.inputs if schedule.blocked or found.taps == 1 else inputs_together(found.inputs)
-        taps = (found.rows.taps, found.columns.taps)
+        self.inputs = self._inputs_of_block() if schedule.blocked else conv.inputs
+        self.blocks = conv.inputs // self.inputs
+        self.in_turn = self.inputs if schedule.blocked or conv.taps == 1 else inputs_together(conv.inputs)
+        taps = (conv.rows.taps, conv.columns.taps)
         self.packing = Panels(
-            found.weight,
-            (found.groups, found.outputs, found.inputs // self.in_turn, self.in_turn, *taps),
+            conv.weight,
+            (conv.groups, conv.outputs, conv.inputs // self.in_turn, self.in_turn, *taps),
             (0, 2, 4, 5, 3, 1),
-            found.groups * self.blocks,
-            self.inputs * found.taps,
-            found.outputs,
+            conv.groups * self.blocks,
+            self.inputs * conv.taps,
+            conv.outputs,
             isa.lanes,
             self.vector_runs,
         )
         # No more taps are outside than the first and the last outputs have within their reach.
-        few = found.columns.reach <= (1 - isa.core.inside) * found.columns.stride * found.columns.places
+        few = conv.columns.reach <= (1 - isa.core.inside) * conv.columns.stride * conv.columns.places
         by_row = schedule.blocked and schedule.source == "rows" and schedule.deep == 1
-        inside = share_inside(found.columns, self.tallest) if by_row and not few else 1.0
+        inside = share_inside(conv.columns, self.tallest) if by_row and not few else 1.0
         self.leaves_out = inside <= isa.core.inside
         self._sum_cycles = self._cycles_of_sums(self._row_cycles(tall, wide) * (inside if self.leaves_out else 1.0))
         self.parts, self.steps = self._tasks_of()
@@ -175,12 +175,12 @@ class Tiling:
     def by_tap(self) -> bool:
         """Whether the taps of a row are written out around loops over input channels, of pixels that have each."""
         copied = self.schedule.source == "rows" and not self.schedule.blocked
-        return copied and self.in_one_tile and self.found.columns.taps <= MOST_UNROLLED
+        return copied and self.in_one_tile and self.conv.columns.taps <= MOST_UNROLLED
 
     @property
     def skips_rows(self) -> bool:
         """Whether rows of taps that are in the padding for all of a line are left out."""
-        return self.schedule.deep < self.schedule.rows or self.found.rows.places == 1
+        return self.schedule.deep < self.schedule.rows or self.conv.rows.places == 1
 
     @property
     def cycles(self) -> float:
@@ -203,12 +203,12 @@ class Tiling:
 
     def _sharing(self, wide: int) -> float:
         """The factor of the time for tasks that threads lack, with tiles of `wide` vectors."""
-        tasks = self.found.usual_images * self.chunks * -(-self._vectors // wide)
-        return emit.sharing(self.found.work, tasks * self.lines if self.schedule.shared else tasks)
+        tasks = self.conv.usual_images * self.chunks * -(-self._vectors // wide)
+        return emit.sharing(self.conv.work, tasks * self.lines if self.schedule.shared else tasks)
 
     def _held(self, tall: int) -> int:
         """Registers for the inputs of `tall` pixels, and spare ones."""
-        schedule, columns = self.schedule, self.found.columns
+        schedule, columns = self.schedule, self.conv.columns
         if schedule.source == "rows" and not schedule.blocked:
             if not self.isa.core.few_registers:
                 return HELD
@@ -218,10 +218,10 @@ class Tiling:
 
     def _row_cycles(self, tall: int, wide: int) -> float:
         """Modelled time of a line for one input channel and one row of taps."""
-        found, vectors = self.found, runs(self._vectors, wide)
+        conv, vectors = self.conv, runs(self._vectors, wide)
         whole = self.schedule.source == "rows" and not self.schedule.blocked
-        if whole and tall >= self.pixels and found.columns.taps <= MOST_UNROLLED:
-            inside = [sum(map(len, self.with_tap(tap))) for tap in range(found.columns.taps)]
+        if whole and tall >= self.pixels and conv.columns.taps <= MOST_UNROLLED:
+            inside = [sum(map(len, self.with_tap(tap))) for tap in range(conv.columns.taps)]
             return sum(v.count * self._step_cycles(pixels, v.size) for v in vectors for pixels in inside if pixels)
         return sum(
             r.count * v.count * (p.last - p.first) * self._step_cycles(r.size, v.size)
@@ -232,19 +232,19 @@ class Tiling:
 
     def _step_cycles(self, tall: int, wide: int) -> float:
         """Modelled time of one term in a tile; few pixels wait for weights that a first-level cache does not hold."""
-        found, schedule = self.found, self.schedule
+        conv, schedule = self.conv, self.schedule
         if schedule.blocked:
             looked_up = LOOKED_UP * tall if schedule.source == "rows" and schedule.deep > 1 else 0.0
             return max(self.isa.core.step_cycles(tall, wide), (tall + looked_up + wide) / 2)
         loops = TAP_CYCLES if schedule.source == "rows" else INSIDE_CYCLES
-        weights = 4 * found.inputs * found.taps * wide * self.isa.lanes
+        weights = 4 * conv.inputs * conv.taps * wide * self.isa.lanes
         core = self.isa.core
         far = core.second_miss if weights > core.far_bytes else core.first_miss if weights > core.first_cache else 0.0
         return max(self.isa.core.step_cycles(tall, wide) + loops, far * wide)
 
     def with_tap(self, tap: int) -> Sequence[range]:
         """The pixels of a line, all in one tile, whose tap of this number is not in the padding at the sides."""
-        window = self.found.columns
+        window = self.conv.columns
         inside = [place for place in range(window.places) if tap in range(*taps_of(window, place))]
         if len(inside) == window.places:
             return [range(self.pixels)]
@@ -257,19 +257,17 @@ class Tiling:
         Of 1x1 convolutions all, unless the core has `blocked_points`: a Zen 4 takes 1.01 to 1.04 times as
         long in blocks of them.
         """
-        found, points = self.found, self.schedule.source != "rows"
+        conv, points = self.conv, self.schedule.source != "rows"
         core = self.isa.core
         if points and not core.blocked_points:
-            return found.inputs
-        weights = found.taps * self.widest * 4
+            return conv.inputs
+        weights = conv.taps * self.widest * 4
         most = core.weight_bytes // weights
         if points:
             near = core.near_bytes // (weights + 4 * self.pixels)
             most = near if near >= core.block_terms else core.tile_bytes // (weights + LINES_BYTES)
-        divisors = [
-            n for n in range(1, found.inputs + 1) if found.inputs % n == 0 and n * found.taps >= core.block_terms
-        ]
-        block = max((n for n in divisors if n <= most), default=min(divisors, default=found.inputs))
+        divisors = [n for n in range(1, conv.inputs + 1) if conv.inputs % n == 0 and n * conv.taps >= core.block_terms]
+        block = max((n for n in divisors if n <= most), default=min(divisors, default=conv.inputs))
         if points or block % emit.UNROLL == 0:
             return block
         unrolled = min((n for n in divisors if n % emit.UNROLL == 0 and n > block), default=block)
@@ -278,7 +276,7 @@ class Tiling:
     @property
     def _tap_rows(self) -> float:
         """The number of rows of taps that a line computes, in the mean."""
-        window, deep = self.found.rows, self.schedule.deep
+        window, deep = self.conv.rows, self.schedule.deep
         if not self.skips_rows:
             return window.taps
         tops = [min(top, window.places - deep) for top in range(0, window.places, deep)]
@@ -289,18 +287,18 @@ class Tiling:
         kept = (self.blocks - 1) * self._vectors * KEPT_CYCLES
         looked_up = self.schedule.source == "rows" and self.schedule.deep > 1 and not self.in_one_tile
         places = self.blocks * sum(r.count for r in self.vector_runs) * PLACE_CYCLES if looked_up else 0.0
-        computed = self._tap_rows * self.found.inputs * row_cycles * self._far
+        computed = self._tap_rows * self.conv.inputs * row_cycles * self._far
         return self.lines * (computed + self.pixels * (kept + places))
 
     @property
     def _far(self) -> float:
         """The factor of the time of sums if what tiles read does not stay in a near cache."""
-        found = self.found
+        conv = self.conv
         core = self.isa.core
-        if found.taps == 1 and core.few_registers:
+        if conv.taps == 1 and core.few_registers:
             return core.far_points if self.inputs * (LINES_BYTES + 4 * self.widest) > core.point_bytes else 1.0
-        line = self.pixels if self.schedule.source == "pixels" else self.schedule.deep * found.columns.size
-        read = 4 * found.inputs * found.rows.taps * line if self.copied is None else self.copied.row_bytes
+        line = self.pixels if self.schedule.source == "pixels" else self.schedule.deep * conv.columns.size
+        read = 4 * conv.inputs * conv.rows.taps * line if self.copied is None else self.copied.row_bytes
         return far_time(read // self.blocks, 4 * self.widest * self.packing.terms, self.isa)
 
     @property
@@ -308,7 +306,7 @@ class Tiling:
         """Modelled time of copying what a chunk reads of all input channels."""
         if self.copied is not None:
             return self.copied.all_copied / self.chunks
-        numbers = self.found.inputs * self.lines * self.pixels if self.schedule.source == "pixels" else 0
+        numbers = self.conv.inputs * self.lines * self.pixels if self.schedule.source == "pixels" else 0
         return numbers * self.isa.core.copied_number
 
     def _tasks_of(self) -> tuple[int, int]:
@@ -316,26 +314,26 @@ class Tiling:
 
         Each part copies the inputs by itself.
         """
-        found, tiles = self.found, sum(r.count for r in self.vector_runs)
-        images = found.usual_images
-        parts = emit.shares(found.work, images * self.chunks, tiles)
+        conv, tiles = self.conv, sum(r.count for r in self.vector_runs)
+        images = conv.usual_images
+        parts = emit.shares(conv.work, images * self.chunks, tiles)
         if self.schedule.shared:
-            return parts, emit.shares(found.work, images * parts, self.lines)
-        sums = 4 * self.lines * self.pixels * found.outputs if self.blocks > 1 else 0
+            return parts, emit.shares(conv.work, images * parts, self.lines)
+        sums = 4 * self.lines * self.pixels * conv.outputs if self.blocks > 1 else 0
         held = max(1, min(tiles, -(-sums // self.isa.core.sum_bytes)))
         return min(range(held, max(held, parts) + 1), key=self._cycles_in), 1
 
     def _cycles_in(self, parts: int, steps: int = 1) -> float:
         """Modelled time of the convolution, with these numbers of tasks."""
-        found = self.found
-        images = found.usual_images
+        conv = self.conv
+        images = conv.usual_images
         near = 8 * self.widest * self.across <= self.isa.core.first_cache
         stored = TURN_CYCLES * self.across + (STORE_CYCLES if near else STORE_FAR_CYCLES) * self.pixels
-        sums = images * self.chunks * (self._sum_cycles + self.lines * found.outputs * stored)
+        sums = images * self.chunks * (self._sum_cycles + self.lines * conv.outputs * stored)
         copies = again = 0.0
         if self.copied is not None and self.schedule.shared:
             again = images * self.copied.for_all + self.isa.core.region
         else:
             copies = images * self.chunks * parts * self._copy_cycles
             again = images * self.copied.again if self.copied is not None else 0.0
-        return (sums + copies) * emit.sharing(found.work, images * self.chunks * parts * steps) + again
+        return (sums + copies) * emit.sharing(conv.work, images * self.chunks * parts * steps) + again

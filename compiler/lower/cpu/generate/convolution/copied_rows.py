@@ -67,10 +67,10 @@ def far_time(row_bytes: int, weight_bytes: int, isa: Isa) -> float:
     return isa.core.far_sums if row_bytes + weight_bytes > isa.core.row_bytes else 1.0
 
 
-def is_one_chunk(found: Convolution, rows: int) -> bool:
+def is_one_chunk(conv: Convolution, rows: int) -> bool:
     """Whether all outputs are one chunk of `rows` rows."""
-    places = found.rows.places
-    return is_number(places) and is_number(found.batch) and found.batch * found.groups == 1 and places <= rows
+    places = conv.rows.places
+    return is_number(places) and is_number(conv.batch) and conv.batch * conv.groups == 1 and places <= rows
 
 
 class CopiedRows:
@@ -78,36 +78,36 @@ class CopiedRows:
 
     kind: Term
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
+    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
         isa = isa.of(kernel.dtype)
-        self.kernel, self.found = kernel, found
+        self.kernel, self.conv = kernel, conv
         self.kind = NUMBERS[kernel.dtype]
-        self.copied = self._copied_columns(found.columns)
+        self.copied = self._copied_columns(conv.columns)
         self.pitch = self.copied.extent
-        most = found.rows.places * self.pitch
+        most = conv.rows.places * self.pitch
         self.isa = isa.narrowed(most)
         # Rows of one vector each form a line without gaps if nothing lies between them: several of them fill a tile.
-        self.joined = is_number(found.columns.places) and found.columns.places == self.isa.lanes == self.pitch
-        self.whole = not exceeds(found.columns.places, self.isa.lanes) and not self.joined
+        self.joined = is_number(conv.columns.places) and conv.columns.places == self.isa.lanes == self.pitch
+        self.whole = not exceeds(conv.columns.places, self.isa.lanes) and not self.joined
         # Chunks of few rows suit images of all sizes; of one row, all.
         sized = SIZED_ROWS if isa.lanes > 1 else 1
-        most = found.rows.places if is_number(found.rows.places) else sized
+        most = conv.rows.places if is_number(conv.rows.places) else sized
         self.usual_rows = self._best_rows(most)
         self.chunks = self._chunks()
-        places = found.rows.places
+        places = conv.rows.places
         self._take_rows(min(self.usual_rows, places) if self.fixed else -(-places // self.chunks))
         self.plane = emit.spread(self.lines * self.pitch + self._beyond)
 
     @property
     def fixed(self) -> bool:
         """Whether the number of rows of outputs is known when code is generated."""
-        return is_number(self.found.rows.places)
+        return is_number(self.conv.rows.places)
 
     def _take_rows(self, rows: int) -> None:
         """Take so many rows of outputs for a chunk."""
         self.rows = rows
         self.vectors = self._vectors(1 if self.whole else rows)
-        self.lines = rows + self.found.rows.reach // self.found.rows.stride
+        self.lines = rows + self.conv.rows.reach // self.conv.rows.stride
 
     def _chunks(self) -> int:
         """The number of chunks.
@@ -115,7 +115,7 @@ class CopiedRows:
         Of a map of any height, chunks have more rows if it is narrow, to fill tiles, but their copies stay in a
         second-level cache.
         """
-        rows, columns, inputs = self.found.rows, self.copied, self.found.inputs
+        rows, columns, inputs = self.conv.rows, self.copied, self.conv.inputs
         if self.fixed:
             return -(-rows.places // min(self.usual_rows, rows.places))
         again = rows.reach // rows.stride
@@ -128,7 +128,7 @@ class CopiedRows:
     @property
     def masked(self) -> bool:
         """Whether rows are copied by masks."""
-        return takes_masked_rows(self.found.columns, self.isa)
+        return takes_masked_rows(self.conv.columns, self.isa)
 
     @property
     def copy_lanes(self) -> int:
@@ -145,7 +145,7 @@ class CopiedRows:
         """Whether vectors read beyond a plane's rows, by fewer numbers than a vector has."""
         if self.whole or self.joined:
             return False
-        furthest = (self.found.columns.taps - 1) * self.copied.dilation // self.copied.stride
+        furthest = (self.conv.columns.taps - 1) * self.copied.dilation // self.copied.stride
         beyond = self.vectors * self.isa.lanes + furthest - self.rows * self.pitch
         return not is_number(beyond) or beyond > 0
 
@@ -156,18 +156,18 @@ class CopiedRows:
     def _best_rows(self, most: int) -> int:
         """The number of rows of outputs, up to `most`, of a chunk."""
         costs = [(self._cycles(rows) * self._filling(rows), rows) for rows in range(1, most + 1)]
-        return self.isa.choose("rows", close(costs)) if is_number(self.found.rows.places) else min(costs)[1]
+        return self.isa.choose("rows", close(costs)) if is_number(self.conv.rows.places) else min(costs)[1]
 
     def _vectors(self, rows: int) -> int:
         """The number of vectors of `rows` rows of outputs: whole ones per row, or a line with the gaps between rows."""
         if self.whole:
-            return rows * self.found.columns.places // self.isa.lanes
-        return -(-((rows - 1) * self.pitch + self.found.columns.places) // self.isa.lanes)
+            return rows * self.conv.columns.places // self.isa.lanes
+        return -(-((rows - 1) * self.pitch + self.conv.columns.places) // self.isa.lanes)
 
     @property
     def cycles(self) -> float:
         """Modelled time of the convolution."""
-        return typical(self.found.batch) * self.found.groups * self._cycles(typical(self.rows))
+        return typical(self.conv.batch) * self.conv.groups * self._cycles(typical(self.rows))
 
     @property
     def all_copied(self) -> float:
@@ -176,20 +176,20 @@ class CopiedRows:
 
     def _cycles(self, rows: int) -> float:
         """Modelled time of the convolution in chunks of `rows` rows: multiply-adds, and copying."""
-        found = self.found
+        conv = self.conv
         copy, sums = self._copy_cycles(rows), self._sum_cycles(rows)
         parts = self._most_parts(rows)
-        chunks = -(-typical(found.rows.places) // rows)
+        chunks = -(-typical(conv.rows.places) // rows)
         again = self._again_cycles(chunks)
         total = chunks * (sums + parts * copy) + again
-        if typical(found.work) < emit.PARALLEL_WORK:
+        if typical(conv.work) < emit.PARALLEL_WORK:
             return chunks * (sums + copy) + again
-        return total * emit.sharing(found.work, typical(found.batch) * found.groups * parts * chunks)
+        return total * emit.sharing(conv.work, typical(conv.batch) * conv.groups * parts * chunks)
 
     def _again_cycles(self, chunks: int) -> float:
         """Modelled time of reading weights again for every chunk of rows but the first, if a near cache lacks them."""
-        found = self.found
-        weights = found.outputs * found.inputs * found.taps
+        conv = self.conv
+        weights = conv.outputs * conv.inputs * conv.taps
         return (chunks - 1) * weights / LINE * self.isa.core.line if 4 * weights > self.isa.core.far_bytes else 0.0
 
     def _copy_cycles(self, rows: int) -> float:
@@ -207,12 +207,12 @@ class CopiedRows:
 
         If the inputs of one row exceed it already, each tile of channels reads all from a farther one.
         """
-        found = self.found
-        sums = self._computed(rows) * found.inputs * found.taps * found.outputs / 2
+        conv = self.conv
+        sums = self._computed(rows) * conv.inputs * conv.taps * conv.outputs / 2
         numbers = self._copied_lines(rows) * typical(self.pitch)
         if self.row_bytes > self.isa.core.copy_bytes:
-            sums *= far_time(self.row_bytes, 4 * CHANNELS_OF_A_TILE * found.inputs * found.taps, self.isa)
-            return sums + -(-found.outputs // CHANNELS_OF_A_TILE) * numbers / LINE * self.isa.core.line
+            sums *= far_time(self.row_bytes, 4 * CHANNELS_OF_A_TILE * conv.inputs * conv.taps, self.isa)
+            return sums + -(-conv.outputs // CHANNELS_OF_A_TILE) * numbers / LINE * self.isa.core.line
         return sums * (2.0 if 4 * numbers > self.isa.core.copy_bytes else 1.0)
 
     @property
@@ -222,47 +222,47 @@ class CopiedRows:
 
     def _filling(self, rows: int) -> float:
         """The time of sums in tiles of joined rows, relative to others."""
-        return tile_cycles(self.found.outputs, rows, self.isa) if self.joined else 1.0
+        return tile_cycles(self.conv.outputs, rows, self.isa) if self.joined else 1.0
 
     def _computed(self, rows: int) -> float:
         """The vectors of outputs whose sums are computed for `rows` rows."""
         return typical(self._vectors(rows))
 
     def _copied_lines(self, rows: int) -> int:
-        found = self.found
-        phases = len(found.rows.phases) * len(self.copied.phases)
-        return (rows + found.rows.reach // found.rows.stride) * found.inputs * phases
+        conv = self.conv
+        phases = len(conv.rows.phases) * len(self.copied.phases)
+        return (rows + conv.rows.reach // conv.rows.stride) * conv.inputs * phases
 
     def _most_parts(self, rows: int) -> int:
         """The number of parts of the output channels, each with its own copy of the rows."""
         pays = int(COPYING * self._sum_cycles(rows) / self._copy_cycles(rows))
-        alone = is_one_chunk(self.found, rows)
-        return max(1, min(self.found.outputs // (CHANNELS_OF_FEW if alone else CHANNELS_A_PART), pays))
+        alone = is_one_chunk(self.conv, rows)
+        return max(1, min(self.conv.outputs // (CHANNELS_OF_FEW if alone else CHANNELS_A_PART), pays))
 
     def _parts(self, chunks: int, tiles: int) -> int:
-        return smaller(emit.shares(self.found.work, chunks, tiles), self._most_parts(self.usual_rows))
+        return smaller(emit.shares(self.conv.work, chunks, tiles), self._most_parts(self.usual_rows))
 
     def write_chunks(self, arguments: Arguments, tiles: int, body: Chunk) -> None:
         """Write the loop over chunks of rows and parts of the `tiles` of channels, and the copy of each one's inputs.
 
         `body` gets the copy; image, group and first row; and the part with the number of parts.
         """
-        found = self.found
-        tasks = found.batch * found.groups * self.chunks
+        conv = self.conv
+        tasks = conv.batch * conv.groups * self.chunks
         parts = self._parts(tasks, tiles)
-        with emit.shared_loop(tasks * parts, found.work) as task:
-            image, group, chunk, part = emit.unpacked(task, (found.batch, found.groups, self.chunks, parts))
-            phases = len(found.rows.phases) * len(self.copied.phases)
+        with emit.shared_loop(tasks * parts, conv.work) as task:
+            image, group, chunk, part = emit.unpacked(task, (conv.batch, conv.groups, self.chunks, parts))
+            phases = len(conv.rows.phases) * len(self.copied.phases)
             copied = self.scratch(phases * self.plane, self._overrun())
             if self.fixed:
                 top = chunk * index(self.rows)
-                if exceeds(found.rows.places, self.rows):
-                    top = tirx.min(top, index(found.rows.places - self.rows))
+                if exceeds(conv.rows.places, self.rows):
+                    top = tirx.min(top, index(conv.rows.places - self.rows))
             else:
                 # All have equally many rows, or one less: none is computed twice.
-                top, end = (emit.bound(place) for place in emit.share(chunk, self.chunks, found.rows.places))
+                top, end = (emit.bound(place) for place in emit.share(chunk, self.chunks, conv.rows.places))
                 self._take_rows(Dim(typical(self.rows), emit.bound(end - top)))
-            self.copy(arguments, copied, image * index(found.groups) + group, top)
+            self.copy(arguments, copied, image * index(conv.groups) + group, top)
             body(copied, (image, group, top), (part, parts))
 
     def _overrun(self) -> int:
@@ -272,7 +272,7 @@ class CopiedRows:
     @property
     def inputs(self) -> int:
         """The number of copied channels."""
-        return self.found.inputs
+        return self.conv.inputs
 
     def scratch(self, planes: int, overrun: int) -> tirx.Buffer:
         """Memory for copied channels of `planes` numbers each, and what vectors read beyond the end."""
@@ -280,17 +280,17 @@ class CopiedRows:
 
     def copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
         """Copy what the outputs from row `top` read, padded: all channels of a group of an image."""
-        flat = arguments.flat(self.found.data)
-        with emit.loop(self.found.inputs) as channel:
-            self.copy_channel(flat, group * index(self.found.inputs) + channel, (copied, channel), top)
+        flat = arguments.flat(self.conv.data)
+        with emit.loop(self.conv.inputs) as channel:
+            self.copy_channel(flat, group * index(self.conv.inputs) + channel, (copied, channel), top)
 
     def copy_channel(
         self, flat: tirx.Buffer, channel: tirx.Expr, to: tuple[tirx.Buffer, tirx.Expr], top: tirx.Expr
     ) -> None:
         """Copy what the outputs from row `top` read of a channel, phase by phase, to the channel `to` of scratch."""
-        rows, columns = self.found.rows, self.copied
+        rows, columns = self.conv.rows, self.copied
         copied, there = to
-        channel, exists = self.found.plane_of(channel)
+        channel, exists = self.conv.plane_of(channel)
         channel = channel if exists is None else emit.bound(channel)
         if self._reads_beyond:
             # Products of what nobody wrote are dropped, but may be slow: denormal numbers take Intel's CPUs 100 cycles.
@@ -337,7 +337,7 @@ class CopiedRows:
 
         With stride 1, other taps of the row are `dilation` places further each.
         """
-        rows, columns = self.found.rows, self.copied
+        rows, columns = self.conv.rows, self.copied
         down, across = tap_row * index(rows.dilation), tap * columns.dilation
         row_phase, shift = index(0), down
         if rows.stride > 1:

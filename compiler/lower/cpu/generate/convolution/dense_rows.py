@@ -32,14 +32,14 @@ FETCH_CYCLES = 2.5
 class DenseRows(CopiedRows):
     """Copies of the rows that chunks of output rows read: of `rows` each, or of as many as is best."""
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, rows: int | None = None) -> None:
+    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa, rows: int | None = None) -> None:
         self._widest, self._given = isa.lanes, rows
-        super().__init__(kernel, found, isa)
+        super().__init__(kernel, conv, isa)
 
     @property
     def numbers(self) -> int:
         """The copied numbers of a channel, for a chunk."""
-        return len(self.found.rows.phases) * self.plane
+        return len(self.conv.rows.phases) * self.plane
 
     @property
     def masked(self) -> bool:
@@ -61,7 +61,7 @@ class DenseRows(CopiedRows):
     @property
     def for_all(self) -> float:
         """Modelled time of copying the rows of an image's group, all in one chunk, for all threads."""
-        return self.all_copied + FETCH_CYCLES * self.found.inputs * self.numbers
+        return self.all_copied + FETCH_CYCLES * self.conv.inputs * self.numbers
 
     @property
     def again(self) -> float:
@@ -72,10 +72,10 @@ class DenseRows(CopiedRows):
         return replace(columns, stride=1, places=(columns.places - 1) * columns.stride + 1)
 
     def _vectors(self, rows: int) -> int:
-        return -(-rows * self.found.columns.places // self.isa.lanes)
+        return -(-rows * self.conv.columns.places // self.isa.lanes)
 
     def _computed(self, rows: int) -> float:
-        return rows * self.found.columns.places / self._widest
+        return rows * self.conv.columns.places / self._widest
 
     def _copy_cycles(self, rows: int) -> float:
         if not self.isa.masks:
@@ -89,4 +89,4 @@ class DenseRows(CopiedRows):
 
     def start(self, channel: tirx.Expr, line: tirx.Expr, term: Term) -> tirx.Expr:
         """The place in the copy of what the first output of a row of the chunk reads of a channel for a term."""
-        return self.place(channel, term.row, 0, line) + term.tap * index(self.found.columns.dilation)
+        return self.place(channel, term.row, 0, line) + term.tap * index(self.conv.columns.dilation)

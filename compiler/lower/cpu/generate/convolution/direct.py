@@ -52,9 +52,9 @@ Of one input channel with strides of 64 to 160, 256 to 512 taps, on a Zen 4: 1.3
 
 def propose_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a direct convolution."""
-    found = find_planes(kernel)
-    if found is not None and can_store(kernel):
-        writer = partial(DirectWriter, kernel, found)
+    conv = find_planes(kernel)
+    if conv is not None and can_store(kernel):
+        writer = partial(DirectWriter, kernel, conv)
         yield Candidate("direct", writer(isa).cycles, writer)
 
 
@@ -70,26 +70,26 @@ PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 class DirectWriter(CopiedRows):
     """A generator of a convolution: for each chunk of output rows, all tiles of output channels."""
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
-        super().__init__(kernel, found, isa)
+    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
+        super().__init__(kernel, conv, isa)
         spared = replace(self.isa, registers=self.isa.registers - self.isa.core.spare)
         fixed = is_number(self.vectors)
         tall, wide = (
-            pick_tile(found.outputs, self.vectors, spared)
+            pick_tile(conv.outputs, self.vectors, spared)
             if fixed
-            else tile_of_any_number(found.outputs, filling(found.outputs, spared.decided))
+            else tile_of_any_number(conv.outputs, filling(conv.outputs, spared.decided))
         )
         # Two threads get as many tiles each, if they share one chunk.
-        multiple = 2 if is_one_chunk(found, self.usual_rows) and typical(found.work) >= emit.PARALLEL_WORK else 1
-        self.channel_runs, self._wide = runs(found.outputs, tall, multiple), wide
-        taps = (found.rows.taps, found.columns.taps)
+        multiple = 2 if is_one_chunk(conv, self.usual_rows) and typical(conv.work) >= emit.PARALLEL_WORK else 1
+        self.channel_runs, self._wide = runs(conv.outputs, tall, multiple), wide
+        taps = (conv.rows.taps, conv.columns.taps)
         self.packing = Panels(
-            found.weight,
-            (found.groups, found.outputs, found.inputs, *taps),
+            conv.weight,
+            (conv.groups, conv.outputs, conv.inputs, *taps),
             (0, 2, 3, 4, 1),
-            found.groups,
-            found.inputs * found.taps,
-            found.outputs,
+            conv.groups,
+            conv.inputs * conv.taps,
+            conv.outputs,
             1,
             self.channel_runs,
         )
@@ -97,10 +97,10 @@ class DirectWriter(CopiedRows):
     @property
     def cycles(self) -> float:
         """Modelled time of the convolution, with what its tiles take more than one multiply-add after the other."""
-        points = self.found.taps == 1 and self.found.columns.stride == 1
+        points = self.conv.taps == 1 and self.conv.columns.stride == 1
         lines = POINT_TIME if points and not self.whole else 1.0
-        lines *= PHASES_TIME if self.found.columns.stride > MOST_IN_ROW else 1.0
-        return super().cycles * lines * 2 * tile_cycles(self.found.outputs, typical(self.vectors), self.isa.decided)
+        lines *= PHASES_TIME if self.conv.columns.stride > MOST_IN_ROW else 1.0
+        return super().cycles * lines * 2 * tile_cycles(self.conv.outputs, typical(self.vectors), self.isa.decided)
 
     @property
     def packings(self) -> tuple[Panels, ...]:
@@ -118,13 +118,13 @@ class DirectWriter(CopiedRows):
         if few is None:
             self._write_rows(arguments)
         else:
-            pays = few.pays(self._vectors(self.found.rows.places))
+            pays = few.pays(self._vectors(self.conv.rows.places))
             emit.either(pays, lambda: few.write(arguments), lambda: self._write_rows(arguments))
 
     def _few_pixels(self) -> FewPixels | None:
         """The generator of the code for few pixels, if there is such code."""
-        fits = FewPixels.fits(self.kernel, self.found, self.isa, self.channel_runs)
-        return FewPixels(self.kernel, self.found, self.isa, self.packing) if fits and not self.packing.pairs else None
+        fits = FewPixels.fits(self.kernel, self.conv, self.isa, self.channel_runs)
+        return FewPixels(self.kernel, self.conv, self.isa, self.packing) if fits and not self.packing.pairs else None
 
     def _write_rows(self, arguments: Arguments) -> None:
         tiles = sum(r.count for r in self.channel_runs)
@@ -152,12 +152,12 @@ class DirectWriter(CopiedRows):
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
         """Compute some output channels of a chunk of rows, stored directly or through a buffer of lines."""
-        found = self.found
+        conv = self.conv
         image, group, top = where
         first = emit.start_of(run, tile)
 
         def place(row: tirx.Expr, line: tirx.Expr, column: tirx.Expr) -> Place:
-            return self.place_of(image, group * index(found.outputs) + first + row, top + line, column)
+            return self.place_of(image, group * index(conv.outputs) + first + row, top + line, column)
 
         def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
             return self._sums(arguments, buffers[0], run, (group, first), (start, vectors))
@@ -169,7 +169,7 @@ class DirectWriter(CopiedRows):
 
     def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """The place of an output."""
-        loops = [*self.found.image_loops(image), *zip(self.found.loops[1:], (channel, row, column), strict=True)]
+        loops = [*self.conv.image_loops(image), *zip(self.conv.loops[1:], (channel, row, column), strict=True)]
         return self.kernel.place(loops)
 
     def _fetch(
@@ -180,11 +180,11 @@ class DirectWriter(CopiedRows):
         Columns that exceed the line are those of the next lines; what lies between rows in a buffer is disregarded.
         """
         line, start, count = vectors
-        found = self.found
-        size = 4 * typical(found.outputs) * typical(found.rows.places) * typical(found.columns.places)
-        if size < self.isa.core.fetched_bytes or typical(found.work) < emit.PARALLEL_WORK:
+        conv = self.conv
+        size = 4 * typical(conv.outputs) * typical(conv.rows.places) * typical(conv.columns.places)
+        if size < self.isa.core.fetched_bytes or typical(conv.work) < emit.PARALLEL_WORK:
             return
-        columns = Axis((found.loops[-1],), (found.columns.places,))
+        columns = Axis((conv.loops[-1],), (conv.columns.places,))
         for buffer, form in written_forms(self.kernel):
             if columns.step(form) != 1:
                 continue
@@ -230,8 +230,8 @@ class DirectWriter(CopiedRows):
                     for column, buffer in enumerate(tile):
                         to = row * index(pitch) + start + index(column * lanes)
                         emit.put(line_, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
-        places = self.found.columns.places
-        columns = Axis((self.found.loops[-1],), (places,))
+        places = self.conv.columns.places
+        columns = Axis((self.conv.loops[-1],), (places,))
         masked = not is_number(places) and self.isa.has_masks and can_mask(self.kernel, columns)
         with emit.loop(run.size) as row, emit.loop(self.rows) as line:
             begin = row * index(pitch) + line * index(self.pitch)
@@ -263,29 +263,29 @@ class DirectWriter(CopiedRows):
         columns: tuple[tirx.Expr, int],
     ) -> list[tirx.Buffer]:
         """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`."""
-        found, lanes = self.found, self.isa.lanes
+        conv, lanes = self.conv, self.isa.lanes
         group, first = channel
         start, vectors = columns
-        weights = arguments.flat(self.kernel.function.params[found.weight])
+        weights = arguments.flat(self.kernel.function.params[conv.weight])
         base = group * index(self.packing.block) + first * index(self.packing.steps)
 
         def number_of(term: _Term) -> tirx.Expr:
             input_, tap_row, tap, further = term
-            number = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + index(tap) + further[0]
+            number = (input_ * index(conv.rows.taps) + tap_row) * index(conv.columns.taps) + index(tap) + further[0]
             return base + number * index(run.size)
 
         def walk(_terms: int, step: Step) -> None:
             if 4 * self.packing.size > self.isa.core.far_bytes and not is_number(self.vectors):
                 step = fetching(step, weights, run.size, number_of)
-            if found.taps == 1:
+            if conv.taps == 1:
                 emit.in_turn(self.inputs, lambda input_, number: step((input_, index(0), 0, _HERE), number))
                 return
-            if found.columns.taps == 1 and found.rows.taps <= MOST_UNROLLED:
+            if conv.columns.taps == 1 and conv.rows.taps <= MOST_UNROLLED:
                 with emit.loop(self.inputs) as input_:
-                    for row in range(found.rows.taps):
+                    for row in range(conv.rows.taps):
                         step((input_, index(row), 0, _HERE), row)
                 return
-            with emit.loop(self.inputs) as input_, emit.loop(found.rows.taps) as row:
+            with emit.loop(self.inputs) as input_, emit.loop(conv.rows.taps) as row:
                 self._along_row(lambda tap, further, number: step((input_, row, tap, further), number))
 
         def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
@@ -296,7 +296,7 @@ class DirectWriter(CopiedRows):
             begin = self.place(input_, tap_row, tap, index(0)) + further[1]
             return emit.vector(copied, begin + start + index(column * lanes), lanes)
 
-        terms = self.inputs * found.taps
+        terms = self.inputs * conv.taps
         return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
 
     def _along_row(self, step: Callable[[int, tuple[tirx.Expr, tirx.Expr], int], None]) -> None:

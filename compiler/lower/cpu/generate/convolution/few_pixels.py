@@ -87,9 +87,9 @@ Walk = Callable[[int, Step], None]
 class FewPixels:
     """A generator of the code for few pixels, with the weights of a direct convolution in `packing`."""
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, packing: Panels) -> None:
-        self.kernel, self.found, self.isa, self.packing = kernel, found, isa, packing
-        rows, columns = found.rows, found.columns
+    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa, packing: Panels) -> None:
+        self.kernel, self.conv, self.isa, self.packing = kernel, conv, isa, packing
+        rows, columns = conv.rows, conv.columns
         self.pixels = rows.places * columns.places
         self.lines = rows.places + rows.reach // rows.stride
         self.plane = self.lines * columns.places
@@ -99,15 +99,15 @@ class FewPixels:
     def _copied(self) -> int:
         """The length of the copies, and of what the last tile reads beyond them."""
         lanes = self.isa.lanes
-        return (self.found.inputs * self.channel // lanes + 2) * lanes
+        return (self.conv.inputs * self.channel // lanes + 2) * lanes
 
     @staticmethod
-    def fits(kernel: Kernel, found: Convolution, isa: Isa, runs: tuple[Run, ...]) -> bool:
+    def fits(kernel: Kernel, conv: Convolution, isa: Isa, runs: tuple[Run, ...]) -> bool:
         """Whether a kernel has such code: one of any size, for an instruction set with masks."""
-        sized = not (is_number(found.rows.places) and is_number(found.columns.places))
-        copied = takes_vectors(found.columns.stride, isa.lanes) and found.columns.taps <= MOST_ACROSS
+        sized = not (is_number(conv.rows.places) and is_number(conv.columns.places))
+        copied = takes_vectors(conv.columns.stride, isa.lanes) and conv.columns.taps <= MOST_ACROSS
         tiles = all(run.size <= isa.lanes for run in runs)
-        return sized and isa.has_masks and copied and tiles and can_mask(kernel, _line(kernel, found))
+        return sized and isa.has_masks and copied and tiles and can_mask(kernel, _line(kernel, conv))
 
     def pays(self, vectors: int) -> tirx.Expr:
         """Whether a map of the run has few pixels, which without a stride leave some of the `vectors` empty.
@@ -115,23 +115,23 @@ class FewPixels:
         `vectors` are those of the code for more pixels.
         """
         few = index(self.pixels) <= index(PIXELS)
-        if self.found.columns.stride > 1:
+        if self.conv.columns.stride > 1:
             return few
         return tirx.all(few, index(vectors * self.isa.lanes - self.pixels) * index(EMPTY) > index(self.pixels))
 
     def write(self, arguments: Arguments) -> None:
         """Write the loop over images, groups and parts of the channels."""
-        found, lanes = self.found, self.isa.lanes
+        conv, lanes = self.conv, self.isa.lanes
         runs = self._together()
         tiles = sum(run.count for run, _ in runs)
-        shared = typical(found.work) >= emit.PARALLEL_WORK
-        parts = min(tiles, max(1, found.outputs // CHANNELS_A_PART)) if shared else 1
-        with emit.shared_loop(found.batch * found.groups * parts, found.work) as task:
-            image, group, part = emit.unpacked(task, (found.batch, found.groups, parts))
+        shared = typical(conv.work) >= emit.PARALLEL_WORK
+        parts = min(tiles, max(1, conv.outputs // CHANNELS_A_PART)) if shared else 1
+        with emit.shared_loop(conv.batch * conv.groups * parts, conv.work) as task:
+            image, group, part = emit.unpacked(task, (conv.batch, conv.groups, parts))
             copied = emit.scratch(self._copied)
             sums, turned = (emit.scratch(USUAL_VECTORS * LINE * lanes) for _ in range(2))
-            inside = [_inside(window) for window in (found.rows, found.columns)]
-            self._copy(arguments, copied, image * index(found.groups) + group, inside[1])
+            inside = [_inside(window) for window in (conv.rows, conv.columns)]
+            self._copy(arguments, copied, image * index(conv.groups) + group, inside[1])
             with emit.share_loop(part, parts, tiles) as tile:
 
                 def channels(number: int) -> None:
@@ -140,21 +140,21 @@ class FewPixels:
                         _first(panels, (tile - index(run.first)) * index(run.size) + index(n)) for n in range(run.size)
                     ]
                     self._products(arguments, (copied, sums), panels.size, (group, firsts), inside)
-                    channels = [group * index(found.outputs) + first for first in firsts]
+                    channels = [group * index(conv.outputs) + first for first in firsts]
                     self._store(arguments, (sums, turned), panels.size, (image, channels))
 
                 emit.either_run([run for run, _ in runs], tile, lambda run: channels([r for r, _ in runs].index(run)))
 
     def _together(self) -> list[tuple[Run, Run]]:
         """Tiles of as many panels as fill a vector, each with the run of these."""
-        found, first = [], 0
+        tiles, first = [], 0
         for run in self.packing.runs:
             several = self.isa.lanes // self.isa.narrowed(run.size).lanes
             wide = several * USUAL_VECTORS
             several = wide if 8 * (-run.count % wide) <= run.count else several
-            found.append((Run(first, 0, -(-run.count // several), several), run))
-            first += found[-1][0].count
-        return found
+            tiles.append((Run(first, 0, -(-run.count // several), several), run))
+            first += tiles[-1][0].count
+        return tiles
 
     def _copy(
         self,
@@ -168,8 +168,8 @@ class FewPixels:
         The last vector of a row writes zeros beyond its end, where other rows follow that are written later: last
         vectors come before the others.
         """
-        found, lanes, flat = self.found, self.isa.lanes, arguments.flat(self.found.data)
-        rows, columns = found.rows, found.columns
+        conv, lanes, flat = self.conv, self.isa.lanes, arguments.flat(self.conv.data)
+        rows, columns = conv.rows, conv.columns
         with emit.loop(self._copied // lanes) as number:
             emit.put(copied, emit.zeros(lanes), number * index(lanes), lanes)
         vectors = -(-columns.places // lanes)
@@ -184,8 +184,8 @@ class FewPixels:
                 plane = emit.bound((index(number * columns.taps) + tap) * index(self.plane) + start)
                 count = Dim(typical(columns.size), end)
                 kept = [held_mask(column + index(n * lanes), lanes, count) for n in range(columns.stride)]
-                with emit.loop(found.inputs) as input_:
-                    channel = emit.bound((group * index(found.inputs) + input_) * index(rows.size) + first)
+                with emit.loop(conv.inputs) as input_:
+                    channel = emit.bound((group * index(conv.inputs) + input_) * index(rows.size) + first)
                     to = emit.bound(input_ * index(self.channel) + plane)
                     with emit.serial(*inside) as line:
                         source = (channel + line * index(rows.stride)) * index(columns.size) + column
@@ -209,7 +209,7 @@ class FewPixels:
         `channels` are the group and the first channel of each panel.
         """
         (copied, sums), (group, firsts), isa = buffers, channels, self.isa
-        weights = arguments.flat(self.kernel.function.params[self.found.weight])
+        weights = arguments.flat(self.kernel.function.params[self.conv.weight])
         outer = group * index(self.packing.block)
         each = isa.lanes // isa.narrowed(rows).lanes
         wide = len(firsts) // each
@@ -237,10 +237,10 @@ class FewPixels:
                             step = fetching(step, weights, rows, partial(weight_place, base))
                     self._walk(inside, step, in_turn=size <= UNROLLED)
 
-                terms = self.found.inputs * self.found.taps
-                found = emit.product_tile(size, wide, terms, isa, factor, loaded, walk)
+                terms = self.conv.inputs * self.conv.taps
+                totals = emit.product_tile(size, wide, terms, isa, factor, loaded, walk)
                 with emit.loop(size, "unroll") as pixel:
-                    for column, buffer in enumerate(found):
+                    for column, buffer in enumerate(totals):
                         value = emit.vector(buffer, pixel * index(isa.lanes), isa.lanes)
                         to = index(column * LINE) + begin + pixel
                         emit.put(sums, value, to * index(isa.lanes), isa.lanes)
@@ -248,8 +248,8 @@ class FewPixels:
 
     def _walk(self, inside: list[tuple[tirx.Expr, tirx.Expr]], step: Step, *, in_turn: bool) -> None:
         """Call `step` for all terms of the taps `inside`: tap by tap for all inputs if they follow each other."""
-        found = self.found
-        rows, columns = found.rows, found.columns
+        conv = self.conv
+        rows, columns = conv.rows, conv.columns
 
         def term(input_: tirx.Expr, row: tirx.Expr, tap: tirx.Expr) -> _Term:
             down = row * index(rows.dilation)
@@ -261,21 +261,21 @@ class FewPixels:
             return _Term(weight, place)
 
         if not in_turn:
-            with emit.loop(found.inputs) as input_, _loop(rows, inside[0]) as row, _loop(columns, inside[1]) as tap:
+            with emit.loop(conv.inputs) as input_, _loop(rows, inside[0]) as row, _loop(columns, inside[1]) as tap:
                 one = term(input_, row, tap)
                 step(_Term(one.number, emit.bound(one.place)), 0)
             return
 
         def some() -> None:
             with _loop(rows, inside[0]) as row, _loop(columns, inside[1]) as tap:
-                emit.in_turn(found.inputs, lambda input_, number: step(term(input_, row, tap), number))
+                emit.in_turn(conv.inputs, lambda input_, number: step(term(input_, row, tap), number))
 
         def every_tap() -> None:
-            with emit.loop(found.inputs) as input_:
-                for number in range(found.taps):
+            with emit.loop(conv.inputs) as input_:
+                for number in range(conv.taps):
                     step(term(input_, index(number // columns.taps), index(number % columns.taps)), number)
 
-        if 1 < found.taps <= MOST_WRITTEN:
+        if 1 < conv.taps <= MOST_WRITTEN:
             ends = [(first, end, window) for (first, end), window in zip(inside, (rows, columns), strict=True)]
             whole = [all_ for first, end, w in ends for all_ in (first <= index(0), end >= index(w.taps))]
             emit.either(tirx.all(*whole), every_tap, some)
@@ -300,9 +300,9 @@ class FewPixels:
             for number, register in enumerate(transposed(held, lanes)):
                 to = (column * index(lanes) + index(number)) * index(LINE) + block * index(lanes)
                 emit.put(turned, emit.vector(register, index(0), lanes), to, lanes)
-        line, loops = _line(self.kernel, self.found), self.found.loops
+        line, loops = _line(self.kernel, self.conv), self.conv.loops
         out = self.kernel.axis(loops[1:2])
-        images = self.kernel.place(self.found.image_loops(image))
+        images = self.kernel.place(self.conv.image_loops(image))
         for number, channel in enumerate(channels):
             with emit.loop(rows) as row:
 
@@ -318,9 +318,9 @@ def _first(panels: Run, number: tirx.Expr) -> tirx.Expr:
     return emit.bound(index(panels.start) + tirx.min(number, index(panels.count - 1)) * index(panels.size))
 
 
-def _line(kernel: Kernel, found: Convolution) -> Axis:
+def _line(kernel: Kernel, conv: Convolution) -> Axis:
     """The axis of the pixels of an image, row by row."""
-    return kernel.axis([n for n in found.loops[2:] if n is not None])
+    return kernel.axis([n for n in conv.loops[2:] if n is not None])
 
 
 def _counts(pixels: int) -> list[tuple[int, int]]:

@@ -165,18 +165,18 @@ class Convolution:
 def find_convolution(kernel: Kernel, ranks: tuple[int, ...] = (3, 4)) -> Convolution | None:
     """Read a kernel as a convolution with a constant kernel, None if it is not one, or none of these ranks."""
     for data, weight in ((kernel.left, kernel.right), (kernel.right, kernel.left)):
-        found = _convolution(kernel, data, weight, ranks)
-        if found is not None:
-            return found
+        conv = _convolution(kernel, data, weight, ranks)
+        if conv is not None:
+            return conv
     return None
 
 
 def find_planes(kernel: Kernel) -> Convolution | None:
     """Read a kernel as a convolution of one or two dimensions, or as one of fixed sizes of three that is flattened."""
-    found = find_convolution(kernel, (3, 4, 5))
-    if found is None or (found.deep is not None and not all(map(is_number, kernel.extents))):
+    conv = find_convolution(kernel, (3, 4, 5))
+    if conv is None or (conv.deep is not None and not all(map(is_number, kernel.extents))):
         return None
-    return found.flattened
+    return conv.flattened
 
 
 def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad, ranks: tuple[int, ...]) -> Convolution | None:

@@ -83,12 +83,12 @@ class Pooling:
 
 def generate_pooling(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as pooling, None if it is not a sum, maximum or minimum over windows."""
-    found = find_pooling(kernel)
-    if found is None or found.is_reduction or not can_store(kernel):
+    pool = find_pooling(kernel)
+    if pool is None or pool.is_reduction or not can_store(kernel):
         return None
-    if max(found.rows.taps, found.columns.taps) > MOST_TAPS:
+    if max(pool.rows.taps, pool.columns.taps) > MOST_TAPS:
         return None
-    return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
+    return emit.written(kernel, {}, _Writer(kernel, pool, isa).write), ()
 
 
 def find_pooling(kernel: Fold, after: int = 0) -> Pooling | None:
@@ -134,13 +134,13 @@ Read = Callable[[tirx.Expr, int, int], tirx.Expr]
 class _Writer:
     """A generator of pooling: planes or parts of them are divided among threads, row by row of outputs."""
 
-    def __init__(self, kernel: Fold, found: Pooling, isa: Isa) -> None:
-        self.kernel, self.found = kernel, found
-        rows, columns = found.rows, found.columns
+    def __init__(self, kernel: Fold, pool: Pooling, isa: Isa) -> None:
+        self.kernel, self.pool = kernel, pool
+        rows, columns = pool.rows, pool.columns
         sized = not (is_number(rows.places) and is_number(columns.places))
         self.masks = sized and isa.has_masks
         self.lanes = isa.lanes if self.masks else isa.narrowed(columns.places).lanes
-        self.along = Axis(found.loops[-1:], (kernel.extents[found.loops[-1]],))
+        self.along = Axis(pool.loops[-1:], (kernel.extents[pool.loops[-1]],))
         self.stores_masked = self.masks and can_mask(kernel, self.along)
         few = rows.taps == 1 or (rows.taps * columns.taps <= FEW_TAPS and columns.stride <= 2)
         self.in_registers = few and ((self.masks and columns.stride <= 2) or self._reads_inside())
@@ -153,7 +153,7 @@ class _Writer:
 
     def _reads_inside(self) -> bool:
         """Whether all windows' rows are inside the image, and all numbers that vectors load inside its rows."""
-        rows, columns = self.found.rows, self.found.columns
+        rows, columns = self.pool.rows, self.pool.columns
         if not all(map(is_number, (rows.size, rows.places, columns.size, columns.places))) or columns.before:
             return False
         read = (columns.places - 1) * columns.stride + columns.reach + 1
@@ -163,8 +163,8 @@ class _Writer:
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        found, rows, columns = self.found, self.found.rows, self.found.columns
-        planes = found.outer.length
+        pool, rows, columns = self.pool, self.pool.rows, self.pool.columns
+        planes = pool.outer.length
         parts = 1 if typical(planes) >= PLANES else smaller(rows.places, -(-PLANES // typical(planes)))
         shared = WORK * planes * rows.places * columns.places * (rows.taps + columns.taps)
         tasks = emit.tasks_of(shared, planes * parts)
@@ -191,11 +191,11 @@ class _Writer:
         self, task: tuple[tirx.Expr, int], work: tuple[int, int]
     ) -> Iterator[tuple[tuple[tirx.Expr, tirx.Expr], Place, tirx.Expr]]:
         """A loop over the parts of planes of a task: the range of rows, the place of the plane, and its number."""
-        (planes, parts), found = work, self.found
+        (planes, parts), pool = work, self.pool
         with emit.share_loop(*task, planes * parts) as number:
             plane, part = emit.unpacked(number, (planes, parts))
-            first, end = (emit.bound(place) for place in emit.share(part, parts, found.rows.places))
-            yield (first, end), self.kernel.place(emit.split(found.outer, plane)), plane
+            first, end = (emit.bound(place) for place in emit.share(part, parts, pool.rows.places))
+            yield (first, end), self.kernel.place(emit.split(pool.outer, plane)), plane
 
     def _planes(
         self,
@@ -237,14 +237,14 @@ class _Writer:
         return combined
 
     def _line(self, outer: Place, plane: tirx.Expr, number: tirx.Expr) -> _Line:
-        rows, columns = self.found.rows, self.found.columns
+        rows, columns = self.pool.rows, self.pool.columns
         top = emit.bound(number * index(rows.stride) - index(rows.before))
         begin = emit.bound((plane * index(rows.size) + top) * index(columns.size))
         return _Line(outer, number, top, begin)
 
     def _if_inside(self, line: _Line, write: Callable[[bool], None]) -> None:
         """Call `write` with whether all rows that a row of outputs reads are inside the image, for both if needed."""
-        rows = self.found.rows
+        rows = self.pool.rows
         if is_number(rows.size) and is_number(rows.places) and rows.is_inside:
             write(True)
         else:
@@ -265,10 +265,10 @@ class _Writer:
 
         Rows outside the image are left out, unless all are `inside`.
         """
-        rows, flat, combine = self.found.rows, arguments.flat(self.found.data), self.kernel.combine
+        rows, flat, combine = self.pool.rows, arguments.flat(self.pool.data), self.kernel.combine
 
         def value(tap: tirx.Expr) -> tirx.Expr:
-            place = line.begin + tap * index(rows.dilation) * index(self.found.columns.size) + column
+            place = line.begin + tap * index(rows.dilation) * index(self.pool.columns.size) + column
             if kept is None:
                 return emit.vector(flat, place, lanes)
             return masked_vector(flat, place, lanes, kept, self.kernel.start)
@@ -290,7 +290,7 @@ class _Writer:
 
     def _combine_rows(self, arguments: Arguments, combined: tirx.Buffer, number: tirx.Expr, line: _Line) -> None:
         """Combine the rows that a row of outputs reads."""
-        columns = self.found.columns
+        columns = self.pool.columns
         base = emit.bound(number * index(self.length) + index(columns.before))
 
         def write(inside: bool) -> None:
@@ -305,7 +305,7 @@ class _Writer:
 
     def _in_place(self, arguments: Arguments, line: _Line) -> None:
         """A row of outputs, whose windows' rows are combined in registers."""
-        columns, before = self.found.columns, index(self.found.columns.before)
+        columns, before = self.pool.columns, index(self.pool.columns.before)
 
         def write(inside: bool) -> None:
             def read(at: tirx.Expr, lanes: int, _step: int) -> tirx.Expr:
@@ -321,7 +321,7 @@ class _Writer:
 
     def _narrow(self, arguments: Arguments, line: _Line) -> None:
         """A row of at most a vector of outputs: what it reads is masked at the places of the taps."""
-        columns, before = self.found.columns, index(self.found.columns.before)
+        columns, before = self.pool.columns, index(self.pool.columns.before)
         kept = mask(index(0), self.lanes, columns.places)
 
         def write(inside: bool) -> None:
@@ -335,7 +335,7 @@ class _Writer:
 
     def _row(self, arguments: Arguments, line: _Line, read: Read, masked: Read | None = None) -> None:
         """A row of outputs; those of which not all that they read is in the map read it `masked`, if that is given."""
-        columns = self.found.columns
+        columns = self.pool.columns
 
         def vector(start: tirx.Expr, lanes: int, kept: tirx.Expr | None) -> None:
             if masked is None:
@@ -356,7 +356,7 @@ class _Writer:
         self, arguments: Arguments, line: _Line, place: tuple[tirx.Expr, int, tirx.Expr | None], read: Read
     ) -> None:
         """A vector of outputs: its first column, its lanes, and which of these are stored."""
-        kernel, (start, lanes, kept), stride = self.kernel, place, self.found.columns.stride
+        kernel, (start, lanes, kept), stride = self.kernel, place, self.pool.columns.stride
         known: dict[int, tirx.Expr] = {}
 
         def at(shift: int, step: int = 1) -> tirx.Expr:
@@ -371,13 +371,13 @@ class _Writer:
             return every([at(first + number * lanes) for number in range(stride)], stride, across % stride, lanes)
 
         combined = tap(0)
-        for number in range(1, self.found.columns.taps):
-            combined = kernel.combine(combined, tap(number * self.found.columns.dilation))
+        for number in range(1, self.pool.columns.taps):
+            combined = kernel.combine(combined, tap(number * self.pool.columns.dilation))
         total = emit.registers(1, lanes)
         emit.put(total, combined, index(0), lanes)
 
         def place_of(_row: tirx.Expr, lane: tirx.Expr) -> Place:
-            loops = self.found.loops
+            loops = self.pool.loops
             return [*line.plane, *kernel.place(zip(loops, [line.number, start + lane][-len(loops) :], strict=True))]
 
         if self.stores_masked and lanes == self.lanes:

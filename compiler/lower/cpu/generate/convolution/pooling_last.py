@@ -34,37 +34,37 @@ _CHANNELS = 4
 
 def generate_pooling_last(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as pooling with the channels last, None if it is not that of a sum, maximum or minimum."""
-    found = find_pooling(kernel, after=1)
-    if found is None or len(found.loops) != 2 or not can_store(kernel):
+    pool = find_pooling(kernel, after=1)
+    if pool is None or len(pool.loops) != 2 or not can_store(kernel):
         return None
-    channels = found.after.length
-    if not is_number(channels) or channels < _CHANNELS or found.rows.taps * found.columns.taps > _MOST_TAPS:
+    channels = pool.after.length
+    if not is_number(channels) or channels < _CHANNELS or pool.rows.taps * pool.columns.taps > _MOST_TAPS:
         return None
-    return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
+    return emit.written(kernel, {}, _Writer(kernel, pool, isa).write), ()
 
 
 class _Writer:
     """A generator of pooling with the channels last: rows of outputs are divided among threads."""
 
-    def __init__(self, kernel: Fold, found: Pooling, isa: Isa) -> None:
-        self.kernel, self.found = kernel, found
+    def __init__(self, kernel: Fold, pool: Pooling, isa: Isa) -> None:
+        self.kernel, self.pool = kernel, pool
         self.lanes = isa.lanes
-        while self.lanes > found.after.length:
+        while self.lanes > pool.after.length:
             self.lanes //= 2
-        vectors = -(-found.after.length // self.lanes)
+        vectors = -(-pool.after.length // self.lanes)
         self.runs = runs(vectors, isa.registers // 4)
-        self.work = (found.outer.length * found.rows.places * found.columns.places * found.after.length) * (
-            found.rows.taps * found.columns.taps
+        self.work = (pool.outer.length * pool.rows.places * pool.columns.places * pool.after.length) * (
+            pool.rows.taps * pool.columns.taps
         )
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        found = self.found
-        with emit.shared_loop(found.outer.length * found.rows.places, self.work) as task:
-            plane, line = emit.unpacked(task, (found.outer.length, found.rows.places))
-            outer = self.kernel.place(emit.split(found.outer, plane))
-            with emit.loop(found.columns.places) as column, emit.loop(sum(r.count for r in self.runs)) as number:
-                place = [*outer, *self.kernel.place(zip(found.loops, (line, column), strict=True))]
+        pool = self.pool
+        with emit.shared_loop(pool.outer.length * pool.rows.places, self.work) as task:
+            plane, line = emit.unpacked(task, (pool.outer.length, pool.rows.places))
+            outer = self.kernel.place(emit.split(pool.outer, plane))
+            with emit.loop(pool.columns.places) as column, emit.loop(sum(r.count for r in self.runs)) as number:
+                place = [*outer, *self.kernel.place(zip(pool.loops, (line, column), strict=True))]
                 emit.either_run(
                     self.runs,
                     number,
@@ -80,15 +80,15 @@ class _Writer:
         first: tirx.Expr,
     ) -> None:
         """The outputs of neighbouring vectors of channels at a place, of which `first` is the number of the first."""
-        found, lanes, length = self.found, self.lanes, self.found.after.length
+        pool, lanes, length = self.pool, self.lanes, self.pool.after.length
         starts = [overlapping((first + index(v)) * index(lanes), length, lanes) for v in range(run.size)]
         totals = [emit.registers(1, lanes) for _ in starts]
         for total in totals:
             emit.put(total, build.broadcast(tirx.const(self.kernel.start, "float32"), lanes), index(0), lanes)
-        flat = arguments.flat(found.data)
+        flat = arguments.flat(pool.data)
 
         def combine(at_row: tirx.Expr, at_column: tirx.Expr) -> None:
-            pixel = (spot[0] * index(found.rows.size) + at_row) * index(found.columns.size) + at_column
+            pixel = (spot[0] * index(pool.rows.size) + at_row) * index(pool.columns.size) + at_column
             for total, start in zip(totals, starts, strict=True):
                 value = emit.vector(flat, pixel * index(length) + start, lanes)
                 emit.put(total, self.kernel.combine(emit.vector(total, index(0), lanes), value), index(0), lanes)
@@ -100,13 +100,13 @@ class _Writer:
             totals,
             1,
             lanes,
-            lambda _, column, lane: [*place, (found.after, starts[column] + lane)],
+            lambda _, column, lane: [*place, (pool.after, starts[column] + lane)],
             lambda _: lanes,
         )
 
     def _over_taps(self, line: tirx.Expr, column: tirx.Expr, combine: Callable[[tirx.Expr, tirx.Expr], None]) -> None:
         """Call `combine` for the places of the taps in the image, of the output in a row and a column."""
-        rows, columns = self.found.rows, self.found.columns
+        rows, columns = self.pool.rows, self.pool.columns
         corner = [emit.bound(_corner(w, n)) for w, n in ((rows, line), (columns, column))]
 
         def at(tap: tirx.Expr, other: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:

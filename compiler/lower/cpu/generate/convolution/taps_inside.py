@@ -41,12 +41,12 @@ class Part:
 def parts_of(window: Window) -> tuple[Part, ...]:
     """The parts of a dimension of the outputs, by the taps inside the input."""
     inside = [taps_of(window, place) for place in range(window.places)]
-    found, start = [], 0
+    parts, start = [], 0
     for taps, group in groupby(inside):
         end = start + len(list(group))
-        found.append(Part(start, end, *taps))
+        parts.append(Part(start, end, *taps))
         start = end
-    return tuple(found)
+    return tuple(parts)
 
 
 def taps_of(window: Window, place: int) -> tuple[int, int]:

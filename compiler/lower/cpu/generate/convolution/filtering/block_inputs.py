@@ -21,21 +21,21 @@ from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 class BlockInputs:
     """A generator of the transformed inputs of blocks: [plane][channel][tile]."""
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, filter_: Filter) -> None:
-        self.kernel, self.found, self.filter = kernel, found, filter_
-        self.blocks: Blocks = choose_blocks(found, isa, filter_)
+    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa, filter_: Filter) -> None:
+        self.kernel, self.conv, self.filter = kernel, conv, filter_
+        self.blocks: Blocks = choose_blocks(conv, isa, filter_)
         self.isa = self.blocks.isa
-        columns = found.columns
+        columns = conv.columns
         self.wide = self.blocks.wide
         self.phases = self.blocks.phases
         self.width = -(-columns.places // self.phases.across)
         self.across = Window(columns.size, columns.before, filter_.inputs, filter_.outputs, 1, self.wide)
         self.narrow = isa.narrowed(self.wide).lanes if is_number(self.wide) else isa.lanes
-        most = -(-found.rows.places // self.phases.pitch) if self.phases.apart else found.rows.places
+        most = -(-conv.rows.places // self.phases.pitch) if self.phases.apart else conv.rows.places
         self.rows = smaller(filter_.outputs * self.blocks.tall * self.phases.down, most)
         self.pitch = self.blocks.vectors * self.isa.lanes
-        shape, order, planes = (filter_.planes, found.outputs, found.inputs), (0, 2, 1), filter_.planes
-        panels = Panels(found.weight, shape, order, planes, found.inputs, found.outputs, 1, self.blocks.channel_runs)
+        shape, order, planes = (filter_.planes, conv.outputs, conv.inputs), (0, 2, 1), filter_.planes
+        panels = Panels(conv.weight, shape, order, planes, conv.inputs, conv.outputs, 1, self.blocks.channel_runs)
         self.packing = FilteredPanels(panels, filter_)
 
     @property
@@ -49,7 +49,7 @@ class BlockInputs:
 
         The last vector of a channel may exceed it: the next channel is written later, but the next plane is not.
         """
-        return emit.spread(self.found.inputs * self.pitch + (0 if is_number(self.pitch) else self.narrow))
+        return emit.spread(self.conv.inputs * self.pitch + (0 if is_number(self.pitch) else self.narrow))
 
     def _start(self, step: tirx.Expr) -> tirx.Expr:
         """The start of a vector of a row of tiles; a last one that would exceed the end starts earlier."""
@@ -69,21 +69,21 @@ class BlockInputs:
         share: tuple[tirx.Expr, int],
     ) -> None:
         """Transform the inputs of a block, for a share of the channels."""
-        found, step_size = self.found, self.filter.outputs
+        conv, step_size = self.conv, self.filter.outputs
         lines = step_size * self.blocks.tall + 2
         part = self.across.extent
         copied = emit.scratch((lines * part + self.narrow) * step_size)
         # Vectors of narrow rows of tiles read beyond the copy.
         emit.put(copied, emit.zeros(self.narrow), index(lines * part * step_size), self.narrow)
-        flat = arguments.flat(found.data)
-        with emit.share_loop(*share, found.inputs) as channel:
+        flat = arguments.flat(conv.data)
+        with emit.share_loop(*share, conv.inputs) as channel:
             self._clear_end(inputs, channel)
             with emit.loop(self.phases.count) as phase:
-                plane, there = found.plane_of(image * index(found.inputs) + channel)
+                plane, there = conv.plane_of(image * index(conv.inputs) + channel)
                 if self.phases.count > 1 or self.phases.apart:
                     plane = plane if there is None else emit.bound(plane)
-                    source = (flat, plane * index(found.rows.size * found.columns.size), there)
-                    windows, sizes = (found.rows, found.columns), (lines, step_size, part)
+                    source = (flat, plane * index(conv.rows.size * conv.columns.size), there)
+                    windows, sizes = (conv.rows, conv.columns), (lines, step_size, part)
                     self.phases.take(source, windows, (phase, first), copied, sizes, self.isa.lanes)
                 else:
                     self._copy_rows(flat, (plane, there), copied, first, lines)
@@ -115,20 +115,20 @@ class BlockInputs:
         lines: int,
     ) -> None:
         """Copy the rows that outputs from row `first` read of a plane, or zeros if it is in the padding."""
-        found, part = self.found, self.across.extent
+        conv, part = self.conv, self.across.extent
         plane, there = source
         with emit.loop(lines) as line:
-            row = first + line - index(found.rows.before)
-            start = (plane * index(found.rows.size) + row) * index(found.columns.size)
+            row = first + line - index(conv.rows.before)
+            start = (plane * index(conv.rows.size) + row) * index(conv.columns.size)
             row = row if there is None else emit.bound(tirx.Select(there, row, index(-1)))
-            fixed = is_number(found.rows.size) and there is None
-            inside = fixed and found.rows.before == 0 and self._last_row(lines) < found.rows.size
+            fixed = is_number(conv.rows.size) and there is None
+            inside = fixed and conv.rows.before == 0 and self._last_row(lines) < conv.rows.size
             to = line * index(self.filter.outputs * part)
             copy = masked_row if takes_masked_rows(self.across, self.isa) else padded_row
-            copy(flat, start, copied, to, (self.across, part, part), (found.rows, row, inside), self.isa.lanes)
+            copy(flat, start, copied, to, (self.across, part, part), (conv.rows, row, inside), self.isa.lanes)
 
     def _last_row(self, lines: int) -> int:
-        return self.found.rows.places - self.rows + lines - 1 - self.found.rows.before
+        return self.conv.rows.places - self.rows + lines - 1 - self.conv.rows.before
 
     def _input_tile(self, copied: tirx.Buffer, source: tirx.Expr, inputs: tirx.Buffer, to: tirx.Expr) -> None:
         """Transform a vector of tiles of one channel."""

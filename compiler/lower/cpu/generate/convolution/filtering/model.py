@@ -71,24 +71,24 @@ class Blocks:
         return f"{self.count}x{self.tall}{apart} in {self.parts}{shared}"
 
 
-def filtering_cycles(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> float:
+def filtering_cycles(conv: Convolution, isa: Isa, filter_: Filter = SMALL) -> float:
     """Modelled time of one thread; of a map of any size, that of a typical one."""
-    batch, sides = typical(found.batch), (found.rows, found.columns)
+    batch, sides = typical(conv.batch), (conv.rows, conv.columns)
     rows, columns = (replace(w, size=typical(w.size), places=typical(w.places)) for w in sides)
-    return choose_blocks(replace(found, batch=batch, rows=rows, columns=columns), isa.decided, filter_).alone
+    return choose_blocks(replace(conv, batch=batch, rows=rows, columns=columns), isa.decided, filter_).alone
 
 
-def choose_blocks(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> Blocks:
+def choose_blocks(conv: Convolution, isa: Isa, filter_: Filter = SMALL) -> Blocks:
     """The blocks with the least modelled time."""
-    if not is_fixed(found):
-        return _sized_blocks(found, isa)
-    found = replace(found, batch=found.batch if is_number(found.batch) else 1)
-    tall = -(-found.rows.places // (filter_.outputs * found.rows.dilation))
+    if not is_fixed(conv):
+        return _sized_blocks(conv, isa)
+    conv = replace(conv, batch=conv.batch if is_number(conv.batch) else 1)
+    tall = -(-conv.rows.places // (filter_.outputs * conv.rows.dilation))
     heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
-    sharings = SHARINGS if found.work >= PARALLEL_WORK else ((1, False),)
+    sharings = SHARINGS if conv.work >= PARALLEL_WORK else ((1, False),)
     every = [
-        _blocks(found, isa, height, *sharing, phases, filter_)
-        for phases in _phases_of(found)
+        _blocks(conv, isa, height, *sharing, phases, filter_)
+        for phases in _phases_of(conv)
         for height in heights
         for sharing in sharings
     ]
@@ -99,27 +99,27 @@ def choose_blocks(found: Convolution, isa: Isa, filter_: Filter = SMALL) -> Bloc
     return isa.choose("blocks", close((b.cycles, b) for b in distinct.values()))
 
 
-def _phases_of(found: Convolution) -> list[Phases]:
+def _phases_of(conv: Convolution) -> list[Phases]:
     """The images without dilation that a block may have: those that a convolution computes, or those of some rows."""
-    down, across = found.rows.dilation, found.columns.dilation
+    down, across = conv.rows.dilation, conv.columns.dilation
     return [Phases(down, across, down), *([Phases(1, across, down)] if down > 1 else [])]
 
 
-def is_fixed(found: Convolution) -> bool:
+def is_fixed(conv: Convolution) -> bool:
     """Whether the sizes of the map are known."""
-    return is_number(found.rows.size) and is_number(found.columns.size)
+    return is_number(conv.rows.size) and is_number(conv.columns.size)
 
 
-def at_side(found: Convolution, side: int) -> Convolution:
+def at_side(conv: Convolution, side: int) -> Convolution:
     """The convolution for one image with `side` rows and columns of outputs."""
-    windows = (Window(side, w.before, w.taps, w.stride, w.dilation, side) for w in (found.rows, found.columns))
+    windows = (Window(side, w.before, w.taps, w.stride, w.dilation, side) for w in (conv.rows, conv.columns))
     rows, columns = windows
-    return replace(found, batch=1, rows=rows, columns=columns)
+    return replace(conv, batch=1, rows=rows, columns=columns)
 
 
-def _sized_blocks(found: Convolution, isa: Isa) -> Blocks:
+def _sized_blocks(conv: Convolution, isa: Isa) -> Blocks:
     """Blocks for maps of any size: as many whole rows of tiles as a number of tiles allows, chosen at run time."""
-    sides = [at_side(found, side) for side in SIDES]
+    sides = [at_side(conv, side) for side in SIDES]
 
     def cost(tiles: int) -> float:
         heights = [max(1, min(side, tiles // side)) for side in (s // 2 for s in SIDES)]
@@ -127,21 +127,21 @@ def _sized_blocks(found: Convolution, isa: Isa) -> Blocks:
         return sum(time / s.work for time, s in zip(found_, sides, strict=True))
 
     most = min(TILES, key=cost)
-    tall, wide = -(-found.rows.places // 2), -(-found.columns.places // 2)
+    tall, wide = -(-conv.rows.places // 2), -(-conv.columns.places // 2)
     # Two rows of tiles share half of the rows that they copy; a wide image has them if they stay in the cache.
-    held = isa.core.second_cache // (4 * SMALL.planes * (found.inputs + CHANNELS_HELD))
+    held = isa.core.second_cache // (4 * SMALL.planes * (conv.inputs + CHANNELS_HELD))
     rows = larger(most // wide, smaller(2, held // wide))
     count = -(-tall // larger(1, smaller(tall, rows)))
     height = -(-tall // count)
     vectors = -(-height * wide // isa.lanes)
-    tile = choose_tile(found.outputs, most // isa.lanes, _spared(isa))
-    channels, columns = runs(found.outputs, tile[0]), vector_runs(vectors, tile[1])
-    parts = larger(1, smaller(found.outputs // CHANNELS_A_PART, -(-FEW_TASKS // (found.batch * count))))
+    tile = choose_tile(conv.outputs, most // isa.lanes, _spared(isa))
+    channels, columns = runs(conv.outputs, tile[0]), vector_runs(vectors, tile[1])
+    parts = larger(1, smaller(conv.outputs // CHANNELS_A_PART, -(-FEW_TASKS // (conv.batch * count))))
     return Blocks(isa, count, height, wide, vectors, channels, columns, parts, False, 0.0, 0.0, _WHOLE)
 
 
 def _blocks(
-    found: Convolution,
+    conv: Convolution,
     isa: Isa,
     height: int,
     parts: int,
@@ -150,27 +150,27 @@ def _blocks(
     filter_: Filter = SMALL,
 ) -> Blocks:
     step, planes = filter_.outputs, filter_.planes
-    wide = -(-found.columns.places // (step * phases.across))
+    wide = -(-conv.columns.places // (step * phases.across))
     lines = height * phases.count
     isa = isa.narrowed(lines * wide)
     narrow = isa.narrowed(wide).lanes
     # The last row of tiles may be narrower than the vector that transforms it.
     vectors = -(-max(lines * wide, (lines - 1) * wide + narrow) // isa.lanes)
-    tile = choose_tile(-(-found.outputs // parts), vectors, _spared(isa))
-    channels, columns = runs(found.outputs, tile[0], parts), runs(vectors, tile[1])
+    tile = choose_tile(-(-conv.outputs // parts), vectors, _spared(isa))
+    channels, columns = runs(conv.outputs, tile[0], parts), runs(vectors, tile[1])
     images = phases.pitch // phases.down  # in turn
-    rows = -(-found.rows.places // images)
+    rows = -(-conv.rows.places // images)
     count = images * -(-rows // min(step * height * phases.down, rows))
     steps = sum(r.count * v.count * isa.core.step_cycles(r.size, v.size) for r in channels for v in columns)
     turns = lines * -(-wide // narrow)
     apart = PHASE_CYCLES * lines * step**2 * wide if phases.count > 1 or phases.apart else 0.0
     core = isa.core
-    streamed = _streaming(found, vectors * isa.lanes, channels, filter_, core)
+    streamed = _streaming(conv, vectors * isa.lanes, channels, filter_, core)
     tiles = sum(r.count for r in channels)
-    inputs = (turns * core.filter_inputs[step] + 2 * apart) * found.inputs
-    outputs = planes * found.inputs * steps + (turns * core.filter_outputs[step] + apart) * found.outputs + streamed
-    blocks = found.batch * count
-    remote = planes * 4 * found.inputs * vectors * isa.lanes / core.remote_stream
+    inputs = (turns * core.filter_inputs[step] + 2 * apart) * conv.inputs
+    outputs = planes * conv.inputs * steps + (turns * core.filter_outputs[step] + apart) * conv.outputs + streamed
+    blocks = conv.batch * count
+    remote = planes * 4 * conv.inputs * vectors * isa.lanes / core.remote_stream
 
     def time(threads: int) -> float:
         if together:
@@ -180,19 +180,19 @@ def _blocks(
         share = -(-tiles // parts) / tiles
         return -(-blocks * parts // threads) * (inputs + share * outputs)
 
-    counts = THREADS if found.work >= PARALLEL_WORK else ((1, 1.0),)
+    counts = THREADS if conv.work >= PARALLEL_WORK else ((1, 1.0),)
     cycles = sum(weight * threads * time(threads) for threads, weight in counts)
     return Blocks(
         isa, count, height, wide, vectors, channels, columns, min(parts, tiles), together, cycles, time(1), phases
     )
 
 
-def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...], filter_: Filter, core: Core) -> float:
+def _streaming(conv: Convolution, tiles: int, channels: tuple[Run, ...], filter_: Filter, core: Core) -> float:
     """The time of a block for reloading data that does not stay in the second-level cache."""
     walks, planes = sum(r.count for r in channels), filter_.planes
-    inputs = planes * 4 * found.inputs * tiles
+    inputs = planes * 4 * conv.inputs * tiles
     products = planes * 4 * max(r.size for r in channels) * tiles
-    weights = planes * 4 * found.inputs * found.outputs
+    weights = planes * 4 * conv.inputs * conv.outputs
     read = weights / core.filter_weights[filter_.outputs] if weights + inputs + products > core.second_cache else 0
     total = 0
     if inputs + products > core.second_cache:

@@ -70,8 +70,8 @@ class Phases:
             high = emit.bound(tirx.min(index(length), inside))
             with emit.loop(lines) as line:
                 row = emit.bound(first + top + line * index(self.pitch) - index(rows.before))
-                found = tirx.all(row >= index(0), row < index(rows.size))
-                with build.If(found if exists is None else tirx.all(found, exists)), build.Then():
+                on_map = tirx.all(row >= index(0), row < index(rows.size))
+                with build.If(on_map if exists is None else tirx.all(on_map, exists)), build.Then():
                     there = emit.bound(start + row * index(columns.size) + begin)
                     to = (line * index(apart) + index(remainder)) * index(length)
                     with build.serial(low, high) as column:

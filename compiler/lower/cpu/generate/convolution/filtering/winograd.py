@@ -39,30 +39,28 @@ from heterocc.compiler.lower.cpu.sizes import Dim, exceeds, is_number
 
 def propose_winograd(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a 3x3 convolution by minimal filtering, also in the large tiles that fast arithmetic allows."""
-    found = find_planes(kernel)
-    if found is None or not is_number(kernel.extents[found.loops[1]]) or not can_store(kernel) or not can_filter(found):
+    conv = find_planes(kernel)
+    if conv is None or not is_number(kernel.extents[conv.loops[1]]) or not can_store(kernel) or not can_filter(conv):
         return
-    if found.outputs < isa.core.filtered_channels:
+    if conv.outputs < isa.core.filtered_channels:
         return
-    for filter_ in filters(found, isa):
-        writer = partial(_Writer, kernel, found, filter_=filter_)
-        cycles = filtering_cycles(found, isa, filter_)
+    for filter_ in filters(conv, isa):
+        writer = partial(_Writer, kernel, conv, filter_=filter_)
+        cycles = filtering_cycles(conv, isa, filter_)
         yield Candidate("filtering", cycles, writer, f"of {filter_.outputs}x{filter_.outputs}")
 
 
-def filters(found: Convolution, isa: Isa) -> tuple[Filter, ...]:
+def filters(conv: Convolution, isa: Isa) -> tuple[Filter, ...]:
     """Those whose errors the instruction set's user accepts."""
-    return (SMALL, LARGE) if isa.fast_math and is_fixed(found) else (SMALL,)
+    return (SMALL, LARGE) if isa.fast_math and is_fixed(conv) else (SMALL,)
 
 
-def can_filter(found: Convolution) -> bool:
+def can_filter(conv: Convolution) -> bool:
     """Whether a convolution has 3×3 taps and one group; one of a map of any size has the taps side by side."""
-    windows = (found.rows, found.columns)
+    windows = (conv.rows, conv.columns)
     dilated = max(w.dilation for w in windows) > 1
     return (
-        found.groups == 1
-        and all((w.taps, w.stride) == (3, 1) for w in windows)
-        and not (dilated and not is_fixed(found))
+        conv.groups == 1 and all((w.taps, w.stride) == (3, 1) for w in windows) and not (dilated and not is_fixed(conv))
     )
 
 
@@ -76,13 +74,13 @@ class _Writer(BlockInputs):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body: threads share blocks and parts of their channels, or work on each block together."""
-        found = self.found
+        conv = self.conv
         tiles = sum(r.count for r in self.blocks.channel_runs)
-        tasks = found.batch * self.blocks.count
+        tasks = conv.batch * self.blocks.count
         size = self.filter.planes * self.plane + self.pitch + self.narrow
         if not self.blocks.together:
             parts = self.blocks.parts
-            with emit.shared_loop(tasks * parts, found.work) as task:
+            with emit.shared_loop(tasks * parts, conv.work) as task:
                 number, part = emit.unpacked(task, (tasks, parts))
                 image, first = self._block(number)
                 inputs = emit.scratch(size)
@@ -92,12 +90,12 @@ class _Writer(BlockInputs):
                     self._channels(arguments, inputs, outputs, tile, image, first)
             return
         inputs = emit.scratch(size)
-        shares = min(emit.TASKS, found.inputs)
+        shares = min(emit.TASKS, conv.inputs)
         with emit.loop(tasks) as task:
             image, first = self._block(task)
-            with emit.shared_loop(shares, found.work) as part:
+            with emit.shared_loop(shares, conv.work) as part:
                 self.transform(arguments, inputs, image, first, (part, shares))
-            with emit.shared_loop(tiles, found.work) as tile:
+            with emit.shared_loop(tiles, conv.work) as tile:
                 self._channels(arguments, inputs, self._outputs_scratch(), tile, image, first)
 
     def _block(self, task: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
@@ -105,13 +103,13 @@ class _Writer(BlockInputs):
 
         Of blocks of rows apart, the last one may cover rows beyond the map, which it does not store.
         """
-        image, block = emit.unpacked(task, (self.found.batch, self.blocks.count))
+        image, block = emit.unpacked(task, (self.conv.batch, self.blocks.count))
         if self.phases.apart:
             number, phase = emit.unpacked(block, (self.blocks.count // self.phases.pitch, self.phases.pitch))
             return image, emit.bound(number * index(self.rows * self.phases.pitch) + phase)
         first = block * index(self.rows)
-        if exceeds(self.found.rows.places, self.rows):
-            first = tirx.min(first, index(self.found.rows.places - self.rows))
+        if exceeds(self.conv.rows.places, self.rows):
+            first = tirx.min(first, index(self.conv.rows.places - self.rows))
         return image, first
 
     @property
@@ -121,7 +119,7 @@ class _Writer(BlockInputs):
         The last block does not store them: its tiles may start at odd rows, which gives sums that are rounded
         differently, and threads finish blocks in any order.
         """
-        return 0 if self.phases.apart else self.blocks.count * self.rows - self.found.rows.places
+        return 0 if self.phases.apart else self.blocks.count * self.rows - self.conv.rows.places
 
     def _outputs_scratch(self) -> tuple[tirx.Buffer, tirx.Buffer]:
         """Memory for the products of a tile of channels, and for the rows of outputs of one.
@@ -175,8 +173,8 @@ class _Writer(BlockInputs):
     ) -> None:
         """The products of every plane."""
         inputs, products = buffers
-        lanes, terms = self.isa.lanes, self.found.inputs
-        weights = arguments.flat(self.kernel.function.params[self.found.weight])
+        lanes, terms = self.isa.lanes, self.conv.inputs
+        weights = arguments.flat(self.kernel.function.params[self.conv.weight])
         planes = self.filter.planes
         with emit.loop(planes) as plane:
             base = first * index(planes * terms) + plane * index(run.size * terms)
@@ -248,12 +246,12 @@ class _Writer(BlockInputs):
         A single row of inputs after one of padding: the first transformed row is the difference of two rows of padding,
         and the last one is of the second row of outputs.
         """
-        windows = (self.found.rows, self.found.columns)
+        windows = (self.conv.rows, self.conv.columns)
         if self.filter is not SMALL or is_number(self.pitch) or any(w.before != 1 for w in windows):
             return None
         side = index(self.filter.inputs)
         parts = (tirx.floordiv(plane, side), tirx.floormod(plane, side))
-        found = [
+        single = [
             tirx.all(
                 index(w.places) == index(1),
                 index(w.size) == index(1),
@@ -261,7 +259,7 @@ class _Writer(BlockInputs):
             )
             for w, part in zip(windows, parts, strict=True)
         ]
-        return tirx.Or(*found)
+        return tirx.Or(*single)
 
     def _clear(self, products: tirx.Buffer, to: tirx.Expr, rows: int) -> None:
         """Clear the products of a plane."""
@@ -277,11 +275,11 @@ class _Writer(BlockInputs):
     ) -> None:
         """Transform the products of `count` channels to rows of outputs, and store these."""
         image, channel, first = where
-        width = self.found.columns.places
-        _, channels, *pixels = self.found.loops
+        width = self.conv.columns.places
+        _, channels, *pixels = self.conv.loops
         groups = [(channels,), tuple(n for n in pixels if n is not None)]
         axes = [self.kernel.axis(loops) for loops in groups]
-        images = self.kernel.place(self.found.image_loops(image))
+        images = self.kernel.place(self.conv.image_loops(image))
         tall, (products, image_rows) = self.filter.outputs, buffers
         lines = self.phases.count * self.blocks.tall
         whole = image_rows if self.phases.count == 1 else emit.scratch(self.rows * width + self.isa.lanes)
@@ -296,7 +294,7 @@ class _Writer(BlockInputs):
                 self.phases.put(image_rows, size, whole, self.rows, width)
 
             def store_apart() -> None:
-                rows, pitch = self.found.rows.places, index(self.phases.pitch)
+                rows, pitch = self.conv.rows.places, index(self.phases.pitch)
                 inside = tirx.floordiv(index(rows - 1) - first, pitch) + index(1)
                 with build.serial(index(0), emit.bound(tirx.min(index(self.rows), inside))) as line:
                     start = emit.bound((first + line * pitch) * index(width))
@@ -320,7 +318,7 @@ class _Writer(BlockInputs):
                     return
                 store_vectors(self.kernel, arguments, lambda n: whole[left_out + n], place, length, self.isa.lanes)
 
-            last = first == index(self.found.rows.places - self.rows)
+            last = first == index(self.conv.rows.places - self.rows)
             if self.phases.apart:
                 store_apart()
             elif not is_number(self._overlap):

@@ -164,6 +164,4 @@ def test_every_map_and_number_of_channels_of_1x1(
 def test_pixels_that_are_read_in_place_are_in_as_many_rows_as_threads_need(size: tuple[int, int], rows: int) -> None:
     found: list[Tiling] = []
     assert check("x86-64-v4", pointwise(*size, inputs=300, outputs=48), (noting(found),))
-    assert found and all(
-        (writer.found.rows.places, writer.chunks, writer.blocks) == (rows, rows, 1) for writer in found
-    )
+    assert found and all((writer.conv.rows.places, writer.chunks, writer.blocks) == (rows, rows, 1) for writer in found)
