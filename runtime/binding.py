@@ -81,10 +81,20 @@ class Binding:
         self._run_on = run_on
         taken = list(inputs)
         checks = {info.name: InputCheck(info, where) for info, _ in taken}
-        self.inputs = BoundArrays(self._views(taken), where, checks)
-        self.outputs = BoundArrays(self._views(outputs), where)
-        for array in self.inputs.values():
+        self._inputs = BoundArrays(self._views(taken), where, checks)
+        self._outputs = BoundArrays(self._views(outputs), where)
+        for array in self._inputs.values():
             array.fill(0)
+
+    @property
+    def inputs(self) -> BoundArrays:
+        """The arrays that a run reads, by name."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> BoundArrays:
+        """The arrays that a run writes, by name."""
+        return self._outputs
 
     def __repr__(self) -> str:
         return f"<Binding: ({_described(self.inputs)}) -> ({_described(self.outputs)})>"
@@ -93,7 +103,7 @@ class Binding:
         """Run on the contents of `inputs` and return `outputs`. Raises the errors of `Session.run`."""
         self._alive()
         self._run_on(self._context, ())
-        return self.outputs
+        return self._outputs
 
     def _views(self, infos: Iterable[tuple[TensorInfo, int]]) -> dict[str, Array]:
         views: dict[str, Array] = {}
@@ -136,6 +146,7 @@ class StatefulBinding:
                     raise FeedError(f"the model has no {kind} '{wanted}'", where=where, hint=nearest(wanted, known))
             _check_pair(takes[name], gives[source], where)
         self._run = run
+        self._where = where
         self._pairs = dict(pairs)
         self._results = frozenset(pairs.values())
         self._fixed = tuple(o for o in self._results if _is_fixed(gives[o]))
@@ -158,6 +169,7 @@ class StatefulBinding:
 
     def run(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """Run on `feed` and the state; return the outputs that are not part of it. Raises the errors of Session.run."""
+        require_names(feed, "inputs", self._where)
         found = self._run({**self._state, **feed}, self._spare or None)
         for name, source in self._pairs.items():
             if name in self._lengthened:
@@ -193,6 +205,13 @@ class StatefulBinding:
     def reset(self) -> None:
         """Forget the state: the next run needs all inputs."""
         self._state.clear()
+
+
+def require_names(given: object, what: str, where: str) -> None:
+    """Raise FeedError (HC110) for what a caller gives without the names of inputs."""
+    if not isinstance(given, Mapping):
+        kind = type(given).__name__
+        raise FeedError(f"{what} are given by the names of inputs, not as {kind}", where=where, hint='such as {"x": …}')
 
 
 def _described(arrays: Mapping[str, Array]) -> str:

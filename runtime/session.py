@@ -14,7 +14,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.weights.verify import Verification
 from heterocc.runtime import forks
 from heterocc.runtime.asynchronous import Asynchronous
-from heterocc.runtime.binding import Binding, StatefulBinding
+from heterocc.runtime.binding import Binding, StatefulBinding, require_names
 from heterocc.runtime.feeds import Array, Feed, Tensors
 from heterocc.runtime.inspected import Inspected
 from heterocc.runtime.loading.changing import Changing
@@ -333,6 +333,9 @@ class Session(Asynchronous, Inspected):
 
         Raises FeedError, and UsageError if both are given.
         """
+        for given, what in ((shapes, "shapes"), (state, "states")):
+            if given is not None:
+                require_names(given, what, self._bundle.path)
         if state is not None:
             if shapes is not None:
                 hint = "runs with a state take inputs of any shape"

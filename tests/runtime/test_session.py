@@ -224,6 +224,23 @@ def test_an_array_that_is_assigned_to_an_input_of_a_binding_is_checked_and_copie
         np.testing.assert_array_equal(binding.run()["v2"], X + 4)
 
 
+def test_the_arrays_of_a_binding_are_not_replaced_by_others(bundle_of: Write) -> None:
+    """A run would read and write the old ones."""
+    with load(bundle_of(standin.chain(1))) as session:
+        binding = session.bind()
+        for name in ("inputs", "outputs"):
+            with pytest.raises(AttributeError, match="no setter"):
+                setattr(binding, name, {})
+
+
+@pytest.mark.parametrize("given", [[np.ones(2)], "x", 5])
+def test_what_is_bound_has_names(bundle_of: Write, given: object) -> None:
+    with load(bundle_of(standin.chain(1))) as session:
+        for arguments in ({"shapes": given}, {"state": given}):
+            with pytest.raises(FeedError, match="by the names of inputs"):
+                session.bind(**arguments)  # type: ignore[call-overload]
+
+
 def test_outputs_of_a_binding_cannot_be_replaced(bundle_of: Write) -> None:
     with load(bundle_of(standin.chain(3))) as session:
         binding = session.bind()
