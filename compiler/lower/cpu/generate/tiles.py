@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -239,3 +240,24 @@ less than four unrolled terms. Products of 46 terms took up to 2.4 times as long
 def edged_rows(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> int:
     """Rows of a tile that covers all vectors of a row, the last of them narrower."""
     return max(1, min(typical(rows), most, (isa.registers - EDGE_SPARE - vectors - 1) // vectors))
+
+
+VECTOR_CYCLES = 0.75
+HALF_CYCLES = 0.1
+"""The time of a vector beside that of its lanes, relative to the lanes of a longest one: it is loaded across cache
+lines, and multiplied in a cycle of any length; also of CPUs that take a cycle for each half (fitted on a Zen 4)."""
+
+
+def covering_lanes(isa: Isa, places: int, fits: Callable[[int], bool] = lambda _: True) -> Isa:
+    """The registers with the lanes that cover a row with the least modelled time, of those that fit if some do."""
+    if not is_number(places):
+        return isa
+    sizes = [isa.lanes >> shift for shift in range(3) if isa.lanes >> shift >= min(4, isa.lanes)]
+    sizes = [lanes for lanes in sizes if fits(lanes)] or sizes
+
+    def cycles(lanes: int) -> float:
+        vectors = -(-places // lanes)
+        share = lanes / isa.lanes
+        return vectors * (max(share, 0.5) + HALF_CYCLES if isa.core.halves else share + VECTOR_CYCLES)
+
+    return replace(isa, lanes=min(sizes, key=lambda lanes: (cycles(lanes), -lanes)))

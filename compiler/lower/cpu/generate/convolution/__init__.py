@@ -10,9 +10,8 @@ candidate with a time of its own (see `generate/__init__.py`):
   Rows in place have only the taps that are not in the padding (`taps_inside.py`), others are copied (`dense_rows.py`),
   or sums are kept between blocks of input channels (decision 54);
 - `filtering/`: 3x3 by minimal filtering;
-- depthwise ones: `planes.py` reads in place (`shifted.py`: vectors with zeros outside a row), `sized_planes.py` does so
-  in masked vectors (any sizes, large strides), `depthwise.py` copies rows: large kernels, and where there are no masks.
-  `row_lanes.py` chooses lanes.
+- depthwise ones: `planes.py` reads in place (`shifted.py`: vectors with zeros outside a row), `masked_planes.py` in
+  masked vectors (any sizes, few maps, large strides and kernels).
 
 `pooling.py` combines windows (`divisors.py`: the divisors of means at a border; `pooling_last.py`: maps with the
 channels last).

@@ -20,7 +20,6 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
-from heterocc.compiler.lower.cpu.generate.convolution.row_lanes import covering_lanes
 from heterocc.compiler.lower.cpu.generate.convolution.shifted import Plane
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
@@ -28,7 +27,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, covering_lanes, runs
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 from heterocc.compiler.lower.kernels.choices import close
 
@@ -59,7 +58,8 @@ def propose_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         return lanes * columns.stride <= min(2, rows.size) * columns.size and lanes <= 2 * columns.places
 
     def writer(isa: Isa) -> _Writer:
-        return _Writer(kernel, found, covering_lanes(isa, columns.places, fits))
+        made = _Writer(kernel, found, covering_lanes(isa, columns.places, fits))
+        return _Writer(kernel, found, isa) if made.unrolled > MOST_UNROLLED and fits(isa.lanes) else made
 
     judged = writer(isa)
     if fits(judged.isa.lanes) and judged.unrolled <= MOST_UNROLLED:

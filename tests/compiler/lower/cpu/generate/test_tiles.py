@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from heterocc.compiler.lower.cpu.generate import cores
-from heterocc.compiler.lower.cpu.generate.convolution.row_lanes import covering_lanes
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import (
     choose_tile,
+    covering_lanes,
     most_rows,
     runs,
     tile_of_any_number,

@@ -1,13 +1,13 @@
 """Generation of depthwise convolutions in masked vectors, which read inputs where they are: any sizes, large strides.
 
 A vector lies along a row of outputs, as far as the row goes. Masks keep those at the border inside the map: what they
-leave out are the zeros of the padding. So two forms of code serve all sizes, and nothing is copied. Of signals with
-many taps, each of which would have masks of its own at the border, the padded row is copied.
+leave out are the zeros of the padding. So two forms of code serve all sizes, and nothing is copied. Of many taps,
+each of which would have masks of its own at the border, the padded plane is copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -33,15 +33,23 @@ ROWS = 4
 WIDE = 4
 """Vectors of a tile of one row, which has few sums that do not wait for each other."""
 
+WIDE_OF_MANY = 2
+"""Vectors of a tile of several rows with taps in a loop, which has no other products in the time that a sum takes."""
+
 MOST_HELD = 9
 """The limit on taps whose weights are held in registers, beside sums and inputs."""
 
 FEW_TAPS = 4
 """The taps of a signal up to which its row is read where it is."""
 
-MOST_TAPS = 169
+MOST_WRITTEN = 100
+"""The limit on taps that are written out; of more, most rows are in a loop."""
+
 MOST_ACROSS = 49
-"""The limits on taps, all of which are written out, and on those of a row."""
+"""The limit on taps of a row."""
+
+FEWEST_LANES = 8
+"""Vectors of x86 with so many lanes can be read and stored in part, with AVX2 and AVX-512."""
 
 MOST_NARROW = 25
 """The limit on taps of code of its own for rows of at most a vector."""
@@ -53,14 +61,18 @@ MOST_STRIDE = 8
 """The limit on strides along a row: a vector is made of so many."""
 
 
-def propose_sized_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
-    """The kernel as a depthwise convolution of maps of any size, or by a stride that needs more than one shuffle."""
+def propose_masked_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+    """The kernel as a depthwise convolution of maps of any size, of few maps, or by many taps or a large stride."""
     found = find_convolution(kernel)
-    if found is None or found.inputs != 1 or found.groups == 1 or not isa.masks:
+    if found is None or found.inputs != 1 or found.groups == 1 or isa.lanes < FEWEST_LANES:
         return
-    sized = not (is_number(found.rows.places) and is_number(found.columns.places))
-    fits = found.taps <= MOST_TAPS and found.columns.taps <= MOST_ACROSS and found.columns.stride <= MOST_STRIDE
-    if (sized or found.columns.stride > 2) and fits and can_mask(kernel, _along(kernel, found)):
+    columns, sized = found.columns, not (is_number(found.rows.places) and is_number(found.columns.places))
+    few = typical(found.work) >= emit.PARALLEL_WORK and typical(found.batch) * found.groups < emit.TASKS
+    fits = columns.taps <= MOST_ACROSS and columns.stride <= MOST_STRIDE and can_mask(kernel, _along(kernel, found))
+    many = found.taps > MOST_WRITTEN
+    if many and not found.rows.stride == found.rows.dilation == 1:
+        return
+    if fits and (sized or few or many or columns.stride > 2):
         writer = partial(_Writer, kernel, found)
         yield Candidate("masked planes", writer(isa).cycles, writer)
 
@@ -82,7 +94,7 @@ class _Writer:
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         self.kernel, self.found, self.lanes = kernel, found, isa.lanes
         self.copied: tirx.Buffer | None = None
-        self.pitch = 0
+        self.pitch = self.lines = 0
 
     @property
     def cycles(self) -> float:
@@ -94,68 +106,81 @@ class _Writer:
         """Write the kernel's body."""
         found = self.found
         planes, places = found.batch * found.groups, found.columns.places
+        self.parts = emit.shares(found.work, planes, found.rows.places // ROWS) if typical(planes) < emit.TASKS else 1
         shared = typical(found.work) >= emit.PARALLEL_WORK
-        tasks = emit.tasks_of(found.work, planes)
-        with emit.loop(tasks, "parallel" if shared else "serial") as task, self._row_for_copies() as copied:
+        tasks = emit.tasks_of(found.work, planes * self.parts)
+        with emit.loop(tasks, "parallel" if shared else "serial") as task, self._memory_for_copies() as copied:
             self.copied = copied
-            each = partial(self._planes, arguments, task, (tasks, planes))
+            each = partial(self._planes, arguments, (task, tasks), planes)
             if copied is None and not is_number(places) and found.taps <= MOST_NARROW:
                 narrow = index(places) <= index(self.lanes)
                 emit.either(narrow, lambda: each(narrow=True), lambda: each(narrow=False))
             else:
                 each(narrow=False)
 
-    def _planes(self, arguments: Arguments, task: tirx.Expr, work: tuple[int, int], *, narrow: bool) -> None:
-        """The planes of a task, whose rows of outputs are one vector each if they are `narrow`."""
-        found, (tasks, planes) = self.found, work
-        with emit.share_loop(task, tasks, planes) as number:
-            image, group = emit.unpacked(number, (found.batch, found.groups))
-            plane = emit.bound(number * index(found.rows.size * found.columns.size))
+    def _planes(self, arguments: Arguments, task: tuple[tirx.Expr, int], planes: int, *, narrow: bool) -> None:
+        """The parts of planes of a task, whose rows of outputs are one vector each if they are `narrow`."""
+        found = self.found
+        with emit.share_loop(*task, planes * self.parts) as number:
+            plane, part = emit.unpacked(number, (planes, self.parts))
+            image, group = emit.unpacked(plane, (found.batch, found.groups))
+            begin = emit.bound(plane * index(found.rows.size * found.columns.size))
             if self.copied is not None:
-                self._copy(arguments, self.copied, plane)
+                self._copy(arguments, self.copied, begin)
             with emit.loop(found.outputs) as output:
                 channel = emit.bound(group * index(found.outputs) + output)
                 self.factors = self._factors(arguments, channel)
                 for run in runs(found.rows.places, ROWS, short=False):
-                    self._down(partial(_Tile, self, arguments, (image, channel), plane), run, narrow=narrow)
+                    self._down(partial(_Tile, self, arguments, (image, channel), begin), run, part, narrow=narrow)
 
     @contextmanager
-    def _row_for_copies(self) -> Iterator[tirx.Buffer | None]:
-        """Memory for a padded row, as far as vectors read it; None if rows are read where they are."""
+    def _memory_for_copies(self) -> Iterator[tirx.Buffer | None]:
+        """Memory for a padded plane, as far as vectors read it; None if rows are read where they are."""
         rows, columns = self.found.rows, self.found.columns
         signal = is_number(rows.places) and rows.places == rows.taps == 1
-        if not signal or columns.taps <= FEW_TAPS:
+        if self.found.taps <= MOST_WRITTEN and not (signal and columns.taps > FEW_TAPS):
             yield None
             return
         whole = -(-columns.places // self.lanes) * self.lanes * columns.stride + columns.reach
         self.pitch = (whole // self.lanes + 1) * self.lanes
-        yield emit.scratch(self.pitch)
+        self.lines = (rows.places - 1) * rows.stride + rows.reach + 1
+        yield emit.scratch(self.lines * self.pitch)
 
     def _copy(self, arguments: Arguments, copied: tirx.Buffer, plane: tirx.Expr) -> None:
-        """Copy a row with its padding."""
-        flat, columns, lanes = arguments.flat(self.found.data), self.found.columns, self.lanes
-        with emit.loop(self.pitch // lanes) as vector:
-            column = emit.bound(vector * index(lanes) - index(columns.before))
-            value = masked_vector(flat, plane + column, lanes, mask(column, lanes, columns.size))
-            emit.put(copied, value, vector * index(lanes), lanes)
+        """Copy a plane with its padding."""
+        flat, rows, columns, lanes = arguments.flat(self.found.data), self.found.rows, self.found.columns, self.lanes
+        with emit.loop(self.lines) as line:
+            row = emit.bound(line - index(rows.before))
+            source = emit.bound(plane + row * index(columns.size))
 
-    def _factors(self, arguments: Arguments, channel: tirx.Expr) -> Callable[[int], tirx.Expr]:
+            def put(value: Callable[[tirx.Expr], tirx.Expr], line: tirx.Expr = line) -> None:
+                with emit.loop(self.pitch // lanes) as vector:
+                    to = line * index(self.pitch) + vector * index(lanes)
+                    emit.put(copied, value(emit.bound(vector * index(lanes) - index(columns.before))), to, lanes)
+
+            def read(column: tirx.Expr, source: tirx.Expr = source) -> tirx.Expr:
+                return masked_vector(flat, source + column, lanes, mask(column, lanes, columns.size))
+
+            inside = tirx.all(row >= index(0), row < index(rows.size))
+            emit.either(inside, partial(put, read), partial(put, lambda _: emit.zeros(lanes)))
+
+    def _factors(self, arguments: Arguments, channel: tirx.Expr) -> Callable[[tirx.Expr], tirx.Expr]:
         """The vector of the weight of a tap: few taps have a register each, which the tiles of a plane share."""
         weights, first = (
             arguments.flat(self.kernel.function.params[self.found.weight]),
             channel * index(self.found.taps),
         )
         if self.found.taps > MOST_HELD:
-            return lambda tap: emit.broadcast(weights[first + index(tap)], self.lanes)
+            return lambda tap: emit.broadcast(weights[first + tap], self.lanes)
         held = emit.registers(self.found.taps, self.lanes)
         for tap in range(self.found.taps):
             emit.put(held, emit.broadcast(weights[first + index(tap)], self.lanes), index(tap * self.lanes), self.lanes)
-        return lambda tap: emit.vector(held, index(tap * self.lanes), self.lanes)
+        return lambda tap: emit.vector(held, tap * index(self.lanes), self.lanes)
 
-    def _down(self, tile: Callable[[tirx.Expr, int, int], _Tile], run: Run, *, narrow: bool) -> None:
-        """The tiles of one size, row by row; the masks of `narrow` rows are the same for all."""
+    def _down(self, tile: Callable[[tirx.Expr, int, int], _Tile], run: Run, part: tirx.Expr, *, narrow: bool) -> None:
+        """A part of the tiles of one size, row by row; the masks of `narrow` rows are the same for all."""
         rows, lanes = self.found.rows, self.lanes
-        with emit.loop(run.count) as number:
+        with emit.share_loop(part, self.parts, run.count) as number:
             first = index(run.start) + number * index(run.size)
             top = emit.bound(first if run.last is None else tirx.min(first, index(run.last)))
             if narrow:
@@ -165,7 +190,8 @@ class _Writer:
             last = above + index((run.size - 1) * rows.stride + rows.reach)
             inside = emit.bound(tirx.Select(tirx.all(above >= index(0), last < index(rows.size)), index(1), index(0)))
             vectors = -(-self.found.columns.places // lanes)
-            for columns in vector_runs(vectors, WIDE if run.size == 1 else 1):
+            wide = WIDE if run.size == 1 else WIDE_OF_MANY if self.found.taps > MOST_WRITTEN else 1
+            for columns in vector_runs(vectors, wide):
                 with emit.loop(columns.count) as block:
                     place = index(columns.start) + block * index(columns.size)
                     self._at(partial(tile, top, run.size, columns.size), emit.bound(place * index(lanes)), inside)
@@ -203,7 +229,7 @@ class _Tile:
     ) -> None:
         self.kernel, self.found, self.lanes = writer.kernel, writer.found, writer.lanes
         self.arguments, self.place, self.plane, self.factors = arguments, place, plane, writer.factors
-        self.copied = writer.copied
+        self.copied, self.pitch = writer.copied, writer.pitch
         self.top, self.tall, self.wide = top, tall, wide
 
     def write(self, start: tirx.Expr, *, inside: bool) -> None:
@@ -216,30 +242,37 @@ class _Tile:
         for total in sums:
             with emit.loop(tall * chains, "unroll") as row:
                 emit.put(total, emit.zeros(lanes), row * index(lanes), lanes)
-        masks: Masks = {}
-        for line in range((tall - 1) * rows.stride + rows.reach + 1):
-            meets = rows.meeting(line, range(tall))
-            if not meets:
-                continue
-            number = self.top * index(rows.stride) + index(line - rows.before)
+        whole = inside or self.copied is not None
+        masks = None if whole else {place: held for begin in starts for place, held in self._mask(begin).items()}
 
-            def add(number: tirx.Expr = number, meets: list[tuple[int, int]] = meets) -> None:
-                read = None if inside or self.copied is not None else masks
-                inputs = [self._line(number, begin, read) for begin in starts]
+        def add(ahead: tirx.Expr, meets: Sequence[tuple[int, tirx.Expr]]) -> None:
+            """Add the products of a row of inputs for the rows of outputs that it meets, each with a row of taps."""
+            number = self.top * index(rows.stride) - index(rows.before) + ahead
+
+            def products() -> None:
+                inputs = [self._line(number, begin, masks) for begin in starts]
                 for tap in range(taps):
                     for row, tap_row in meets:
-                        factor = self.factors(tap_row * taps + tap)
+                        factor = self.factors(tap_row * index(taps) + index(tap))
                         for total, values in zip(sums, inputs, strict=True):
                             place = index((row if chains == 1 else tap % chains) * lanes)
                             emit.put(total, emit.vector(total, place, lanes) + factor * values[tap], place, lanes)
 
-            if inside or self.copied is not None:
-                add()
-                continue
-            for begin in starts:
-                self._mask(begin, masks)
-            with build.If(tirx.all(number >= index(0), number < index(rows.size))), build.Then():
-                add()
+            if whole:
+                products()
+            else:
+                with build.If(tirx.all(number >= index(0), number < index(rows.size))), build.Then():
+                    products()
+
+        lines, middle = (tall - 1) * rows.stride + rows.reach + 1, range(0)
+        if found.taps > MOST_WRITTEN and tall < rows.taps:
+            middle = range(tall - 1, rows.taps)  # those that all rows of the tile meet, in a loop
+        for ahead in range(lines):
+            if middle and ahead == middle.start:
+                with emit.loop(len(middle)) as further:
+                    add(further + index(ahead), [(row, further + index(ahead - row)) for row in range(tall)])
+            elif ahead not in middle and (meets := rows.meeting(ahead, range(tall))):
+                add(index(ahead), [(row, index(tap_row)) for row, tap_row in meets])
         if chains > 1:
             every_sum = [emit.vector(sums[0], index(n * lanes), lanes) for n in range(chains)]
             emit.put(sums[0], (every_sum[0] + every_sum[1]) + (every_sum[2] + every_sum[3]), index(0), lanes)
@@ -263,20 +296,21 @@ class _Tile:
             found += [first + number * lanes for number in range(columns.stride)]
         return list(dict.fromkeys(found))
 
-    def _mask(self, start: tirx.Expr, masks: Masks) -> None:
+    def _mask(self, start: tirx.Expr) -> Masks:
         """The lanes of what a vector of outputs reads that are in the map, the same in all rows."""
-        for shift in self._shifts():
-            if (start, shift) not in masks:
-                column = start * index(self.found.columns.stride) + index(shift)
-                masks[start, shift] = held_mask(column, self.lanes, self.found.columns.size)
+        columns = self.found.columns
+        places = [(shift, start * index(columns.stride) + index(shift)) for shift in self._shifts()]
+        return {(start, shift): held_mask(place, self.lanes, columns.size) for shift, place in places}
 
     def _line(self, number: tirx.Expr, start: tirx.Expr, masks: Masks | None) -> list[tirx.Expr]:
         """What a vector of outputs reads of a row of inputs at each tap; without masks, all is in the map."""
         lanes, stride = self.lanes, self.found.columns.stride
         flat, columns = self.arguments.flat(self.found.data), self.found.columns
-        row = emit.bound(self.plane + number * index(columns.size))
-        if self.copied is not None:
-            flat, row = self.copied, index(columns.before)
+        if self.copied is None:
+            row = emit.bound(self.plane + number * index(columns.size))
+        else:
+            row = emit.bound((number + index(self.found.rows.before)) * index(self.pitch) + index(columns.before))
+            flat = self.copied
         known: dict[int, tirx.Expr] = {}
 
         def loaded(shift: int) -> tirx.Expr:
