@@ -7,9 +7,8 @@ replaces, and code for inputs is slower than code for constants: nothing is fold
 from __future__ import annotations
 
 import numpy as np
-import onnx
 
-from heterocc.compiler.importer.draft.draft import Draft, bodies, reads
+from heterocc.compiler.importer.draft.draft import Draft, nodes_of
 from heterocc.compiler.operators.table import of_node
 
 MOST_BYTES = 1 << 20
@@ -42,20 +41,9 @@ def take_defaults(draft: Draft) -> dict[str, np.ndarray]:
 
 
 def _held(draft: Draft) -> set[str]:
-    """The values that stay constant: those that determine shapes, and those that are read in branches and bodies."""
+    """The values that stay constant: texts, and those that determine shapes."""
     held = {name for name, array in draft.weights.items() if array.dtype == object}
-    for node in draft.graph.node:
+    for node in nodes_of(draft.graph.node):
         if of_node(node).settings:
             held.update(node.input[1:])
-        for body in bodies(node):
-            held |= _read_inside(body)
     return held
-
-
-def _read_inside(body: onnx.GraphProto) -> set[str]:
-    found = {o.name for o in body.output}
-    for node in body.node:
-        found.update(reads(node))
-        for inner in bodies(node):
-            found |= _read_inside(inner)
-    return found

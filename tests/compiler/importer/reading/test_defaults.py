@@ -81,8 +81,8 @@ def test_weights_of_an_exporter_that_lists_all_stay_constants_with_a_note(monkey
     assert len(import_model(one_listed).graph.inputs) == 2
 
 
-def test_what_determines_shapes_or_is_read_in_a_branch_stays_constant() -> None:
-    constants = {"shape": np.array([2, 16]), "c": np.array(True), "k": noise(16), "v": noise(16, seed=3)}
+def test_what_determines_shapes_stays_constant_and_what_a_branch_reads_may_be_replaced() -> None:
+    constants = {"shape": np.array([2, 16]), "axes": np.array([0]), "k": noise(16), "v": noise(16, seed=3)}
     nodes = [
         node("Reshape", "x shape", "r"),
         node("Add", "r v", "a"),
@@ -90,13 +90,13 @@ def test_what_determines_shapes_or_is_read_in_a_branch_stays_constant() -> None:
             "If",
             "c",
             "y",
-            then_branch=branch("then", node("Add", "a k", "r1"), output="r1"),
+            then_branch=branch("then", node("Add", "a k", "s"), node("ReduceSum", "s axes", "r1"), output="r1"),
             else_branch=branch("else", node("Sub", "a k", "r2"), output="r2"),
         ),
     ]
-    proto = listing(model(nodes, [value("x", [4, 8])], [value("y")], constants, ir_version=8), "shape", "k", "v")
-    imported = import_model(proto)
-    assert [imported.sources[name] for name in imported.graph.inputs] == ["x", "v"]
+    inputs = [value("x", [4, 8]), value("c", [], 9)]
+    imported = import_model(listing(model(nodes, inputs, [value("y")], constants, ir_version=8), *constants))
+    assert [imported.sources[name] for name in imported.graph.inputs] == ["x", "c", "k", "v"]
     assert any("'shape' and 1 other stay constant" in note for note in imported.notes)
 
 
