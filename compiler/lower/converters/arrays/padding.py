@@ -65,8 +65,11 @@ def _pad(
 def _padded_by_numbers(
     ctx: Context, data: relax.Expr, pads: relax.Expr | None, *others: relax.Expr | None
 ) -> relax.Expr:
-    """TVM's padding. Negative numbers of other modes than `constant` crop the data first, as in ONNX Runtime."""
+    """TVM's padding, of a constant. Negative numbers of other modes crop the data first, as in ONNX Runtime."""
     numbers = [int(n) for n in (ctx.attrs.get("pads", ()) if pads is None else ctx.known(pads))]
+    value = others[0] if others else None
+    if ctx.text("mode", "constant") == "constant" and value is not None and not ctx.is_known(value):
+        return _padded_with_computed(ctx, data, numbers, value, others[1] if len(others) > 1 else None)
     if ctx.text("mode", "constant") == "constant" or not any(n < 0 for n in numbers) or pads is None:
         return ctx.original(data, *([] if pads is None else [pads]), *others)
     axes, count = others[1] if len(others) > 1 else None, len(numbers) // 2
@@ -79,6 +82,22 @@ def _padded_by_numbers(
 
     cropped = ctx.bb.emit_te(compute, data, primfunc_name_hint="crop")
     return ctx.original(cropped, constant(np.array([max(n, 0) for n in numbers], np.int64)), *others)
+
+
+def _padded_with_computed(
+    ctx: Context, data: relax.Expr, numbers: Sequence[int], value: relax.Expr, axes: relax.Expr | None
+) -> relax.Expr:
+    """Padding by known numbers with an element that is computed."""
+    count = len(numbers) // 2
+    places = range(count) if axes is None else [int(a) % rank_of(data) for a in ctx.known(axes)]
+    sides = {axis: (whole(numbers[n]), whole(numbers[n + count])) for n, axis in enumerate(places)}
+
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        sizes = [size.astype("int64") for size in given[0].shape]
+        found = {axis: cropped_place(i[axis], sizes[axis], *both, "constant") for axis, both in sides.items()}
+        return _read(given[0], given[1], i, found, "constant")
+
+    return elements(ctx, [data, value], at, dtype_of(data), "pad")
 
 
 def _read(

@@ -1,4 +1,7 @@
-"""Pad with negative numbers: the data are cropped first, and what is left is wrapped, reflected or repeated."""
+"""Pad with negative numbers, which crop the data before the rest is wrapped, reflected, repeated or surrounded.
+
+What surrounds it may be a number that the model computes.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +44,9 @@ def test_negative_pads_crop_first(
         constants["axes"] = np.array(axes)
     if computed:
         constants |= {"places": np.zeros(4, np.int64), "zero": np.array(0)}
-    pad = node("Pad", f"x {'pads' if computed else 'p'}" + (" - axes" if axes else ""), "y", mode=mode)
-    nodes = [*(COMPUTED if computed else ()), pad]
+    rest = " - axes" if axes else " largest" if mode == "constant" else ""
+    pad = node("Pad", f"x {'pads' if computed else 'p'}{rest}", "y", mode=mode)
+    nodes = [*(COMPUTED if computed else ()), node("ReduceMax", "x", "largest", keepdims=0), pad]
     proto = model(nodes, [value("x", ["a", "b"] if computed else [4, 6])], [value("y")], constants, opset=19)
     compile_model(proto, tmp_path / "m.hcb", devices="CPU")
     with load(tmp_path / "m.hcb") as session:
