@@ -184,13 +184,34 @@ def _sums(dynamic: Sequence[onnx.ValueInfoProto]) -> tuple[list[Mapping[str, int
     stated: list[Mapping[str, int]] = []
     others: list[Mapping[str, int]] = []
     dims = [d.dim_param for i in dynamic for d in i.type.tensor_type.shape.dim[1:] if d.dim_param]
-    names = [name for name in dict.fromkeys(dims) if "batch" not in name.lower()]
-    if len(names) <= _MOST_NAMES:
+    each = {name: name for name in dims if "batch" not in name.lower()}
+    alike = _alike(dynamic)
+    for first in (each, {name: alike.get(name, name) for name in each}):
+        names = list(dict.fromkeys(first.values()))
+        if len(names) > _MOST_NAMES:
+            continue
         for total in names:
             for parts in itertools.combinations([name for name in names if name != total], 2):
                 sizes = {**dict(zip(parts, _PARTS, strict=True)), total: sum(_PARTS)}
-                (stated if "total" in total.lower() else others).append(sizes)
+                every = {name: sizes[other] for name, other in first.items() if other in sizes}
+                (stated if "total" in total.lower() else others).append(every)
     return stated, others
+
+
+def _alike(dynamic: Sequence[onnx.ValueInfoProto]) -> dict[str, str]:
+    """The first of the names at one place of inputs of three dimensions and more whose other sizes are equal, by name.
+
+    Exporters give each cache of keys and values a name of its own.
+    """
+    first: dict[tuple[object, ...], str] = {}
+    found: dict[str, str] = {}
+    for info in dynamic:
+        dims = info.type.tensor_type.shape.dim
+        for axis in range(1, len(dims)) if len(dims) > 2 else ():
+            name = dims[axis].dim_param
+            if name:
+                found.setdefault(name, first.setdefault((axis, *(d.dim_value for d in dims)), name))
+    return found
 
 
 def _is_image(info: onnx.ValueInfoProto) -> bool:

@@ -95,6 +95,21 @@ def test_a_size_that_is_the_sum_of_two_others_is_found(name: str) -> None:
     assert samples["m"][1] == samples["past"][1] + samples["new"][1]
 
 
+def test_caches_with_names_of_their_own_get_one_size() -> None:
+    """torch's exporter gives each layer's past keys and values a name, and the mask one, too."""
+    caches = {f"past{n}": ("float32", (1, 1, f"earlier{n}", 1)) for n in range(6)}
+    inputs = {"tokens": ("float32", (1, "new")), "m": ("float32", (1, "mask"))}
+    nodes = [N("Unsqueeze", ["tokens", "axes"], ["keys"])]
+    nodes += [N("Concat", [name, "keys"], [f"{name}_all"], axis=2) for name in caches]
+    nodes.append(N("Sum", [f"{name}_all" for name in caches], ["sum"]))
+    nodes.append(N("Unsqueeze", ["m", "axes"], ["wide"]))
+    nodes.append(N("Mul", ["sum", "wide"], ["y"]))
+    model = dynamic_model(nodes, {**inputs, **caches}, ["y"], {"axes": np.array([1, 3])})
+    samples = import_model(model, keep_dims=True).samples
+    assert len({samples[name] for name in caches}) == 1
+    assert samples["m"][1] == samples["past0"][2] + samples["tokens"][1]
+
+
 def test_models_with_weights_of_4_bits_are_tried() -> None:
     table = helper.make_tensor("t", onnx.TensorProto.UINT4, [40, 64], np.arange(40 * 64) % 16)
     scales = helper.make_tensor("s", onnx.TensorProto.FLOAT, [40, 2], np.ones(80))
