@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm_ffi
 from tvm import tirx
@@ -335,6 +335,17 @@ def sharing(work: int, tasks: int) -> float:
     tasks = max(1, typical(tasks))
     uneven = (tasks + tasks % 2) / tasks - 1
     return 1.0 + UNEVEN * uneven + UNSHARED * max(0.0, TASKS / tasks - 1)
+
+
+class Part(NamedTuple):
+    """One of `parts` parts that work is divided into, by its number."""
+
+    number: tirx.Expr
+    parts: int
+
+
+WHOLE = Part(index(0), 1)
+"""All of the work."""
 
 
 @dataclass(frozen=True, slots=True)

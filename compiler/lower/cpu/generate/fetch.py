@@ -68,7 +68,7 @@ def fetching_next(step: Step, shared: Shared, index_of: Callable[[Any], tirx.Exp
         emit.prefetch(shared.weights, shared.first + index(shared.size) + line * index(LINE))
 
     lines = -(-shared.size // LINE)
-    return fetching_shares(step, shared.terms, lines, fetch, index_of, (shared.number, shared.count), unroll)
+    return fetching_shares(step, shared.terms, lines, fetch, index_of, emit.Part(shared.number, shared.count), unroll)
 
 
 def fetching_shares(
@@ -77,13 +77,13 @@ def fetching_shares(
     items: int,
     fetch: Callable[[tirx.Expr], None],
     index_of: Callable[[Any], tirx.Expr] = lambda term: term,
-    sum_: tuple[tirx.Expr, int] = (index(0), 1),
+    sum_: emit.Part = emit.WHOLE,
     unroll: int = emit.UNROLL,
 ) -> Step:
     """A step of sums of `terms` terms that calls `fetch` with a share of the numbers up to `items` at every few terms.
 
-    Spread like this, prefetches leave room for what the sums themselves read. `sum_` is the number of this sum, and of
-    all those that fetch the items together. Every `unroll` terms have a share: nothing is fetched in sums of fewer. The
+    Spread like this, prefetches leave room for what the sums themselves read. `sum_` is this sum of all
+    those that fetch the items together. Every `unroll` terms have a share: nothing is fetched in sums of fewer. The
     numbers of turns for an item are powers of two, so that sums that differ in length have common code, which they
     would not if the code divided by their lengths.
     """

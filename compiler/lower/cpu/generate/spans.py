@@ -34,15 +34,15 @@ def in_vectors(count: int, lanes: int, move: Move, *, few: bool = False) -> None
         _narrowing(count, widths(lanes, few=few), move)
 
 
-def share_vectors(count: int, lanes: int, share: tuple[tirx.Expr, int], move: Move) -> None:
-    """Call `move` for one of several shares, no more than there are vectors, of a count known only at run time.
+def share_vectors(count: int, lanes: int, part: emit.Part, move: Move) -> None:
+    """Call `move` for one of several parts, no more than there are vectors, of a count known only at run time.
 
-    `share` is its number and the number of all. Less than a vector is covered by narrower ones or single numbers.
+    Less than a vector is covered by narrower ones or single numbers.
     """
     vectors = -(-count // lanes)
 
     def whole() -> None:
-        with emit.share_loop(*share, vectors) as number:
+        with emit.share_loop(*part, vectors) as number:
             move(emit.bound(tirx.min(number * index(lanes), index(count - lanes))), lanes)
 
     emit.either(

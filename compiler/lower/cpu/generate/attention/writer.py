@@ -175,7 +175,9 @@ class AttentionWriter:
         """Whether values are packed: vectors are not contiguous, or rows compete for the same sets of the cache."""
         form = self.form
         short = form.v.column != 1 or not assumed(at_least(form.columns, self.for_columns.lanes))
-        return short or (form.v.row * 4 % MOST_ROW_BYTES == 0 and typical(form.keys) > 64 and typical(form.rows) > 16)
+        return short or (
+            typical(form.v.row) * 4 % MOST_ROW_BYTES == 0 and typical(form.keys) > 64 and typical(form.rows) > 16
+        )
 
     def packed_values(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
         """The values of a head, each row as vectors of columns."""

@@ -314,7 +314,7 @@ class _Writer:
         with emit.loop(outer.length * pieces, kind) as task:
             number, piece = emit.unpacked(task, (outer.length, pieces))
             fixed = self.nest.place(emit.split(outer, number))
-            share_vectors(axis.length, self.lanes, (piece, pieces), partial(self._vector, arguments, fixed))
+            share_vectors(axis.length, self.lanes, emit.Part(piece, pieces), partial(self._vector, arguments, fixed))
 
     def _vector(
         self,

@@ -229,7 +229,7 @@ class _Writer:
         """Call `move` for the vectors of a part of the pixels."""
         length, size = self.gated.pixels.length, self.size
         if not is_number(length):
-            share_vectors(length, self.lanes, (part, self.parts), move)
+            share_vectors(length, self.lanes, emit.Part(part, self.parts), move)
             return
         start = part * index(size)
         if exceeds(length, size):

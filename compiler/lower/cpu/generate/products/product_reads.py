@@ -222,7 +222,7 @@ class ProductReads(PanelCopies):
                 if where is not None:
                     emit.prefetch(flat, where)
 
-        sum_ = (tile.number, typical(tile.count))
+        sum_ = emit.Part(tile.number, typical(tile.count))
         unroll = self.unroll
         return lambda count, step: walk(
             count, fetching_shares(step, self.terms, product.terms.length, fetch, sum_=sum_, unroll=unroll)

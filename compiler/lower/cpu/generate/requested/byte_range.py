@@ -37,7 +37,7 @@ def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None
     extremes = [emit.scratch(emit.TASKS * lanes) for _ in _ENDS]
     is_small = is_number(count) and count * ELEMENT < emit.PARALLEL_WORK
     with emit.loop(parts, "serial" if is_small else "parallel") as part:
-        _part(data, extremes, (part, parts), whole, lanes)
+        _part(data, extremes, emit.Part(part, parts), whole, lanes)
     totals = [emit.registers(1, lanes) for _ in _ENDS]
     for total, ends, combine in zip(totals, extremes, _ENDS, strict=True):
         emit.put(total, emit.vector(ends, index(0), lanes), index(0), lanes)
@@ -57,9 +57,7 @@ def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None
     build.buffer_store(zero_point, tirx.Cast("uint8", offset), [index(0)])
 
 
-def _part(
-    data: tirx.Buffer, extremes: Sequence[tirx.Buffer], part: tuple[tirx.Expr, int], whole: int, lanes: int
-) -> None:
+def _part(data: tirx.Buffer, extremes: Sequence[tirx.Buffer], part: emit.Part, whole: int, lanes: int) -> None:
     """The least and the largest element of each lane, of zero and some of the groups of vectors, which are `whole`."""
     held = [[emit.registers(1, lanes) for _ in range(WIDE)] for _ in _ENDS]
     for register in (r for registers in held for r in registers):
@@ -73,7 +71,7 @@ def _part(
         total = emit.vector(registers[0], index(0), lanes)
         for register in registers[1:]:
             total = combine(total, emit.vector(register, index(0), lanes))
-        emit.put(ends, total, part[0] * index(lanes), lanes)
+        emit.put(ends, total, part.number * index(lanes), lanes)
 
 
 def _add(total: tirx.Buffer, value: tirx.Expr, combine: Combine, lanes: int) -> None:

@@ -11,6 +11,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.requested.form import Around
 
 WIDE = 4
 """The vectors that a task advances together along the axis."""
@@ -36,8 +37,9 @@ def rows(extent: int, elements: int) -> Iterator[tirx.Expr]:
 
 
 @contextmanager
-def columns(outer: int, count: int, inner: int, lanes: int, wide: int = WIDE) -> Iterator[Columns]:
+def columns(around: Around, lanes: int, wide: int = WIDE) -> Iterator[Columns]:
     """A loop over tiles of columns. The last vectors overlap others."""
+    outer, count, inner = around
     vectors = -(-inner // lanes)
     wide = min(wide, vectors)
     tiles = -(-vectors // wide)

@@ -5,11 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.kernels.expressions import itemsize
 
 Shape = tuple[int, ...]
+
+
+class Around(NamedTuple):
+    """A shape as seen from an axis: the elements of the dimensions before it, its length, and those after it."""
+
+    outer: int
+    length: int
+    inner: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +38,10 @@ class Request:
         """An option that is a string."""
         return str(self.options[name])
 
-    def around(self, axis: int, argument: int = 0) -> tuple[int, int, int]:
-        """An argument's shape as [outer, axis, inner]."""
+    def around(self, axis: int, argument: int = 0) -> Around:
+        """An argument's shape as seen from an axis."""
         shape = self.shapes[argument]
-        return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+        return Around(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
 
     def lanes(self, length: int, dtype: str = "float32") -> int:
         """Lanes of a vector of this dtype along an axis of `length` elements; 1 if it is shorter than the shortest."""

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import Columns, columns, rows
-from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.form import Around, Request
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number
 
 CHAINS = 4
@@ -41,7 +41,8 @@ def write_index_of(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
 
 def _write(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     data, places = arguments
-    outer, count, inner = request.around(request.number("axis"))
+    around = request.around(request.number("axis"))
+    outer, count, inner = around
     largest, last = bool(request.number("largest")), bool(request.number("last"))
     if inner == 1:
         with rows(outer, outer * count) as row:
@@ -56,8 +57,8 @@ def _write(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
             else:
                 emit.either(index(count) >= index(wide), lambda: write(wide), lambda: write(1))
         return
-    with columns(outer, count, inner, request.lanes(inner)) as result:
-        _in_columns(data, places, result, (count, inner), largest=largest, last=last)
+    with columns(around, request.lanes(inner)) as lines:
+        _in_columns(data, places, lines, around, largest=largest, last=last)
 
 
 def _in_row(data: tirx.Buffer, begin: tirx.Expr, sizes: tuple[int, int], *, largest: bool, last: bool) -> tirx.Expr:
@@ -116,13 +117,13 @@ def _in_columns(
     data: tirx.Buffer,
     places: tirx.Buffer,
     where: Columns,
-    sizes: tuple[int, int],
+    around: Around,
     *,
     largest: bool,
     last: bool,
 ) -> None:
     """The indices in vectors of columns."""
-    (count, inner), task, starts, lanes = sizes, where.outer, where.starts, where.lanes
+    (_, count, inner), task, starts, lanes = around, where.outer, where.starts, where.lanes
     begin = build.bind(task * index(count * inner))
     held = [(emit.registers(1, lanes, "float32"), emit.registers(1, lanes, "int32")) for _ in starts]
     for (best, place), start in zip(held, starts, strict=True):

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import columns, rows
-from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.form import Around, Request
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number
 
 BLOCK = 32
@@ -22,20 +22,18 @@ Rows are often a power of two apart, so short pieces of many rows would share fe
 
 def write_running(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(data, result)`: running sums or products. The axis must not be the last one."""
-    outer, count, inner = request.around(request.number("axis"))
-    lanes = request.lanes(inner, request.dtypes[0])
-    if is_number(count) and inner >= 2 * lanes * BLOCK:
-        _in_blocks(request, arguments, (outer, count, inner), lanes)
-    else:
-        _in_registers(request, arguments, (outer, count, inner), lanes)
+    around = request.around(request.number("axis"))
+    lanes = request.lanes(around.inner, request.dtypes[0])
+    fits = is_number(around.length) and around.inner >= 2 * lanes * BLOCK
+    (_in_blocks if fits else _in_registers)(request, arguments, around, lanes)
 
 
-def _in_registers(request: Request, arguments: Sequence[tirx.Buffer], sizes: tuple[int, int, int], lanes: int) -> None:
+def _in_registers(request: Request, arguments: Sequence[tirx.Buffer], around: Around, lanes: int) -> None:
     """The totals of a few vectors of columns in registers."""
-    (data, results), (outer, count, inner) = arguments, sizes
+    (data, results), (_, count, inner) = arguments, around
     dtype = request.dtypes[0]
     exclusive = bool(request.number("exclusive"))
-    with columns(outer, count, inner, lanes) as lines:
+    with columns(around, lanes) as lines:
         totals = [emit.registers(1, lanes, dtype) for _ in lines.starts]
         for total in totals:
             emit.put(total, emit.broadcast(_neutral(request), lanes), index(0), lanes)
@@ -51,9 +49,9 @@ def _in_registers(request: Request, arguments: Sequence[tirx.Buffer], sizes: tup
                     emit.put(results, emit.vector(total, index(0), lanes), row + start, lanes)
 
 
-def _in_blocks(request: Request, arguments: Sequence[tirx.Buffer], sizes: tuple[int, int, int], lanes: int) -> None:
+def _in_blocks(request: Request, arguments: Sequence[tirx.Buffer], around: Around, lanes: int) -> None:
     """Blocks of a row, each from the same block of the row before, which is in the cache."""
-    (data, results), (outer, count, inner) = arguments, sizes
+    (data, results), (outer, count, inner) = arguments, around
     exclusive = bool(request.number("exclusive"))
     size = lanes * BLOCK
     blocks = -(-inner // size)

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import Columns, columns
-from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.form import Around, Request
 from heterocc.compiler.lower.cpu.generate.requested.ordered import ordered
 from heterocc.compiler.lower.cpu.sizes import is_number
 
@@ -27,12 +27,12 @@ def takes_columns(request: Request, inner: int, k: int) -> bool:
     return lanes >= FEWEST_LANES and k <= lanes // 2
 
 
-def write_top_of_columns(request: Request, arguments: Sequence[tirx.Buffer], sizes: tuple[int, int, int]) -> None:
-    """Write `(data, values, places)` of an array [outer, axis, inner] of these sizes."""
-    outer, count, inner = sizes
+def write_top_of_columns(request: Request, arguments: Sequence[tirx.Buffer], around: Around) -> None:
+    """Write `(data, values, places)` of an array as seen from its axis."""
+    count = around.length
     k = request.shapes[1][request.number("axis")]
-    with columns(outer, count, inner, request.lanes(inner), wide=1) as lines:
-        best = _Best(request, arguments[0], lines, (count, inner), k)
+    with columns(around, request.lanes(around.inner), wide=1) as lines:
+        best = _Best(request, arguments[0], lines, around, k)
         for step in range(k):
             best.enter(index(step), step)
         if not is_number(count) or count > k:
@@ -44,9 +44,9 @@ def write_top_of_columns(request: Request, arguments: Sequence[tirx.Buffer], siz
 class _Best:
     """The best elements of a vector of columns, in registers: as ordered integers, and their places."""
 
-    def __init__(self, request: Request, data: tirx.Buffer, lines: Columns, sizes: tuple[int, int], k: int) -> None:
+    def __init__(self, request: Request, data: tirx.Buffer, lines: Columns, around: Around, k: int) -> None:
         self.data, self.lines, self.k = data, lines, k
-        self.count, self.inner = sizes
+        self.count, self.inner = around.length, around.inner
         self.dtype, self.largest = request.dtypes[0], bool(request.number("largest"))
         self.start = lines.starts[0]
         self.keys = [emit.registers(1, lines.lanes, "int32") for _ in range(k)]

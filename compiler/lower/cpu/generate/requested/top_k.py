@@ -20,7 +20,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import rows
-from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.form import Around, Request
 from heterocc.compiler.lower.cpu.generate.requested.ordered import ordered
 from heterocc.compiler.lower.cpu.generate.requested.top_columns import takes_columns, write_top_of_columns
 from heterocc.compiler.lower.cpu.sizes import is_number
@@ -41,22 +41,23 @@ _PLACE = (1 << 31) - 1
 def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(data, values, places)`: the first `k` elements of the axis in order, and their int64 indices."""
     axis = request.number("axis")
-    outer, count, inner = request.around(axis)
+    around = request.around(axis)
+    count = around.length
     k = request.shapes[1][axis]
     # An axis of any size is checked when the kernel runs.
     enough = (
         nullcontext() if is_number(count) else build.Assert(index(count) >= index(k), request.text("few"), "ValueError")
     )
     with enough:
-        if takes_columns(request, inner, k):
-            write_top_of_columns(request, arguments, (outer, count, inner))
+        if takes_columns(request, around.inner, k):
+            write_top_of_columns(request, arguments, around)
         else:
-            _write_rows(request, arguments, (outer, count, inner), k)
+            _write_rows(request, arguments, around, k)
 
 
-def _write_rows(request: Request, arguments: Sequence[tirx.Buffer], sizes: tuple[int, int, int], k: int) -> None:
+def _write_rows(request: Request, arguments: Sequence[tirx.Buffer], around: Around, k: int) -> None:
     data, values, places = arguments
-    outer, count, inner = sizes
+    outer, count, inner = around
     with rows(outer * inner, outer * count * inner * ELEMENTS) as task:
         number, column = emit.unpacked(task, (outer, inner))
         row, begin = data, build.bind(number * index(count))

@@ -66,7 +66,7 @@ class BlockInputs:
         inputs: tirx.Buffer,
         image: tirx.Expr,
         first: tirx.Expr,
-        share: tuple[tirx.Expr, int],
+        share: emit.Part,
     ) -> None:
         """Transform the inputs of a block, for a share of the channels."""
         conv, step_size = self.conv, self.filter.outputs

@@ -84,7 +84,7 @@ class _Writer(BlockInputs):
                 number, part = emit.unpacked(task, (tasks, parts))
                 image, first = self._block(number)
                 inputs = emit.scratch(size)
-                self.transform(arguments, inputs, image, first, (index(0), 1))
+                self.transform(arguments, inputs, image, first, emit.WHOLE)
                 outputs = self._outputs_scratch()
                 with emit.share_loop(part, parts, tiles) as tile:
                     self._channels(arguments, inputs, outputs, tile, image, first)
@@ -94,7 +94,7 @@ class _Writer(BlockInputs):
         with emit.loop(tasks) as task:
             image, first = self._block(task)
             with emit.shared_loop(shares, conv.work) as part:
-                self.transform(arguments, inputs, image, first, (part, shares))
+                self.transform(arguments, inputs, image, first, emit.Part(part, shares))
             with emit.shared_loop(tiles, conv.work) as tile:
                 self._channels(arguments, inputs, self._outputs_scratch(), tile, image, first)
 
