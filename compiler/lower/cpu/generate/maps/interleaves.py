@@ -1,7 +1,8 @@
 """Maps that put several rows together element by element, as transposed convolutions and shuffles of pixels do.
 
 Element x of such a row is read at x // n of the row that x % n selects. A vector of each of the n rows makes n vectors
-of outputs, by shuffles. A transposition to a last dimension of n is such a map, too.
+of outputs, by shuffles. A transposition to a last dimension of n is such a map, and so is one that reads each element
+of a row n times, as nearest neighbour resizing by a whole factor does.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.interleaves import find_interleaved, write_interleaved
 from heterocc.compiler.lower.cpu.generate.maps.linear_reads import with_linear_reads
 from heterocc.compiler.lower.cpu.generate.maps.pieces import bare, between, cuts_along
-from heterocc.compiler.lower.cpu.generate.maps.repeats import find_repeated, write_repeated
 from heterocc.compiler.lower.cpu.generate.maps.spaced import spaced
 from heterocc.compiler.lower.cpu.generate.maps.tables import find_table, write_table
 from heterocc.compiler.lower.cpu.generate.maps.transposes import find_transposed, write_transposed
@@ -276,10 +275,6 @@ class _Writer:
         transposed = find_transposed(self.nest, axis, self.lanes) if len(cuts) == 2 else None
         if transposed is not None:
             write_transposed(self.nest, arguments, transposed, kind)
-            return
-        repeated = find_repeated(self.nest, axis, self.lanes) if len(cuts) == 2 else None
-        if repeated is not None:
-            write_repeated(self.nest, arguments, repeated, kind)
             return
         interleaved = find_interleaved(self.nest, axis, self.lanes) if len(cuts) == 2 else None
         if interleaved is not None:
