@@ -48,7 +48,17 @@ def conditions_of(model: ImportedModel, nodes: Iterable[tuple[str, bool]]) -> tu
     empty = model.may_be_empty | symbols.fresh.keys()
     quantised = is_quantised(model.proto)
     found: dict[tuple[str, str, str], m.Condition] = {}
-    for name, in_code in nodes:
+    relying = list(nodes)
+    if model.assumes or any(in_code for _, in_code in relying):
+        for limit in model.joint_limits:
+            found[str(limit.most), "at_least", limit.size.text] = m.Condition(
+                left=(limit.most,),
+                relation="at_least",
+                right=tuple(postfix(limit.size)),
+                node="the model",
+                what=f"the length of a table, which {limit.size.text} may not exceed,"[: m.MAX_NAME],
+            )
+    for name, in_code in relying:
         node = model.graph.node_by_name[name]
         for needed in _needed(model, symbols, model.protos[name], empty, in_code=in_code, quantised=quantised):
             if not needed.left.names | needed.right.names <= known:

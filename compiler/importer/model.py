@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from heterocc.artifacts.manifest import ANY_SIZE, MAX_DIM, Range
+from heterocc.artifacts.manifest import ANY_SIZE, MAX_DIM, MAX_TOKENS, Range
 from heterocc.compiler.importer.digests import Digests
 from heterocc.compiler.importer.draft.draft import np_type, reads
 from heterocc.compiler.importer.given import GivenModel
@@ -21,7 +21,8 @@ from heterocc.compiler.importer.symbols.requirements import requirements_at
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.importer.weight_form import WeightForm
 from heterocc.compiler.symbolic.comparisons import least_size
-from heterocc.compiler.symbolic.given import Contents
+from heterocc.compiler.symbolic.given import Contents, Limit
+from heterocc.compiler.symbolic.postfix import postfix
 from heterocc.compiler.symbolic.sizes import number
 from heterocc.passes.graph import DTYPE_BYTES, Graph, Value
 from heterocc.passes.show.printer import count, human_bytes
@@ -137,9 +138,21 @@ class ImportedModel:
 
     @property
     def unchecked_limit(self) -> tuple[str, int] | None:
-        """A size of several dimensions that the nodes limit, as text, and the largest value; None if there is none."""
-        limits = () if self.symbols is None else self.symbols.limits.values()
-        return next(((limit.size.text, limit.most) for limit in limits if limit.size.name is None), None)
+        """A size that the nodes limit and no run checks, as text, and the largest value; None if there is none."""
+        if self.symbols is None:
+            return None
+        limits = (limit for limit in self.symbols.limits.values() if limit.size.name is None)
+        checked = self.joint_limits
+        return next(((limit.size.text, limit.most) for limit in limits if limit not in checked), None)
+
+    @cached_property
+    def joint_limits(self) -> tuple[Limit, ...]:
+        """The sizes of several dimensions that the nodes limit, such as that of past and new keys. Runs check them."""
+        if self.symbols is None:
+            return ()
+        known = frozenset(self.symbols.names)
+        joint = (limit for limit in self.symbols.limits.values() if limit.size.name is None)
+        return tuple(x for x in joint if x.size.names <= known and len(tuple(postfix(x.size))) <= MAX_TOKENS)
 
     def known_dims(self, value: Value) -> tuple[int | str | None, ...] | None:
         """The shape of a value, None for a dimension that does not follow from those of the inputs."""

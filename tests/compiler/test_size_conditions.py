@@ -71,6 +71,14 @@ CASES: dict[str, tuple[str, Shapes, Shapes, str]] = {
         {"x": (3, 4), "n": (3,)},
         "dimension 'b' is 4 in 'x' and 3 in 'n'",
     ),
+    "a table shorter than two sizes together": (
+        "(float[a, 2] x, float[b, 2] z) => (float[c, 2] y) { all = Concat<axis=0>(x, z) n = Shape<end=1>(all) "
+        "zero = Constant<value_ints=[0]>() whole = Constant<value_ints=[20, 2]>() table = ConstantOfShape(whole) "
+        "part = Slice(table, zero, n) y = Add(all, part) }",
+        {"x": (3, 2), "z": (5, 2)},
+        {"x": (12, 2), "z": (9, 2)},
+        r"needs the length of a table, which a \+ b may not exceed, to be 21 or more, not 20",
+    ),
     "sizes that are not broadcast": (
         "(float[n, 4] x, float[m, 4] z) => (float[k, 4] y) { y = Add(x, z) }",
         {"x": (1, 4), "z": (3, 4)},
