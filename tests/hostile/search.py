@@ -143,6 +143,8 @@ class Search:
                     ahead = 1  # of this model none may be asked for soon
                 told = Answer(mine.kind, code=mine.code, text=why or mine.text)
                 yield _finding(model, number, asked, verdict, told, *(other or [reference])), mine.code
+                if not all(worker.runs for worker in workers):
+                    return  # one gave no answer in time, and has none to the requests behind
         finally:
             for worker in workers * len(sent):
                 worker.receive()

@@ -84,7 +84,9 @@ def test_a_request_that_ends_its_process_or_takes_too_long_is_reported_and_the_n
             for number in (0, 1, 3, 2, 4):
                 worker.send(number)
                 kinds.append(worker.receive().kind)
-            assert kinds == ["numbers", "crash", "numbers", "timeout", "numbers"]
+            assert kinds == ["numbers", "crash", "numbers", "timeout", "numbers"] and worker.runs
+        worker.send(2)
+        assert worker.receive(0.1).kind == "timeout" and not worker.runs
     finally:
         worker.close()
 

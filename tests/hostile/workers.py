@@ -69,6 +69,11 @@ class Worker:
         self._process: Any = None
         self._opened = False
 
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process, which a model was given to."""
+        return self._process is not None
+
     def open(self, opened: Opened) -> None:
         """Have the process compile and load a model. The answer comes from `receive`, as that of each request."""
         if self._process is None:
