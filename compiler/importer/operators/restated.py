@@ -16,6 +16,9 @@ from heterocc.compiler.importer.draft.draft import keep, set_nodes
 from heterocc.compiler.importer.draft.names import unused
 from heterocc.compiler.importer.draft.written import copy_of, written
 
+_CHANNEL_SLOPES = 6
+"""The last version of PRelu whose slope is a vector with a number for each channel, and is not broadcast."""
+
 _SIMPLE_RESIZE = 10
 """The last version of Resize without attributes for coordinates and rounding."""
 
@@ -48,6 +51,8 @@ def restate_after(model: onnx.ModelProto, version: int, types: Callable[[], Mapp
     """Correct the nodes that the converter made of a model of an older version; `types` gives those of its values."""
     graph = model.graph
     constants = {t.name: t for t in graph.initializer}
+    if version <= _CHANNEL_SLOPES:
+        _rewrite(graph, "PRelu", _prelu)
     if version <= _SIMPLE_RESIZE:
         _rewrite(graph, "Resize", lambda node, new: _resize(graph, node, new, constants))
     if version <= _EMPTY_MASK:
@@ -180,15 +185,36 @@ def _dropout(
     return [copy_of(data, result, node.name), *made]
 
 
+def _prelu(node: onnx.NodeProto, new: Callable[[str], str]) -> list[onnx.NodeProto]:
+    """A slope for each channel, which is the second dimension."""
+    ends = {"data": node.input[0], "slope": node.input[1], "result": node.output[0]}
+    made = written(_CHANNELWISE, ends, lambda value: new(f"{node.output[0]}_{value}"), lambda made: _label(node, made))
+    made[-1].name = node.name
+    return made
+
+
+_CHANNELWISE = """
+    behind = Shape <start = 2> (data)
+    rank = Shape (behind)
+    ones = ConstantOfShape <value = int64[1] {1}> (rank)
+    every = Constant <value = int64[1] {-1}> ()
+    wanted = Concat <axis = 0> (every, ones)
+    channels = Reshape (slope, wanted)
+    result = PRelu (data, channels)
+"""
+
+
 def _clip(graph: onnx.GraphProto, node: onnx.NodeProto, types: Callable[[], Mapping[str, int]]) -> list[onnx.NodeProto]:
-    """Clip of float16, to which the converter gives bounds of float32; those by default let infinities through."""
-    if types().get(node.input[0]) != TensorProto.FLOAT16:
+    """Clip of other numbers than float32, which the converter's bounds are; those by default let infinities through."""
+    kind = types().get(node.input[0])
+    if kind not in (TensorProto.FLOAT16, TensorProto.DOUBLE):
         return [node]
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
     known = constants_within(graph)
     node.input.extend([""] * (3 - len(node.input)))
     for place, default in ((1, -np.inf), (2, np.inf)):
         with np.errstate(over="ignore"):
             bound = known[node.input[place]] if node.input[place] else np.array(default)
             node.input[place] = f"{node.output[0]}_bound_{place}"
-            graph.initializer.append(numpy_helper.from_array(bound.astype(np.float16), node.input[place]))
+            graph.initializer.append(numpy_helper.from_array(bound.astype(dtype), node.input[place]))
     return [node]

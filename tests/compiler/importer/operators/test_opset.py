@@ -99,6 +99,15 @@ def test_older_operator_sets_are_raised_and_mean_the_same(tmp_path: Path, case: 
     assert all(n.original and set(n.original) <= {m.name for m in nodes} for n in found.graph.nodes)
 
 
+def test_what_only_old_versions_mean_follows_their_definition_where_onnx_runtime_lacks_them(tmp_path: Path) -> None:
+    x, slope = noise(2, 4, 4), noise(4, seed=1)
+    nodes = [node("PRelu", "x s", "p"), node("Cast", "p", "d", to=11), node("Clip", "d", "y", max=0.5)]
+    made = model(nodes, [value("x", [2, 4, 4])], [value("y", None, 11)], {"s": slope}, opset=6, ir_version=3)
+    made.graph.input.append(value("s", [4]))
+    (found,) = run_imported(import_model(save(tmp_path, made)), {"x": x})
+    assert_close([found], [np.minimum(np.where(x < 0, x * slope[:, None], x).astype(np.float64), 0.5)])
+
+
 @pytest.mark.parametrize(
     ("made", "settled"), [(node("Relu", "x", "y"), 17), (node("Gelu", "x", "y"), 20), (node("Swish", "x", "y"), 17)]
 )
