@@ -11,16 +11,20 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
-from heterocc.compiler.lower.cpu.generate import generate
+from heterocc.compiler.lower.cpu.generate.candidates import Done
 from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
-from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.generate import generate
+from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.read import Fold
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from heterocc.compiler.lower.cpu.rewrites.channels_last import keep_channels_last
+from heterocc.compiler.lower.cpu.target import cpu_target
+from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, runnable, target_of
 from tests.compiler.lower.lowered import execute, job, model
 from tests.few_examples import few
 
-Kind = Callable[[Fold, Isa], object]
+Kind = Callable[[Fold, Isa], Done | None]
 RNG = np.random.default_rng(9)
 CPUS = st.sampled_from(runnable())
 SIZES = st.one_of(st.integers(1, 9), st.sampled_from([15, 16, 17, 31, 33, 40]))
@@ -129,7 +133,7 @@ def test_code_for_arm_is_built() -> None:
 def noting(kind: Kind, found: list[bool]) -> Kind:
     """A generator that notes whether it wrote a kernel."""
 
-    def generated(kernel: Fold, isa: Isa) -> object:
+    def generated(kernel: Fold, isa: Isa) -> Done | None:
         done = kind(kernel, isa)
         found.append(done is not None)
         return done
@@ -203,13 +207,15 @@ def test_pooling_of_quantised_maps_is_exact_and_that_of_maxima_has_the_channels_
         helper.make_node(kind, ["f"], ["p"], **attributes),
         helper.make_node("QuantizeLinear", ["p", "half", "last"], ["y"]),
     ]
-    work = job(model(nodes, {"x": x}, ["y"], constants), TargetDevice("CPU", "cpu", target=target))
-    found: list[bool] = []
-    with pytest.MonkeyPatch.context() as patch:
-        kinds = tuple(noting(kind, found) if kind is generate_pooling_last else kind for kind in generate.POOLS)
-        patch.setattr(generate, "POOLS", kinds)
-        lowered = CpuLowering().lower(work)
+    device = TargetDevice("CPU", "cpu", target=target)
+    work = job(model(nodes, {"x": x}, ["y"], constants), device)
+    module = kernel_module(work, cpu_target(device), rewrite=keep_channels_last)
+    kernels = [f for gvar, f in module.mod.functions_items() if gvar.name_hint != "main"]
+    isa, found = isa_of(cpu_target(device)), list[bool]()
+    for kernel in kernels:
+        generate(kernel, (), isa, pools=(noting(generate_pooling_last, found),))
     assert any(found) == (kind == "MaxPool")
+    lowered = CpuLowering().lower(work)
     sums = np.einsum("nchw,ocyx->nohw", x.astype(np.int64), w.astype(np.int64))
     numbers = quantised(sums, 256.0, 128).astype(np.float64) - 128
     right = pooled(numbers, kind, list(taps), list(strides), [*pads, *pads], [1, 1], counted)
