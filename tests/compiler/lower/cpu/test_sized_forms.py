@@ -122,6 +122,22 @@ def test_chunks_of_an_image_of_any_size_have_more_rows_if_it_is_narrow(height: i
     assert (made, tall) == (chunks, -(-((height + 1) // 2) // chunks))
 
 
+@pytest.mark.parametrize(("places", "pieces"), [(1, 1), (128, 1), (129, 2), (256, 2), (5000, 40)])
+def test_a_row_of_any_length_has_pieces_whose_copies_stay_in_a_cache(places: int, pieces: int) -> None:
+    """Each tile of channels reads the copy: 128 channels in four phases take 2 KiB a place, of 256."""
+    nodes = [_N("Conv", ["x", "w"], ["y"], strides=[4])]
+    module = _kernels(nodes, {"x": ("n", 128, "m")}, {"w": np.ones((16, 128, 4), np.float32)})
+    function, isa = module.mod[module.kernels[0].symbol], isa_of(target_of(AVX512))
+    with assuming(dims_of(function)) as found:
+        kernel = read_kernel(function, {1})
+        convolution = None if kernel is None else find_planes(kernel)
+        assert kernel is not None and convolution is not None
+        count = as_expr(DirectWriter(kernel, convolution, isa).pieces)
+    sizes = {"n": 1, "m": 4 * places}
+    values = [(var, tirx.const(sizes[var.name.split("_")[-1]], "int64")) for var in found.variables]
+    assert int(sym.Analyzer().simplify(substituted(count, values))) == pieces
+
+
 def test_weights_of_few_taps_are_read_once_for_a_plane_of_any_size() -> None:
     """Not again for each tile: once in the code for rows of at most a vector, and once in that for longer ones."""
     nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=8)]

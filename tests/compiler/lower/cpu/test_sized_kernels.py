@@ -163,6 +163,11 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 8, "m")},
         {"w": _weight(16, 8, 3)},
     ),
+    "convolution of a long row": (
+        [_N("Conv", ["x", "w", "b"], ["c"], strides=[4], pads=[2, 3], group=2), _N("Sigmoid", ["c"], ["y"])],
+        {"x": ("n", 256, "m")},
+        {"w": _weight(16, 128, 5) / 5, "b": _weight(16)},
+    ),
     "convolution of maps of a fixed size": (
         [_N("Conv", ["x", "w", "b"], ["c"], pads=[0, 1, 0, 1]), _N("Relu", ["c"], ["y"])],
         {"x": ("n", 32, 1, 21)},
@@ -353,6 +358,12 @@ def test_every_number_of_few_pixels_is_right() -> None:
         kernel("convolution of one dimension")({"n": 1, "m": pixels, "k": 1})
     for side in range(1, 17):
         kernel("convolution of small maps")({"n": 1, "m": side, "k": side})
+
+
+@pytest.mark.parametrize("places", [96, 127, 128, 129, 144, 145, 256, 257, 400])
+def test_a_long_row_is_computed_in_pieces(places: int) -> None:
+    """Of 128 channels in four phases, 128 places are as much as stays in a second-level cache."""
+    kernel("convolution of a long row")({"n": 2, "m": 4 * places, "k": 1})
 
 
 def test_filtering_of_one_row_or_column_leaves_out_only_products_of_padding() -> None:

@@ -2,12 +2,13 @@
 
 Strides are separated by the remainders of row and column. All copied rows have one pitch, so that the outputs of
 several rows form one line, as do their inputs at any tap: a vector may extend over several rows, and narrow maps fill
-vectors as wide ones do.
+vectors as wide ones do. A single row of any length, of a convolution of one dimension, is computed in pieces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from tvm import tirx
@@ -59,6 +60,9 @@ LINES_A_COPY = 4
 FEW_ROWS = 4
 """Rows that such a chunk has even if their copies are larger than what is to stay in a cache."""
 
+PIECE = 6
+"""The least vectors of a piece of a row, which are two tiles: for each piece all weights are read again."""
+
 Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tirx.Expr, int]], None]
 
 
@@ -78,9 +82,15 @@ class CopiedRows:
 
     kind: Term
 
-    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
+    has_pieces = False
+    """Whether the generator computes a row of any length in pieces."""
+
+    def __init__(self, kernel: Kernel, given: Convolution, isa: Isa) -> None:
         isa = isa.of(kernel.dtype)
-        self.kernel, self.conv = kernel, conv
+        self.kernel, self.given = kernel, given
+        self.pieces = self._pieces(isa)
+        self.piece_start = index(0)
+        self.conv = conv = self._of_pieces(isa)
         self.kind = NUMBERS[kernel.dtype]
         self.copied = self._copied_columns(conv.columns)
         self.pitch = self.copied.extent
@@ -102,6 +112,41 @@ class CopiedRows:
     def fixed(self) -> bool:
         """Whether the number of rows of outputs is known when code is generated."""
         return is_number(self.conv.rows.places)
+
+    def _pieces(self, isa: Isa) -> int:
+        """The number of pieces of the only row of a map: all tiles of channels read the copy of one, from a near cache.
+
+        Of 5,000 places of 128 channels by a stride, each tile read 10 MB.
+        """
+        rows, columns = self.given.rows, self.given.columns
+        one = is_number(rows.places) and rows.places == rows.taps == 1
+        if not one or not self.has_pieces or not takes_masked_rows(columns, isa):
+            return 1
+        held = isa.core.copy_bytes // (4 * self.given.inputs * len(columns.phases) * isa.lanes)
+        vectors = -(-columns.places // isa.lanes)
+        return -(-vectors // max(PIECE, held))
+
+    def _of_pieces(self, isa: Isa) -> Convolution:
+        """The convolution whose images are pieces of rows, of whole vectors."""
+        given, columns = self.given, self.given.columns
+        if is_number(self.pieces):
+            return given
+        vectors = -(-columns.places // isa.lanes)
+        piece = replace(columns, places=isa.lanes * -(-vectors // self.pieces))
+        return replace(given, batch=given.batch * self.pieces, columns=piece)
+
+    def _take_piece(self, number: tirx.Expr) -> tirx.Expr:
+        """Take a piece of a row, by its number among those of all images; return the image."""
+        if is_number(self.pieces):
+            return number
+        row, piece = self.given.columns, self.conv.columns
+        image, number = emit.unpacked(number, (self.given.batch, self.pieces))
+        self.piece_start = emit.bound(number * index(piece.places))
+        before = index(row.before) - self.piece_start * index(row.stride)
+        left = emit.bound(tirx.min(index(piece.places), index(row.places) - self.piece_start))
+        self.copied = replace(self.copied, before=Dim(row.before, before))
+        self.conv = replace(self.conv, columns=replace(piece, places=Dim(typical(piece.places), left)))
+        return image
 
     def _take_rows(self, rows: int) -> None:
         """Take so many rows of outputs for a chunk."""
@@ -236,7 +281,7 @@ class CopiedRows:
     def _most_parts(self, rows: int) -> int:
         """The number of parts of the output channels, each with its own copy of the rows."""
         pays = int(COPYING * self._sum_cycles(rows) / self._copy_cycles(rows))
-        alone = is_one_chunk(self.conv, rows)
+        alone = is_one_chunk(self.given, rows)
         return max(1, min(self.conv.outputs // (CHANNELS_OF_FEW if alone else CHANNELS_A_PART), pays))
 
     def _parts(self, chunks: int, tiles: int) -> int:
@@ -254,6 +299,7 @@ class CopiedRows:
             image, group, chunk, part = emit.unpacked(task, (conv.batch, conv.groups, self.chunks, parts))
             phases = len(conv.rows.phases) * len(self.copied.phases)
             copied = self.scratch(phases * self.plane, self._overrun())
+            image = self._take_piece(image)
             if self.fixed:
                 top = chunk * index(self.rows)
                 if exceeds(conv.rows.places, self.rows):

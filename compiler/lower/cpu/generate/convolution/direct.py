@@ -70,6 +70,8 @@ PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 class DirectWriter(CopiedRows):
     """A generator of a convolution: for each chunk of output rows, all tiles of output channels."""
 
+    has_pieces = True
+
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
         super().__init__(kernel, conv, isa)
         spared = replace(self.isa, registers=self.isa.registers - self.isa.core.spare)
@@ -123,8 +125,8 @@ class DirectWriter(CopiedRows):
 
     def _few_pixels(self) -> FewPixels | None:
         """The generator of the code for few pixels, if there is such code."""
-        fits = FewPixels.fits(self.kernel, self.conv, self.isa, self.channel_runs)
-        return FewPixels(self.kernel, self.conv, self.isa, self.packing) if fits and not self.packing.pairs else None
+        fits = FewPixels.fits(self.kernel, self.given, self.isa, self.channel_runs)
+        return FewPixels(self.kernel, self.given, self.isa, self.packing) if fits and not self.packing.pairs else None
 
     def _write_rows(self, arguments: Arguments) -> None:
         tiles = sum(r.count for r in self.channel_runs)
@@ -169,7 +171,8 @@ class DirectWriter(CopiedRows):
 
     def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """The place of an output."""
-        loops = [*self.conv.image_loops(image), *zip(self.conv.loops[1:], (channel, row, column), strict=True)]
+        places = channel, row, self.piece_start + column
+        loops = [*self.conv.image_loops(image), *zip(self.conv.loops[1:], places, strict=True)]
         return self.kernel.place(loops)
 
     def _fetch(
