@@ -6,7 +6,7 @@ converters of `converters` take precedence, and each result is compared with the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -348,31 +348,15 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         wanted = self.job.model.graph.values[name]
         if not isinstance(value.ty, relax.TensorType):
             raise LoweringError(f"the importer does not produce a tensor for output '{name}'", where=self._where(node))
-        shape = static_shape(value.ty)
-        if shape is None and not self.variables:
+        shape, fixed = self.variables.shape(wanted), static_shape(value.ty)
+        known = isinstance(value.ty.shape, relax.ShapeExpr) and (fixed is not None or bool(self.variables))
+        if shape is None or not known:
             raise LoweringError(f"the shape of output '{name}' depends on data", where=self._where(node))
-        if shape is None or not wanted.is_static:
-            self._check_sizes(node, name, value)
-            return
-        dtype = dtype_name(value.ty)
-        if dtype != self._computed(name) or shape != wanted.shape:
+        given, dtype = list(value.ty.shape.values), dtype_name(value.ty)
+        if dtype != self._computed(name) or not (fixed == shape or same(given, shape)):
             raise LoweringError(
-                f"its code would give output '{name}' the type {dtype}{list(shape)} in place of "
-                f"{wanted.dtype}{list(wanted.shape or ())}",
-                where=self._where(node),
-            )
-
-    def _check_sizes(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
-        """Compare a converted value with a shape that has dimensions without a fixed size."""
-        wanted = self.job.model.graph.values[name]
-        shape = self.variables.shape(wanted)
-        if shape is None or not isinstance(value.ty.shape, relax.ShapeExpr):
-            raise LoweringError(f"the shape of output '{name}' depends on data", where=self._where(node))
-        found = list(value.ty.shape.values)
-        dtype = dtype_name(value.ty)
-        if dtype != self._computed(name) or not same(found, shape):
-            raise LoweringError(
-                f"its code cannot give output '{name}' the type {wanted.dtype}{_shown(wanted.shape)}",
+                f"its code would give output '{name}' the type {dtype}{_shown(given)} in place of "
+                f"{wanted.dtype}{_shown(wanted.shape)}",
                 where=self._where(node),
             )
 
@@ -402,7 +386,7 @@ def dtype_name(ty: relax.TensorType) -> str:
     return str(ty.dtype.dtype) if hasattr(ty.dtype, "dtype") else str(ty.dtype)
 
 
-def _shown(shape: tuple[int | str | None, ...] | None) -> str:
+def _shown(shape: Sequence[object] | None) -> str:
     return f"[{', '.join(str(dim) for dim in shape or ())}]"
 
 

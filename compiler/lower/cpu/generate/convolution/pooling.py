@@ -29,7 +29,7 @@ from heterocc.compiler.lower.cpu.generate.masked import can_mask, in_masked, mas
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Fold
-from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import filled, is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 MOST_TAPS = 16
@@ -298,7 +298,7 @@ class _Writer:
                 value = self._combined(arguments, line, start, lanes, kept, inside=inside)
                 emit.put(combined, value, base + start, lanes)
 
-            lanes = _filled(self.lanes, columns.size)
+            lanes = self._lanes_of(columns.size)
             in_masked(columns.size, lanes, move, masks=self.masks, few=not inside)
 
         self._if_inside(line, write)
@@ -349,8 +349,12 @@ class _Writer:
                 lambda: self._outputs(arguments, line, (start, lanes, kept), masked),
             )
 
-        lanes = _filled(self.lanes, columns.places)
+        lanes = self._lanes_of(columns.places)
         in_masked(columns.places, lanes, vector, masks=self.stores_masked)
+
+    def _lanes_of(self, count: int) -> int:
+        """The lanes of vectors of so many numbers; of a count of the run, `in_vectors` halves them."""
+        return filled(self.lanes, count) if is_number(count) else self.lanes
 
     def _outputs(
         self, arguments: Arguments, line: _Line, place: tuple[tirx.Expr, int, tirx.Expr | None], read: Read
@@ -392,10 +396,3 @@ def _stepping(row: tirx.Buffer, base: tirx.Expr, at: tirx.Expr, lanes: int, step
     if lanes == 1 or step == 1:
         return emit.vector(row, base + at, lanes)
     return row[build.ramp(base + at, index(step), lanes)]
-
-
-def _filled(lanes: int, count: int) -> int:
-    """The lanes of a vector, halved until `count` numbers fill one; of a count of the run, `in_vectors` halves them."""
-    while is_number(count) and lanes > count:
-        lanes //= 2
-    return lanes
