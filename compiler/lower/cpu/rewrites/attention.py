@@ -20,7 +20,7 @@ from tvm import relax, tirx
 
 from heterocc.compiler.lower.cpu.concatenations.appended import KEYS_ROOM, ROOMS, VALUES_ROOM, in_room, joins_of
 from heterocc.compiler.lower.cpu.generate.attention.attention import hidden_sizes, write_attention
-from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand, Step, pitches, strided
+from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand, Step, pitches, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.rewrites.operands import (
     broadcast_operand,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tvm_ffi
 from tvm import relax, tirx
 
-from heterocc.compiler.lower.cpu.generate.attention.form import Operand, broadcast
+from heterocc.compiler.lower.cpu.generate.attention.description import Operand, broadcast
 from heterocc.compiler.lower.cpu.sizes import size_of
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, write_main

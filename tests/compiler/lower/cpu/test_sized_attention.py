@@ -10,7 +10,7 @@ import tvm
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate.attention.attention import hidden_sizes, write_attention
-from heterocc.compiler.lower.cpu.generate.attention.form import Attention, strided
+from heterocc.compiler.lower.cpu.generate.attention.description import Attention, strided
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.sizes import assuming, size_of

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand
+from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.attention.paired import PairedAttentionWriter
 from heterocc.compiler.lower.cpu.generate.attention.short import ShortAttentionWriter
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand
+from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping

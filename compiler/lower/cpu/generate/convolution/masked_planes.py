@@ -63,23 +63,23 @@ MOST_STRIDE = 8
 
 def propose_masked_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a depthwise convolution of maps of any size, of few maps, or by many taps or a large stride."""
-    found = find_convolution(kernel)
-    if found is None or found.inputs != 1 or found.groups == 1 or isa.lanes < FEWEST_LANES:
+    conv = find_convolution(kernel)
+    if conv is None or conv.inputs != 1 or conv.groups == 1 or isa.lanes < FEWEST_LANES:
         return
-    columns, sized = found.columns, not (is_number(found.rows.places) and is_number(found.columns.places))
-    few = typical(found.work) >= emit.PARALLEL_WORK and typical(found.batch) * found.groups < emit.TASKS
-    fits = columns.taps <= MOST_ACROSS and columns.stride <= MOST_STRIDE and can_mask(kernel, _along(kernel, found))
-    many = found.taps > MOST_WRITTEN
-    if many and not found.rows.stride == found.rows.dilation == 1:
+    columns, sized = conv.columns, not (is_number(conv.rows.places) and is_number(conv.columns.places))
+    few = typical(conv.work) >= emit.PARALLEL_WORK and typical(conv.batch) * conv.groups < emit.TASKS
+    fits = columns.taps <= MOST_ACROSS and columns.stride <= MOST_STRIDE and can_mask(kernel, _along(kernel, conv))
+    many = conv.taps > MOST_WRITTEN
+    if many and not conv.rows.stride == conv.rows.dilation == 1:
         return
     if fits and (sized or few or many or columns.stride > 2):
-        writer = partial(_Writer, kernel, found)
+        writer = partial(_Writer, kernel, conv)
         yield Candidate("masked planes", writer(isa).cycles, writer)
 
 
-def _along(kernel: Kernel, found: Convolution) -> Axis:
+def _along(kernel: Kernel, conv: Convolution) -> Axis:
     """The axis of a row of outputs."""
-    return kernel.axis(found.loops[-1:])
+    return kernel.axis(conv.loops[-1:])
 
 
 Masks = dict[tuple[tirx.Expr, int], tirx.Buffer]
@@ -91,28 +91,28 @@ class _Writer:
 
     packings: tuple[Panels, ...] = ()
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
-        self.kernel, self.found, self.lanes = kernel, found, isa.lanes
+    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
+        self.kernel, self.conv, self.lanes = kernel, conv, isa.lanes
         self.copied: tirx.Buffer | None = None
         self.pitch = self.lines = 0
 
     @property
     def cycles(self) -> float:
         """Modelled time of the convolution: a load for each vector and tap, nothing copied."""
-        vectors = typical(self.found.rows.places) * -(-typical(self.found.columns.places) // self.lanes)
-        return typical(self.found.batch) * self.found.groups * self.found.outputs * self.found.taps * vectors
+        vectors = typical(self.conv.rows.places) * -(-typical(self.conv.columns.places) // self.lanes)
+        return typical(self.conv.batch) * self.conv.groups * self.conv.outputs * self.conv.taps * vectors
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        found = self.found
-        planes, places = found.batch * found.groups, found.columns.places
-        self.parts = emit.shares(found.work, planes, found.rows.places // ROWS) if typical(planes) < emit.TASKS else 1
-        shared = typical(found.work) >= emit.PARALLEL_WORK
-        tasks = emit.tasks_of(found.work, planes * self.parts)
+        conv = self.conv
+        planes, places = conv.batch * conv.groups, conv.columns.places
+        self.parts = emit.shares(conv.work, planes, conv.rows.places // ROWS) if typical(planes) < emit.TASKS else 1
+        shared = typical(conv.work) >= emit.PARALLEL_WORK
+        tasks = emit.tasks_of(conv.work, planes * self.parts)
         with emit.loop(tasks, "parallel" if shared else "serial") as task, self._memory_for_copies() as copied:
             self.copied = copied
             each = partial(self._planes, arguments, (task, tasks), planes)
-            if copied is None and not is_number(places) and found.taps <= MOST_NARROW:
+            if copied is None and not is_number(places) and conv.taps <= MOST_NARROW:
                 narrow = index(places) <= index(self.lanes)
                 emit.either(narrow, lambda: each(narrow=True), lambda: each(narrow=False))
             else:
@@ -120,25 +120,25 @@ class _Writer:
 
     def _planes(self, arguments: Arguments, task: tuple[tirx.Expr, int], planes: int, *, narrow: bool) -> None:
         """The parts of planes of a task, whose rows of outputs are one vector each if they are `narrow`."""
-        found = self.found
+        conv = self.conv
         with emit.share_loop(*task, planes * self.parts) as number:
             plane, part = emit.unpacked(number, (planes, self.parts))
-            image, group = emit.unpacked(plane, (found.batch, found.groups))
-            begin = emit.bound(plane * index(found.rows.size * found.columns.size))
+            image, group = emit.unpacked(plane, (conv.batch, conv.groups))
+            begin = emit.bound(plane * index(conv.rows.size * conv.columns.size))
             if self.copied is not None:
                 self._copy(arguments, self.copied, begin)
-            with emit.loop(found.outputs) as output:
-                channel = emit.bound(group * index(found.outputs) + output)
+            with emit.loop(conv.outputs) as output:
+                channel = emit.bound(group * index(conv.outputs) + output)
                 self.factors = self._factors(arguments, channel)
-                for run in runs(found.rows.places, ROWS, short=False):
+                for run in runs(conv.rows.places, ROWS, short=False):
                     self._down(partial(_Tile, self, arguments, (image, channel), begin), run, part, narrow=narrow)
 
     @contextmanager
     def _memory_for_copies(self) -> Iterator[tirx.Buffer | None]:
         """Memory for a padded plane, as far as vectors read it; None if rows are read where they are."""
-        rows, columns = self.found.rows, self.found.columns
+        rows, columns = self.conv.rows, self.conv.columns
         signal = is_number(rows.places) and rows.places == rows.taps == 1
-        if self.found.taps <= MOST_WRITTEN and not (signal and columns.taps > FEW_TAPS):
+        if self.conv.taps <= MOST_WRITTEN and not (signal and columns.taps > FEW_TAPS):
             yield None
             return
         whole = -(-columns.places // self.lanes) * self.lanes * columns.stride + columns.reach
@@ -148,7 +148,7 @@ class _Writer:
 
     def _copy(self, arguments: Arguments, copied: tirx.Buffer, plane: tirx.Expr) -> None:
         """Copy a plane with its padding."""
-        flat, rows, columns, lanes = arguments.flat(self.found.data), self.found.rows, self.found.columns, self.lanes
+        flat, rows, columns, lanes = arguments.flat(self.conv.data), self.conv.rows, self.conv.columns, self.lanes
         with emit.loop(self.lines) as line:
             row = emit.bound(line - index(rows.before))
             source = emit.bound(plane + row * index(columns.size))
@@ -167,19 +167,19 @@ class _Writer:
     def _factors(self, arguments: Arguments, channel: tirx.Expr) -> Callable[[tirx.Expr], tirx.Expr]:
         """The vector of the weight of a tap: few taps have a register each, which the tiles of a plane share."""
         weights, first = (
-            arguments.flat(self.kernel.function.params[self.found.weight]),
-            channel * index(self.found.taps),
+            arguments.flat(self.kernel.function.params[self.conv.weight]),
+            channel * index(self.conv.taps),
         )
-        if self.found.taps > MOST_HELD:
+        if self.conv.taps > MOST_HELD:
             return lambda tap: emit.broadcast(weights[first + tap], self.lanes)
-        held = emit.registers(self.found.taps, self.lanes)
-        for tap in range(self.found.taps):
+        held = emit.registers(self.conv.taps, self.lanes)
+        for tap in range(self.conv.taps):
             emit.put(held, emit.broadcast(weights[first + index(tap)], self.lanes), index(tap * self.lanes), self.lanes)
         return lambda tap: emit.vector(held, tap * index(self.lanes), self.lanes)
 
     def _down(self, tile: Callable[[tirx.Expr, int, int], _Tile], run: Run, part: tirx.Expr, *, narrow: bool) -> None:
         """A part of the tiles of one size, row by row; the masks of `narrow` rows are the same for all."""
-        rows, lanes = self.found.rows, self.lanes
+        rows, lanes = self.conv.rows, self.lanes
         with emit.share_loop(part, self.parts, run.count) as number:
             first = index(run.start) + number * index(run.size)
             top = emit.bound(first if run.last is None else tirx.min(first, index(run.last)))
@@ -189,8 +189,8 @@ class _Writer:
             above = top * index(rows.stride) - index(rows.before)
             last = above + index((run.size - 1) * rows.stride + rows.reach)
             inside = emit.bound(tirx.Select(tirx.all(above >= index(0), last < index(rows.size)), index(1), index(0)))
-            vectors = -(-self.found.columns.places // lanes)
-            wide = WIDE if run.size == 1 else WIDE_OF_MANY if self.found.taps > MOST_WRITTEN else 1
+            vectors = -(-self.conv.columns.places // lanes)
+            wide = WIDE if run.size == 1 else WIDE_OF_MANY if self.conv.taps > MOST_WRITTEN else 1
             for columns in vector_runs(vectors, wide):
                 with emit.loop(columns.count) as block:
                     place = index(columns.start) + block * index(columns.size)
@@ -198,7 +198,7 @@ class _Writer:
 
     def _at(self, tile: Callable[[], _Tile], start: tirx.Expr, inside: tirx.Expr) -> None:
         """A tile, as the code for its place; `inside` is positive if its rows are inside the map."""
-        exist = start + index(tile().wide * self.lanes) <= index(self.found.columns.places)
+        exist = start + index(tile().wide * self.lanes) <= index(self.conv.columns.places)
         whole = [exist] if self.copied is not None else [inside > index(0), *self._within(start, tile().wide), exist]
         emit.either(
             tirx.all(*whole),
@@ -208,7 +208,7 @@ class _Writer:
 
     def _within(self, start: tirx.Expr, wide: int) -> list[tirx.Expr]:
         """Whether all that vectors of a row read is in the row of the map."""
-        columns, count = self.found.columns, wide * self.lanes
+        columns, count = self.conv.columns, wide * self.lanes
         first = start * index(columns.stride) - index(columns.before)
         last = first + index(columns.reach + count * columns.stride - 1)
         return [first >= index(0), last < index(columns.size)]
@@ -227,17 +227,17 @@ class _Tile:
         tall: int,
         wide: int,
     ) -> None:
-        self.kernel, self.found, self.lanes = writer.kernel, writer.found, writer.lanes
+        self.kernel, self.conv, self.lanes = writer.kernel, writer.conv, writer.lanes
         self.arguments, self.place, self.plane, self.factors = arguments, place, plane, writer.factors
         self.copied, self.pitch = writer.copied, writer.pitch
         self.top, self.tall, self.wide = top, tall, wide
 
     def write(self, start: tirx.Expr, *, inside: bool) -> None:
         """Write the tile from a column; all that it reads is in the map and all outputs exist if it is `inside`."""
-        found, lanes, tall, wide = self.found, self.lanes, self.tall, self.wide
-        rows, taps = found.rows, found.columns.taps
+        conv, lanes, tall, wide = self.conv, self.lanes, self.tall, self.wide
+        rows, taps = conv.rows, conv.columns.taps
         starts = [emit.bound(start + index(vector * lanes)) for vector in range(wide)]
-        chains = CHAINS if tall * wide == 1 and found.taps > CHAINS else 1
+        chains = CHAINS if tall * wide == 1 and conv.taps > CHAINS else 1
         sums = [emit.registers(tall * chains, lanes) for _ in starts]
         for total in sums:
             with emit.loop(tall * chains, "unroll") as row:
@@ -265,7 +265,7 @@ class _Tile:
                     products()
 
         lines, middle = (tall - 1) * rows.stride + rows.reach + 1, range(0)
-        if found.taps > MOST_WRITTEN and tall < rows.taps:
+        if conv.taps > MOST_WRITTEN and tall < rows.taps:
             middle = range(tall - 1, rows.taps)  # those that all rows of the tile meet, in a loop
         for ahead in range(lines):
             if middle and ahead == middle.start:
@@ -277,39 +277,39 @@ class _Tile:
             every_sum = [emit.vector(sums[0], index(n * lanes), lanes) for n in range(chains)]
             emit.put(sums[0], (every_sum[0] + every_sum[1]) + (every_sum[2] + every_sum[3]), index(0), lanes)
         for begin, total in zip(starts, sums, strict=True):
-            stored = None if inside else mask(begin, lanes, found.columns.places, may_precede=False)
+            stored = None if inside else mask(begin, lanes, conv.columns.places, may_precede=False)
 
             def place_of(row: tirx.Expr, lane: tirx.Expr, begin: tirx.Expr = begin) -> Place:
                 values = (*self.place, self.top + row, begin + lane)
-                return self.kernel.place(zip(found.loops, values, strict=True))
+                return self.kernel.place(zip(conv.loops, values, strict=True))
 
-            along = _along(self.kernel, found)
+            along = _along(self.kernel, conv)
             store_masked(self.kernel, self.arguments, total, (tall, lanes), along, place_of, stored)
 
     def _shifts(self) -> list[int]:
         """The columns of inputs, from that of a vector's first output on, at which vectors are read."""
-        columns, lanes = self.found.columns, self.lanes
-        found: list[int] = []
+        columns, lanes = self.conv.columns, self.lanes
+        conv: list[int] = []
         for tap in range(columns.taps):
             shift = tap * columns.dilation - columns.before
             first = shift - shift % columns.stride
-            found += [first + number * lanes for number in range(columns.stride)]
-        return list(dict.fromkeys(found))
+            conv += [first + number * lanes for number in range(columns.stride)]
+        return list(dict.fromkeys(conv))
 
     def _mask(self, start: tirx.Expr) -> Masks:
         """The lanes of what a vector of outputs reads that are in the map, the same in all rows."""
-        columns = self.found.columns
+        columns = self.conv.columns
         places = [(shift, start * index(columns.stride) + index(shift)) for shift in self._shifts()]
         return {(start, shift): held_mask(place, self.lanes, columns.size) for shift, place in places}
 
     def _line(self, number: tirx.Expr, start: tirx.Expr, masks: Masks | None) -> list[tirx.Expr]:
         """What a vector of outputs reads of a row of inputs at each tap; without masks, all is in the map."""
-        lanes, stride = self.lanes, self.found.columns.stride
-        flat, columns = self.arguments.flat(self.found.data), self.found.columns
+        lanes, stride = self.lanes, self.conv.columns.stride
+        flat, columns = self.arguments.flat(self.conv.data), self.conv.columns
         if self.copied is None:
             row = emit.bound(self.plane + number * index(columns.size))
         else:
-            row = emit.bound((number + index(self.found.rows.before)) * index(self.pitch) + index(columns.before))
+            row = emit.bound((number + index(self.conv.rows.before)) * index(self.pitch) + index(columns.before))
             flat = self.copied
         known: dict[int, tirx.Expr] = {}
 

@@ -43,13 +43,13 @@ Start: TypeAlias = "tirx.Expr | int"
 
 def propose_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a depthwise convolution that copies nothing."""
-    found = find_convolution(kernel, (3, 4, 5))
-    if found is None or found.inputs != 1 or found.groups == 1 or not can_store(kernel):
+    conv = find_convolution(kernel, (3, 4, 5))
+    if conv is None or conv.inputs != 1 or conv.groups == 1 or not can_store(kernel):
         return
-    rows, columns = found.rows, found.columns
-    planes = typical(found.batch * found.groups * found.depth.places)
-    few = typical(found.work) >= emit.PARALLEL_WORK and planes < emit.TASKS
-    known = all(is_number(w.size) and is_number(w.places) for w in (found.depth, rows, columns))
+    rows, columns = conv.rows, conv.columns
+    planes = typical(conv.batch * conv.groups * conv.depth.places)
+    few = typical(conv.work) >= emit.PARALLEL_WORK and planes < emit.TASKS
+    known = all(is_number(w.size) and is_number(w.places) for w in (conv.depth, rows, columns))
     if few or columns.stride > 2 or not known:
         return
 
@@ -58,12 +58,12 @@ def propose_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         return lanes * columns.stride <= min(2, rows.size) * columns.size and lanes <= 2 * columns.places
 
     def writer(isa: Isa) -> _Writer:
-        made = _Writer(kernel, found, covering_lanes(isa, columns.places, fits))
-        return _Writer(kernel, found, isa) if made.unrolled > MOST_UNROLLED and fits(isa.lanes) else made
+        made = _Writer(kernel, conv, covering_lanes(isa, columns.places, fits))
+        return _Writer(kernel, conv, isa) if made.unrolled > MOST_UNROLLED and fits(isa.lanes) else made
 
     judged = writer(isa)
     if fits(judged.isa.lanes) and judged.unrolled <= MOST_UNROLLED:
-        yield Candidate("planes", planes * found.outputs * judged.cycles, writer)
+        yield Candidate("planes", planes * conv.outputs * judged.cycles, writer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,27 +98,27 @@ def _tiled(total: int, most: int, inside: range) -> tuple[_Part, ...]:
     first = min(max(before, -(-left // 2) if after else left), left - after)
     last = total - (left - first)
     ends = runs(first, most) if first else (), runs(total - last, most) if last < total else ()
-    found = (
+    apart = (
         *_parts(ends[0], range(0)),
         _Part(first, (last - first) // most, most, False),
         *(replace(part, start=part.start + last) for part in _parts(ends[1], range(0))),
     )
-    return min(equal, found, key=lambda parts: sum(part.size for part in parts))
+    return min(equal, apart, key=lambda parts: sum(part.size for part in parts))
 
 
 def _parts(tiles: Sequence[Run], inside: range) -> tuple[_Part, ...]:
     """The tiles in order: those within `inside` in loops, the others fixed."""
-    found: list[_Part] = []
+    parts: list[_Part] = []
     for run in tiles:
         for number in range(run.count):
             start = run.start + number * run.size
             fixed = not (inside.start <= start and start + run.size <= inside.stop)
-            last = found[-1] if found else None
+            last = parts[-1] if parts else None
             if last is not None and not fixed and not last.fixed and last.size == run.size:
-                found[-1] = _Part(last.start, last.count + 1, run.size, False)
+                parts[-1] = _Part(last.start, last.count + 1, run.size, False)
             else:
-                found.append(_Part(start, 1, run.size, fixed))
-    return tuple(found)
+                parts.append(_Part(start, 1, run.size, fixed))
+    return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +159,16 @@ class _Writer:
 
     packings: tuple[Panels, ...] = ()
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
-        self.kernel, self.found, self.isa = kernel, found, isa
-        self.count = -(-found.columns.places // isa.lanes)
+    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
+        self.kernel, self.conv, self.isa = kernel, conv, isa
+        self.count = -(-conv.columns.places // isa.lanes)
         self.row_parts, self.column_parts = self._chosen()
         self.unrolled = self._unrolled(self.row_parts, self.column_parts)
 
     def _options(self) -> dict[tuple[tuple[_Part, ...], tuple[_Part, ...]], str]:
         """The tiles of every size, each with a name."""
         most = self.isa.core.plane_sums
-        tall, wide = self.found.rows.places, self.count
+        tall, wide = self.conv.rows.places, self.count
         sizes = [(t, n) for t in range(1, min(most, tall) + 1) for n in range(1, min(most, wide) + 1) if t * n <= most]
         every: dict[tuple[tuple[_Part, ...], tuple[_Part, ...]], str] = {}
         for t, n in sizes:
@@ -180,7 +180,7 @@ class _Writer:
         """The tiles with the least modelled time whose code is not too long."""
         every = self._options()
         within = ([p for p in every if self._unrolled(*p) <= most] for most in (MUCH_UNROLLED, MOST_UNROLLED))
-        short = next((found for found in within if found), every)
+        short = next((options for options in within if options), every)
         named = {every[parts]: parts for parts in short}
         return named[self.isa.choose("tile of a plane", close((self._cycles(*p), name) for name, p in named.items()))]
 
@@ -191,11 +191,11 @@ class _Writer:
 
     def _unrolled(self, rows: tuple[_Part, ...], columns: tuple[_Part, ...]) -> int:
         """Multiply-adds of vectors that are written out."""
-        return self.found.plane_taps * sum(r.size for r in rows) * sum(c.size for c in columns)
+        return self.conv.plane_taps * sum(r.size for r in rows) * sum(c.size for c in columns)
 
     def _rows_inside(self) -> range:
         """The rows of outputs that read and store inside the plane only, even if a vector exceeds its row."""
-        rows, columns = self.found.rows, self.found.columns
+        rows, columns = self.conv.rows, self.conv.columns
         reads = self.isa.lanes * columns.stride
         beyond = 0 if columns.stride == 1 and reads <= columns.size else -(-reads // columns.size)
         stop = (rows.size - beyond - 1 - rows.reach + rows.before) // rows.stride + 1
@@ -204,49 +204,49 @@ class _Writer:
 
     def _vectors_inside(self) -> range:
         """The vectors of outputs that read inputs of their row only, and do not overlap others."""
-        columns, lanes, stride = self.found.columns, self.isa.lanes, self.found.columns.stride
+        columns, lanes, stride = self.conv.columns, self.isa.lanes, self.conv.columns.stride
         first = -(-(columns.before + stride - 1) // (stride * lanes))
         stop = min(columns.places, (columns.size + columns.before - columns.reach) // stride) // lanes
         return range(first, max(stop, 0))
 
     def _cycles(self, rows: tuple[_Part, ...], columns: tuple[_Part, ...]) -> float:
         """Modelled time of a plane: multiply-adds, loads of vectors that mostly cross a cache line, and latency."""
-        found = self.found
-        load, taps = 1.75 if found.columns.stride == 1 else 3.5, found.plane_taps
+        conv = self.conv
+        load, taps = 1.75 if conv.columns.stride == 1 else 3.5, conv.plane_taps
         total, latency = 0.0, self.isa.core.latency * taps
         for row in rows:
-            lines = (row.size - 1) * found.rows.stride + found.rows.reach + 1
+            lines = (row.size - 1) * conv.rows.stride + conv.rows.reach + 1
             for run in columns:
-                loads = load * lines * found.columns.taps * run.size + row.size * taps
+                loads = load * lines * conv.columns.taps * run.size + row.size * taps
                 sums = row.size * run.size * taps / 2
                 total += row.count * run.count * (max(sums, loads / 2, latency) + row.size * run.size)
         return total
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        found = self.found
-        with emit.shared_loop(found.batch * found.groups * found.depth.places, found.work) as number:
+        conv = self.conv
+        with emit.shared_loop(conv.batch * conv.groups * conv.depth.places, conv.work) as number:
             self._plane(arguments, number)
 
     def _plane(self, arguments: Arguments, number: tirx.Expr) -> None:
         """One plane of outputs."""
-        found, depth = self.found, self.found.depth
-        size = index(found.rows.size * found.columns.size)
-        flat = arguments.flat(found.data)
-        if found.deep is None:
-            image, group = emit.unpacked(number, (found.batch, found.groups))
+        conv, depth = self.conv, self.conv.depth
+        size = index(conv.rows.size * conv.columns.size)
+        flat = arguments.flat(conv.data)
+        if conv.deep is None:
+            image, group = emit.unpacked(number, (conv.batch, conv.groups))
             deep, inside, begin = index(0), None, emit.bound(number * size)
         else:
-            image, group, deep = emit.unpacked(number, (found.batch, found.groups, depth.places))
+            image, group, deep = emit.unpacked(number, (conv.batch, conv.groups, depth.places))
             behind = deep * index(depth.stride) - index(depth.before)
             apart = index(depth.dilation)
             first = tirx.max(index(0), -tirx.floordiv(behind, apart))
             last = tirx.min(index(depth.taps), tirx.floordiv(index(depth.size - 1) - behind, apart) + index(1))
             inside = (emit.bound(first), emit.bound(last))
-            begin = emit.bound(((image * index(found.groups) + group) * index(depth.size) + behind) * size)
-        plane = Plane(flat, begin, found.rows.size, found.columns, self.isa.lanes)
-        with emit.loop(found.outputs) as output:
-            channel = emit.bound(group * index(found.outputs) + output)
+            begin = emit.bound(((image * index(conv.groups) + group) * index(depth.size) + behind) * size)
+        plane = Plane(flat, begin, conv.rows.size, conv.columns, self.isa.lanes)
+        with emit.loop(conv.outputs) as output:
+            channel = emit.bound(group * index(conv.outputs) + output)
             where = (image, channel, deep)
             for rows in self.row_parts:
                 with rows.at() as row:
@@ -266,8 +266,8 @@ class _Writer:
 
         `source` is the plane of inputs of the first tap in depth, and the range of the taps that are inside.
         """
-        found, lanes = self.found, self.isa.lanes
-        rows, columns = found.rows, found.columns
+        conv, lanes = self.conv, self.isa.lanes
+        rows, columns = conv.rows, conv.columns
         (plane, inside), (tall, wide), (top, number), (image, channel, deep) = source, size, at, where
         starts = [self._start(number, column) for column in range(wide)]
         # The last row of a plane is stored on its own: a vector longer than the row would reach into the next plane.
@@ -278,17 +278,17 @@ class _Writer:
             for buffer in buffers:
                 with emit.loop(count, "unroll") as row:
                     emit.put(buffer, emit.zeros(lanes), row * index(lanes), lanes)
-        weights = arguments.flat(self.kernel.function.params[found.weight])
-        weight = emit.bound(channel * index(found.taps))
+        weights = arguments.flat(self.kernel.function.params[conv.weight])
+        weight = emit.bound(channel * index(conv.taps))
         tile = _Tile(groups, sums, starts, top, tall)
         if inside is None:
             self._add(tile, plane, weights, weight)
         else:
             with build.serial(*inside) as tap:
-                further = tap * index(found.depth.dilation * rows.size * columns.size)
+                further = tap * index(conv.depth.dilation * rows.size * columns.size)
                 there = replace(plane, first=emit.bound(plane.first + further))
-                self._add(tile, there, weights, emit.bound(weight + tap * index(found.plane_taps)))
-        loops = (*found.loops[:2], found.deep, *found.loops[2:])
+                self._add(tile, there, weights, emit.bound(weight + tap * index(conv.plane_taps)))
+        loops = (*conv.loops[:2], conv.deep, *conv.loops[2:])
 
         def place_of(begin: tirx.Expr, row: tirx.Expr, column: int, lane: tirx.Expr) -> Place:
             start = starts[column]
@@ -307,7 +307,7 @@ class _Writer:
 
     def _add(self, tile: _Tile, plane: Plane, weights: tirx.Buffer, weight: tirx.Expr) -> None:
         """Add the products of one plane of inputs with the weights from `weight` on to a tile."""
-        rows, columns, lanes = self.found.rows, self.found.columns, self.isa.lanes
+        rows, columns, lanes = self.conv.rows, self.conv.columns, self.isa.lanes
         tall, top = tile.tall, tile.top
 
         for line in range((tall - 1) * rows.stride + rows.reach + 1):
@@ -319,9 +319,9 @@ class _Writer:
             else:
                 source = top * index(rows.stride) + index(line - rows.before)
             meets = [
-                (buffers, found)
+                (buffers, here)
                 for (first, count), buffers in zip(tile.groups, tile.sums, strict=True)
-                if (found := _met(rows, line, first, count)) is not None
+                if (here := _met(rows, line, first, count)) is not None
             ]
             if not meets:
                 continue
@@ -340,7 +340,7 @@ class _Writer:
 
     def _start(self, number: Start, column: int) -> Start:
         """The first column of a vector; a last one that would exceed the row overlaps the previous one."""
-        places, lanes = self.found.columns.places, self.isa.lanes
+        places, lanes = self.conv.columns.places, self.isa.lanes
         if isinstance(number, int):
             return max(0, min((number + column) * lanes, places - lanes))
         return (number + index(column)) * index(lanes)

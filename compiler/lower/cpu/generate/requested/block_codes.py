@@ -12,7 +12,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import Combine, merged
 from heterocc.compiler.lower.cpu.generate.requested.columns import rows
-from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.request import Request
 
 LEVELS = 127.0
 """The code of the largest number of a block."""

@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Step
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.blocked_panels import write_panels
 from heterocc.compiler.lower.cpu.generate.requested.blocked_weights import BlockedArguments
-from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS, of_codes
 from heterocc.compiler.lower.cpu.sizes import is_number
 

@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import ELEMENT
-from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 
 WIDE = 4

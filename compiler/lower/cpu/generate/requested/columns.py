@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.form import Around
+from heterocc.compiler.lower.cpu.generate.requested.request import Around
 
 WIDE = 4
 """The vectors that a task advances together along the axis."""

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.request import Request
 
 ABREAST = 4
 """Channels that are sampled together, because they share the pixels' places."""

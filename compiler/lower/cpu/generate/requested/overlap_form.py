@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heterocc.compiler.lower.cpu.generate.requested.form import Request
+from heterocc.compiler.lower.cpu.generate.requested.request import Request
 
 ELEMENT = 4
 """The work of an element of the columns, in multiply-adds."""

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import columns, rows
-from heterocc.compiler.lower.cpu.generate.requested.form import Around, Request
+from heterocc.compiler.lower.cpu.generate.requested.request import Around, Request
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number
 
 BLOCK = 32

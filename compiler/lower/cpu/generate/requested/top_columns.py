@@ -14,8 +14,8 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import Columns, columns
-from heterocc.compiler.lower.cpu.generate.requested.form import Around, Request
 from heterocc.compiler.lower.cpu.generate.requested.ordered import ordered
+from heterocc.compiler.lower.cpu.generate.requested.request import Around, Request
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 FEWEST_LANES = 4

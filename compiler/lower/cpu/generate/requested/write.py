@@ -17,10 +17,10 @@ from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
 from heterocc.compiler.lower.cpu.generate.requested.block_codes import write_block_codes
 from heterocc.compiler.lower.cpu.generate.requested.blocked_product import write_blocked_product
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
-from heterocc.compiler.lower.cpu.generate.requested.form import Request
 from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
 from heterocc.compiler.lower.cpu.generate.requested.index_of import write_index_of
 from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
+from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.requested.running import write_running
 from heterocc.compiler.lower.cpu.generate.requested.tile import write_tile
 from heterocc.compiler.lower.cpu.generate.requested.top_k import write_top_k

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.cpu.generate.attention.attention import write_attention
-from heterocc.compiler.lower.cpu.generate.attention.form import Attention, strided
+from heterocc.compiler.lower.cpu.generate.attention.description import Attention, strided
 from heterocc.compiler.lower.cpu.generate.isa import has_pairs, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels, rounded
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE

@@ -16,7 +16,7 @@ from onnx import NodeProto, helper
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition
 from heterocc.compiler.lower.cpu.generate.attention.attention import write_attention
-from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand, pitches
+from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand, pitches
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from tests.compiler.lower.cpu.generate.generated import runnable, target_of
