@@ -184,7 +184,8 @@ class Operator:
     """Whether ONNX's shape inference lists the elements of its result, if these are integers."""
 
     unchecked: bool = False
-    """Whether ONNX Runtime reads beside an array, or ends the process, if sizes do not fit."""
+    """Whether ONNX Runtime reads beside an array, ends the process, or has a result of another shape than `shapes`, if
+    sizes do not fit."""
     filled: tuple[Group, ...] = ()
     """The parts whose sizes are to be 1 or more for ONNX Runtime: with one of 0 it ends the process, never ends, or
     returns memory that it has not written."""

@@ -176,6 +176,7 @@ OPERATORS = (
         shapes=slice_shapes,
         contents=_slice_contents,
         needs=_needs,
+        unchecked=True,
         moves=FIRST,
         axes=3,
         settings=True,

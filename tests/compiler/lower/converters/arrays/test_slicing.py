@@ -77,16 +77,25 @@ def test_a_slice_that_a_request_gives_has_no_elements_of_an_empty_dimension(tmp_
                 np.testing.assert_array_equal(session.run(feed)["y"], wanted)
 
 
-@pytest.mark.parametrize(("start", "end", "step"), [(-1, 2**63 - 1, 1), (-1, -2, 1), (-1, 2, 1), (-2, -(2**63), -1)])
+@pytest.mark.parametrize(
+    ("devices", "start", "end", "step"),
+    [
+        ("CPU", -1, 2**63 - 1, 1),
+        ("CPU", -1, -2, 1),
+        ("CPU", -1, 2, 1),
+        ("CPU", -2, -(2**63), -1),
+        ("ORT", -1, 2**63 - 1, 1),
+    ],
+)
 def test_a_slice_of_the_last_elements_reads_none_of_an_empty_dimension(
-    tmp_path: Path, start: int, end: int, step: int
+    tmp_path: Path, devices: str, start: int, end: int, step: int
 ) -> None:
     """Its result was taken to have a row, which was other memory."""
     nodes = [helper.make_node("Slice", ["x", "start", "end", "axis", "step"], ["y"])]
     given = {"start": start, "end": end, "axis": 0, "step": step}
     constants = {name: np.array([number]) for name, number in given.items()}
     path = save(tmp_path / "m.onnx", nodes, {"x": ["n", 2]}, {"y": [None, 2]}, constants)
-    compile_model(path, tmp_path / "m.hcb", devices="CPU", measure=False)
+    compile_model(path, tmp_path / "m.hcb", devices=devices, measure=False)
     reference = reference_session(path)
     with load(tmp_path / "m.hcb") as session:
         for rows in range(4):
