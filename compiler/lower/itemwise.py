@@ -7,9 +7,11 @@ back end.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import tvm_ffi
 from tvm import relax, tirx
+from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.straight import (
@@ -31,6 +33,37 @@ Rule = Callable[[tirx.PrimFunc, Pattern, int], tirx.PrimFunc | None]
 
 The kernel for all takes the number of items before its results.
 """
+
+
+def of_item(
+    body: tirx.Stmt,
+    replaced: Sequence[tuple[tirx.Var, tirx.Var]],
+    item: tirx.Var,
+    rows_of: Callable[[tirx.Buffer], tirx.Expr | int | None],
+) -> tirx.Stmt:
+    """Code of a kernel for one item as that for number `item` of several.
+
+    Variables are replaced by others. `rows_of` gives the rows that an item has of a buffer with all items, None for any
+    other buffer.
+    """
+
+    def variable(var: tirx.Var) -> tirx.Var:
+        return next((new for old, new in replaced if old.same_as(var)), var)
+
+    def placed(buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> list[tirx.Expr] | None:
+        rows = rows_of(buffer)
+        return None if rows is None else [indices[0] + item * rows, *indices[1:]]
+
+    def load(node: TensorLoad) -> TensorLoad:
+        indices = placed(node.source, node.indices)
+        return node if indices is None else tirx.BufferLoad(node.source, indices)
+
+    def store(node: tirx.BufferStore) -> tirx.BufferStore:
+        indices = placed(node.buffer, node.indices)
+        return node if indices is None else tirx.BufferStore(node.buffer, node.value, indices)
+
+    rules = [(tirx.Var, variable), (TensorLoad, load), (tirx.BufferStore, store)]
+    return tvm_ffi.structural_map(body, rules, order="post")
 
 
 def carries_items(module: KernelModule) -> bool:

@@ -9,6 +9,7 @@ from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from heterocc.compiler.lower.codegen.argument_checks import with_few_checks
+from heterocc.compiler.lower.codegen.passes import as_pass
 
 PIPELINE = "heterocc_gpu"
 """The name by which `tvm.tirx.build` and `relax.build` find these passes."""
@@ -27,13 +28,9 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
             return kernels(mod)
 
     def host_code() -> tvm.transform.Pass:
-        return tvm.transform.Sequential([_pass(with_few_checks), host()])
+        return tvm.transform.Sequential([as_pass(with_few_checks), host()])
 
-    return _pass(lowered), host_code, device
-
-
-def _pass(step: Callable[[tvm.IRModule], tvm.IRModule]) -> tvm.transform.Pass:
-    return tvm.transform.module_pass(lambda mod, _context: step(mod), opt_level=0, name=step.__name__)
+    return as_pass(lowered), host_code, device
 
 
 register_tir_pipeline(PIPELINE, _passes)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Range, TensorLoad
+from tvm.ir import Range
 
-from heterocc.compiler.lower.itemwise import carries_items, for_items
+from heterocc.compiler.lower.itemwise import carries_items, for_items, of_item
 from heterocc.compiler.lower.relax.kernels import KernelModule
 
 _AXES = ("blockIdx.z", "blockIdx.y")
@@ -77,23 +77,10 @@ def _launch_for_items(
         return None
     item = tirx.Var("item", "int64")
 
-    def variable(var: tirx.Var) -> tirx.Var:
-        return next((new for old, new in wide if old.same_as(var)), var)
+    def rows_of(buffer: tirx.Buffer) -> tirx.Expr | None:
+        return next((old.shape[0] for old, new in wide if new.same_as(buffer)), None)
 
-    def placed(buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> list[tirx.Expr] | None:
-        rows = next((old.shape[0] for old, new in wide if new.same_as(buffer)), None)
-        return None if rows is None else [indices[0] + item * rows, *indices[1:]]
-
-    def load(found: TensorLoad) -> TensorLoad:
-        indices = placed(found.source, found.indices)
-        return found if indices is None else tirx.BufferLoad(found.source, indices)
-
-    def store(found: tirx.BufferStore) -> tirx.BufferStore:
-        indices = placed(found.buffer, found.indices)
-        return found if indices is None else tirx.BufferStore(found.buffer, found.value, indices)
-
-    rules = [(tirx.Var, variable), (TensorLoad, load), (tirx.BufferStore, store)]
-    body = tvm_ffi.structural_map(launch, rules, order="post")
+    body = of_item(launch, wide, item, rows_of)
     thread = tirx.IterVar(Range(0, count), tirx.Var(axis, "int64"), tirx.IterVar.ThreadIndex, axis)
     start = tirx.const(0, "int64")
     return tirx.For(item, start, count, tirx.ForKind.THREAD_BINDING, body, thread_binding=thread)

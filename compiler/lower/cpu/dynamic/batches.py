@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Call, TensorLoad
+from tvm.ir import Call
 
 from heterocc.compiler.lower.cpu.sources import with_derived_source
-from heterocc.compiler.lower.itemwise import carries_items, for_items
+from heterocc.compiler.lower.itemwise import carries_items, for_items, of_item
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.written import ITEMS, ROWS
 
@@ -59,24 +59,8 @@ def _looped(function: tirx.PrimFunc, pattern: Sequence[bool], results: int) -> t
             start = item * math.prod(int(d) for d in param.shape)
             replace.append((statement.buffer, _buffer(statement.buffer, statement.buffer.shape, start)))
 
-    def variable(var: tirx.Var) -> tirx.Var:
-        return next((new for old, new in replace if old.same_as(var)), var)
-
-    def placed(buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> list[tirx.Expr] | None:
-        rows = next((n for b, n in wide if b.same_as(buffer)), None)
-        return None if rows is None else [indices[0] + item * rows, *indices[1:]]
-
-    def load(node: TensorLoad) -> TensorLoad:
-        indices = placed(node.source, node.indices)
-        return node if indices is None else tirx.BufferLoad(node.source, indices)
-
-    def store(node: tirx.BufferStore) -> tirx.BufferStore:
-        indices = placed(node.buffer, node.indices)
-        return node if indices is None else tirx.BufferStore(node.buffer, node.value, indices)
-
     tvm_ffi.structural_walk(function.body, [(tirx.DeclBuffer, declared)], order="post")
-    rules = [(tirx.Var, variable), (TensorLoad, load), (tirx.BufferStore, store)]
-    body = tvm_ffi.structural_map(function.body, rules, order="post")
+    body = of_item(function.body, replace, item, lambda buffer: next((n for b, n in wide if b.same_as(buffer)), None))
     if isinstance(body, s_tir.SBlockRealize):
         root = body.block
         inner = tirx.For(item, tirx.const(0, "int64"), count, tirx.ForKind.SERIAL, root.body)
@@ -84,7 +68,7 @@ def _looped(function: tirx.PrimFunc, pattern: Sequence[bool], results: int) -> t
         body = s_tir.SBlockRealize([], True, block)
     else:
         body = tirx.For(item, tirx.const(0, "int64"), count, tirx.ForKind.SERIAL, body)
-    params = [variable(p) for p in function.params]
+    params = [next((new for old, new in replace if old.same_as(p)), p) for p in function.params]
     first = len(params) - results
     return tirx.PrimFunc([*params[:first], count, *params[first:]], body, attrs=function.attrs)
 

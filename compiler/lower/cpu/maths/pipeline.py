@@ -11,6 +11,7 @@ from tvm.ir import Call, TensorLoad
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
+from heterocc.compiler.lower.codegen.passes import as_pass
 from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_zero
@@ -23,7 +24,7 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
     kernels, host, device = get_tir_pipeline("default")
 
     def host_code() -> tvm.transform.Pass:
-        return tvm.transform.Sequential([_pass(expand_functions), _pass(with_pairs), host()])
+        return tvm.transform.Sequential([as_pass(expand_functions), as_pass(with_pairs), host()])
 
     def lowered(mod: tvm.IRModule) -> tvm.IRModule:
         context = tvm.transform.PassContext.current()
@@ -37,7 +38,7 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
         with tvm.transform.PassContext(context.opt_level, disabled_pass=without, config=config):
             return kernels(mod)
 
-    return tvm.transform.Sequential([_pass(mark_functions), _pass(lowered)]), host_code, device
+    return tvm.transform.Sequential([as_pass(mark_functions), as_pass(lowered)]), host_code, device
 
 
 LEFT_TO_LLVM = ["tirx.CommonSubexprElim", "tirx.RemoveNoOp"]
@@ -151,10 +152,6 @@ def _has_sizes(mod: tvm.IRModule) -> bool:
     """Whether an argument of a kernel has a dimension that is known only at run time."""
     params = [p for _, f in mod.functions_items() for p in getattr(f, "params", ())]
     return any(not isinstance(dim, tirx.IntImm) for p in params for dim in getattr(p, "shape", ()))
-
-
-def _pass(step: Callable[[tvm.IRModule], tvm.IRModule]) -> tvm.transform.Pass:
-    return tvm.transform.module_pass(lambda mod, _context: step(mod), opt_level=0, name=step.__name__)
 
 
 register_tir_pipeline(PIPELINE, _passes)
