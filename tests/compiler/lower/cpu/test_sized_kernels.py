@@ -375,7 +375,13 @@ def test_filtering_of_one_row_or_column_leaves_out_only_products_of_padding() ->
 
 
 @pytest.mark.skipif(AVX2 not in runnable(), reason="the code is for x86 with AVX2")
-@pytest.mark.parametrize("name", [name for name in CASES if "depthwise" in name and "many taps" not in name])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "depthwise convolution",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in CASES if "depthwise" in n and n != "depthwise convolution"),
+    ],
+)
 def test_depthwise_convolutions_of_any_size_are_right_and_stay_in_their_arguments_with_avx2(name: str) -> None:
     for side in (1, 2, 7, 8, 9, 33):
         kernel(name, mcpu=AVX2)({"n": 2, "m": side, "k": side})
