@@ -163,6 +163,11 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 8, "m")},
         {"w": _weight(16, 8, 3)},
     ),
+    "frames of a signal": (
+        [_N("Conv", ["x", "w", "b"], ["c"], strides=[32]), _N("Relu", ["c"], ["y"])],
+        {"x": ("n", 1, "m")},
+        {"w": _weight(33, 1, 64), "b": _weight(33)},
+    ),
     "convolution of a long row": (
         [_N("Conv", ["x", "w", "b"], ["c"], strides=[4], pads=[2, 3], group=2), _N("Sigmoid", ["c"], ["y"])],
         {"x": ("n", 256, "m")},
@@ -319,7 +324,8 @@ def kernel(name: str, *, masks: bool = True, mcpu: str = "") -> Callable[[Mappin
     return compare
 
 
-LEAST = {"filtered convolution padded before": 1, "padding by reflection": 3, "pooling of one dimension": 3}
+LEAST = {"filtered convolution padded before": 1, "padding by reflection": 3, "pooling of one dimension": 3,
+         "frames of a signal": 64}  # fmt: skip
 """What a case needs more of each size than other cases."""
 
 SIZES = st.one_of(st.integers(1, 5), st.integers(6, 70))
@@ -348,6 +354,11 @@ def test_every_number_of_few_columns_is_right(name: str) -> None:
     """Their vectors lie along the rows of a weight's tiles, with code for one, four and eight columns."""
     for columns in range(1, 10):
         kernel(name)({"n": 1, "m": columns, "k": min(columns, 3)})
+
+
+def test_every_number_of_few_frames_is_right() -> None:
+    for frames in (*range(1, 10), 16, 17, 33):
+        kernel("frames of a signal")({"n": 2, "m": 32 * (frames - 1) + 1, "k": 1})
 
 
 def test_every_number_of_few_pixels_is_right() -> None:

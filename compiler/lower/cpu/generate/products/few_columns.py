@@ -71,15 +71,17 @@ class FewColumns(ProductReads):
     """
 
     masked: bool
+    copies: bool
 
     @property
     def takes_few_columns(self) -> bool:
-        """Whether a product has such code: it has any number of columns, which masked vectors read where they are."""
+        """Whether a product has such code: it has any number of columns, which are read by masks or copied."""
         known = is_number(self.terms) and is_number(self.product.rows.length)
         fits = all(run.size <= self.isa.lanes for run in self.row_runs)
         numbers, vectors = self.packed
         packed = numbers is not None and not numbers.pairs and vectors is None
-        return known and fits and packed and self.masked and not is_number(self.length)
+        reads = self.masked or (self.copies and self.isa.has_masks)
+        return known and fits and packed and reads and not is_number(self.length)
 
     def write_few_columns(
         self,

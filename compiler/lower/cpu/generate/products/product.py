@@ -241,13 +241,13 @@ class ProductWriter(FewColumns):
         number, starts = emit.start_of(run, group), self._starts(run, group)
         if not is_number(self.length):
             starts = [emit.bound(start) for start in starts]
-        copied = None
-        if run.short and not self.masked:
-            copied = self.copy_short(arguments, place, starts[0])
-        elif self.copies:
-            copied = self.copy(arguments, place, starts)
 
         def every_tile() -> None:
+            copied = None
+            if run.short and not self.masked:
+                copied = self.copy_short(arguments, place, starts[0])
+            elif self.copies:
+                copied = self.copy(arguments, place, starts)
             with share.loop() as tile:
                 self._rows_of_panel(arguments, place, Panel(run, number, starts, copied), tile)
 
