@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.arrays.indexing import safe_indices
@@ -171,7 +173,8 @@ def _aligned(
         batch = batches[i].astype("int32")
         terms = [data[batch, c, y, x] * (a * b) for y, a in rows for x, b in columns]
         if mode == "max":
-            largest = tirx.max(tirx.max(terms[0], terms[1]), tirx.max(terms[2], terms[3]))
+            # The number so far is the second operand, so that NaN hides none (decision 7).
+            largest = reduce(lambda found, term: tirx.max(term, found), terms)
             return te.max(tirx.if_then_else(nothing, number(0), largest), axis=axes)
         mean = (terms[0] + terms[1] + terms[2] + terms[3]) / tirx.Cast(dtype, tirx.max(counts[0] * counts[1], 1))
         return te.sum(tirx.if_then_else(nothing, number(0), mean), axis=axes)

@@ -25,6 +25,7 @@ class Numbers:
     abs: Callable[[Any], Any]
     floor: Callable[[Any], Any]
     ceil: Callable[[Any], Any]
+    part: Callable[[Any], Any]
     both: Callable[[Any, Any], Any]
 
 
@@ -32,8 +33,16 @@ def _f(value: float) -> tirx.Expr:
     return tirx.const(value, "float32")
 
 
-EXPRESSIONS = Numbers(_f, tirx.Select, tirx.max, tirx.min, tirx.abs, tirx.floor, tirx.ceil, tirx.all)
-ARRAYS = Numbers(float, np.where, np.maximum, np.minimum, np.abs, np.floor, np.ceil, np.logical_and)
+def share(x: tirx.Expr) -> tirx.Expr:
+    """The part of a position behind its floor, of its bits: TVM's simplifier takes quotients of floats for integers."""
+    plain = tirx.reinterpret("float32", tirx.reinterpret("int32", x))
+    return plain - tirx.floor(plain)
+
+
+EXPRESSIONS = Numbers(_f, tirx.Select, tirx.max, tirx.min, tirx.abs, tirx.floor, tirx.ceil, share, tirx.all)
+ARRAYS = Numbers(
+    float, np.where, np.maximum, np.minimum, np.abs, np.floor, np.ceil, lambda x: x - np.floor(x), np.logical_and
+)
 """A number has the precision of the array that it meets."""
 
 HALFWAY = 1e-6
@@ -47,11 +56,16 @@ CROP = "tf_crop_and_resize"
 BY_RATIO = "by ratio"
 """The only `nearest_mode` before operator set 11: `ceil` along axes that become shorter, `floor` along others."""
 
+
+def _up_if(condition: Any, x: Any, m: Numbers) -> Any:
+    return m.floor(x) + m.select(condition, m.number(1.0), m.number(0.0))
+
+
 NEAREST: Mapping[str, Callable[[Any, Numbers], Any]] = {
     "floor": lambda x, m: m.floor(x),
     "ceil": lambda x, m: m.ceil(x),
-    "round_prefer_floor": lambda x, m: m.ceil(x - m.number(0.5 + HALFWAY)),
-    "round_prefer_ceil": lambda x, m: m.floor(x + m.number(0.5 + HALFWAY)),
+    "round_prefer_floor": lambda x, m: _up_if(m.part(x) > m.number(0.5 + HALFWAY), x, m),
+    "round_prefer_ceil": lambda x, m: _up_if(m.part(x) >= m.number(0.5 - HALFWAY), x, m),
 }
 """Rounding to a place, by `nearest_mode`."""
 
@@ -114,12 +128,6 @@ def is_outside(x: tirx.Expr, length: tirx.Expr) -> tirx.Expr:
     """Whether a position is outside the data."""
     last = (length - tirx.const(1, "int64")).astype("float32")
     return tirx.any(x < _f(0.0), x > last)
-
-
-def share(x: tirx.Expr) -> tirx.Expr:
-    """The part of a position behind its floor, of its bits: TVM's simplifier takes quotients of floats for integers."""
-    plain = tirx.reinterpret("float32", tirx.reinterpret("int32", x))
-    return plain - tirx.floor(plain)
 
 
 def cubic_shares(x: tirx.Expr, length: tirx.Expr, attrs: Mapping[str, Any]) -> list[tirx.Expr]:
