@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from heterocc.compiler.lower.cpu.assumptions import Assumptions
 from heterocc.compiler.lower.cpu.blocks import leaf_blocks
 from heterocc.compiler.lower.cpu.bound_sizes import with_bound_sizes
 from heterocc.compiler.lower.cpu.extremes import without_hidden_numbers
@@ -18,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
-from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, attempt, dims_of
+from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 from heterocc.compiler.lower.kernels.quotients import truncating
 from heterocc.compiler.lower.variables import can_be_empty

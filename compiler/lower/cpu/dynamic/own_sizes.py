@@ -10,7 +10,8 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.sizes import Assumptions, dims_of, is_bounded, typical
+from heterocc.compiler.lower.cpu.assumptions import Assumptions, is_bounded
+from heterocc.compiler.lower.cpu.sizes import dims_of
 from heterocc.compiler.lower.variables import size_variable
 from heterocc.compiler.lower.written import REQUEST, WRITTEN
 
@@ -49,5 +50,4 @@ def with_own_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _variable(number: int, dim: tirx.Expr, assumed: Assumptions) -> tirx.Var:
     """The variable for a dimension, with its typical value: generators choose as they do for the expression."""
-    size = assumed.size(dim)
-    return size_variable(str(number), dim.ty.dtype, typical=None if size is None else typical(size))
+    return size_variable(str(number), dim.ty.dtype, typical=assumed.typical(dim))

@@ -23,7 +23,7 @@ from tvm.tirx import PrimFunc
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower import variables
 from heterocc.compiler.lower.backend import PartitionJob
-from heterocc.compiler.lower.cpu import sizes as sized
+from heterocc.compiler.lower.cpu import assumptions
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.dynamic.guarded import in_parallel, sized_kernel
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
@@ -418,7 +418,7 @@ def test_a_kernel_of_many_sizes_is_right_and_stays_in_its_arguments(name: str, n
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["product", "batched product", "pointwise convolution", "map", "softmax"])
 def test_a_kernel_of_no_items_divides_by_no_size_that_is_0(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sized, variables):
+    for module in (assumptions, variables):
         monkeypatch.setattr(module, "may_be_empty", lambda var: var.name.endswith("_n"))
     compare = kernel.__wrapped__(name)
     for n in (0, 3):

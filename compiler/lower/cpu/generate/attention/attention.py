@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.cpu.assumptions import Assumptions
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.attention.paired import PairedAttentionWriter
@@ -20,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate.attention.short import ShortAttentionW
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import Assumptions, as_expr, assumed, assuming, at_least, attempt, is_number
+from heterocc.compiler.lower.cpu.sizes import as_expr, assumed, assuming, at_least, attempt, is_number
 from heterocc.compiler.lower.written import WRITTEN
 
 _ONE = tirx.const(1, "int64")

@@ -111,14 +111,14 @@ class _Writer:
         tasks = emit.tasks_of(conv.work, planes * self.parts)
         with emit.loop(tasks, "parallel" if shared else "serial") as task, self._memory_for_copies() as copied:
             self.copied = copied
-            each = partial(self._planes, arguments, (task, tasks), planes)
+            each = partial(self._planes, arguments, emit.Part(task, tasks), planes)
             if copied is None and not is_number(places) and conv.taps <= MOST_NARROW:
                 narrow = index(places) <= index(self.lanes)
                 emit.either(narrow, lambda: each(narrow=True), lambda: each(narrow=False))
             else:
                 each(narrow=False)
 
-    def _planes(self, arguments: Arguments, task: tuple[tirx.Expr, int], planes: int, *, narrow: bool) -> None:
+    def _planes(self, arguments: Arguments, task: emit.Part, planes: int, *, narrow: bool) -> None:
         """The parts of planes of a task, whose rows of outputs are one vector each if they are `narrow`."""
         conv = self.conv
         with emit.share_loop(*task, planes * self.parts) as number:

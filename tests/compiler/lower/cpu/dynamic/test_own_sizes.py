@@ -10,8 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import te, tirx
 
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
+from heterocc.compiler.lower.cpu.assumptions import Assumptions
 from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes
-from heterocc.compiler.lower.cpu.sizes import Assumptions, dims_of, typical
+from heterocc.compiler.lower.cpu.sizes import dims_of
 from heterocc.compiler.lower.variables import size_variable
 from tests.compiler.lower.cpu.test_symbolic import compiled
 from tests.reference import reference_session
@@ -40,8 +41,7 @@ def test_dimensions_of_different_names_become_variables_with_their_typical_value
     def typicals(function: tirx.PrimFunc) -> list[int]:
         assumed = Assumptions(dims_of(function))
         sizes = [dim for param in function.params for dim in getattr(param, "shape", [])]
-        found = [assumed.size(dim) for dim in sizes]
-        return [typical(size) for size in found if size is not None]
+        return [value for dim in sizes if (value := assumed.typical(dim)) is not None]
 
     assert typicals(after) == typicals(before)
 
