@@ -20,6 +20,7 @@ from heterocc.compiler.importer.given import GivenModel
 from heterocc.compiler.importer.symbols.requirements import requirements_at
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.importer.weight_form import WeightForm
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.comparisons import least_size
 from heterocc.compiler.symbolic.given import Contents, Limit
 from heterocc.compiler.symbolic.postfix import postfix
@@ -98,6 +99,34 @@ class ImportedModel:
         return MappingProxyType({i.name: i for i in (*graph.value_info, *graph.output, *graph.input)})
 
     @cached_property
+    def _places(self) -> Mapping[str, int]:
+        """The places of the nodes in the graph, by name."""
+        return MappingProxyType({node.name: place for place, node in enumerate(self.proto.graph.node)})
+
+    @cached_property
+    def _value_places(self) -> Mapping[str, int]:
+        return MappingProxyType({name: place for place, name in enumerate(self.graph.values)})
+
+    @cached_property
+    def scales(self) -> frozenset[str]:
+        """The float32 numbers among the weights by which nodes multiply a computed number, as in quantised products."""
+        return frozenset(name for node in self.proto.graph.node for name in self._scales_of(node))
+
+    def _scales_of(self, node: onnx.NodeProto) -> Iterator[str]:
+        if len(node.input) == 2 and of_node(node).symbol == "*":
+            values = self.graph.values
+            for name, other in (node.input, reversed(node.input)):
+                weight = self.weights.get(name)
+                is_number = weight is not None and weight.dtype == np.float32 and weight.shape == ()
+                if is_number and other in values and other not in self.weights and values[other].shape == ():
+                    yield name
+
+    @cached_property
+    def dtypes(self) -> frozenset[str | None]:
+        """The types of all values."""
+        return frozenset(value.dtype for value in self.graph.values.values())
+
+    @cached_property
     def _initializers(self) -> Mapping[str, onnx.TensorProto]:
         return MappingProxyType({t.name: t for t in self.proto.graph.initializer})
 
@@ -111,7 +140,7 @@ class ImportedModel:
         Raises KeyError for an unknown node or value.
         """
         chosen = {name: self.protos[name] for name in nodes}
-        members = [n for n in self.proto.graph.node if n.name in chosen]
+        members = sorted(chosen.values(), key=lambda n: self._places[n.name])
         given = set(inputs)
         wanted = dict.fromkeys(name for n in members for name in reads(n))
         wanted.update(dict.fromkeys(outputs))
@@ -123,7 +152,8 @@ class ImportedModel:
             [self._initializers[name] for name in wanted if name in self._initializers and name not in given],
         )
         written = {o for n in members for o in n.output} - set(outputs)
-        graph.value_info.extend(self._info(name) for name in self.graph.values if name in written)
+        known = sorted(written & self._value_places.keys(), key=self._value_places.__getitem__)
+        graph.value_info.extend(self._info(name) for name in known)
         model: onnx.ModelProto = helper.make_model(
             graph, opset_imports=self.proto.opset_import, ir_version=self.proto.ir_version
         )

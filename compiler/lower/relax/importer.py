@@ -6,7 +6,7 @@ converters of `converters` take precedence, and each result is compared with the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,20 +97,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         self.variables = Variables(job.model)
         self.widened = Widened(job.model, all_values=job.device.backend == "cpu")
         self.wide: dict[str, relax.Expr] = {}
-        nodes = job.model.proto.graph.node if job.device.backend == "cpu" else ()
-        self.scales = frozenset(name for node in nodes for name in self._scales(node))
-
-    def _scales(self, node: onnx.NodeProto) -> Iterator[str]:
-        """The weights by which a node multiplies a computed number, as the scales of a quantised product.
-
-        In the code of kernels they would make each layer's differ from all others.
-        """
-        weights, values = self.job.model.weights, self.job.model.graph.values
-        if of_node(node).symbol == "*" and len(node.input) == 2:
-            for name, other in (node.input, reversed(node.input)):
-                is_number = name in weights and weights[name].dtype == np.float32 and weights[name].shape == ()
-                if is_number and other in values and other not in weights and values[other].shape == ():
-                    yield name
+        # As constants in the code of kernels, scales would make each layer's kernel differ from all others.
+        self.scales: frozenset[str] = job.model.scales if job.device.backend == "cpu" else frozenset()
 
     def constant(self, name: str, *, wide: bool = False) -> None:
         """Define an initializer for the converters, as a variable or as a constant; `wide` as float32."""

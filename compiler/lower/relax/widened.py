@@ -42,7 +42,7 @@ class Widened:
     def __init__(self, model: ImportedModel, *, all_values: bool) -> None:
         """`all_values` is true for devices that compute in float32, false for others."""
         self._model = model
-        self._on = any(value.dtype in STORED for value in model.graph.values.values())
+        self._on = not STORED.isdisjoint(model.dtypes)
         self._all = all_values
         self._nodes: set[str] = set()
         self._values: set[str] = set()
