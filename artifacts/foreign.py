@@ -28,7 +28,8 @@ def is_foreign(error: BaseException) -> bool:
 
     An exception that has passed through TVM has frames with the names of those in which it was raised.
     """
-    if is_foreign_class(type(error)):
+    of_system = isinstance(error, TimeoutError) and error.errno is not None  # a file system over a network
+    if is_foreign_class(type(error)) and not of_system:
         return True
     handlers = {code for number in signal.valid_signals() if (code := _code(signal.getsignal(number))) is not None}
     named = {(code.co_filename, code.co_name) for code in handlers} if hasattr(error, "__tvm_ffi_error__") else ()

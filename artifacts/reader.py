@@ -18,6 +18,7 @@ from heterocc.artifacts.files.filetype import BUNDLE, HEAD, ONNX, ZIP, file_kind
 from heterocc.artifacts.files.sealed import hint_for
 from heterocc.artifacts.files.source import Source, open_source
 from heterocc.artifacts.files.watch import FileWatch, copy_of
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, SIGNATURE_NAME
 from heterocc.artifacts.validate import check_manifest, parse_manifest, read_version
 from heterocc.artifacts.weights.verify import wrong_hash
@@ -62,6 +63,7 @@ def open_bundle(
         error.hint = error.hint or "copy the file again, or compile the model again"
         raise
     except (OSError, ValueError) as error:  # an I/O error, or a file cut short between two calls
+        pass_foreign(error)
         hint = hint_for(error, "check the disk and the limit on memory")
         raise BundleError(f"the bundle cannot be read: {error}", where=shown, hint=hint) from error
     finally:

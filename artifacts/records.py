@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, dataclass_transform, get_args, get_origin
 
+from heterocc.artifacts.foreign import pass_foreign
+
 Check = Callable[[Any], Any]
 
 _REQUIRED = object()
@@ -83,6 +85,7 @@ class Record:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
+            pass_foreign(error)
             raise MalformedError(f"is not JSON: {error}") from None
         return cls.model_validate(data)
 

@@ -13,6 +13,7 @@ from heterocc.artifacts.container import name_is_safe
 from heterocc.artifacts.dtypes import CARRIED, COMPUTED, NUMPY, STORAGE, container, is_value_dtype
 from heterocc.artifacts.dynamic import check_dynamic, is_static
 from heterocc.artifacts.errors import BundleManifestError, BundleVersionError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.manifest import (
     ARRANGED,
     CONTAINED,
@@ -58,6 +59,7 @@ def read_version(data: bytes) -> tuple[int, int]:
     except RecursionError:
         raise BundleManifestError("the manifest is nested too deeply") from None
     except ValueError as error:  # invalid JSON, invalid UTF-8, or an integer that is too long
+        pass_foreign(error)
         raise BundleManifestError(f"the manifest is not JSON: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT_NAME:
         raise BundleManifestError(f"the manifest's format is not '{FORMAT_NAME}'")

@@ -21,6 +21,7 @@ from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.files.earlier import EarlierFile
 from heterocc.artifacts.files.leftovers import leftover, try_lock
 from heterocc.artifacts.files.reading import refuse_input
+from heterocc.artifacts.foreign import pass_foreign
 
 _CHUNK = 16 * 2**20
 
@@ -208,10 +209,12 @@ class AtomicFile:
             yield
         except OSError as error:
             self._abandon()
+            pass_foreign(error)
             hint = _HINTS.get(error.errno or 0, "choose another place for the output")
             raise OutputFileError(f"cannot write '{self._shown}': {error.strerror or error}", hint=hint) from error
         except ValueError as error:  # a NUL in the path
             self._abandon()
+            pass_foreign(error)
             raise OutputFileError(f"cannot write {self._shown!r}: {error}", hint="choose another name") from error
 
     def _abandon(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from heterocc.artifacts.errors import BundleError
 from heterocc.artifacts.files.closing import Closing
+from heterocc.artifacts.foreign import pass_foreign
 
 _CHUNK = 16 * 2**20
 _MFD_EXEC = 0x0010  # Linux 6.3; without it `vm.memfd_noexec` may forbid mapping the file as code
@@ -47,8 +48,13 @@ class SealedFile(Closing):
     @property
     def path(self) -> str:
         """A path of the file. Raises BundleError if the system has none, because /proc is not mounted."""
-        if not Path(_FILES).is_dir():
-            raise BundleError(f"code is loaded from memory, through {_FILES}, which does not exist", hint=_NO_PROC)
+        try:
+            Path(_FILES).stat()  # is_dir would take an exception of a signal handler for an answer
+        except OSError as error:
+            pass_foreign(error)
+            raise BundleError(
+                f"code is loaded from memory, through {_FILES}, which does not exist", hint=_NO_PROC
+            ) from error
         return self._path
 
     @contextlib.contextmanager
@@ -61,6 +67,7 @@ class SealedFile(Closing):
         try:
             mapped = mmap.mmap(self.fd, self.size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
         except OSError as error:
+            pass_foreign(error)
             hint = hint_for(error, "free some memory")
             raise BundleError(f"cannot map a memory file: {error.strerror or error}", hint=hint) from error
         with mapped:
@@ -95,6 +102,7 @@ def sealed_memfd(name: str, data: bytes | memoryview) -> int:
     except OSError as error:
         if fd >= 0:
             os.close(fd)
+        pass_foreign(error)
         raise BundleError(
             f"cannot make a memory file for {name[:80]!r}: {error.strerror or error}",
             hint=_DENIED

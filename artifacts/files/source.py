@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from heterocc.artifacts.errors import BundleError, FileMissingError, UsageError
 from heterocc.artifacts.files.sealed import hint_for, sealed_memfd
+from heterocc.artifacts.foreign import pass_foreign
 
 
 @runtime_checkable
@@ -58,6 +59,7 @@ def _open(shown: str) -> int:
         # Non-blocking, so that a pipe is refused instead of waited for.
         return os.open(shown, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
+        pass_foreign(error)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise FileMissingError(
             f"cannot open the bundle: {reason}", where=shown, hint=hint_for(error, _hint(error))

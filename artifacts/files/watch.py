@@ -8,6 +8,7 @@ import os
 import time
 
 from heterocc.artifacts.errors import BundleChangedError, BundleError
+from heterocc.artifacts.foreign import pass_foreign
 
 SETTLED_NS = 100_000_000
 """Minimum age in ns of a change so that any later one changes the ctime, whose resolution is the file system's tick."""
@@ -63,6 +64,7 @@ class FileWatch:
             try:
                 part = os.pread(self._fd, min(length, _CHUNK), offset)
             except OSError as error:
+                pass_foreign(error)
                 raise BundleError(f"the bundle cannot be read: {error.strerror}", hint="check the disk") from error
             if not part:
                 raise changed("it was cut short")

@@ -8,6 +8,7 @@ from pathlib import Path
 from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.files.atomic import AtomicFile
 from heterocc.artifacts.files.reading import refuse_input
+from heterocc.artifacts.foreign import pass_foreign
 
 
 def require_writable(target: Path, *, folder: bool = False) -> None:
@@ -42,6 +43,7 @@ def require_writable(target: Path, *, folder: bool = False) -> None:
                 f"no permission to write in '{parent}'", where=shown, hint="choose a directory that you may write to"
             )
     except (OSError, ValueError) as error:  # a name too long, a NUL in it
+        pass_foreign(error)
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise OutputFileError(
             f"cannot write the output: {reason}", where=repr(shown), hint="choose another name"
@@ -53,6 +55,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
+        pass_foreign(error)
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise OutputFileError(
             f"cannot create the directory: {reason}", where=str(folder), hint="choose another place"

@@ -21,6 +21,7 @@ from heterocc.artifacts.errors import (
     UsageError,
 )
 from heterocc.artifacts.files.opening import open_file
+from heterocc.artifacts.foreign import pass_foreign
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -170,7 +171,8 @@ def read_signing_key(
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
     try:
         key: Any = load_pem_private_key(data, secret.encode() if encrypted and isinstance(secret, str) else None)
-    except Exception:  # ValueError, TypeError or UnsupportedAlgorithm, depending on the damage
+    except Exception as error:  # ValueError, TypeError or UnsupportedAlgorithm, depending on the damage
+        pass_foreign(error)
         if encrypted:
             message, hint = "the passphrase is wrong, or the private key is damaged", "give the right passphrase"
         else:
@@ -237,6 +239,7 @@ def _write_new(file: Path, data: bytes, mode: int) -> None:
     except FileExistsError:
         raise _exists(file) from None
     except (OSError, ValueError) as error:
+        pass_foreign(error)
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise OutputFileError(f"cannot write the key: {reason}", where=str(file), hint="choose another place") from None
     try:
@@ -246,6 +249,7 @@ def _write_new(file: Path, data: bytes, mode: int) -> None:
             os.fsync(stream.fileno())
     except OSError as error:
         file.unlink(missing_ok=True)
+        pass_foreign(error)
         raise OutputFileError(f"cannot write the key: {error.strerror}", where=str(file)) from None
 
 
@@ -254,6 +258,7 @@ def _content(path: Path) -> bytes:
         with open_file(path) as stream:
             data = stream.read(_MOST + 1)
     except (OSError, ValueError) as error:
+        pass_foreign(error)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise FileMissingError(f"cannot read the key: {reason}", where=str(path), hint="check the path") from None
     if len(data) > _MOST:

@@ -14,6 +14,7 @@ from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import BundleError, InputError, OutputFileError, PipelineSpecError, UnknownDeviceError
 from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import atomic_write, require_writable
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.manifest import Manifest, Variant
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.api.collection import collecting_rarely
@@ -106,6 +107,7 @@ def _recorded(bundle: Bundle, member: str, where: str) -> Explanation:
     try:
         return read_record(bundle.text(member))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, PipelineSpecError) as error:
+        pass_foreign(error)
         raise BundleError(
             f"the record of the placement is malformed: {error}",
             where=f"{where}: {member}",
@@ -205,6 +207,7 @@ def write_annotated(source: ModelSource, found: Explanation, path: Path) -> None
     try:
         data = annotated(source, found).SerializeToString(deterministic=True)
     except ValueError as error:
+        pass_foreign(error)
         raise OutputFileError(
             "the annotated model is larger than 2 GB, the limit of ONNX's file format",
             where=str(path),

@@ -14,6 +14,7 @@ from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.files.filetype import EMPTY, TEXT, file_kind
 from heterocc.artifacts.files.opening import open_file
 from heterocc.artifacts.files.texts import parse_json, parse_toml
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu, runs_here
 from heterocc.passes.cost import Link, PartitionRules
@@ -278,6 +279,7 @@ def read_data(path: Path, role: str, does: str) -> Any:
         with open_file(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
+        pass_foreign(error)
         raise FileMissingError(f"cannot read {role} '{path}': {error.strerror}", where=str(path)) from None
     if len(data) > MAX_FILE_BYTES:
         raise DeviceFileError(f"the {role} has more than {MAX_FILE_BYTES} bytes", where=str(path))
@@ -292,6 +294,7 @@ def read_data(path: Path, role: str, does: str) -> Any:
     except UnicodeDecodeError:
         raise DeviceFileError(f"the {role} is not UTF-8 text", where=str(path)) from None
     except ValueError as error:
+        pass_foreign(error)
         kind = suffix[1:].upper()
         raise DeviceFileError(f"the {role} is not valid {kind}: {error}", where=str(path)) from None
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.files.leftovers import leftover, try_lock
+from heterocc.artifacts.foreign import pass_foreign
 
 _PREFIX = "heterocc-work-"
 _NAME = re.compile(re.escape(_PREFIX) + r"[a-z]+-\w{8}")
@@ -48,10 +49,12 @@ def scratch_folder(what: str) -> Iterator[Path]:
         _require_room(root)
         folder, handle = _create(what, root)
     except OSError as error:
+        pass_foreign(error)
         raise _no_space(error) from error
     try:
         yield folder
     except OSError as error:
+        pass_foreign(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _no_space(error) from error
         raise

@@ -19,6 +19,7 @@ from heterocc.artifacts.files.opening import open_file
 from heterocc.artifacts.files.reading import note_read
 from heterocc.artifacts.files.texts import parse_toml
 from heterocc.artifacts.files.writing import atomic_write
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.passes.affinity import Affinity, AffinityMode, Rule, RuleKind
 from heterocc.passes.plan import UNPLACED, Plan
 from heterocc.passes.text import escaped, quoted
@@ -67,6 +68,7 @@ def load_affinity(path: Path) -> Affinity:
             content = stream.read()
         text = content.decode()
     except OSError as error:
+        pass_foreign(error)
         raise FileMissingError(f"cannot read the affinity file: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
         kind = file_kind(content[:HEAD])
@@ -77,6 +79,7 @@ def load_affinity(path: Path) -> Affinity:
     try:
         data = parse_toml(text)
     except ValueError as error:
+        pass_foreign(error)
         raise AffinityFileError(
             f"the affinity file is not valid TOML: {error}",
             where=str(path),

@@ -19,6 +19,7 @@ from heterocc.artifacts.errors import CostTableError, FileMissingError, Unsuppor
 from heterocc.artifacts.files.opening import open_file
 from heterocc.artifacts.files.reading import note_read, reading
 from heterocc.artifacts.files.texts import parse_json
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.as_written import graph_as_written
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.placement.run_passes import require_no_objective, run_pipeline
@@ -76,12 +77,14 @@ def load_cost_table(path: Path) -> CostTable:
         with open_file(path) as file:
             text = file.read().decode()
     except OSError as error:
+        pass_foreign(error)
         raise FileMissingError(f"cannot read the cost table: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise CostTableError("the cost table is not UTF-8 text", where=str(path), hint=_HINT) from error
     try:
         data = parse_json(text, object_pairs_hook=_unique)
     except ValueError as error:
+        pass_foreign(error)
         raise CostTableError(f"the cost table is not valid JSON: {error}", where=str(path), hint=_HINT) from error
     try:
         table = CostTable.model_validate(data)

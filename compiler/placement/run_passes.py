@@ -164,12 +164,14 @@ def rerun(path: Path) -> Plan:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
+        pass_foreign(error)
         raise FileMissingError(f"cannot read the reproducer: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise InputError("the file is not a reproducer: it is not text", where=str(path)) from error
     try:
         plan, spec = read_reproducer(text)
     except (ValueError, KeyError, TypeError) as error:
+        pass_foreign(error)
         raise InputError(
             f"the file is not a reproducer: {error}",
             where=str(path),

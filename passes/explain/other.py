@@ -11,6 +11,7 @@ from heterocc.artifacts.errors import FileMissingError, InputError, UsageError
 from heterocc.artifacts.files.opening import open_file
 from heterocc.artifacts.files.reading import reading, refuse_input
 from heterocc.artifacts.files.texts import parse_json
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.passes.explain.page_data import FORMAT
 
 MOST_BYTES = 256 << 20
@@ -48,6 +49,7 @@ def read_other(path: str | Path | None, report: str | Path | None) -> OtherRepor
         with open_file(path) as file:
             page = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
+        pass_foreign(error)
         raise FileMissingError(f"cannot read the other report: {error}", where=str(path)) from None
     if len(page) > MOST_BYTES:
         raise _wrong(path, f"it has more than {MOST_BYTES >> 20} MiB", "give a report that heterocc wrote")
@@ -56,7 +58,8 @@ def read_other(path: str | Path | None, report: str | Path | None) -> OtherRepor
         raise _wrong(path, "it is not a report of heterocc", "give a page that --report wrote")
     try:
         data = parse_json(found[1].decode(), parse_constant=_no_number)
-    except ValueError:
+    except ValueError as error:
+        pass_foreign(error)
         raise _wrong(path, "its data is damaged", "write it again") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise _wrong(path, "another version of heterocc wrote it", "write it again with this one")

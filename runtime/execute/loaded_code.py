@@ -34,10 +34,14 @@ def close_unloaded() -> None:
             code = _waiting.popleft()
         except IndexError:  # another thread does the same
             return
-        if _is_loaded(code.path):
-            _waiting.append(code)
-        else:
-            code.close()
+        loaded = True
+        try:
+            loaded = _is_loaded(code.path)
+        finally:  # also if a signal handler raises
+            if loaded:
+                _waiting.append(code)
+            else:
+                code.close()
 
 
 def _is_loaded(path: str) -> bool:

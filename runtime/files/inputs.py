@@ -254,6 +254,7 @@ def _read_folder(folder: Path) -> dict[str, Array]:
         listed = folder / NAMES
         names = read_names(listed.read_bytes()) if listed.is_file() else {}
     except (OSError, ValueError) as error:
+        pass_foreign(error)
         raise FeedError(f"{NAMES} cannot be read: {error}", where=str(folder)) from error
     files = sorted(folder.glob("*.npy"))
     return {names.get(file.name, file.stem): _read_array(file, None) for file in files}

@@ -18,6 +18,7 @@ from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.files.reading import refuse_input
 from heterocc.artifacts.files.texts import parse_json
 from heterocc.artifacts.files.writing import atomic_write, require_writable
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.runtime.files.sequences import spread
 
 NAMES = "names.json"
@@ -163,6 +164,7 @@ def _known_names(path: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
+        pass_foreign(error)
         raise OutputFileError(
             f"'{NAMES}' in this directory is not a file of heterocc", where=str(path), hint="choose an empty directory"
         ) from error

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heterocc.artifacts.errors import InternalError, NativePluginError, UsageError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout
 from heterocc.artifacts.weights import layouts
 from heterocc.runtime import ffi as tvm_ffi
@@ -309,6 +310,7 @@ def _load() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path), ctypes.RTLD_LOCAL)
     except OSError as error:
+        pass_foreign(error)
         raise NativePluginError(f"{path.name} cannot be loaded: {error}", hint=PLUGIN.plugin_hint) from error
     library.heterocc_cpu_launcher.restype = ctypes.c_void_p
     library.heterocc_cpu_launcher.argtypes = [ctypes.c_int32]

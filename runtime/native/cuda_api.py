@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from heterocc.artifacts.errors import DriverMissingError, HeteroccError, NativePluginError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.runtime.forks import open_driver
 from heterocc.runtime.native.tvm_libraries import REINSTALL, tvm_libraries
 from heterocc.runtime.native.tvm_runtime import has_global, load_tvm_runtime
@@ -98,6 +99,7 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
     try:
         driver = ctypes.CDLL(DRIVER)
     except OSError as error:
+        pass_foreign(error)
         missing = "No such file" in str(error)
         why = f"{DRIVER} was not found" if missing else f"{DRIVER} cannot be loaded: {error}"
         raise DriverMissingError(f"CUDA cannot be used: {why}", hint=_DRIVER_HINT) from None
@@ -132,6 +134,7 @@ def load_cuda() -> None:
         try:
             ctypes.CDLL(str(path), ctypes.RTLD_LOCAL)
         except OSError as error:
+            pass_foreign(error)
             raise NativePluginError(
                 f"{SIDECAR} of {libraries.owner} cannot be loaded: {error}", hint=_CUDART_HINT
             ) from error

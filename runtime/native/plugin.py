@@ -19,6 +19,7 @@ from heterocc.artifacts.errors import (
     HeteroccError,
     NativePluginError,
 )
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.frozen import frozen
 from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.fault_variables import honour, native_variable
@@ -61,6 +62,7 @@ class Plugin:
                 try:
                     ctypes.CDLL(str(path), ctypes.RTLD_LOCAL)
                 except OSError as error:
+                    pass_foreign(error)
                     raise NativePluginError(
                         f"{self.library} cannot be loaded: {error}", hint=self.plugin_hint
                     ) from error

@@ -6,6 +6,7 @@ import ctypes
 import threading
 
 from heterocc.artifacts.errors import NativePluginError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.native.tvm_libraries import REINSTALL, check_imported_tvm, tvm_libraries
 
@@ -40,4 +41,5 @@ def _open(name: str, mode: int) -> None:
     try:
         ctypes.CDLL(str(path), mode)
     except OSError as error:
+        pass_foreign(error)
         raise NativePluginError(f"{name} of {libraries.owner} cannot be loaded: {error}", hint=REINSTALL) from error

@@ -52,6 +52,53 @@ print("done")
 """
 
 
+LOADING = """
+import random, signal, time
+from heterocc.runtime import load
+
+class StopError(Exception):
+    pass
+
+KINDS = [TimeoutError, StopError, RuntimeError]
+pending = []
+
+def handler(number, frame):
+    raise pending[0]("alarm")
+
+load(BUNDLE)
+start = time.monotonic()
+load(BUNDLE)
+span = time.monotonic() - start
+signal.signal(signal.SIGALRM, handler)
+rng, raised = random.Random(0), 0
+for alarm in range(ALARMS):
+    pending[:] = [KINDS[alarm % len(KINDS)]]
+    try:
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, span))
+        load(BUNDLE)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Exception as error:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert type(error) is pending[0] and error.args == ("alarm",), repr(error)
+        raised += 1
+assert raised > ALARMS / 10, raised
+load(BUNDLE)
+print("done")
+"""
+
+
+def test_alarms_while_a_bundle_is_loaded_come_out_as_themselves(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Sin", ["x"], ["a"]), helper.make_node("Softmax", ["a"], ["y"])]
+    model = save(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, {"y": [2, 3]})
+    bundle = tmp_path / "m.hcb"
+    compile_model(model, bundle, devices="CPU")
+    assert fresh(f"BUNDLE, ALARMS = {str(bundle)!r}, 100\n{LOADING}") == "done\n"
+
+
+def test_a_file_system_that_does_not_answer_is_not_a_signal_handler() -> None:
+    assert not is_foreign(TimeoutError(110, "Connection timed out")) and is_foreign(TimeoutError("alarm"))
+
+
 @pytest.mark.parametrize("devices", ["CPU", "ORT"])
 @pytest.mark.parametrize("size", [3, "n"])
 def test_alarms_at_random_times_come_out_as_themselves(tmp_path: Path, devices: str, size: int | str) -> None:

@@ -24,6 +24,7 @@ from onnx import helper
 
 from heterocc.artifacts.errors import ExternalDataError
 from heterocc.artifacts.files.reading import note_read
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import to_array
 
 _PACKED = (
@@ -120,6 +121,7 @@ class ExternalData:
                 # an empty file cannot be mapped
                 mapped = mmap.mmap(handle, size, access=mmap.ACCESS_READ) if size else b""
             except OSError as error:
+                pass_foreign(error)
                 raise ExternalDataError(f"cannot map the file: {error.strerror}", where=where) from error
             finally:
                 os.close(handle)
@@ -142,6 +144,7 @@ class ExternalData:
         try:
             handle = os.open(self._model.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
+            pass_foreign(error)
             raise ExternalDataError(
                 f"cannot open the model's folder: {error.strerror}", where=where, hint="make the folder readable"
             ) from error
@@ -153,6 +156,7 @@ class ExternalData:
                 try:
                     inner = os.open(part, flags, dir_fd=handle)
                 except OSError as error:
+                    pass_foreign(error)
                     raise _refusal(handle, part, error, where) from error
                 os.close(handle)
                 handle = inner

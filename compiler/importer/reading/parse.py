@@ -109,6 +109,7 @@ def _file_bytes(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise FileMissingError("there is no such file", where=shown, hint="check the path") from error
     except OSError as error:
+        pass_foreign(error)
         hint = f"allow this user to read it: chmod u+r {quote(shown)}" if isinstance(error, PermissionError) else None
         raise FileMissingError(f"cannot read the model: {error.strerror}", where=shown, hint=hint) from error
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, to_array
 from heterocc.compiler.importer.draft.names import unused
 from heterocc.compiler.importer.draft.order import sort_nodes
@@ -129,6 +130,7 @@ def _load(tensor: onnx.TensorProto, external: ExternalData, where: str) -> np.nd
     try:
         return to_array(tensor)
     except (ValueError, TypeError, KeyError) as error:
+        pass_foreign(error)
         raise InvalidGraphError(
             f"initializer '{tensor.name}' does not hold what its type and shape need", where=where
         ) from error

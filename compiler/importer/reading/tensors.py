@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 
 from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import MAX_RANK, describable, to_array, to_tensor
 from heterocc.compiler.importer.reading.external_data import PACKED_BITS, ExternalData
 
@@ -269,6 +270,7 @@ def _try_read(tensor: onnx.TensorProto, place: str) -> None:
     try:
         to_array(tensor)
     except (ValueError, TypeError, OverflowError) as error:
+        pass_foreign(error)
         raise InvalidGraphError("a tensor holds an element that is not of its type", where=place) from error
 
 

@@ -223,6 +223,7 @@ def _infer(draft: Draft, where: str) -> dict[str, Value]:
     try:
         draft.adopt(infer_onnx(draft.to_proto(), where))
     except (shape_inference.InferenceError, ValueError) as error:
+        pass_foreign(error)
         raise InvalidGraphError(f"types or shapes do not fit: {condense(str(error))}", where=where) from error
     known = {i.name: i for i in (*draft.graph.value_info, *draft.graph.output)}
     for name, (kind, dims) in _runtime_types(draft).items():

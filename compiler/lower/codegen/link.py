@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heterocc.artifacts.errors import InternalError, LinkerMissingError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.files.programs import run_tool
 from heterocc.compiler.files.scratch import scratch_folder
 
@@ -103,6 +104,7 @@ def _run(linker: Linker, command: Sequence[str], folder: Path, env: Mapping[str,
     try:
         done = run_tool(command, folder, env)
     except (OSError, subprocess.TimeoutExpired) as error:
+        pass_foreign(error)
         raise InternalError(f"the linker '{linker.name}' did not run: {error}", hint=_HINT) from error
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.strip()]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tvm
 
 from heterocc.artifacts.errors import DeviceError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import host_cpu
 
@@ -20,6 +21,7 @@ def tvm_target(device: TargetDevice, attributes: Mapping[str, Any], hint: str) -
     try:
         return tvm.target.Target({k: list(v) if isinstance(v, tuple) else v for k, v in attributes.items()})
     except (ValueError, TypeError, RuntimeError) as error:
+        pass_foreign(error)
         raise DeviceError(
             f"TVM refuses the target of device {device.name}: {str(error).splitlines()[0]}",
             where=device.target_json(),
