@@ -154,19 +154,29 @@ def _rows(function: tirx.PrimFunc) -> Numbers:
 
 def _fixed(function: tirx.PrimFunc) -> Numbers:
     """The numbers that decide about the form of code: lengths of vectors and unrolled loops, arguments of functions,
-    and divisors, as a division by a variable takes many times as long as by a number.
+    and divisors, as a division by a variable takes many times as long as by a number. Those of indices that are
+    computed once, before loops, are left out.
     """
     numbers: list[Any] = []
+    once: set[int] = set()
+    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, lambda s: once.add(_index_stored(s)))], order="pre")
     rules = [
         (tirx.For, lambda loop: numbers.append(loop.extent if loop.kind in _FORMS else 0)),
         (tirx.Ramp, lambda ramp: numbers.extend((ramp.stride, ramp.lanes))),
         (tirx.Broadcast, lambda vector: numbers.append(vector.lanes)),
         (Call, lambda call: numbers.extend(call.args)),
-        (_DIVISIONS, lambda division: numbers.append(division.b)),
+        (_DIVISIONS, lambda division: numbers.append(0 if hash(division) in once else division.b)),
         (tirx.AttrStmt, lambda mark: numbers.append(mark.value)),
     ]
     tvm_ffi.structural_walk(function.body, rules, order="post")
     return tuple(int(n) for n in numbers if isinstance(n, int | tirx.IntImm))
+
+
+def _index_stored(store: tirx.BufferStore) -> int:
+    """The hash of the value of an index that is stored alone, to be computed once (`emit.bound`), of 0 for others."""
+    shape = store.buffer.shape
+    alone = len(shape) == 1 and isinstance(shape[0], tirx.IntImm) and int(shape[0]) == 1
+    return hash(store.value) if alone and str(store.value.ty.dtype) == "int64" else 0
 
 
 def _replaced(function: tirx.PrimFunc, values: Mapping[int, Callable[[str], tirx.Expr]]) -> tirx.PrimFunc:

@@ -14,6 +14,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.cpu import schedule
 from heterocc.compiler.lower.cpu.common_code import with_common_code
+from heterocc.compiler.lower.cpu.generate.emit import bound
 from heterocc.compiler.lower.cpu.generate.products import tile_fetch
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
@@ -59,6 +60,27 @@ def test_kernels_that_differ_in_a_dimension_are_one_function_of_it() -> None:
     for n in (*sizes, 1, 1000):
         found, x = run(common[0], n, 16)
         np.testing.assert_array_equal(found, x * 2)
+
+
+def test_the_divisor_of_an_index_that_is_computed_once_is_a_number_of_the_family() -> None:
+    """As the number of channels, by which the number of a plane is divided before the loops over its pixels."""
+
+    def planes(channels: int) -> tirx.PrimFunc:
+        with IRBuilder() as builder, build.prim_func(s_tir=True):
+            build.func_name("kernel")
+            x = build.arg("x", build.Buffer((3, channels, 4), "float32"))
+            y = build.arg("y", build.Buffer((3, channels, 4), "float32"))
+            with build.serial(tirx.const(0, "int64"), tirx.const(3 * channels, "int64")) as plane:
+                item = bound(tirx.floordiv(plane, tirx.const(channels, "int64")))
+                channel = bound(tirx.floormod(plane, tirx.const(channels, "int64")))
+                with build.serial(0, 4) as n:
+                    build.buffer_store(y, x[item, channel, n] * 2.0, [item, channel, n])
+        return builder.get()
+
+    common = with_common_code([planes(n) for n in (8, 12, 40)])
+    assert all(f.same_as(common[0]) for f in common)
+    found, x = run(common[0], 3, 7, 4)
+    np.testing.assert_array_equal(found, x * 2)
 
 
 @pytest.mark.parametrize(

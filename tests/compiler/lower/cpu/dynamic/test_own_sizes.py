@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm_ffi
 from onnx import TensorProto, helper, numpy_helper
 from tvm import te, tirx
 
@@ -46,30 +47,51 @@ def test_dimensions_of_different_names_become_variables_with_their_typical_value
     assert typicals(after) == typicals(before)
 
 
+def test_rows_of_a_strided_and_padded_kernel_follow_from_those_of_its_input() -> None:
+    n = tirx.Var("d0_n", "int64")
+    before = added(tirx.floordiv(n - 1, 16) + 1, tirx.floordiv(n - 1, 32) + 3)
+    (x, y, _) = with_own_sizes(before).params
+    (own,) = x.shape
+    assert isinstance(own, tirx.Var)
+    assert tvm_ffi.structural_equal(y.shape[0], tirx.floordiv(own - 1, 2) + 3, map_free_vars=False)
+
+
 @pytest.mark.parametrize("name", ["the dimension itself", "another quotient", "a size that may be 0"])
 def test_a_dimension_that_says_more_than_a_variable_stays(name: str) -> None:
     n, empty = size_variable("0_n", "int64"), size_variable("0_n", "int64", empty=True)
     dims = {
         "the dimension itself": (n, tirx.floordiv(n, 2)),
-        "another quotient": (tirx.floordiv(n, 2), tirx.floordiv(n, 4)),
+        "another quotient": (tirx.floordiv(n, 2), tirx.floordiv(n, 3)),
         "a size that may be 0": (tirx.floordiv(empty, 2), tirx.floordiv(empty, 2)),
     }[name]
     function = added(*dims)
     assert with_own_sizes(function).same_as(function)
 
 
-def test_layers_at_three_scales_of_an_image_share_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nodes, last = [], "x"
+@pytest.mark.parametrize("stride", [1, 2])
+def test_layers_at_three_scales_of_an_image_share_code(
+    stride: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the stride 2, each convolution by channel has another number of channels, by which planes are divided."""
+    nodes, weights, last, wide = [], [], "x", 16
     for n in range(3):
-        nodes += [
-            helper.make_node("MaxPool", [last], [f"p{n}"], kernel_shape=[2, 2], strides=[2, 2]),
-            helper.make_node("Conv", [f"p{n}", f"w{n}"], [f"c{n}"], name=f"conv{n}"),
-        ]
+        if stride == 1:
+            nodes.append(helper.make_node("MaxPool", [last], [f"p{n}"], kernel_shape=[2, 2], strides=[2, 2]))
+            weights.append(numpy_helper.from_array(RNG.standard_normal((16, 16, 1, 1), np.float32), f"w{n}"))
+            nodes.append(helper.make_node("Conv", [f"p{n}", f"w{n}"], [f"c{n}"], name=f"conv{n}"))
+        else:
+            wide += 8
+            weights += [
+                numpy_helper.from_array(RNG.standard_normal((wide, wide - 8, 1, 1), np.float32), f"v{n}"),
+                numpy_helper.from_array(RNG.standard_normal((wide, 1, 3, 3), np.float32), f"w{n}"),
+            ]
+            options = {"group": wide, "pads": [1] * 4, "strides": [2, 2]}
+            nodes.append(helper.make_node("Conv", [last, f"v{n}"], [f"p{n}"], name=f"point{n}"))
+            nodes.append(helper.make_node("Conv", [f"p{n}", f"w{n}"], [f"c{n}"], name=f"conv{n}", **options))
         last = f"c{n}"
-    weights = [numpy_helper.from_array(RNG.standard_normal((16, 16, 1, 1), np.float32), f"w{n}") for n in range(3)]
     x, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 16, *dims])
-        for name, dims in (("x", ["height", "width"]), (last, ["h", "w"]))
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, *dims])
+        for name, channels, dims in (("x", 16, ["height", "width"]), (last, wide, ["h", "w"]))
     )
     proto = helper.make_model(
         helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
