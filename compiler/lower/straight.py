@@ -121,3 +121,11 @@ def constant(array: np.ndarray) -> relax.Expr:
     """A constant with exactly the array's dtype; `relax.const` of a number would make 64-bit numbers 32-bit."""
     # Not ascontiguousarray, which turns scalars into vectors of one element.
     return relax.const(tvm.runtime.tensor(np.array(array, order="C", copy=None)))
+
+
+def array_of(found: relax.Expr) -> np.ndarray:
+    """The array of a constant, in its memory if numpy has the dtype: a language model's table has hundreds of MB."""
+    try:
+        return np.from_dlpack(found.value)
+    except (BufferError, RuntimeError):  # bfloat16 and narrower
+        return np.asarray(found.value.numpy())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ from heterocc.compiler.lower.relax.ordered import sizes_in_order
 from heterocc.compiler.lower.relax.views import is_view, joins_after_turns_apart, only_tensor
 from heterocc.compiler.lower.straight import (
     arguments_of,
+    array_of,
     bindings_of,
     is_kernel_call,
     is_static,
@@ -109,14 +112,14 @@ def to_kernels(
 def _lift_constants(mod: tvm.IRModule, arrays: dict[str, np.ndarray]) -> tvm.IRModule:
     """Turn every constant with more than one element into a parameter; equal constants become one."""
     main = mod["main"]
-    added: dict[tuple[str, tuple[int, ...], bytes], relax.Var] = {}
+    added: dict[tuple[str, tuple[int, ...], bytes], relax.Var] = {}  # by the digest of the bytes
 
     def lifted(expr: relax.Expr) -> relax.Expr:
         if isinstance(expr, tvm.ir.GenericConst):
-            array = np.asarray(expr.value.numpy())
-            if array.size == 1:
+            if math.prod(expr.value.shape) == 1:
                 return expr
-            key = (str(array.dtype), array.shape, array.tobytes())
+            array = array_of(expr)
+            key = (str(array.dtype), array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8)).digest())
             if key not in added:
                 added[key] = relax.Var(f"c_{len(added)}", expr.ty)
                 arrays[added[key].name] = array

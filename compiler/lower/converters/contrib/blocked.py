@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.quantised.blocks import BlockedWeight, blocked_product, unpacked
+from heterocc.compiler.lower.converters.quantised.blocks import BlockedWeight, PackedCodes, blocked_product, unpacked
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import dtype_of
 from heterocc.compiler.lower.straight import constant
@@ -90,7 +90,7 @@ def _in_groups(ctx: Context, a: relax.Expr, weight: BlockedWeight, groups: relax
     block_of = known[: weight.terms]
     if block_of.size and not 0 <= block_of.min() <= block_of.max() < weight.scales.shape[1]:
         raise NotImplementedError("g_idx has a number that is not that of a block")
-    codes = weight.codes.reshape(weight.columns, -1)[:, : weight.terms].astype(np.float32)
+    codes = weight.codes[:].reshape(weight.columns, -1)[:, : weight.terms].astype(np.float32)
     numbers = (codes - weight.zeros) * weight.scales.astype(np.float32)[:, block_of]
     return ctx.bb.normalize(op.matmul(a, constant(np.ascontiguousarray(numbers.T).astype(dtype_of(a)))))
 
@@ -105,7 +105,7 @@ def _weight(ctx: Context, b: relax.Expr, scales: relax.Expr, zeros: relax.Expr |
     if bits not in (2, 4, 8):
         raise NotImplementedError(f"weights of {bits} bits are not supported")
     blocks = -(-terms // block)
-    codes = unpacked(packed.reshape(columns, -1), bits)[:, : blocks * block].reshape(columns, blocks, block)
+    codes = PackedCodes(packed.reshape(columns, -1), bits, (columns, blocks, block))
     middle: np.ndarray | int = 1 << (bits - 1)
     if points is not None and points.dtype == np.uint8:
         middle = np.ascontiguousarray(unpacked(points.reshape(columns, -1), bits)[:, :blocks])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.quantised.blocks import TERMS, TILE, BlockedWeight, unpacked
+from heterocc.compiler.lower.converters.quantised.blocks import TERMS, TILE, BlockedWeight, PackedCodes, unpacked
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized
@@ -80,7 +80,7 @@ class _Multiplied(_Table):
     def stored(self, scales: Array) -> tuple[Array, ...]:
         """The codes, scales and zero points that are not one for all, as `code` and `place` find them."""
         rows, width = self.shape
-        codes = unpacked(self.codes, self.bits).reshape(rows, -1, self.block)
+        codes = PackedCodes(self.codes.reshape(rows, -1), self.bits, (rows, width // self.block, self.block))
         weight = BlockedWeight(self.bits, width, codes, scales, self.zeros)
         zeros = [] if isinstance(self.zeros, int) else [weight.in_tiles(self.zeros)]
         return (weight.words(), weight.in_tiles(scales), *zeros)

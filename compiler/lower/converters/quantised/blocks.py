@@ -28,6 +28,26 @@ SIGN = 128
 """The difference of a byte without a sign from one with it; also its highest bit."""
 
 
+PIECE = 1 << 22
+"""Codes that are unpacked at once: a table of tokens has a billion, a byte each."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCodes:
+    """Codes uint8 [columns, blocks, block] in bytes [columns, …], which a slice of the columns unpacks."""
+
+    packed: np.ndarray
+    bits: int
+    shape: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, columns: slice) -> np.ndarray:
+        _, blocks, block = self.shape
+        return unpacked(self.packed[columns], self.bits)[:, : blocks * block].reshape(-1, blocks, block)
+
+
 @dataclass(frozen=True, slots=True)
 class BlockedWeight:
     """A weight of `columns` × `terms`: (code - zero point) · scale.
@@ -39,7 +59,7 @@ class BlockedWeight:
 
     bits: int
     terms: int
-    codes: np.ndarray
+    codes: np.ndarray | PackedCodes
     scales: np.ndarray
     zeros: np.ndarray | int
     table: np.ndarray | None = None
@@ -62,7 +82,7 @@ class BlockedWeight:
     def unpacked(self, dtype: str) -> np.ndarray:
         """The weight [terms, columns] as numbers."""
         middle = self.zeros if isinstance(self.zeros, int) else self.zeros[..., None].astype(np.float32)
-        numbers = self.codes.astype(np.float32) if self.table is None else self.table[self.codes]
+        numbers = self.codes[:].astype(np.float32) if self.table is None else self.table[self.codes[:]]
         values = (numbers - middle) * self.scales[..., None].astype(np.float32)
         return np.ascontiguousarray(values.reshape(self.columns, -1)[:, : self.terms].T).astype(dtype)
 
@@ -74,13 +94,17 @@ class BlockedWeight:
         """
         steps = 8 // self.bits
         columns, blocks, block = self.codes.shape
-        padded = np.zeros((-(-columns // TILE) * TILE, blocks, block), np.uint8)
-        padded[:columns] = self.codes
-        split = padded.reshape(-1, TILE, blocks, block // (steps * TERMS), steps, TERMS)
-        joined = np.zeros((*split.shape[:4], TERMS), np.uint8)
-        for step in range(steps):
-            joined |= split[:, :, :, :, step] << (self.bits * step)
-        return np.ascontiguousarray(joined.transpose(0, 2, 3, 1, 4)).view("<i4")[..., 0]
+        tiles = -(-columns // TILE)
+        made = np.zeros((tiles, blocks, block // (steps * TERMS), TILE, TERMS), np.uint8)
+        piece = max(1, PIECE // (TILE * blocks * block))
+        for first in range(0, tiles, piece):
+            codes = self.codes[first * TILE : (first + piece) * TILE]
+            padded = np.zeros((-(-len(codes) // TILE) * TILE, blocks, block), np.uint8)
+            padded[: len(codes)] = codes
+            split = padded.reshape(-1, TILE, blocks, block // (steps * TERMS), steps, TERMS)
+            for step in range(steps):
+                made[first : first + piece] |= (split[:, :, :, :, step] << (self.bits * step)).transpose(0, 2, 3, 1, 4)
+        return made.view("<i4")[..., 0]
 
     def code(self, words: te.Tensor, row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
         """The code of a column, here a row, and a term in `words`, as int32."""
@@ -140,5 +164,9 @@ def _of_codes(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bo
 
 def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
     """The codes of bytes along the last axis, the first of a byte in its lowest bits."""
-    parts = [(packed >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
-    return np.stack(parts, axis=-1).reshape(*packed.shape[:-1], -1)
+    count = 8 // bits
+    made = np.empty((*packed.shape[:-1], packed.shape[-1] * count), np.uint8)
+    for place in range(count):
+        np.right_shift(packed, place * bits, out=made[..., place::count])
+    made &= (1 << bits) - 1
+    return made
