@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
+from heterocc.compiler.lower.converters.quantised import blocks
+from heterocc.compiler.lower.converters.quantised.blocks import BlockedWeight, PackedCodes, unpacked
 from heterocc.runtime import load
 from heterocc.runtime.execute.ort_session import session_options
 from tests.reference import reference_session
@@ -19,8 +22,8 @@ from tests.reference import reference_session
 def _model(kind: str, op_type: str, block: int, terms: int, columns: int, *, zeros: bool) -> onnx.ModelProto:
     numbers = np.random.default_rng(0)
     turned = op_type == "Gemm"
-    shape, blocks = ([columns, terms], [columns, -(-terms // block)]) if turned else ([terms, columns], None)
-    blocks = blocks or [-(-terms // block), columns]
+    shape, counts = ([columns, terms], [columns, -(-terms // block)]) if turned else ([terms, columns], None)
+    counts = counts or [-(-terms // block), columns]
     bits = 4 if kind.endswith("4") else 8
     least = 0 if kind.startswith("u") else -(1 << (bits - 1))
 
@@ -28,8 +31,8 @@ def _model(kind: str, op_type: str, block: int, terms: int, columns: int, *, zer
         values = numbers.integers(least, least + (1 << bits), sizes)
         return helper.make_tensor(name, getattr(TensorProto, kind.upper()), sizes, values.ravel())
 
-    scales = numpy_helper.from_array(numbers.uniform(0.01, 0.1, blocks).astype(np.float32), "s")
-    given = [integers("w", shape), scales, *([integers("z", blocks)] if zeros else [])]
+    scales = numpy_helper.from_array(numbers.uniform(0.01, 0.1, counts).astype(np.float32), "s")
+    given = [integers("w", shape), scales, *([integers("z", counts)] if zeros else [])]
     nodes = [
         helper.make_node("DequantizeLinear", [t.name for t in given], ["d"], axis=int(turned), block_size=block),
         helper.make_node("Gemm", ["x", "d", "c"], ["y"], transB=1)
@@ -72,3 +75,22 @@ def test_weights_of_4_bits_keep_them(tmp_path: Path) -> None:
     with open_bundle(tmp_path / "m.hcb") as bundle:
         stored = sum(weight.nbytes for weight in bundle.manifest.weights)
     assert stored == 1024 * 256 // 2 + 1024 * 256 // 32 * 4
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_codes_are_rearranged_in_pieces_without_room_for_all_of_them(
+    bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of tokens has as many codes as a gigabyte has bytes."""
+    columns, terms, block = 1000, 2048, 32
+    packed = np.random.default_rng(1).integers(0, 256, (columns, terms * bits // 8), np.uint8)
+    codes = PackedCodes(packed, bits, (columns, terms // block, block))
+    scales = np.ones((columns, terms // block), np.float32)
+    whole = BlockedWeight(bits, terms, unpacked(packed, bits).reshape(codes.shape), scales, 0).words()
+    monkeypatch.setattr(blocks, "PIECE", 1 << 16)
+    tracemalloc.start()
+    words = BlockedWeight(bits, terms, codes, scales, 0).words()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(words, whole)
+    assert peak < 1.5 * packed.nbytes + (1 << 20)

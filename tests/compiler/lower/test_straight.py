@@ -1,0 +1,23 @@
+"""Reading of straight-line functions."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from heterocc.compiler.lower.straight import array_of, constant
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.uint8, np.bool_, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(3, 5), (0, 5), ()])
+def test_the_array_of_a_constant_is_what_it_was_made_of(dtype: type, shape: tuple[int, ...]) -> None:
+    array = np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
+    found = array_of(constant(array))
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
+
+
+def test_the_array_of_a_constant_is_its_memory() -> None:
+    made = constant(np.ones((4, 4), np.float32))
+    assert np.shares_memory(array_of(made), array_of(made))
