@@ -119,7 +119,7 @@ def _lift_constants(mod: tvm.IRModule, arrays: dict[str, np.ndarray]) -> tvm.IRM
             if math.prod(expr.value.shape) == 1:
                 return expr
             array = array_of(expr)
-            key = (str(array.dtype), array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8)).digest())
+            key = (str(array.dtype), array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())
             if key not in added:
                 added[key] = relax.Var(f"c_{len(added)}", expr.ty)
                 arrays[added[key].name] = array
