@@ -48,14 +48,14 @@ def _hard_sigmoid(x: tirx.Expr, alpha: tirx.Expr, beta: tirx.Expr) -> tirx.Expr:
 
 def _softplus(x: tirx.Expr, *_: tirx.Expr) -> tirx.Expr:
     """log(1 + exp(x)) without overflow."""
-    return tirx.max(x, _zero(x)) + tirx.log(_one(x) + tirx.exp(-tirx.abs(x)))
+    return tirx.max(_zero(x), x) + tirx.log(_one(x) + tirx.exp(-tirx.abs(x)))
 
 
 _FUNCTIONS: Mapping[str, _Function] = MappingProxyType(
     {
         "sigmoid": _sigmoid,
         "tanh": lambda x, *_: tirx.tanh(x),
-        "relu": lambda x, *_: tirx.max(x, _zero(x)),
+        "relu": lambda x, *_: tirx.max(_zero(x), x),  # the constant first, so that NaN comes through (decision 7)
         "affine": lambda x, alpha, beta: alpha * x + beta,
         "leakyrelu": lambda x, alpha, _: tirx.Select(x < _zero(x), alpha * x, x),
         "thresholdedrelu": lambda x, alpha, _: tirx.Select(x > alpha, x, _zero(x)),
