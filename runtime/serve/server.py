@@ -211,9 +211,12 @@ async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack, wanted
     )
     listener = _listen(options.host, wanted, most, "--grpc-port")
     stack.callback(listener.close)
-    front = Front(f"{stack.enter_context(private_folder())}/grpc", options.client_seconds)
-    server.add_insecure_port(f"unix:{front.path}")
-    await server.start()
+    with private_folder() as folder:
+        server.add_insecure_port(f"unix:{folder}/grpc")
+        await server.start()
+        library = os.open(f"{folder}/grpc", os.O_PATH | os.O_CLOEXEC)  # a killed process leaves no folder
+    stack.callback(os.close, library)
+    front = Front(f"/proc/self/fd/{library}", options.client_seconds)
     stack.push_async_callback(front.close)
     stack.push_async_callback(server.stop, _GRACE)
     listening = await asyncio.get_running_loop().create_server(

@@ -58,7 +58,11 @@ FIELDS = b"".join(
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     folder = write_models(tmp_path_factory.mktemp("front") / "models")
-    with ServiceProcess(folder, "--client-seconds", 2, command=RUNTIME_COMMAND) as service:
+    (temporary := folder.parent / "temporary").mkdir()
+    with ServiceProcess(
+        folder, "--client-seconds", 2, command=RUNTIME_COMMAND, environment={"TMPDIR": str(temporary)}
+    ) as service:
+        assert not list(temporary.iterdir()), "a service that is killed leaves no folder behind"
         with channel_to(service) as channel:
             infer(channel, message("numbers", "FP32", 2, bytes(8)))
         yield service
