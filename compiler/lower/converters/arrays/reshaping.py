@@ -15,6 +15,7 @@ from heterocc.compiler.lower.converters.requested import requested
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, rank_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.variables import Extent, as_int64, same
+from heterocc.compiler.lower.written import RESHAPES
 
 op = relax.op
 Buffers = Sequence[tirx.Buffer]
@@ -36,7 +37,7 @@ def reshaped(bb: relax.BlockBuilder, data: relax.Expr, shape: Sequence[Extent]) 
     def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
         return te.compute(shape, lambda *i: given[0](*i), name="reshaped")
 
-    return emit_sized(bb, compute, [data], [], tuple(shape), dtype_of(data), "reshaped")
+    return emit_sized(bb, compute, [data], [], tuple(shape), dtype_of(data), "reshaped", attrs={RESHAPES: True})
 
 
 @converter("Expand")
