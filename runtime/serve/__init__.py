@@ -2,9 +2,10 @@
 
 It is a process of its own (decision 23), on one event loop but for the threads that run requests. `server.py` has its
 ports, signals, start and end; `connections.py`, `upgrades.py` and `hosts.py` limit and check what comes over HTTP,
-`front.py` what comes over gRPC; `protocols/` translates HTTP and gRPC to `service.py`. `models.py` loads and unloads
-bundles, and `workers.py` has a queue for each model and the threads that run requests, several together if `batches.py`
-allows it and `batch_check.py` found the model's rows independent. `ray.py` is the same as replicas of Ray Serve.
+`protocols/rpc_front.py` what comes over gRPC. `protocols/` translates HTTP and gRPC to `service.py`. `models.py` loads
+and unloads bundles, and `workers.py` has a queue for each model and the threads that run requests, several together if
+`batches.py` allows it and `batch_check.py` found the model's rows independent. `ray.py` is the same as replicas of Ray
+Serve.
 
 `memory.py` bounds the bytes of all requests. Requests are cut before they are parsed: `protocols/rest_bodies.py` and
 `rpc_bodies.py` parse the small head, and `runtime/native/request_data.py` reads the data into arrays when a worker runs

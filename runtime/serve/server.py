@@ -22,11 +22,11 @@ from heterocc.runtime.native import request_data
 from heterocc.runtime.native.cpu_api import MEMORY_LIMIT
 from heterocc.runtime.serve.connections import Connection, Listener, most_connections
 from heterocc.runtime.serve.errors import ServiceError
-from heterocc.runtime.serve.front import FILES, Front, private_folder
 from heterocc.runtime.serve.options import ServeOptions, Tls
 from heterocc.runtime.serve.protocols.receiver import message_limit
 from heterocc.runtime.serve.protocols.rest import application
 from heterocc.runtime.serve.protocols.rpc import handlers
+from heterocc.runtime.serve.protocols.rpc_front import FILES, Front, private_folder
 from heterocc.runtime.serve.service import Service
 from heterocc.runtime.serve.telemetry.logs import log_to_stderr
 

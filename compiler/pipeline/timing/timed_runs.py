@@ -24,7 +24,7 @@ from heterocc.runtime.execute.tvm_api import available_cores
 from heterocc.runtime.files.inputs import read_inputs
 from heterocc.runtime.session import Session
 
-LIMIT = 1.0
+LIMIT = 0.5
 """Seconds in which the plans of a default compile are timed, for each number of threads, after the first turns."""
 
 WARM = 2

@@ -18,7 +18,7 @@ SETTLE, TURN = 0.002, 0.01
 JUDGED, HOPELESS = 3, 1.5
 """The number of turns after which a plan that is slower than the fastest by this factor has no further ones."""
 
-CLOSE, LONGER = 1.15, 3.0
+CLOSE, LONGER = 1.15, 2.0
 """If the second plan takes no more than CLOSE times as long as the fastest, turns go on for LONGER times the limit."""
 
 

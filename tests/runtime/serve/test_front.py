@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterocc.runtime.serve import front
 from heterocc.runtime.serve.errors import ServiceError
-from heterocc.runtime.serve.front import Opening, private_folder
+from heterocc.runtime.serve.protocols import rpc_front
+from heterocc.runtime.serve.protocols.rpc_front import Opening, private_folder
 from tests.runtime.serve.hostile import INFER, channel_to, cost_of, infer, message, write_models
 from tests.runtime.serve.process import RUNTIME_COMMAND, ServiceProcess
 
@@ -171,7 +171,7 @@ def test_a_folder_that_cannot_be_made_is_explained(monkeypatch: pytest.MonkeyPat
 
     with private_folder() as folder:
         assert Path(folder).stat().st_mode & 0o777 == 0o700
-    monkeypatch.setattr(front.tempfile, "TemporaryDirectory", fail)
+    monkeypatch.setattr(rpc_front.tempfile, "TemporaryDirectory", fail)
     with pytest.raises(ServiceError, match="has no place") as caught:
         private_folder()
     assert "--no-grpc" in (caught.value.hint or "")
