@@ -39,6 +39,9 @@ MOST_TOGETHER = 5_000
 MOST_ENDS = 2048
 """The most inputs and outputs of a node of which code is made; code for 10,000 takes minutes."""
 
+_OF_THIS_PROCESS = (ImportError, MemoryError, OSError)
+"""Exceptions that another process may not meet: what a trial answers then is not kept on disk."""
+
 _MAX_INTEGERS = 64
 _MAX_FLOATS = 16
 
@@ -210,22 +213,25 @@ class Support:
             if answer is not None:
                 self.remembered += 1
             else:
-                answer = Answer(_without_names(self._ask(node, device), node))
+                reason, lasts = self._ask(node, device)
+                answer = Answer(_without_names(reason, node))
                 self.asked += 1
-                self.cache.put(key, answer)
+                if lasts:
+                    self.cache.put(key, answer)
             self._answers[key] = answer
         return answer.reason
 
-    def _ask(self, node: Node, device: TargetDevice) -> str | None:
+    def _ask(self, node: Node, device: TargetDevice) -> tuple[str | None, bool]:
+        """The reason why a trial failed, None if it did not, and whether other processes would get the same answer."""
         lowering = self._lowering(device)
         try:
-            return lowering.trial(self.model, node.name, device)
+            return lowering.trial(self.model, node.name, device), True
         except HeteroccError as error:
-            return error.message
+            return error.message, True
         except Exception as error:
             pass_foreign(error)
             # A trial may lower any operator in any form, so any exception means that the device cannot run it.
-            return reason_of(error)
+            return reason_of(error), not isinstance(error, _OF_THIS_PROCESS)
 
     def _lowering(self, device: TargetDevice) -> Lowering:
         lowering = self._lowerings.get(device.name)

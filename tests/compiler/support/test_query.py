@@ -292,6 +292,20 @@ def test_an_answer_is_remembered_on_disk_for_its_target_only(sub_reshape: Import
     assert asked(TargetDevice("D0", "cpu", target={"kind": "llvm", "mcpu": "other"})) == 2
 
 
+@pytest.mark.parametrize(
+    ("error", "kept"), [(ZeroDivisionError, 2), (ImportError, 0), (MemoryError, 0), (FileNotFoundError, 0)]
+)
+def test_what_a_trial_raises_for_reasons_of_its_process_is_not_remembered(
+    sub_reshape: ImportedModel, tmp_path: Path, error: type[Exception], kept: int
+) -> None:
+    class Raises(FakeLowering):
+        def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
+            raise error("x")
+
+    query_model(sub_reshape, [D0], lowering=lambda d: Raises(frozenset()), cache=Answers(tmp_path / "cache"))
+    assert len(list((tmp_path / "cache").rglob("*.json"))) == kept
+
+
 def test_a_remembered_reason_names_no_node_of_another_model(sub_reshape: ImportedModel, tmp_path: Path) -> None:
     class Names(FakeLowering):
         def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
