@@ -300,7 +300,7 @@ def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
 def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenModel, where: str) -> ImportedModel:
     """Build the result of the import, with identifiers for names that ONNX's tools added."""
     names = {new: given.names[old] for new, old in _rename(draft)[0].items() if old in given.names}
-    results = (o for n in draft.graph.node for o in n.output if o)
+    results = (o for n in draft.graph.node for o in n.output[:] if o)
     table = value_table(draft.graph, draft.weights) if draft.symbols is None else infer(draft, stem)
     if draft.symbols is None and not all(o in table and table[o].is_static for o in results):
         table = infer(draft, stem)
@@ -311,7 +311,7 @@ def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenMode
     nodes = []
     for node in graph.node:
         op_type = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-        written = tuple(o for o in node.output if o)
+        written = tuple([o for o in node.output[:] if o])
         origin = draft.origins.get(node.name, ())
         nodes.append(Node(node.name, op_type, reads(node), written, origin, draft.affinity.get(node.name)))
     inputs = tuple(i.name for i in graph.input)

@@ -82,8 +82,9 @@ class Support:
         self._opsets = str(sorted(self.model.opsets.items()))
         self._signatures: dict[str, str] = {}
         self._texts: dict[str, str] = {}
-        self._kinds: dict[str, Hashable | None] = {}
-        self._fine: set[tuple[Hashable, int]] = set()
+        self._kinds: dict[str, int | None] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._fine: set[tuple[int, int]] = set()
         self._has_stubs = not self.model.graph.constants <= self.model.weights.keys()
         self._devices: list[TargetDevice] = []
         self._refusals: dict[tuple[str, int], Refusal | None] = {}
@@ -106,16 +107,17 @@ class Support:
             self._fine.add(asked)
         return None if reason is None else Refusal("lowering", reason)
 
-    def _kind(self, node: Node) -> Hashable | None:
-        """What rules and trials see of a node without a body; None if it is not known."""
+    def _kind(self, node: Node) -> int | None:
+        """The number of what rules and trials see of a node without a body; None if it is not known."""
         if node.name not in self._kinds:
             proto, symbols = self._protos[node.name], self.model.symbols
             elements: tuple[Mapping[str, Any], ...] = ()
             if symbols is not None:
                 elements = symbols.contents, symbols.elements
-            alone = len(set(proto.input)) < len(proto.input) or len(node.inputs) > len(proto.input) or self._has_stubs
+            read = proto.input[:]
+            alone = len(set(read)) < len(read) or len(node.inputs) > len(read) or self._has_stubs
             kind = None if alone else kind_of(proto, self.model.graph.values, elements, self.model.weights)
-            self._kinds[node.name] = kind
+            self._kinds[node.name] = None if kind is None else self._numbers.setdefault(kind, len(self._numbers))
         return self._kinds[node.name]
 
     def try_together(self, device: TargetDevice) -> None:

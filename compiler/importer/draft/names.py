@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import onnx
@@ -32,6 +32,8 @@ _RESERVED = frozenset(
 )
 
 
+_PLAIN = re.compile("[A-Za-z][0-9A-Za-z]*(?:_[0-9A-Za-z]+)*")
+_LETTER = re.compile("[A-Za-z]")
 _OTHERS = re.compile(r"[^0-9A-Za-z]+")
 
 
@@ -44,9 +46,11 @@ class Namer:
 
     def give(self, original: str, kind: Kind) -> str:
         """A new identifier that resembles `original`, at most 60 characters long."""
-        text = _OTHERS.sub("_", original).strip("_")
-        if not text or not text[0].isalpha():
-            text = f"{kind}_{text}".rstrip("_")
+        text = original
+        if not _PLAIN.fullmatch(text):
+            text = _OTHERS.sub("_", original).strip("_")
+            if not text or not text[0].isalpha():
+                text = f"{kind}_{text}".rstrip("_")
         if text.lower() in _RESERVED:
             text += "_"
         if len(text) > MAX_LENGTH:
@@ -75,19 +79,24 @@ def rename_values(graph: onnx.GraphProto, names: dict[str, str], give: Callable[
     for different values, which get different new names.
     """
     ends = (*graph.input, *graph.initializer)
-    written = [o for n in graph.node for o in n.output if o]
+    written = [o for n in graph.node for o in n.output[:] if o]
     for name in (*(i.name for i in ends), *written):
         if name not in names:
             names[name] = give(name)
     keep(graph.value_info, lambda info: info.name in names)
-    for thing in (*ends, *graph.output, *graph.value_info):
-        thing.name = names[thing.name]
-    for node in graph.node:
+    read = set[str]().union(*(node.input[:] for node in graph.node))
+    if names.keys() >= read - {""} and all(name == new for name, new in names.items()):
+        changed: Iterable[onnx.NodeProto] = (node for node in graph.node if bodies(node))
+    else:
+        changed = graph.node
+        for thing in (*ends, *graph.output, *graph.value_info):
+            thing.name = names[thing.name]
+    for node in changed:
         for body in bodies(node):
             own = {i.name for i in (*body.input, *body.initializer)}.union(*(n.output for n in body.node))
             rename_values(body, {name: new for name, new in names.items() if name not in own}, give)
         for listed in (node.input, node.output):
-            old = list(listed)
+            old = listed[:]
             new = [(names.get(name) or names.setdefault(name, give(name))) if name else "" for name in old]
             if new != old:
                 listed[:] = new
@@ -99,8 +108,10 @@ def rename_nodes(graph: onnx.GraphProto, namer: Namer) -> dict[str, str]:
     for node in graph.node:
         old = node.name
         # A number is not descriptive: `24` becomes `Conv_24`, like nodes without a name.
-        descriptive = old if re.search("[A-Za-z]", old) else f"{node.op_type}_{old}"
-        node.name = nodes[old] = namer.give(descriptive, "n")
+        descriptive = old if _LETTER.search(old) else f"{node.op_type}_{old}"
+        new = nodes[old] = namer.give(descriptive, "n")
+        if new != old:
+            node.name = new
         for body in bodies(node):
             nodes |= rename_nodes(body, namer)
     return nodes

@@ -23,11 +23,22 @@ def sort_nodes(graph: onnx.GraphProto, where: str) -> None:
     for node in graph.node:
         for body in bodies(node):
             sort_nodes(body, where)
+    if _is_sorted(graph):
+        return
     producer = {o: i for i, n in enumerate(graph.node) for o in n.output if o}
     needs = [[producer[name] for name in reads(node) if name in producer] for node in graph.node]
-    if all(source < index for index, sources in enumerate(needs) for source in sources):
-        return
     set_nodes(graph, [graph.node[i] for i in _order(graph, needs, where)])
+
+
+def _is_sorted(graph: onnx.GraphProto) -> bool:
+    """Whether no node reads a value that it or a later node writes."""
+    later: set[str] = set()
+    for node in reversed(graph.node):
+        later.update(node.output[:])
+        later.discard("")
+        if later and not later.isdisjoint(reads(node)):
+            return False
+    return True
 
 
 def _order(graph: onnx.GraphProto, needs: Sequence[Sequence[int]], where: str) -> list[int]:

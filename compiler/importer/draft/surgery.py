@@ -11,10 +11,19 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.logger import G_LOGGER
+from onnx_graphsurgeon.util.misc import SynchronizedList
 
 from heterocc.compiler.importer.draft.draft import Draft, bodies, reads, set_nodes, to_array
 
 G_LOGGER.severity = G_LOGGER.CRITICAL + 1  # it prints to standard output, which is reserved for reports
+
+
+class _Variable(gs.Variable):  # type: ignore[misc]  # the package has no types
+    """A tensor without links. Its fields are set at once: graphsurgeon's assignments look for links each time."""
+
+    def __init__(self, name: str) -> None:
+        links = {"inputs": SynchronizedList(self, "outputs", ()), "outputs": SynchronizedList(self, "inputs", ())}
+        self.__dict__.update(links, name=name, dtype=None, shape=None, type="tensor_type")
 
 
 class Node(gs.Node):  # type: ignore[misc]  # the package has no types
@@ -29,13 +38,17 @@ class Node(gs.Node):  # type: ignore[misc]  # the package has no types
     __hash__ = object.__hash__
 
     def __init__(self, proto: onnx.NodeProto, scope: Mapping[str, gs.Tensor]) -> None:
-        self.captured = reads(proto)[sum(map(bool, proto.input)) :]
+        given = tuple(proto.input)
+        captured = reads(proto)[sum(map(bool, given)) :]
         inputs, outputs = (
-            [scope[name] if name else gs.Variable.empty() for name in names]
-            for names in ((*proto.input, *self.captured), proto.output)
+            [scope[name] if name else _Variable("") for name in names] for names in ((*given, *captured), proto.output)
         )
-        super().__init__(proto.op_type, proto.name, {}, inputs, outputs, proto.domain)
-        self.proto = proto
+        links = {
+            "inputs": SynchronizedList(self, "outputs", inputs),
+            "outputs": SynchronizedList(self, "inputs", outputs),
+        }
+        self.__dict__.update(links, op=proto.op_type, name=proto.name, domain=proto.domain, attrs={})
+        self.__dict__.update(proto=proto, captured=captured)
 
     @property
     def scope(self) -> dict[str, gs.Tensor]:
@@ -51,7 +64,7 @@ class Node(gs.Node):  # type: ignore[misc]  # the package has no types
 
 def take_apart(draft: Draft) -> gs.Graph:
     """The draft's graph as linked nodes, which refer to its protos, and tensors; weights are Constants."""
-    scope = {i.name: gs.Variable(i.name) for i in draft.graph.input}
+    scope: dict[str, gs.Tensor] = {i.name: _Variable(i.name) for i in draft.graph.input}
     scope.update((name, gs.Constant(name, array)) for name, array in draft.weights.items())
     return _linked(draft.graph, scope)
 
@@ -72,7 +85,7 @@ def open_branch(node: Node, name: str) -> gs.Graph:
 
 
 def _linked(graph: onnx.GraphProto, scope: dict[str, gs.Tensor]) -> gs.Graph:
-    scope.update((name, gs.Variable(name)) for node in graph.node for name in node.output if name)
+    scope.update((name, _Variable(name)) for node in graph.node for name in node.output if name)
     opened = gs.Graph(outputs=[scope[o.name] for o in graph.output])
     opened.nodes = [Node(proto, scope) for proto in graph.node]
     return opened

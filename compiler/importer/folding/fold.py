@@ -49,7 +49,7 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
     folded: set[str] = set()
     ready: list[onnx.NodeProto] = []
     sizes = _Sizes(draft.weights)
-    readers, freed = _readers(draft), 0
+    readers, freed = Counter[str](), 0
     for node in draft.graph.node:
         shortcut, empty = _shortcut(node, values), _empty(draft, node, values)
         if shortcut is None:
@@ -60,15 +60,13 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
         elif node.name not in refused and all(name in sizes for name in reads(node)):
             outputs = _afford(draft, node, values, sizes)
             if outputs is not None:
+                readers = readers if ready else _readers(draft)
                 ready.append(node)
                 sizes.update(outputs)
                 done = sum(sizes[name].nbytes for name in _last_read(draft, node, readers))
                 draft.budget.free(done)
                 freed += done
-    rest = {n.name for n in draft.graph.node} - {n.name for n in ready}
-    wanted = {o.name for o in draft.graph.output}
-    wanted.update(name for n in draft.graph.node if n.name in rest for name in reads(n))
-    if _run(draft, ready, wanted, values):
+    if _run(draft, ready, _read_by_others(draft, ready), values):
         folded.update(n.name for n in ready)
     else:  # one by one, to leave only those that cannot be computed
         draft.budget.free(-freed)
@@ -83,6 +81,15 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
     if folded:
         keep(draft.graph.node, lambda n: n.name not in folded)
     return bool(folded)
+
+
+def _read_by_others(draft: Draft, ready: list[onnx.NodeProto]) -> set[str]:
+    """The values that the caller or nodes other than these read."""
+    if not ready:
+        return set()
+    names = {node.name for node in ready}
+    wanted = {o.name for o in draft.graph.output}
+    return wanted.union(*(reads(node) for node in draft.graph.node if node.name not in names))
 
 
 def _readers(draft: Draft) -> Counter[str]:
@@ -120,10 +127,12 @@ def _empty(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value]) -> d
     A node that runs only with some sizes of its inputs stays, so that a run with others is an error.
     """
     found: dict[str, np.ndarray] = {}
-    for name in filter(None, node.output):
+    for name in filter(None, node.output[:]):
         value = values.get(name)
-        shape = None if value is None or value.is_opaque else value.numbers
-        if value is None or shape is None or 0 not in shape or not describable(shape):
+        if value is None or value.shape is None or 0 not in value.shape:  # as most nodes
+            return {}
+        shape = None if value.is_opaque else value.numbers
+        if shape is None or not describable(shape):
             return {}
         found[name] = np.zeros(shape, helper.tensor_dtype_to_np_dtype(np_type(value.dtype)))
     return {} if found and _needs_sizes(draft, node, values) else found

@@ -94,7 +94,7 @@ def _operate(draft: Draft) -> bool:
     Returns whether a branch was inlined, or a node without effect or a repeated one removed.
     """
     needed = draft.drop_constants()
-    removable = any(needed.isdisjoint(n.output) or _is_removable(n, draft) for n in draft.graph.node)
+    removable = any(needed.isdisjoint(n.output[:]) or _is_removable(n, draft) for n in draft.graph.node)
     if not removable and not has_repeated(draft):
         return False  # linking the nodes takes longer than the rest of most rounds
     graph = take_apart(draft)

@@ -42,8 +42,10 @@ def filled_groups(node: onnx.NodeProto, *, quantised: bool) -> tuple[Group, ...]
 
 def needs_checks(model: onnx.ModelProto) -> bool:
     """Whether a model has an operator with which some sizes of 0 do not go."""
-    quantised = is_quantised(model)
-    return any(filled_groups(node, quantised=quantised) for nodes in _lists(model) for node in nodes)
+    every = (node for nodes in _lists(model) for node in nodes)
+    found = [node for node in every if (operator := of_node(node)).filled or operator.filled_bytes]
+    quantised = bool(found) and is_quantised(model)
+    return any(filled_groups(node, quantised=quantised) for node in found)
 
 
 def with_filled_sizes(model: onnx.ModelProto, checked: Collection[tuple[str, str]] = ()) -> None:

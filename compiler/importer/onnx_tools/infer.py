@@ -87,10 +87,11 @@ def _cut(graph: onnx.GraphProto, lengths: dict[str, int], cuts: list[_Cut], wher
         for body in bodies(node):
             inner = {**lengths, **{i.name: unknown for i in body.input}}
             _cut(body, inner, cuts, where)
-        if node.domain:
+        operator = of_node(node)
+        if node.domain or not (node.attribute or operator.rank_from or operator.length):
             continue
-        given = [lengths.get(name, unknown) if name else 0 for name in node.input]
-        for index in of_node(node).rank_from:
+        given = [lengths.get(name, unknown) if name else 0 for name in node.input[:]]
+        for index in operator.rank_from:
             if index < len(given) and given[index] > MAX_RANK:
                 cuts.append((node, index, node.input[index]))
         for attribute in node.attribute:
@@ -160,7 +161,7 @@ def _shapes(graph: onnx.GraphProto) -> _Table:
 def _all_known(graph: onnx.GraphProto) -> bool:
     """Whether all dimensions of all values are known, so that propagation of data adds nothing."""
     for inner in graphs_of(graph):
-        written = {name for node in inner.node for name in node.output if name}
+        written = {name for node in inner.node for name in node.output[:] if name}
         for info in (*inner.value_info, *inner.output):
             if info.name in written:
                 shape = _dims(info)

@@ -42,6 +42,8 @@ def require_few(graph: onnx.GraphProto, where: str, *, in_bodies: bool = False) 
 
     ONNX always propagates data inside bodies, even if this is disabled.
     """
+    if in_bodies and not any(bodies(node) for node in graph.node):
+        return
     count = _listed(graph, {}, own=not in_bodies, typed=in_bodies)
     if count > MAX_LISTED:
         raise InvalidGraphError(
@@ -56,11 +58,15 @@ def _listed(graph: onnx.GraphProto, known: dict[str, int], *, own: bool = True, 
         known.update(_lengths(graph))
     known.update((t.name, math.prod(t.dims)) for t in graph.initializer if _is_listed(t))
     total = 0
+    followed: dict[tuple[str, str], bool] = {}
     for node in graph.node:
+        kind = node.domain, node.op_type
+        if kind not in followed:
+            followed[kind] = is_constant(node) or (not node.domain and _is_followed(node.op_type))
         inner = bodies(node)
-        if not inner and not is_constant(node) and (node.domain or not _is_followed(node.op_type)):
+        if not inner and not followed[kind]:
             continue
-        given = [known.get(name) for name in node.input]
+        given = [known.get(name) for name in node.input[:]]
         for body in inner:
             most = max((length for length in given if length is not None), default=0)
             known.update((i.name, most) for i in body.input)

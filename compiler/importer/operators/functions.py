@@ -132,12 +132,13 @@ def _wants_definition(node: onnx.NodeProto) -> bool:
 
 def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer, where: str, *, schema: bool) -> bool:
     """Replace the wanted calls by the functions' bodies, in the graph and its subgraphs; return whether any was."""
+    graphs = [graph for graph in graphs_of(draft.graph) if any(wanted(node) for node in graph.node)]
+    if not graphs:
+        return False
     types = types_of(draft)
     functions = {} if schema else {(f.domain, f.name): f for f in draft.model.functions}
     expanded = False
-    for graph in list(graphs_of(draft.graph)):
-        if not any(wanted(node) for node in graph.node):
-            continue
+    for graph in graphs:
         result: list[onnx.NodeProto] = []
         for node in graph.node:
             if not wanted(node):

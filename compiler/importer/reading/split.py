@@ -29,6 +29,9 @@ INSIDE = "\0inside"
 Read = Callable[[int, int], bytes]
 """Reads the bytes between two positions of the model."""
 
+_BLOCK = 1 << 12
+"""The bytes that are read at once where fields begin: those of nodes are small."""
+
 _GRAPH, _INITIALIZER = 7, 5
 _DIMS, _TYPE, _NAME, _RAW, _DOC = 1, 2, 8, 9, 12
 _VARINT, _BYTES = 0, 2
@@ -212,8 +215,11 @@ def _reference(location: str) -> bytes:
 
 def _fields(read: Read, start: int, end: int) -> Iterator[_Field]:
     """The fields of a message between two positions. Raises _OddError for an encoding that is not known."""
+    block, first = b"", start
     while start < end:
-        head = read(start, min(start + _HEADER, end))
+        if start + _HEADER > first + len(block):
+            block, first = read(start, min(start + _BLOCK, end)), start
+        head = block[start - first : start - first + _HEADER]
         key, used = _number(head, 0)
         number, kind = key >> 3, key & 7
         if kind == _VARINT:

@@ -58,18 +58,20 @@ def settle_tensors(model: onnx.ModelProto, external: ExternalData, where: str) -
 
 def inside(message: Any, wanted: type[M]) -> Iterator[M]:
     """Every part of type `wanted` in a message, at any depth and in any field; an outer one before its inner ones."""
-    if isinstance(message, wanted):
-        yield message
     kind: Any = wanted
-    ways = _ways(message.DESCRIPTOR.full_name, kind.DESCRIPTOR.full_name)
-    if not ways:
-        return
-    for field, repeated in ways.items():
+    return _inside(message, message.DESCRIPTOR.full_name, kind.DESCRIPTOR.full_name)
+
+
+def _inside(message: Any, kind: str, wanted: str) -> Iterator[Any]:
+    """The same with the names of the kinds of messages."""
+    if kind == wanted:
+        yield message
+    for field, held, repeated in _ways(kind, wanted):
         if repeated:
             for part in getattr(message, field):
-                yield from inside(part, wanted)
+                yield from _inside(part, held, wanted)
         elif message.HasField(field):
-            yield from inside(getattr(message, field), wanted)
+            yield from _inside(getattr(message, field), held, wanted)
 
 
 @cache
@@ -101,13 +103,13 @@ def _holders(wanted: str) -> frozenset[str]:
 
 
 @cache
-def _ways(kind: str, wanted: str) -> dict[str, bool]:
-    """Fields of a message that lead to one of kind `wanted`, and whether they are repeated."""
-    return {
-        f.name: f.is_repeated
+def _ways(kind: str, wanted: str) -> tuple[tuple[str, str, bool], ...]:
+    """Fields of a message that lead to one of kind `wanted`: name, kind of content, and whether it is repeated."""
+    return tuple(
+        (f.name, f.message_type.full_name, f.is_repeated)
         for f in sorted(_descriptors()[kind].fields, key=lambda f: f.number)
         if f.message_type is not None and f.message_type.full_name in _holders(wanted)
-    }
+    )
 
 
 def _check(message: Any, path: str, where: str) -> None:
@@ -116,20 +118,21 @@ def _check(message: Any, path: str, where: str) -> None:
         return
     kinds = _fields(message.DESCRIPTOR.full_name)
     fields = message.ListFields()
+    held: list[tuple[str, bool, Any]] = []
     for field, value in fields:
         kind = kinds[field.name]
-        # protobuf gives text that is not UTF-8 as bytes
-        if (kind is _TEXT and isinstance(value, bytes)) or (
-            kind is _TEXTS and any(isinstance(t, bytes) for t in value)
-        ):
-            raise _not_text(f"{path}.{field.name}", where)
-    for field, value in fields:
-        kind = kinds[field.name]
-        if kind is _MESSAGES:
+        texts = value if kind is _TEXTS else (value,) if kind is _TEXT else ()
+        for text in texts:
+            if isinstance(text, bytes):  # protobuf gives text that is not UTF-8 so
+                raise _not_text(f"{path}.{field.name}", where)
+        if kind is _MESSAGES or kind is _MESSAGE:
+            held.append((field.name, kind is _MESSAGES, value))
+    for name, repeated, value in held:
+        if repeated:
             for index, inner in enumerate(value):
-                _check(inner, f"{path}.{field.name}[{index}]", where)
-        elif kind is _MESSAGE:
-            _check(value, f"{path}.{field.name}", where)
+                _check(inner, f"{path}.{name}[{index}]", where)
+        else:
+            _check(value, f"{path}.{name}", where)
     rule = _RULES.get(message.DESCRIPTOR.name)
     if rule is not None:
         rule(message, path, where)

@@ -23,16 +23,16 @@ def misjudged(nodes: Sequence[onnx.NodeProto], shape_of: ShapeOf, opset: int) ->
     """
     found: set[str] = set()
     for node in nodes:
-        if not found.isdisjoint(node.input) or _is_misjudged(node, shape_of, found, opset):
+        if (found and not found.isdisjoint(node.input)) or _is_misjudged(node, shape_of, found, opset):
             found.update(node.output)
     return frozenset(found - {""})
 
 
 def _is_misjudged(node: onnx.NodeProto, shape_of: ShapeOf, found: Collection[str], opset: int) -> bool:
-    inner = [n for body in bodies(node) for n in body.node]
-    if inner:
+    operator, within = of_node(node), bodies(node)
+    if within:
+        inner = [n for body in within for n in body.node]
         return any(not set(found).isdisjoint(n.input) or _is_misjudged(n, shape_of, found, opset) for n in inner)
-    operator = of_node(node)
     rule = operator.shapes if operator.misjudged else None
     if node.op_type == "Attention":
         return any(size is None for name in node.input if name for size in shape_of(name) or (None,))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.symbols.agree import Asked, ask
@@ -22,10 +21,10 @@ def ask_all(draft: Draft, symbols: Symbols, values: Mapping[str, Value]) -> Sequ
     opset = draft.opset
     alike: dict[Hashable, Asked] = {}
     for node in draft.graph.node:
-        kind = kind_of(node, values, (symbols.contents,), {})
+        kind = kind_of(node, values, (symbols.contents,), draft.weights)
         first = None if kind is None else alike.get(kind)
         if first is not None:
-            found.append(replace(first, node=node))
+            found.append(Asked(node, first.given, first.requirements))
             continue
         shapes = [symbols.shape_of(values.get(name)) for name in node.input]
         given = Given(node, opset, shapes, [symbols.contents.get(name) for name in node.input])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import onnx
 from onnx import shape_inference
@@ -36,7 +37,7 @@ from heterocc.compiler.importer.shapes.named import (
 )
 from heterocc.compiler.importer.symbols.derivation import derive
 from heterocc.compiler.importer.symbols.repeats import first_state
-from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.importer.symbols.symbols import Dims, Symbols
 from heterocc.compiler.operators.record import ML
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.containers import elements_of
@@ -242,26 +243,36 @@ def _infer(draft: Draft, where: str) -> dict[str, Value]:
 def _symbolic(draft: Draft, symbols: Symbols, table: Mapping[str, Value], where: str) -> dict[str, Value]:
     """The values with dimensions as expressions of the named ones, which are also stored in the draft's types."""
     graph = draft.graph
+    table = dict(table)
     for info in graph.input:
         dims = tuple(d.dim_param or d.dim_value for d in dims_of(info))
-        table = {**table, info.name: Value(info.name, table[info.name].dtype, dims)} if dims else table
+        if dims:
+            table[info.name] = Value(info.name, table[info.name].dtype, dims)
     held = ((info.name, elements_of(info.type)) for info in graph.input)
     symbols.given = {name: elements for name, elements in held if elements is not None}
     found = derive(graph.node, table, draft.weights, draft.opset, symbols)
+    fitting: set[Dims] = set()
     for info in (*graph.value_info, *graph.output):
         value = found.get(info.name)
-        if value is not None and value.shape is not None and info.type.HasField("tensor_type"):
-            if not describable([size for size in value.shape if isinstance(size, int)]):
-                raise InvalidGraphError(f"the dimensions of '{info.name}' are too large", where=where)
-            tensor = info.type.tensor_type
-            tensor.shape.ClearField("dim")
-            for size in value.shape:
-                dim = tensor.shape.dim.add()
-                if isinstance(size, int):
-                    dim.dim_value = size
-                elif size is not None:
-                    dim.dim_param = size
-            tensor.shape.SetInParent()
+        if value is None or value.shape is None or not info.type.HasField("tensor_type"):
+            continue
+        if value.shape not in fitting and not describable([size for size in value.shape if isinstance(size, int)]):
+            raise InvalidGraphError(f"the dimensions of '{info.name}' are too large", where=where)
+        fitting.add(value.shape)
+        info.type.tensor_type.shape.CopyFrom(_written(value.shape))
+    return found
+
+
+@lru_cache(1024)
+def _written(shape: tuple[int | str | None, ...]) -> onnx.TensorShapeProto:
+    """A shape to be copied."""
+    found = onnx.TensorShapeProto()
+    for size in shape:
+        dim = found.dim.add()
+        if isinstance(size, int):
+            dim.dim_value = size
+        elif size is not None:
+            dim.dim_param = size
     return found
 
 
@@ -305,7 +316,7 @@ def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None
     proto = draft.to_proto()
     del proto.graph.value_info[:]
     listed = {o.name for o in proto.graph.output}
-    written = [o for n in proto.graph.node for o in n.output if o]
+    written = [o for n in proto.graph.node for o in n.output[:] if o]
     proto.graph.output.extend(onnx.ValueInfoProto(name=o) for o in written if o not in listed)
     try:
         found = output_types(proto)
@@ -326,12 +337,9 @@ def _merge_type(info: onnx.ValueInfoProto, kind: str, dims: list[int | None] | N
         tensor.elem_type = onnx.TensorProto.DataType.Value(kind.removeprefix("tensor(").removesuffix(")").upper())
     if dims is None:
         return
-    old = list(value_of(info).shape or ()) if tensor.HasField("shape") else []
-    if len(old) != len(dims):
-        old = [None] * len(dims)
-    tensor.shape.ClearField("dim")
-    for theirs, ours in zip(dims, old, strict=True):
-        dim = tensor.shape.dim.add()
-        known = theirs if theirs is not None else ours
-        if known is not None:
-            dim.dim_value = known
+    shape = value_of(info).shape
+    if shape == tuple(dims) and None not in dims:
+        return  # as for most values
+    old = shape if shape is not None and len(shape) == len(dims) else [None] * len(dims)
+    merged = (ours if theirs is None else theirs for theirs, ours in zip(dims, old, strict=True))
+    tensor.shape.CopyFrom(_written(tuple(merged)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import onnx
+
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol, names_of
 from heterocc.compiler.importer.shapes.needed import ask_all
@@ -37,7 +39,10 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
         return name
 
     for asked in ask_all(draft, symbols, values):
-        node, needed = asked.node, asked.equal
+        node = asked.node
+        if not asked.requirements and not (assume and _may_be_assumed(node)):
+            continue  # as most nodes
+        needed = asked.equal
         assumed = (*_exchanged(asked.given), *_fixed_broadcasts(asked)) if assume else ()
         for sizes in needed:
             name, wanted = _number(*sizes)
@@ -121,6 +126,11 @@ def _fixed_broadcasts(asked: Asked) -> Iterator[tuple[Size, Size]]:
         return
     heads = [(given.shape(place) or ())[1:2] for place in range(2)]
     yield from ((one, other) for one, other in zip(*heads, strict=False) if one is not None and other is not None)
+
+
+def _may_be_assumed(node: onnx.NodeProto) -> bool:
+    """Whether dimensions may be assumed to be equal that a node does not need to be: see `_exchanged`."""
+    return of_node(node).copies_sizes or node.op_type == "Attention"
 
 
 def _exchanged(given: Given) -> Iterator[tuple[Size, Size]]:

@@ -145,8 +145,8 @@ def _derive(
     """Add the values that the nodes write to `found`."""
     alike: dict[Hashable, tuple[list[Dims], Any]] = {}
     for node in nodes:
-        operator = of_node(node)
-        for name in node.output:
+        operator, outputs = of_node(node), node.output[:]
+        for name in outputs:
             symbols.contents.pop(name, None)
             symbols.fractions.pop(name, None)
             symbols.elements.pop(name, None)
@@ -156,7 +156,7 @@ def _derive(
         kind = None if alone else kind_of(node, found, elements, weights)
         first = None if kind is None else alike.get((kind, state))
         if first is not None:
-            for name, dims in zip(node.output, first[0], strict=True):
+            for name, dims in zip(outputs, first[0], strict=True):
                 if name:
                     found[name] = Value(name, found[name].dtype, dims)
             continue

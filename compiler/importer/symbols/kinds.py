@@ -23,12 +23,12 @@ def kind_of(
 ) -> Hashable | None:
     """What rules see of a node, whose results they give names of their own; None for a large one.
 
-    Contents and small constants are those of one kind only if they are the same objects, which are to be kept. Rules
-    do not read the elements of larger constants.
+    Contents are those of one kind only if they are the same objects, which are to be kept, or of equal small constants.
+    Rules do not read the elements of larger constants.
     """
-    attributes = tuple(a.SerializeToString(deterministic=True) for a in node.attribute)
-    inputs = node.input
-    if len(inputs) + len(node.output) + sum(map(len, attributes)) > _LARGEST:
+    attributes = tuple([a.SerializeToString(deterministic=True) for a in node.attribute])
+    inputs, outputs = node.input[:], node.output[:]
+    if len(inputs) + len(outputs) + sum(map(len, attributes)) > _LARGEST:
         return None
     given: list[Hashable] = [node.op_type, node.domain, attributes]
     for name in inputs:
@@ -36,10 +36,13 @@ def kind_of(
         if value is None:
             given.append(bool(name))
             continue
-        elements, array = tuple(id(known.get(name)) for known in contents), constants.get(name)
-        few = array is not None and array.size <= MOST_ELEMENTS
-        given.append((value.dtype, value.shape, elements, id(array) if few else array is None))
-    for name in node.output:
+        array, elements = constants.get(name), [known.get(name) for known in contents]
+        if array is not None and array.size <= MOST_ELEMENTS and array.dtype.kind != "O":
+            known = tuple([found is None for found in elements])
+            given.append((value.dtype, value.shape, known, array.tobytes()))
+        else:
+            given.append((value.dtype, value.shape, tuple(map(id, elements)), array is None))
+    for name in outputs:
         value = values.get(name) if name else None
         given.append(bool(name) if value is None else (value.dtype, value.shape))
     return tuple(given)

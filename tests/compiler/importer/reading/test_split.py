@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from heterocc.artifacts.errors import InvalidGraphError, NotOnnxError
 from heterocc.compiler.importer.reading.parse import parse_apart
 from heterocc.compiler.importer.reading.read import read_model
 from heterocc.compiler.importer.reading.source import ModelSource
+from heterocc.compiler.importer.reading.split import split_file
+from tests.compiler.small import chain
 
 LARGE = np.random.default_rng(0).standard_normal((130, 257)).astype(np.float32)
 BYTES = np.arange(70_001, dtype=np.uint8)
@@ -115,3 +118,17 @@ def test_a_file_that_is_cut_short_is_no_model(tmp_path: Path, end: int) -> None:
     source.path.write_bytes(data[: len(data) - end])
     with pytest.raises(NotOnnxError):
         read_model(source)
+
+
+def test_the_places_of_small_fields_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = chain(tmp_path / "m.onnx", 400)
+    calls: list[int] = []
+    real = os.preadv
+
+    def counted(handle: int, buffers: list[memoryview], start: int) -> int:
+        calls.append(start)
+        return real(handle, buffers, start)
+
+    monkeypatch.setattr(os, "preadv", counted)
+    assert split_file(path, path.stat().st_size) is None
+    assert len(calls) < 40
