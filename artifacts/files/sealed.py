@@ -20,11 +20,17 @@ _MFD_EXEC = 0x0010  # Linux 6.3; without it `vm.memfd_noexec` may forbid mapping
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 MORE_FILES = "raise the limit on open files (`ulimit -n`), or close other sessions"
+_LARGER_FILES = "raise the limit on the size of files (`ulimit -f`), which holds for files in memory, too"
+_MORE_MEMORY = "free some memory, or raise the limit on address space (`ulimit -v`)"
 
 _DENIED = "allow the system call memfd_create, which code is loaded through, in the container's or service's filter"
+_NOT_CODE = "allow memory files to be run as code (`sysctl vm.memfd_noexec=0`, and the container's or service's filter)"
 
 _FILES = "/proc/self/fd"
 _NO_PROC = "mount /proc (in a container: `mount -t proc proc /proc`)"
+
+_FORBIDDEN = (errno.EPERM, errno.EACCES, errno.ENOSYS)
+_REACHED = {errno.EMFILE: MORE_FILES, errno.ENFILE: MORE_FILES, errno.EFBIG: _LARGER_FILES}
 
 _serial = itertools.count(1)
 
@@ -63,19 +69,30 @@ class SealedFile(Closing):
         if self.size == 0:
             yield memoryview(b"")
             return
-        # Private: before Linux 6.7 a file sealed against writing cannot be mapped shared.
-        try:
-            mapped = mmap.mmap(self.fd, self.size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
-        except OSError as error:
-            pass_foreign(error)
-            hint = hint_for(error, "free some memory")
-            raise BundleError(f"cannot map a memory file: {error.strerror or error}", hint=hint) from error
-        with mapped:
+        with self._mapped(mmap.PROT_READ) as mapped:
             view = memoryview(mapped)
             try:
                 yield view
             finally:
                 view.release()
+
+    def require_loadable(self) -> None:
+        """Raise BundleError if dlopen cannot load the file: it has no path, or cannot be mapped as code.
+
+        Nothing of it is run.
+        """
+        _ = self.path
+        if self.size:
+            self._mapped(mmap.PROT_READ | mmap.PROT_EXEC).close()
+
+    def _mapped(self, protection: int) -> mmap.mmap:
+        # Private: before Linux 6.7 a file sealed against writing cannot be mapped shared.
+        try:
+            return mmap.mmap(self.fd, self.size, flags=mmap.MAP_PRIVATE, prot=protection)
+        except OSError as error:
+            pass_foreign(error)
+            hint = _NOT_CODE if error.errno in _FORBIDDEN else hint_for(error, _MORE_MEMORY)
+            raise BundleError(f"cannot map a memory file: {error.strerror or error}", hint=hint) from error
 
     def close(self) -> None:
         """Close the descriptor; further calls do nothing."""
@@ -105,16 +122,14 @@ def sealed_memfd(name: str, data: bytes | memoryview) -> int:
         pass_foreign(error)
         raise BundleError(
             f"cannot make a memory file for {name[:80]!r}: {error.strerror or error}",
-            hint=_DENIED
-            if error.errno in (errno.EPERM, errno.EACCES, errno.ENOSYS)
-            else hint_for(error, "free some memory"),
+            hint=_DENIED if error.errno in _FORBIDDEN else hint_for(error, _MORE_MEMORY),
         ) from error
     return fd
 
 
 def hint_for(error: OSError | ValueError, otherwise: str) -> str:
-    """A hint for a system error: the limit on open files if it was reached, else `otherwise`."""
-    return MORE_FILES if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE) else otherwise
+    """A hint for a system error: the limit on open files or on their size if it was reached, else `otherwise`."""
+    return _REACHED.get(error.errno or 0, otherwise) if isinstance(error, OSError) else otherwise
 
 
 def _memfd(name: str) -> int:

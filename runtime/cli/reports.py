@@ -220,6 +220,7 @@ def check_bundle(
         variants = []
         for variant in bundle.manifest.variants:
             reasons = list(why_not(variant, bundle.manifest.producer, here, driver_reason))
+            reasons += _cannot_load(bundle, variant) if damage is None else []
             if any(part.kind == "onnx" for part in variant.partitions):
                 reasons += [refused[name] for name in (variant.name, "") if name in refused]
             cpus = [d.settings.cpu for d in variant.devices if d.settings.cpu is not None]
@@ -245,6 +246,20 @@ def check_bundle(
             "order": order,
             "runs": damage is None and bool(order),
         }
+
+
+def _cannot_load(bundle: Bundle, variant: Variant) -> list[str]:
+    """The reasons why this process cannot load a variant's code, which a container or a limit may forbid."""
+    found: dict[str, None] = {}
+    for part in variant.partitions:
+        for name in (part.code, part.binaries) if part.kind != "onnx" else (part.binaries,):
+            try:
+                if name is not None:
+                    with bundle.sealed_member(name) as code:
+                        code.require_loadable()
+            except BundleError as error:
+                found[f"{error.message}; {command_form(error.hint)}" if error.hint else error.message] = None
+    return list(found)
 
 
 def print_check(report: Mapping[str, Any]) -> None:
