@@ -15,6 +15,11 @@ from heterocc.compiler.cli.console import fail
 _TyperUsageError: Any = typer.BadParameter.__base__
 """The base class of typer's usage errors; its module differs between releases of typer."""
 
+_UNREADABLE = "is not readable"
+"""The end of typer's message about a file."""
+
+_PERMISSION = "give your user the permission to read it"
+
 
 class Commands(TyperGroup):
     """A group whose usage errors are HC120, printed as JSON too if `--json` is among the arguments."""
@@ -54,4 +59,5 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def _as_ours(error: Any, text: str, path: str) -> UsageError:
     command = path if error.ctx is None else error.ctx.command_path
     message = " ".join(text.split()).rstrip(".")
-    return UsageError(message[0].lower() + message[1:], where=command, hint=f"`{command} --help` shows the options")
+    hint = _PERMISSION if message.endswith(_UNREADABLE) else f"`{command} --help` shows the options"
+    return UsageError(message[0].lower() + message[1:], where=command, hint=hint)

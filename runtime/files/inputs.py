@@ -211,7 +211,8 @@ def _of_members(path: Path, read: Callable[[zipfile.ZipFile, str, str], _T]) -> 
         raise
     except OSError as error:
         pass_foreign(error)
-        raise FileMissingError(f"cannot read inputs: {error.strerror or error}", where=str(path)) from error
+        hint = "give your user the permission to read it" if isinstance(error, PermissionError) else "check the path"
+        raise FileMissingError(f"cannot read inputs: {error.strerror or error}", where=str(path), hint=hint) from error
     except Exception as error:
         pass_foreign(error)
         # numpy and zipfile raise ValueError, BadZipFile, EOFError or KeyError, depending on the damage.

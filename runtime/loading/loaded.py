@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from heterocc.artifacts.bundle import Bundle
@@ -117,9 +117,13 @@ class Loaded:
                 where=self._bundle.path,
                 hint=f"run(['{names}'], feed), or run(None, feed) for all",
             )
+        if names is not None and not isinstance(names, (list, tuple)):
+            names = self._listed(names)
         for name in names or ():
             if name not in known:
-                raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, known))
+                raise FeedError(
+                    f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(str(name), known)
+                )
         wanted = self._every if names is None else [known.index(name) for name in names]
         if names is None:
             found = self._run_fast(feed)
@@ -127,6 +131,16 @@ class Loaded:
                 return list(found.values())
         ready, arrays = self.fitting(feed)
         return ready.runs.run(ready.pool, arrays, wanted, {})
+
+    def _listed(self, names: Any) -> list[Any]:
+        """Names in another form than a list. Raises FeedError for anything else, such as the array of an input."""
+        if isinstance(names, Iterable) and not hasattr(names, "__dlpack__"):
+            return list(names)
+        raise FeedError(
+            f"the names of the outputs must be a list, got {type(names).__name__}",
+            where=self._bundle.path,
+            hint="run(names, feed), or run(None, feed) for all; several inputs are one list: run([a, b])",
+        )
 
     def _run_fast(self, feed: Feed) -> Results | None:
         """All outputs, in the model's order, if native code can take this feed. Raises the errors of `alive`."""

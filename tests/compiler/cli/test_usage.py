@@ -1,8 +1,10 @@
 """Usage errors of the command line, as typer finds them."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -47,6 +49,18 @@ def test_a_process_with_a_usage_error_writes_json_on_standard_output_and_exits_w
 def test_json_after_two_dashes_is_an_argument() -> None:
     done = CliRunner().invoke(app, ["compile", "m.onnx", "--", "--json"])
     assert done.exit_code == 2 and done.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["compile", "run", "check"])
+def test_a_file_that_may_not_be_read_is_a_matter_of_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    path = tmp_path / "m"
+    path.touch()
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # the superuser may read any file
+    done = CliRunner().invoke(app, [command, str(path)])
+    assert done.exit_code == 2
+    assert "is not readable" in done.stderr and "hint: give your user the permission to read it" in done.stderr
 
 
 def test_the_command_alone_prints_its_help() -> None:
