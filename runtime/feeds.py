@@ -410,8 +410,10 @@ def check_out(name: str, out: Any, spec: TensorSpec, where: str) -> Array:
         )
     if out.dtype.newbyteorder("=") != numpy_dtype(spec.dtype) or out.shape != shape:
         raise FeedError(
-            f"out['{name}'] must be {spec.dtype} {list(shape)}, got {out.dtype.name} {list(out.shape)}", where=where
+            f"out['{name}'] must be {spec.dtype} {list(shape)}, got {out.dtype.name} {list(out.shape)}",
+            where=where,
+            hint=f"np.empty({shape}, {spec.dtype!r})",
         )
     if not out.flags.writeable:
-        raise FeedError(f"out['{name}'] is read-only", where=where)
+        raise FeedError(f"out['{name}'] is read-only", where=where, hint="give an array that may be written")
     return out

@@ -97,6 +97,12 @@ class Loaded:
 
     def run(self, feed: Feed, out: Mapping[str, Array] | None = None) -> Results:
         """Run the model, as `Session.run` does."""
+        if out is not None and not isinstance(out, Mapping):
+            raise FeedError(
+                f"out must be a mapping from names of outputs to arrays, got {type(out).__name__}",
+                where=self._bundle.path,
+                hint=f"run(feed, out={{{self._names[0]!r}: array}})" if self._names else "leave it out",
+            )
         if not out:
             found = self._run_fast(feed)
             if found is not None:

@@ -401,10 +401,13 @@ def test_a_text_in_place_of_a_list_of_outputs_is_named(bundle_of: Write) -> None
         assert "run(['s'], feed)" in str(error.value.hint)
 
 
-def test_arrays_and_numbers_in_place_of_names_of_outputs_are_refused(bundle_of: Write) -> None:
+def test_arrays_and_numbers_in_place_of_outputs_by_name_are_refused(bundle_of: Write) -> None:
     feed = feed_of_two_outputs()
     with load(bundle_of(two_outputs())) as session:
         for names in (next(iter(feed.values())), 5, [5]):
             with pytest.raises(FeedError, match=r"must be a list, got (ndarray|int)|no output '5'"):
                 session.run(names, feed)  # type: ignore[call-overload]
         assert len(session.run(iter(["s"]), feed)) == 1  # type: ignore[call-overload]
+        for out in ([next(iter(feed.values()))], next(iter(feed.values())), 5):
+            with pytest.raises(FeedError, match="out must be a mapping from names of outputs to arrays"):
+                session.run(feed, out=out)
