@@ -35,7 +35,7 @@ class Conditions:
 
     def check(self, arrays: Sequence[Any]) -> None:
         """Raise FeedError (HC110) for inputs of a run that code cannot compute. Their ranks must be checked before."""
-        sizes = tuple(arrays[number].shape[axis] for number, axis in self._places.values())
+        sizes = self._sizes(arrays)
         if sizes == self._last:
             return
         named = dict(zip(self._places, sizes, strict=True))
@@ -43,6 +43,14 @@ class Conditions:
             if not holds(condition, named):
                 raise self._refusal(condition, named)
         self._last = sizes
+
+    def are_met(self, arrays: Sequence[Any]) -> bool:
+        """Whether code can compute a run with these inputs, whose ranks must be checked before."""
+        named = dict(zip(self._places, self._sizes(arrays), strict=True))
+        return all(holds(condition, named) for condition in self._conditions)
+
+    def _sizes(self, arrays: Sequence[Any]) -> tuple[int, ...]:
+        return tuple(arrays[number].shape[axis] for number, axis in self._places.values())
 
     def _refusal(self, condition: Condition, sizes: Mapping[str, int]) -> FeedError:
         tokens = (*condition.left, *condition.right)

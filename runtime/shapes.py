@@ -89,10 +89,23 @@ class ShapeVariants:
         shapes = tuple(array.shape if ranked else None for array, ranked in zip(arrays, self._ranked, strict=True))
         variant = self._static.get(shapes)
         if variant is None:
-            variant = next((v for v in self._others if _fits(v, shapes)), None)
+            variant = self._of_any_size(arrays, shapes)
             if variant is None:
                 raise self._refusal(shapes)
         return self._loaded.get(variant.name) or self._load(variant)
+
+    def _of_any_size(self, arrays: Sequence[Any], shapes: Sequence[Shape | None]) -> Variant | None:
+        """The first variant with dynamic dimensions that takes inputs of these shapes and whose conditions they meet.
+
+        If they meet those of none, it is the first that takes the shapes, which then says what is not met.
+        """
+        fitting = [variant for variant in self._others if _fits(variant, shapes)]
+        if len(fitting) > 1:
+            names = [info.name for info in self._inputs]
+            for variant in fitting:
+                if not variant.conditions or Conditions(variant, names, self._bundle.path).are_met(arrays):
+                    return variant
+        return fitting[0] if fitting else None
 
     def matching(self, shapes: Mapping[str, Sequence[int]]) -> Ready:
         """The first variant of static shapes with these shapes of inputs. Raises FeedError (HC110) if there is none."""

@@ -48,6 +48,15 @@ def conditions_of(model: ImportedModel, nodes: Iterable[tuple[str, bool]]) -> tu
     empty = model.may_be_empty | symbols.fresh.keys()
     quantised = is_quantised(model.proto)
     found: dict[tuple[str, str, str], m.Condition] = {}
+    for pin in symbols.pins.values():
+        if pin.is_joint:
+            found[pin.size.text, "equal", str(pin.number)] = m.Condition(
+                left=tuple(postfix(pin.size)),
+                relation="equal",
+                right=(pin.number,),
+                node=pin.node[: m.MAX_NAME],
+                what=pin.size.text[: m.MAX_NAME],
+            )
     relying = list(nodes)
     if model.assumes or any(in_code for _, in_code in relying):
         for limit in model.joint_limits:

@@ -39,7 +39,7 @@ def symbol_facts(model: ImportedModel) -> object:
             for name, array in symbols.contents.items()
         ),
         "filled": sorted(symbols.filled),
-        "pins": sorted(symbols.pins.items()),
+        "pins": sorted((name, pin.number) for name, pin in symbols.pins.items()),
         "ranges": sorted((name, found.min, found.max) for name, found in symbols.ranges.items()),
         "steps": sorted(symbols.steps.items()),
         "floors": sorted(symbols.floors.items()),

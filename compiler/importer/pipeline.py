@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -139,6 +139,7 @@ def _import(
         model = _normalised(draft, stem, digest, where, given, assume=assume)
         if proposals is not None:
             proposals.fix(_fixed(model, names))
+            proposals.expect(_expected(model, names))
             model = replace(model, samples=Samples(partial(_samples, model, proposals)))
         if unfixed:
             raise still_dynamic(unfixed, model.samples, where)
@@ -159,11 +160,27 @@ def _import(
 
 def _fixed(model: ImportedModel, names: Mapping[str, Sequence[str | None]]) -> dict[str, int]:
     """The sizes of the inputs' named dimensions that have become numbers; `names` are those of inputs and outputs."""
-    shapes = {model.sources.get(name, name): model.input_shape(name) or () for name in model.graph.inputs}
-    pairs = (
-        (dim, size) for name, shape in shapes.items() for dim, size in zip(names.get(name, ()), shape, strict=False)
-    )
-    return {dim: size for dim, size in pairs if dim is not None and isinstance(size, int)}
+    return {dim: size for dim, size in _dims_of_inputs(model, names) if isinstance(size, int)}
+
+
+def _expected(model: ImportedModel, names: Mapping[str, Sequence[str | None]]) -> dict[str, int]:
+    """Sizes of the inputs' dimensions with which sizes of several are what nodes need: the sides of a square image."""
+    found: dict[str, int] = {}
+    for pin in () if model.symbols is None else model.symbols.pins.values():
+        side = pin.side() if pin.is_joint else None
+        if side is not None:
+            found.update({dim: side for dim, name in _dims_of_inputs(model, names) if name in pin.size.names})
+    return found
+
+
+def _dims_of_inputs(
+    model: ImportedModel, names: Mapping[str, Sequence[str | None]]
+) -> Iterator[tuple[str, int | str | None]]:
+    """The named dimensions of the inputs with what has become of them."""
+    for name in model.graph.inputs:
+        source, shape = model.sources.get(name, name), model.input_shape(name) or ()
+        pairs = zip(names.get(source, ()), shape, strict=False)
+        yield from ((dim, size) for dim, size in pairs if dim is not None)
 
 
 def _samples(model: ImportedModel, proposals: Proposals) -> Mapping[str, tuple[int, ...]]:

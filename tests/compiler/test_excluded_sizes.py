@@ -19,7 +19,7 @@ from heterocc.compiler.pipeline.timing.timed_runs import TimedRuns
 from heterocc.compiler.sizes.requests import ShapeRequest, excludes_sizes, request_for_rest
 from heterocc.runtime import load
 from heterocc.runtime.runs import Runs
-from tests.compiler.importer.shapes.test_assumed import pyramid
+from tests.compiler.importer.shapes.test_assumed import patches, pyramid
 from tests.reference import reference_session
 from tests.symbolic_models import dynamic_model
 
@@ -83,6 +83,17 @@ def test_a_dimension_that_code_has_a_number_for_has_other_sizes_in_onnx_runtime(
     report = compile_model(proto, tmp_path / "m.hcb", measure=False)
     assert report.variants == ("main", "main@other sizes")
     as_onnx_runtime(proto, tmp_path / "m.hcb", [(3, 16), (3, 1)])
+
+
+def test_sizes_that_do_not_meet_a_condition_run_in_onnx_runtime(tmp_path: Path) -> None:
+    """The positions of 16 patches are broadcast with one."""
+    proto = patches(token=False)
+    report = compile_model(proto, tmp_path / "m.hcb", measure=False)
+    assert report.variants == ("main", "main@other sizes")
+    assert [set(variant.plan.device_of.values()) for variant in report.plans] == [{"CPU"}, {"ORT"}]
+    as_onnx_runtime(proto, tmp_path / "m.hcb", [(1, 3, 32, 32), (1, 3, 8, 8), (1, 3, 16, 64), (1, 3, 15, 8)])
+    with load(tmp_path / "m.hcb") as session, pytest.raises(InputValueError, match="16 by 25"):
+        session.run({"x": np.zeros((1, 3, 40, 40), np.float32)})
 
 
 def test_the_sizes_1_that_give_another_rank_have_code_of_their_own(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import helper
 
-from heterocc.artifacts.manifest import ANY_SIZE, Range
+from heterocc.artifacts.manifest import ANY_SIZE, MAX_TOKENS, Range
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.draft.written import become_copy, written
 from heterocc.compiler.importer.shapes.named import dims_of
 from heterocc.compiler.importer.shapes.needed import ask_all
-from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.importer.symbols.symbols import Pin, Symbols
+from heterocc.compiler.symbolic.postfix import postfix
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.sizes import Compound, Size, named, number, product_of
 from heterocc.passes.graph import Value
@@ -32,7 +33,7 @@ _MOST_NAMES = 3
 class _Found:
     """Assumptions about sizes: see `Symbols.pins`, `ranges` and `steps`. `fixed` are names that have one size."""
 
-    pins: dict[str, int] = field(default_factory=dict)
+    pins: dict[str, Pin] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
     fixed: dict[str, int] = field(default_factory=dict)
@@ -54,7 +55,7 @@ def assume_sizes(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
     for left, right, node, exact in _pairs(draft, symbols, values):
         if not (left.names | right.names) <= set(symbols.names):
             continue  # nobody checks a size that is known only at run time
-        text = _assumption(left, right, found, exact=exact)
+        text = _assumption(left, right, node, found, exact=exact)
         if text:
             draft.notes.append(f"{node} needs the sizes '{left.text}' and '{right.text}' to be equal: {text}")
     if (len(found.pins), found.steps) == known and not found.fixed and not squeezed:
@@ -65,7 +66,8 @@ def assume_sizes(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
                 dim.dim_value = found.fixed[dim.dim_param]
     names = tuple(name for name in symbols.names if name not in found.fixed)
     draft.assumes = True
-    draft.symbols = Symbols(names, filled=symbols.filled, pins=found.pins, ranges=found.ranges, steps=found.steps)
+    pins = {text: pin for text, pin in found.pins.items() if pin.size.names <= set(names)}
+    draft.symbols = Symbols(names, filled=symbols.filled, pins=pins, ranges=found.ranges, steps=found.steps)
     _reshape_inputs(draft, {n: s for n, s in found.steps.items() if symbols.steps.get(n) != s}, namer)
     return True
 
@@ -118,24 +120,30 @@ def _pairs(draft: Draft, symbols: Symbols, values: Mapping[str, Value]) -> Itera
     yield from ((*pair, True) for pair in symbols.equal)
     for asked in ask_all(draft, symbols, values):
         if asked.requirements:
-            text = f"{asked.node.op_type} '{asked.node.name}'"
+            label = next(iter(draft.origins.get(asked.node.name, ())), asked.node.name)
+            text = f"{asked.node.op_type} '{label}'"
             yield from ((left, right, text, True) for left, right in asked.equal)
             yield from ((left, right, text, False) for left, right in asked.broadcast)
 
 
-def _assumption(left: Size, right: Size, found: _Found, *, exact: bool) -> str | None:
+def _assumption(left: Size, right: Size, node: str, found: _Found, *, exact: bool) -> str | None:
     """Add the assumption under which two sizes are equal; returns it as text, None if there is none or a known one."""
     names = sorted(left.names | right.names)
     if not 1 <= len(names) <= _MOST_NAMES:
         return None
-    left, right = (number(found.pins[s.text]) if s.text in found.pins else s for s in (left, right))
+    left, right = (number(found.pins[s.text].number) if s.text in found.pins else s for s in (left, right))
     if left == right:
         return None
     if any(name in found.fixed for name in names):
         return None  # it is a number when the shapes are derived again
     if left.number is not None or right.number is not None:
         size, value = (right, left.number) if left.number is not None else (left, right.number)
-        return None if value is None or len(names) > 1 else _pinned(names[0], size, value, found)
+        if value is None:
+            return None
+        pin = Pin(size, value, node)
+        if len(names) == 1:
+            return _pinned(names[0], pin, found)
+        return None if exact else _pinned_together(pin, found)
     name, value = _solved(left, right) if exact else (None, 0)
     if name is not None:
         found.fixed[name] = value
@@ -163,8 +171,9 @@ def _solved(left: Size, right: Size) -> tuple[str | None, int]:
     return rest[0], count // times
 
 
-def _pinned(name: str, size: Size, value: int, found: _Found) -> str | None:
-    """Assume that a size that depends on one name is `value`, for the first range of sizes in which it is."""
+def _pinned(name: str, pin: Pin, found: _Found) -> str | None:
+    """Assume that a size that depends on one name is a number, for the first range of sizes in which it is."""
+    size, value = pin.size, pin.number
     known = found.ranges.get(name, Range(min=1))
     sizes = range(max(known.min, 1), min(known.max or _MOST_TRIED, _MOST_TRIED) + 1)
     least = next((n for n in sizes if size.at({name: n}) == value), None)
@@ -174,9 +183,20 @@ def _pinned(name: str, size: Size, value: int, found: _Found) -> str | None:
     if least == largest:
         found.fixed[name] = least
         return f"'{name}' must be {least}"
-    found.pins[size.text] = value
+    found.pins[size.text] = pin
     found.ranges[name] = Range(min=least, max=largest)
     return "" if found.ranges[name] == known else f"'{name}' must be {found.ranges[name]}"
+
+
+def _pinned_together(pin: Pin, found: _Found) -> str | None:
+    """Assume that a size that depends on several names is a number: that of an image's patches beside a table, say.
+
+    Code for a size that is broadcast needs to know it. Sizes that must be equal are conditions of a run without this.
+    """
+    if len(tuple(postfix(pin.size))) > MAX_TOKENS:
+        return None
+    found.pins[pin.size.text] = pin
+    return f"'{pin.size.text}' must be {pin.number}"
 
 
 def _steps(left: Size, right: Size, known: Mapping[str, int]) -> dict[str, int]:

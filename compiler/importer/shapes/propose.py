@@ -94,6 +94,7 @@ class Proposals:
         copy = Draft(self._proto, self._weights)
         self._dynamic = [i for i in copy.graph.input if i.type.HasField("tensor_type") and not value_of(i).is_static]
         self._hints = _weights_near(copy, self._dynamic)[:_MOST_HINTS]
+        self._expected: dict[str, int] = {}
 
     def fix(self, sizes: Mapping[str, int]) -> None:
         """Set dimensions of which the import has found the size that they need to have, by their names."""
@@ -101,6 +102,10 @@ class Proposals:
             for dim in info.type.tensor_type.shape.dim:
                 if dim.dim_param in sizes:
                     dim.dim_value = sizes[dim.dim_param]
+
+    def expect(self, sizes: Mapping[str, int]) -> None:
+        """Try only these sizes of dimensions, by their names."""
+        self._expected.update(sizes)
 
     def first(self, work: Callable[[Shapes], Work]) -> Shapes | None:
         """The first shapes with which ONNX Runtime runs the model; None if none are found in SECONDS.
@@ -131,7 +136,8 @@ class Proposals:
                 known[text] = work(shapes)
             return known[text].within(MOST_WORK)
 
-        for sizes in _candidates(self._dynamic, self._hints):
+        for candidate in _candidates(self._dynamic, self._hints):
+            sizes = replace(candidate, named={**candidate.named, **self._expected})
             shapes = sizes.shapes(self._dynamic, kernels)
             if fits(shapes):
                 yield shapes
@@ -186,7 +192,8 @@ def _sums(dynamic: Sequence[onnx.ValueInfoProto]) -> tuple[list[Mapping[str, int
     dims = [d.dim_param for i in dynamic for d in i.type.tensor_type.shape.dim[1:] if d.dim_param]
     each = {name: name for name in dims if "batch" not in name.lower()}
     alike = _alike(dynamic)
-    for first in (each, {name: alike.get(name, name) for name in each}):
+    # Few trials are possible in time: one size for all caches is more plausible than another for each.
+    for first in ({name: alike.get(name, name) for name in each}, each):
         names = list(dict.fromkeys(first.values()))
         if len(names) > _MOST_NAMES:
             continue

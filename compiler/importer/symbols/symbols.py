@@ -19,8 +19,33 @@ DEEPEST = 32
 """Quotients, minima and maxima inside each other, of a size that is known by an expression: comparisons of nested ones
 take time with the power of their depth. A deeper one is known only at run time."""
 
+_MOST_TRIED = 4096
+"""The largest side of a square image that is tried."""
+
 Dims = tuple[int | str | None, ...] | None
 """The shape of a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A size that is assumed to be a number, because a node needs it; `node` is a text for this node.
+
+    Of a size of one name the range of that name says so; one of several names is a condition of a run.
+    """
+
+    size: Size
+    number: int
+    node: str
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the size is one of several names."""
+        return len(self.size.names) > 1
+
+    def side(self) -> int | None:
+        """The least size of all its names with which the size is the number, as for a square image."""
+        equal = (n for n in range(1, _MOST_TRIED + 1) if self.size.at(dict.fromkeys(self.size.names, n)) == self.number)
+        return next(equal, None)
 
 
 @dataclass
@@ -33,11 +58,11 @@ class Symbols:
     text of the size that is limited. `fresh` are the names of sizes that are known only at run time, each with the node
     that computes it. `failed` are the nodes whose rules raised an error: either the node is not valid, or the rule.
     `filled` are names of dimensions that are at least 1 in every run, which the shapes assume. `pins` are sizes that
-    are assumed to be a number, by their texts, and `ranges` the least and largest sizes of the names with which they
-    are; `steps` are names whose sizes are multiples of a number (`shapes/assumed.py`). `equal` collects sizes that
-    must be equal, each pair with a text for its node, and `floors` least sizes that the shapes assume. `branches` has
-    the branches that runs can take. `elements` has what sequences and optional values hold, by value, `given` of those
-    that are inputs of the model.
+    are assumed to be a number, by their texts, and `ranges` the least and largest sizes of the names with which those
+    of one name are; `steps` are names whose sizes are multiples of a number (`shapes/assumed.py`). `equal` collects
+    sizes that must be equal, each pair with a text for its node, and `floors` least sizes that the shapes assume.
+    `branches` has the branches that runs can take. `elements` has what sequences and optional values hold, by value,
+    `given` of those that are inputs of the model.
     """
 
     names: tuple[str, ...]
@@ -48,7 +73,7 @@ class Symbols:
     fresh: dict[str, str] = field(default_factory=dict)
     failed: list[tuple[onnx.NodeProto, Exception]] = field(default_factory=list)
     filled: frozenset[str] = frozenset()
-    pins: Mapping[str, int] = field(default_factory=dict)
+    pins: Mapping[str, Pin] = field(default_factory=dict)
     ranges: Mapping[str, Range] = field(default_factory=dict)
     steps: Mapping[str, int] = field(default_factory=dict)
     equal: list[tuple[Size, Size, str]] = field(default_factory=list)
@@ -114,7 +139,7 @@ class Symbols:
 
     def agree(self, left: Size, right: Size) -> bool:
         """Whether two sizes are equal in each run, because of the assumptions."""
-        pinned = [number(self.pins[s.text]) if s.text in self.pins else s for s in (left, right)]
+        pinned = [number(self.pins[s.text].number) if s.text in self.pins else s for s in (left, right)]
         return self._whole(pinned[0]) == self._whole(pinned[1])
 
     def _whole(self, size: Size) -> Size:
@@ -156,7 +181,7 @@ class Symbols:
         if size is None or size.number is not None:
             return None if size is None or (size.number or 0) < 0 else size.number
         if size.text in self.pins:
-            return self.pins[size.text]
+            return self.pins[size.text].number
         if size.depth > DEEPEST:
             return None
         known = self.sizes.setdefault(size.text, size)

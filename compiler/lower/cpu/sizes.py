@@ -99,6 +99,14 @@ def is_number(size: int) -> bool:
     return not isinstance(size, Dim)
 
 
+def may_be_zero(size: int) -> bool:
+    """Whether a size is 0, or may be in a run."""
+    if not isinstance(size, Dim):
+        return size == 0
+    current = _CURRENT.get()
+    return current is None or not current.is_positive(size.expr)
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A comparison of sizes: whether it holds for the typical ones, and the guard of code for which it is so.

@@ -29,7 +29,7 @@ from heterocc.compiler.lower.cpu.rewrites.operands import (
     repeated_heads,
     without_idle_calls,
 )
-from heterocc.compiler.lower.cpu.sizes import assuming, size_of, with_guards
+from heterocc.compiler.lower.cpu.sizes import assuming, is_number, size_of, with_guards
 from heterocc.compiler.lower.relax.importer import ImportedFunction
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, vars_of, write_main
 
@@ -169,7 +169,7 @@ class _Graph:
         operands, arguments, turns = zip(*(s for s in sides if s is not None), strict=True)
         out = self._result(last, result)
         terms = float_shape(q)
-        if out is None or terms is None or 0 in (*shape, terms[-1], total[-1]):
+        if out is None or terms is None or any(is_number(n) and n == 0 for n in (*shape, terms[-1], total[-1])):
             return None
         given: list[Step] = []
         masks: list[relax.Expr] = []

@@ -31,6 +31,25 @@ def pyramid() -> onnx.ModelProto:
     return dynamic_model(nodes, IMAGE, ["y"], arrays)
 
 
+def patches(*, token: bool) -> onnx.ModelProto:
+    """A position is added to each patch of an image, as in SigLIP, and to a token before them, as in ViT."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "w": rng.standard_normal((4, 3, 8, 8), dtype=np.float32),
+        "flat": np.array([0, 4, -1]),
+        "token": rng.standard_normal((1, 1, 4), dtype=np.float32),
+        "table": rng.standard_normal((1, 16 + token, 4), dtype=np.float32),
+    }
+    nodes = [
+        N("Conv", ["x", "w"], ["p"], strides=[8, 8]),
+        N("Reshape", ["p", "flat"], ["f"]),
+        N("Transpose", ["f"], ["t"], perm=[0, 2, 1]),
+        *([N("Concat", ["token", "t"], ["all"], axis=1)] if token else []),
+        N("Add", ["all" if token else "t", "table"], ["y"]),
+    ]
+    return dynamic_model(nodes, {"x": ("float32", (1, 3, "high", "wide"))}, ["y"], arrays)
+
+
 def imported(nodes: list[onnx.NodeProto], shape: tuple[int | str, ...], **arrays: object) -> ImportedModel:
     constants = {name: np.array(value) for name, value in arrays.items()}
     model = dynamic_model(nodes, {"x": ("float32", shape)}, ["y"], constants)  # type: ignore[arg-type]
@@ -66,6 +85,15 @@ def test_a_computed_size_that_must_be_a_number_bounds_the_dimension() -> None:
     model = imported(nodes, (1, 4, "high", "wide"), one=np.ones((1, 4, 1, 2), np.float32))
     assert model.bounds["high"] == Range(min=3, max=5)
     assert model.graph.values[model.graph.outputs[0]].shape == (1, 4, 1, "wide + 2")
+
+
+@pytest.mark.parametrize("token", [False, True])
+def test_a_number_of_patches_is_that_of_the_positions(token: bool) -> None:
+    model = import_model(patches(token=token), keep_dims=True, assume=True)
+    assert model.assumes and model.bounds["high"].max is None
+    assert model.graph.values[model.graph.outputs[0]].shape == (1, 16 + token, 4)
+    assert any(f"must be {16 + token}" in note for note in model.notes)
+    assert model.samples["x"] == (1, 3, 32, 32)
 
 
 def test_a_dimension_that_must_be_one_size_becomes_this_number() -> None:

@@ -16,10 +16,11 @@ import pytest
 from onnx import helper
 
 from heterocc.artifacts.errors import DynamicShapeError
+from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work, work_of
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.importer.shapes.propose import Samples
+from heterocc.compiler.importer.shapes.propose import Proposals, Samples, Shapes
 from tests.symbolic_models import dynamic_model
 
 N = helper.make_node
@@ -95,19 +96,34 @@ def test_a_size_that_is_the_sum_of_two_others_is_found(name: str) -> None:
     assert samples["m"][1] == samples["past"][1] + samples["new"][1]
 
 
-def test_caches_with_names_of_their_own_get_one_size() -> None:
+def caches_and_mask(count: int) -> onnx.ModelProto:
     """torch's exporter gives each layer's past keys and values a name, and the mask one, too."""
-    caches = {f"past{n}": ("float32", (1, 1, f"earlier{n}", 1)) for n in range(6)}
+    caches = {f"past{n}": ("float32", (1, 1, f"earlier{n}", 1)) for n in range(count)}
     inputs = {"tokens": ("float32", (1, "new")), "m": ("float32", (1, "mask"))}
     nodes = [N("Unsqueeze", ["tokens", "axes"], ["keys"])]
     nodes += [N("Concat", [name, "keys"], [f"{name}_all"], axis=2) for name in caches]
     nodes.append(N("Sum", [f"{name}_all" for name in caches], ["sum"]))
     nodes.append(N("Unsqueeze", ["m", "axes"], ["wide"]))
     nodes.append(N("Mul", ["sum", "wide"], ["y"]))
-    model = dynamic_model(nodes, {**inputs, **caches}, ["y"], {"axes": np.array([1, 3])})
-    samples = import_model(model, keep_dims=True).samples
-    assert len({samples[name] for name in caches}) == 1
+    return dynamic_model(nodes, {**inputs, **caches}, ["y"], {"axes": np.array([1, 3])})
+
+
+def test_caches_with_names_of_their_own_get_one_size() -> None:
+    samples = import_model(caches_and_mask(6), keep_dims=True).samples
+    assert len({samples[f"past{n}"] for n in range(6)}) == 1
     assert samples["m"][1] == samples["past0"][2] + samples["tokens"][1]
+
+
+def test_one_size_of_all_caches_is_tried_before_others() -> None:
+    """Each trial of a large model takes a part of a second, and all together SECONDS."""
+    tried: list[Shapes] = []
+
+    def work(shapes: Shapes) -> Work:
+        tried.append(shapes)
+        return Work(0, 0)
+
+    assert Proposals(Draft(caches_and_mask(3), {})).first(work) == tried[-1]
+    assert len(tried) <= 4
 
 
 def test_models_with_weights_of_4_bits_are_tried() -> None:

@@ -20,7 +20,15 @@ from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
-from heterocc.compiler.lower.cpu.sizes import assumed, at_least, is_number, larger, moves, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import (
+    assumed,
+    at_least,
+    is_number,
+    larger,
+    may_be_zero,
+    smaller,
+    typical,
+)
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which keys are packed."""
@@ -115,7 +123,7 @@ class AttentionWriter:
         total: tirx.Expr = index(0)
         repeats = operand.repeats or (1,) * len(operand.outer)
         for place, step, repeat in zip(outer, operand.outer, repeats, strict=True):
-            if moves(step):
+            if not is_number(step) or step:  # one of keys whose number may be 0 is right for that, too
                 total = total + (place if repeat == 1 else tirx.floordiv(place, index(repeat))) * index(step)
         return total if all(map(is_number, operand.outer)) else emit.bound(total)
 
@@ -130,7 +138,7 @@ class AttentionWriter:
         form, lanes = self.form, self.for_keys.lanes
         source, base = self.arguments[1], self.base(form.k, outer)
         packed = emit.scratch(sum(r.count * r.size for r in self.key_runs) * lanes * form.terms)
-        width = lanes if assumed(at_least(form.keys, lanes)) else form.keys
+        width = lanes if lanes == 1 or assumed(at_least(form.keys, lanes)) else form.keys
         transposes = form.k.row != 1 and form.k.column == 1 and width == lanes > 1 and form.terms >= lanes
         for run in self.key_runs:
             with emit.loop(run.count) as panel:
@@ -317,7 +325,10 @@ class AttentionWriter:
         both = emit.vector(sums[0], index(0), lanes) + emit.vector(sums[1], index(0), lanes)
         emit.put(sums[0], both, index(0), lanes)
         total = self._folded(sums[0], index(0), tirx.Add)
-        build.buffer_store(factors, build.float32(1.0) / total[index(0)], [row])
+        factor = build.float32(1.0) / total[index(0)]
+        if may_be_zero(keys):  # a product with no values is zero
+            factor = tirx.Select(index(keys) > index(0), factor, build.float32(0.0))
+        build.buffer_store(factors, factor, [row])
 
     def _last_exponentials(self, row: tirx.Expr, scores: tirx.Buffer, total: tirx.Buffer, largest: tirx.Buffer) -> None:
         """The exponentials of a last vector of which only some lanes are keys, the others zeros."""
@@ -385,7 +396,7 @@ class AttentionWriter:
             with emit.loop(rows, "unroll") as row, emit.loop(min(lanes, form.columns), "vectorized") as lane:
                 at = base_out + (first + row) * index(form.out.row) + start + lane
                 value = total[row * index(lanes) + lane] * factors[row]
-                if form.empty is not None or form.empty_if_nan:
+                if form.empty is not None or form.empty_if_nan or may_be_zero(form.keys):
                     zero = build.float32(0.0)
                     value = tirx.Select(tirx.EQ(factors[row], zero), zero, value)
                 build.buffer_store(out, value, [at])
