@@ -83,11 +83,12 @@ CASES: dict[str, tuple[str, Shapes, Shapes, str]] = {
         "(float[1, 1, h, w] x) => (float[1, n, 4] y) { of_kernel = Constant<value_ints=[4, 1, 8, 8]>() "
         "k = ConstantOfShape<value=float[1] {0.1}>(of_kernel) p = Conv<kernel_shape=[8, 8], strides=[8, 8]>(x, k) "
         "flat = Constant<value_ints=[0, 4, -1]>() f = Reshape(p, flat) t = Transpose<perm=[0, 2, 1]>(f) "
-        "of_table = Constant<value_ints=[1, 8, 4]>() table = ConstantOfShape<value=float[1] {2.0}>(of_table) "
-        "y = Add(t, table) }",
+        "one = Constant<value_ints=[1, 1, 4]>() token = ConstantOfShape(one) all = Concat<axis=1>(token, t) "
+        "of_table = Constant<value_ints=[1, 9, 4]>() table = ConstantOfShape<value=float[1] {2.0}>(of_table) "
+        "y = Add(all, table) }",
         {"x": (1, 1, 16, 32)},
         {"x": (1, 1, 24, 32)},
-        "dimension 'h' of input 'x' is 24 and dimension 'w' .* is 32: Add .* to be 8, not 12",
+        "dimension 'h' of input 'x' is 24 and dimension 'w' .* is 32: Add .* to be 9, not 13",
     ),
     "sizes that are not broadcast": (
         "(float[n, 4] x, float[m, 4] z) => (float[k, 4] y) { y = Add(x, z) }",

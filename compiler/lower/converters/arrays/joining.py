@@ -35,11 +35,14 @@ def concat(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     while len(parts) > MOST_ENDS:
         parts = [ctx.bb.emit(op.concat(group, axis)) for group in groups(parts)]
     joined = ctx.bb.normalize(op.concat(parts, axis))
-    if not ctx.is_symbolic(0) or not isinstance(joined.ty.shape, relax.ShapeExpr):
+    known = ctx.values.get(ctx.node.output[0])
+    if known is None or not ctx.variables or not isinstance(joined.ty.shape, relax.ShapeExpr):
         return joined
     wanted, found = ctx.result(), list(joined.ty.shape.values)
-    # TVM compares shapes of kernels that it fuses term by term: 1 + n + 10 is not n + 11 to it.
-    if not same(found, wanted) or tvm_ffi.structural_equal(found[axis], as_int64(wanted[axis])):
+    # TVM compares shapes of kernels that it fuses term by term: 1 + n + 10 is not n + 11 to it. A number in place of a
+    # size is assumed.
+    is_assumed = isinstance(wanted[axis], int) and not isinstance(found[axis], tirx.IntImm)
+    if tvm_ffi.structural_equal(found[axis], as_int64(wanted[axis])) or not (is_assumed or same(found, wanted)):
         return joined
     return _concatenated(ctx, parts, axis, wanted)
 

@@ -118,7 +118,7 @@ def test_attention_in_a_branch_that_may_have_no_keys_is_one_kernel(tmp_path: Pat
     with open_bundle(tmp_path / "m.hcb") as bundle:
         (part,) = bundle.manifest.variants[0].partitions
         names = [kernel.symbol for kernel in part.kernels]
-    assert any("attention" in name for name in names), names
+    assert len(names) == 2, names  # one of each branch
     reference = onnxruntime.InferenceSession(model.SerializeToString())
     rng = np.random.default_rng(0)
     with load(tmp_path / "m.hcb") as session:
