@@ -41,7 +41,7 @@ def _plain(function: tirx.PrimFunc, limits: Limits, _: Collection[int]) -> Packe
 
 RULES: tuple[Rule, ...] = (
     Rule("winograd", schedule_winograd),
-    Rule("few sums", schedule_few_sums),
+    Rule("rows", schedule_few_sums),  # the rule of rows, before the tiles for a few long sums of products
     Rule("shared tile", schedule_tiled),
     Rule("register tile", schedule_contraction),
     Rule("windows", schedule_windows),

@@ -118,7 +118,10 @@ print(get("device_api.vulkan")(), get("heterocc.vulkan.view", allow_missing=True
 @pytest.mark.vulkan
 @pytest.mark.parametrize(
     ("fault", "left_out"),
-    [("discrete,no-push", "memory of its own"), ("integrated,uncached,slow", "does not run in the host's memory")],
+    [
+        ("discrete,no-push", "memory of its own"),
+        pytest.param("integrated,uncached,slow", "does not run in the host's memory", marks=pytest.mark.slow),
+    ],
 )
 def test_everything_holds_for_devices_of_other_kinds(fault: str, left_out: str) -> None:
     """Runs the tests of memory and modules again, with copies through staging memory and descriptors from pools."""

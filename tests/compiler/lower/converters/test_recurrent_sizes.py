@@ -43,7 +43,9 @@ CASES: dict[str, tuple[str, int, dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] * (turn % 2)) for turn, case in enumerate(CASES)]
+)
 def test_a_layer_of_dynamic_length_and_batch_computes_what_onnx_defines(case: str, tmp_path: Path) -> None:
     kind, hidden, attributes, optional = CASES[case]
     rng = np.random.default_rng(3)

@@ -101,7 +101,14 @@ def test_matrix_products_of_odd_sizes_agree(dtype: str) -> None:
             np.testing.assert_allclose(found[f"{name}{i}"], right, rtol=rtol, atol=rtol * np.abs(right).max())
 
 
-@pytest.mark.parametrize("shape", [(3, 1009), (17, 49, 64), (2, 5, 7, 9), (129,), (64, 8, 12, 33)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (3, 1009),
+        (2, 5, 7, 9),
+        *(pytest.param(s, marks=pytest.mark.slow) for s in [(17, 49, 64), (129,), (64, 8, 12, 33)]),
+    ],
+)
 def test_reductions_along_every_axis_agree(shape: tuple[int, ...]) -> None:
     nodes, outputs, weights = [], [], {}
     for axis in range(len(shape)):

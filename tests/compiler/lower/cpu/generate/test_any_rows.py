@@ -7,7 +7,7 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from heterocc.compiler.lower.cpu.generate.any_rows import EVERY_SIZE, count_of, row_runs, tile_of_any
-from heterocc.compiler.lower.cpu.sizes import Dim, as_expr, assuming
+from heterocc.compiler.lower.cpu.sizes import Dim, as_expr, assuming, size_of
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 6, 7, 9, 13, 14])
@@ -22,7 +22,7 @@ def test_runs_of_any_number_of_rows_cover_each_row_once(most: int) -> None:
         return int(sym.Analyzer().simplify(expr))
 
     with assuming([rows]) as found:
-        size = found.size(rows)
+        size = size_of(rows)
         assert size is not None
         tiles = row_runs(size, most)
         count = count_of(size, tiles)
