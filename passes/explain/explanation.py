@@ -239,7 +239,8 @@ def idle_devices(plan: Plan, reasons: Reasons) -> list[str]:
         blocker = next((name for _, _, name in found_why if name is not None), None)
         decided = _DECIDED.get(found_why[0][0], "merge moved")
         where = " and ".join(dict.fromkeys(plan.device_of[n.name] for n in pulled))
-        moved = f"{decided} the {count(len(pulled), 'node')} that it could run on {where}"
+        some = f"{len(pulled)} of " if len(pulled) < able else ""  # the CPU keeps small nodes that compute shapes
+        moved = f"{decided} {some}the {count(able, 'node')} that it could run on {where}"
         if blocker is None:
             found.append(f"{head}: {moved}, where a run takes less time")
             continue

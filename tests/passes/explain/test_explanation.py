@@ -9,6 +9,7 @@ import pytest
 
 from heterocc.artifacts.errors import AffinityPatternError
 from heterocc.compiler.placement.side_by_side import plans_beside
+from heterocc.passes import placement
 from heterocc.passes.affinity import Affinity, Rule
 from heterocc.passes.base import policy_pipeline
 from heterocc.passes.cost import Link, Machine, PlacementDevice
@@ -87,6 +88,15 @@ def test_a_pin_that_pulls_its_neighbours_is_named_as_a_pin() -> None:
     assert summary(found.plan).endswith("(GPU alone: not possible, Relu 'chain/2' is pinned to CPU)")
     best = explained("optimal", machine_of(graph, 1, 1, None), graph, pin)
     assert "beside Relu 'chain/2', which is pinned to CPU" in best.named("n0")[0].sentence
+
+
+def test_a_note_counts_nodes_that_a_device_could_run_and_that_were_not_moved_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(placement, "shape_nodes", lambda _: frozenset(["n0"]))  # the CPU keeps them
+    graph = chain_graph(3)
+    (note,) = explained("merge", machine_of(graph, 9, 1), graph).notes
+    assert "merge moved 1 of the 2 nodes that it could run on CPU" in note
 
 
 def test_every_device_without_a_node_has_a_note_if_costs_decide() -> None:
