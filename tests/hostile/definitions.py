@@ -107,6 +107,28 @@ def _matmul_integer_to_float(inputs: Inputs, _: Attributes) -> list[Array] | Non
     return [(scaled if bias is None else scaled + bias).astype(np.float32)]
 
 
+def _dft(inputs: Inputs, attributes: Attributes) -> list[Array] | None:
+    """By NumPy's transform of float64: ONNX Runtime's of thousands of terms has two digits."""
+    x, length, axis = (_input(inputs, place) for place in range(3))
+    assert x is not None
+    along = attributes.get("axis") if axis is None else int(axis)
+    if along is None and x.ndim == 3:
+        along = 1  # of all versions
+    if along is None or not -x.ndim <= along < x.ndim or along % x.ndim == x.ndim - 1 or x.shape[-1] not in (1, 2):
+        return None
+    along %= x.ndim
+    parts = x.astype(np.float64)
+    numbers = parts[..., 0] + 1j * parts[..., 1] if x.shape[-1] == 2 else parts[..., 0]
+    terms = None if length is None else int(length)
+    if attributes.get("onesided", 0):
+        if attributes.get("inverse", 0):
+            return [np.fft.irfft(numbers, terms, axis=along)[..., None].astype(x.dtype)]
+        found = np.fft.rfft(numbers.real, terms, axis=along)
+    else:
+        found = (np.fft.ifft if attributes.get("inverse", 0) else np.fft.fft)(numbers, terms, axis=along)
+    return [np.stack([found.real, found.imag], -1).astype(x.dtype)]
+
+
 def _sum(inputs: Inputs, attributes: Attributes) -> list[Array] | None:
     """Of integers, without those that leave the range of their dtype."""
     data, axes = inputs[0], _input(inputs, 1)
@@ -151,6 +173,7 @@ def _recurrent(op_type: str) -> Definition:
 
 
 _DEFINITIONS: Mapping[str, Definition] = {
+    "DFT": _dft,
     "MatMulInteger": _matmul_integer,
     "QLinearMatMul": _qlinear_matmul,
     "com.microsoft::QGemm": _qgemm,
