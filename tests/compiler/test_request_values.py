@@ -117,7 +117,13 @@ CASES: dict[str, tuple[str, int, Feed, Feed, str]] = {
 }
 
 
-@pytest.mark.parametrize(("text", "opset", "right", "wrong", "message"), CASES.values(), ids=list(CASES))
+SLOW = ("an axis before the first of a signal", "a last key before the cache")
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "right", "wrong", "message"),
+    [pytest.param(*case, marks=[pytest.mark.slow] * (name in SLOW), id=name) for name, case in CASES.items()],
+)
 def test_a_value_out_of_range_is_an_error(
     text: str, opset: int, right: Feed, wrong: Feed, message: str, tmp_path: Path
 ) -> None:

@@ -160,7 +160,7 @@ def test_convolutions_of_integers_are_exact_with_any_zero_point(
         pytest.param("int8", 0, False, 20, marks=pytest.mark.slow),
         ("int8", 0, True, 40),
         pytest.param("uint8", 128, True, 20, marks=pytest.mark.slow),
-        ("uint8", 90, True, 40),
+        pytest.param("uint8", 90, True, 40, marks=pytest.mark.slow),
         ("int8", -31, False, 20),
     ],
 )
