@@ -243,6 +243,7 @@ OPERATORS = (
     Operator(
         "ConvTranspose",
         shapes=transposed_shapes,
+        filled=((Part(0, SPATIAL),), *_WINDOW),
         misjudged=True,
         needs=transposed,
         factors=FIRST_TWO,

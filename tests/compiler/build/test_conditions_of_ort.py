@@ -134,3 +134,13 @@ def test_decoders_attention_has_elements(tmp_path: Path) -> None:
         assert session.run(dict.fromkeys("qkv", np.ones((2, 1, 8), np.float32)))["y"].shape == (2, 1, 8)
         with pytest.raises(FeedError, match="1 or more"):
             session.run(dict.fromkeys("qkv", np.ones((2, 1, 0), np.float32)))
+
+
+def test_a_transposed_convolution_has_places(tmp_path: Path) -> None:
+    inputs = [value("x", ["n", 2, "d", "h", "w"])]
+    nodes = [node("ConvTranspose", "x f", "y", strides=[2, 2, 2])]
+    with session_of(tmp_path, nodes, inputs, f=np.ones((2, 3, 2, 2, 2), np.float32)) as session:
+        assert session.run({"x": np.ones((1, 2, 3, 1, 2), np.float32)})["y"].shape == (1, 3, 6, 2, 4)
+        for shape in ((1, 2, 0, 3, 3), (1, 2, 3, 3, 0)):
+            with pytest.raises(FeedError, match="1 or more"):
+                session.run({"x": np.ones(shape, np.float32)})
