@@ -12,7 +12,7 @@ import onnx
 from heterocc.compiler.symbolic.comparisons import differ
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
-from heterocc.compiler.symbolic.sizes import Size, number
+from heterocc.compiler.symbolic.sizes import Size, number, smaller
 
 Relation = Literal["equal", "at_least", "multiple", "broadcast"]
 """How the left size is related to the right one; `broadcast`: they are equal, or one of them is 1."""
@@ -103,6 +103,16 @@ class Needs:
     def broadcast(self, place: int, axis: int, wanted: Size | int | None) -> None:
         """A dimension of an input is equal to a size, or one of the two is 1."""
         self._add(place, axis, "broadcast", wanted)
+
+    def spread(self, place: int, axis: int, wanted: Size | None) -> None:
+        """A dimension of an input is equal to a size, or 1 and stands for each of that many."""
+        size = self.size(place, axis)
+        if size is None or wanted is None or size == wanted or size.number == 1:
+            return
+        self.broadcast(place, axis, wanted)
+        beside = f"the size to which dimension {axis % len(self.shape(place))} of {self.name(place)} is broadcast"
+        self.relate(wanted, "at_least", size, beside)
+        self.at_least(place, axis, smaller(wanted, number(1)))
 
     def shaped(self, place: int, wanted: Sequence[Size | int | None]) -> None:
         """An input of as many dimensions has this shape."""

@@ -106,7 +106,13 @@ CASES: dict[str, tuple[str, Shapes, Shapes, str]] = {
         "(float[a, b] x, float[b, d] w, float[e] c) => (float[a, d] y) { y = Gemm(x, w, c) }",
         {"x": (3, 4), "w": (4, 5), "c": (5,)},
         {"x": (3, 4), "w": (4, 5), "c": (4,)},
-        "dimension 'd' is 5 in 'w' and 4 in 'c'",
+        "dimension 'd' of input 'w' is 5 and dimension 'e' .* dimension 0 of 'C' to be 5 or 1, not 4",
+    ),
+    "a bias of more rows than the result": (
+        "(float[a, b] x, float[b, d] w, float[e, f] c) => (float[a, d] y) { y = Gemm(x, w, c) }",
+        {"x": (1, 4), "w": (4, 5), "c": (1, 1)},
+        {"x": (1, 4), "w": (4, 5), "c": (3, 5)},
+        "the size to which dimension 0 of 'C' is broadcast to be 3 or more, not 1",
     ),
 }
 
@@ -131,6 +137,40 @@ def test_sizes_that_do_not_fit_are_an_error_before_the_run(
             np.testing.assert_allclose(session.run(feed)["y"], reference.run(None, feed)[0], rtol=1e-5, atol=1e-6)
             with pytest.raises(FeedError, match=message):
                 session.run(drawn(model, bad))
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        (
+            "(float[a, 4] x, float[4, b] w, float[c, d] z) => (float[e, f] y) { p = Gemm(x, w, z) y = Relu(p) }",
+            [{"x": (3, 4), "w": (4, 5), "z": size} for size in ((3, 5), (1, 5), (3, 1), (1, 1))],
+        ),
+        (
+            "(float[a, b] x, float[c, d] z) => (float[e, f] y) { y = PRelu(x, z) }",
+            [{"x": (3, 4), "z": (1, 4)}, {"x": (1, 4), "z": (3, 1)}, {"x": (3, 4), "z": (3, 4)}],
+        ),
+        (
+            "(float[a, b] x, float[c] s, float[d] z) => (float[a, b] y) { y = LayerNormalization(x, s, z) }",
+            [{"x": (3, 5), "s": (s,), "z": (z,)} for s, z in ((5, 5), (1, 5), (5, 1))],
+        ),
+        (
+            "(float[a, b] x, float[c] s) => (float[a, b] y) { y = RMSNormalization(x, s) }",
+            [{"x": (3, 5), "s": (5,)}, {"x": (3, 5), "s": (1,)}],
+        ),
+    ],
+    ids=["Gemm", "PRelu", "LayerNormalization", "RMSNormalization"],
+)
+def test_a_parameter_of_symbolic_sizes_is_broadcast_where_a_run_has_sizes_of_one(
+    tmp_path: Path, text: str, sizes: list[Shapes]
+) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 23]> net {text}')
+    compile_model(model, tmp_path / "m.hcb", devices="CPU")
+    reference = onnxruntime.InferenceSession(model.SerializeToString())
+    with load(tmp_path / "m.hcb") as session:
+        for shapes in sizes:
+            feed = drawn(model, shapes)
+            np.testing.assert_allclose(session.run(feed)["y"], reference.run(None, feed)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_sizes_that_only_the_run_knows_are_checked_by_code(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import onnx
 from onnx import helper
 from tvm import relax
 
+from heterocc.compiler.lower.converters.arrays.reshaping import spread
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of, scalar, shape_of
 
@@ -55,6 +56,7 @@ def _layer_normalization(
     """LayerNormalization with all outputs (mean and inverse standard deviation), in the precision of `stash_type`."""
     rank = rank_of(data)
     axes = list(range(ctx.attrs.get("axis", -1) % rank, rank))
+    scale, bias = (v if v is None else spread(ctx, v, dims_of(data)) for v in (scale, bias))
     work = helper.tensor_dtype_to_np_dtype(ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT)).name
     wide = data if dtype_of(data) == work else op.astype(data, work)
     mean = ctx.bb.emit(op.mean(wide, axes, True))
@@ -90,6 +92,7 @@ def rms_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr) -> rela
     shape = dims_of(data)
     axis = int(ctx.attrs.get("axis", -1)) % len(shape)
     if not all(isinstance(size, int) for size in (*shape[axis:], *dims_of(scale))):
+        scale = spread(ctx, scale, shape)
         work = helper.tensor_dtype_to_np_dtype(ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT)).name
         wide = ctx.bb.emit(as_dtype(data, work))
         mean = op.mean(op.multiply(wide, wide), list(range(axis, len(shape))), True)

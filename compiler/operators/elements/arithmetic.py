@@ -41,13 +41,6 @@ def stacked(needs: Needs, inputs: Sequence[tuple[int, Sequence[Size | None], int
                 needs.broadcast(place, axis, wide[0][2])
 
 
-def slope(needs: Needs) -> None:
-    """PRelu: the slope is broadcast to the data."""
-    data, own = needs.shape(0), needs.shape(1)
-    for axis in range(1, 1 + min(len(data), len(own))):
-        needs.broadcast(1, -axis, data[-axis])
-
-
 def widened(dims: tuple[Size | None, ...], rank: int) -> tuple[Size | None, ...]:
     """Dimensions with as many of size 1 before them as are missing from a rank."""
     return (number(1),) * (rank - len(dims)) + dims
@@ -177,5 +170,5 @@ OPERATORS = (
     _combining("LessOrEqual", symbol="<=", contents=comparison(lambda a, b: above(b, a, equal=True)), choice=0),
     _combining("And", symbol="&"),
     *map(_combining, ("Or", "Xor", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor")),
-    Operator("PRelu", needs=slope),
+    _combining("PRelu", shapes=broadcast_shapes(0, 1), misjudged=True),
 )

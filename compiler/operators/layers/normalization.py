@@ -32,8 +32,10 @@ def groups(needs: Needs) -> None:
 
 def last(needs: Needs) -> None:
     """LayerNormalization and its kin: parameters that are broadcast to what is normalised together."""
+    data = needs.shape(0)
     for place in range(1, len(needs.given.shapes)):
-        needs.fits(place, needs.shape(0))
+        for axis in range(1, 1 + min(len(needs.shape(place)), len(data))):
+            needs.spread(place, -axis, data[-axis])
 
 
 def skip(needs: Needs) -> None:
@@ -90,9 +92,9 @@ OPERATORS = (
     Operator("BatchNormalization", needs=channels, sums=True, intervals={4: DENOMINATOR}, flops=2, unread="momentum"),
     Operator("InstanceNormalization", needs=channels, sums=True, flops=8, filled=((Part(0, SPATIAL),),)),
     Operator("GroupNormalization", shapes=same_shape, needs=groups, sums=True, flops=8, unread="stash_type"),
-    Operator("LayerNormalization", needs=last, sums=True, flops=8, unread="stash_type", stricter="alone"),
-    Operator("RMSNormalization", needs=last, sums=True, flops=8, unread="stash_type"),
-    Operator("SimplifiedLayerNormalization", shapes=same_shape, needs=last),
+    Operator("LayerNormalization", needs=last, chooses=True, sums=True, flops=8, unread="stash_type", stricter="alone"),
+    Operator("RMSNormalization", needs=last, chooses=True, sums=True, flops=8, unread="stash_type"),
+    Operator("SimplifiedLayerNormalization", shapes=same_shape, needs=last, chooses=True),
     Operator("LpNormalization", needs=nothing, sums=True, flops=8),
     Operator("MeanVarianceNormalization", shapes=same_shape, needs=nothing, sums=True, flops=8),
     Operator("LRN", needs=nothing, flops=12, steep=True),

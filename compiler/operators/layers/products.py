@@ -47,7 +47,7 @@ def gemm(needs: Needs, second: int = 1, bias: int = 2) -> None:
     needs.equal(second, 1 if turned[1] else 0, needs.size(0, 0 if turned[0] else 1))
     result = needs.size(0, 1 if turned[0] else 0), needs.size(second, 0 if turned[1] else 1)
     for axis in range(1, 1 + len(needs.shape(bias))):
-        needs.broadcast(bias, -axis, result[-axis] if axis <= 2 else number(1))
+        needs.spread(bias, -axis, result[-axis] if axis <= 2 else number(1))
 
 
 def fused_product(needs: Needs) -> None:
@@ -182,6 +182,7 @@ OPERATORS = (
     Operator(
         _GEMM,
         needs=gemm,
+        chooses=True,
         matrix=1,
         factors=FIRST_TWO,
         flops=_gemm_flops,
@@ -202,7 +203,14 @@ OPERATORS = (
         flops=_fused_matmul_flops,
     ),
     Operator(
-        "FusedGemm", MICROSOFT, shapes=product_shapes, needs=gemm, factors=FIRST_TWO, flops=_gemm_flops, unread="beta"
+        "FusedGemm",
+        MICROSOFT,
+        shapes=product_shapes,
+        needs=gemm,
+        chooses=True,
+        factors=FIRST_TWO,
+        flops=_gemm_flops,
+        unread="beta",
     ),
     Operator("TransposeMatMul", MICROSOFT, factors=FIRST_TWO),
     Operator("MatMulInteger16", MICROSOFT, shapes=product_shapes, needs=product),

@@ -45,7 +45,11 @@ def reshaped(bb: relax.BlockBuilder, data: relax.Expr, shape: Sequence[Extent]) 
 def _expand(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
     if not ctx.is_symbolic(0) and not ctx.is_symbolic_data(data):
         return ctx.original(data, shape)
-    wanted = ctx.result()
+    return expanded(ctx, data, ctx.result())
+
+
+def expanded(ctx: Context, data: relax.Expr, wanted: Sequence[Extent]) -> relax.Expr:
+    """The data broadcast to a shape, of which a run may show whether its sizes are 1."""
     own = dims_of(data)
     kept = wanted[len(wanted) - len(own) :]
     chosen = [not (isinstance(a, int) and a == 1) and not same((a,), (b,)) for a, b in zip(own, kept, strict=True)]
@@ -64,6 +68,15 @@ def _expand(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
         return te.compute(shape, at, name="expand")
 
     return emit_sized(ctx.bb, compute, [data], own, wanted, dtype_of(data), "expand")
+
+
+def spread(ctx: Context, parameter: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
+    """A parameter beside data of a shape: expanded to its last sizes, if only a run knows which of its own are 1."""
+    own = dims_of(parameter)
+    kept = shape[len(shape) - len(own) :]
+    if all(a == 1 or isinstance(a, int) or same((a,), (b,)) for a, b in zip(own, kept, strict=True)):
+        return parameter
+    return expanded(ctx, parameter, kept)
 
 
 @sizes("Reshape")

@@ -9,9 +9,10 @@ import onnx
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from heterocc.compiler.lower.converters.arrays.reshaping import spread
 from heterocc.compiler.lower.converters.attributes import Inputs
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter, require_inputs
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, rank_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -215,7 +216,7 @@ def simplified_layer_normalization(ctx: Context, data: relax.Expr, scale: relax.
         raise NotImplementedError("a mean square in another type than float32 is not supported")
     rank = rank_of(data)
     axes = list(range(ctx.attrs.get("axis", -1) % rank, rank))
-    return _rms(ctx, data, scale, axes)
+    return _rms(ctx, data, spread(ctx, scale, dims_of(data)), axes)
 
 
 @converter("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
