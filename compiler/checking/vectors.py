@@ -14,12 +14,15 @@ from heterocc.artifacts.errors import ModelRunError
 from heterocc.compiler.build.pack import GoldenVectors
 from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, QUANTISED, blindness
 from heterocc.compiler.checking.feed import feed_for
-from heterocc.compiler.checking.judge import Judge, coarse_values, step_of
+from heterocc.compiler.checking.judge import Judge, coarse_values, overflows, saturated_values, step_of
 from heterocc.compiler.checking.reference import Reference, Stop
 from heterocc.compiler.checking.run_memory import limit_of, require_small_results
 from heterocc.compiler.importer.inputs.seeded import DRAWS
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import random_values
+
+OVERFLOW = "numbers of a recurrent layer overflow float32, which ONNX Runtime bounds,"
+"""Why elements that are infinite or NaN in code are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ def find_vectors(model: ImportedModel, path: Path | None, seed: int, stop: Stop 
     feed = feed_for(model, path, seed)
     limit = limit_of(model, feed, drawn=path is None)
     reference = Reference(model, graph.outputs, stop=stop, limit=limit)
-    random = random_values(model)
+    random, saturated = random_values(model), saturated_values(model)
     computed = [o for o in dict.fromkeys(graph.outputs) if o in graph.producer and o not in random]
     best: Vectors | None = None
     failure: ModelRunError | None = None
@@ -62,7 +65,9 @@ def find_vectors(model: ImportedModel, path: Path | None, seed: int, stop: Stop 
         except ModelRunError as error:
             failure = failure or error
             continue
-        reasons = ((o, blindness(outputs[o])) for o in computed)
+        reasons = (
+            (o, OVERFLOW if o in saturated and overflows(outputs[o]) else blindness(outputs[o])) for o in computed
+        )
         blind = {o: reason for o, reason in reasons if reason is not None}
         if best is None or len(blind) < len(best.blind):
             best = Vectors(feed, outputs, blind, {o: random[o] for o in graph.outputs if o in random})

@@ -239,6 +239,9 @@ class Operator:
     """The input whose integers its code reads if this is a constant matrix that is dequantised."""
     dequantises: bool = False
     """Whether it multiplies integers by a scale, which ONNX Runtime may leave to the operators that read its result."""
+    saturates: bool = False
+    """Whether ONNX Runtime bounds its sums at the largest float32 and takes NaN for it, which its definition does not.
+    """
     float32_inputs: str = ""
     """Why its inputs stay float32 in half precision. Those of an operator with a choice do, too."""
     float32_results: str = ""

@@ -15,7 +15,7 @@ from heterocc.compiler.api.progress import timed
 from heterocc.compiler.build.pack import GoldenVectors, VariantParts, half_nodes, paired_nodes
 from heterocc.compiler.checking.ahead import vectors_of
 from heterocc.compiler.checking.memory import Memory
-from heterocc.compiler.checking.vectors import Vectors, golden_vectors
+from heterocc.compiler.checking.vectors import OVERFLOW, Vectors, golden_vectors
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
@@ -122,7 +122,8 @@ def _golden_outputs(placed: Placed, found: Vectors) -> dict[str, Any] | None:
         placed.reporter.note(f"the bundle has no golden vectors: .npy cannot store the input '{source}'")
         return None
     tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
-    return {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}
+    left_out = {*found.random, *(n for n, reason in found.blind.items() if reason == OVERFLOW)}
+    return {n: v for n, v in tensors.items() if n not in left_out and not is_narrow(v)}
 
 
 def _refused_hint(placed: Placed, given: Path | None) -> str:

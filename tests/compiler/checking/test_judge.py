@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from heterocc.compiler.checking.compare import Tolerance
 from heterocc.compiler.checking.judge import Judge, coarse_values, step_of
 from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.importer.model import ImportedModel
@@ -104,3 +105,21 @@ def test_a_scalar_input_stays_a_scalar(tmp_path: Path) -> None:
     nodes = [helper.make_node("Sqrt", ["x"], ["y"], name="root")]
     model = import_model(save(tmp_path / "m.onnx", nodes, {"x": []}, {"y": []}))
     assert Reference(model, ["y"]).run({"x": np.array(4, np.float32)})["y"].shape == ()
+
+
+@pytest.mark.parametrize(("change", "right"), [({}, True), ({9: np.nan, 8: np.inf}, True), ({1: 2.0}, False)])
+def test_where_the_sums_of_a_layer_overflow_only_elements_that_are_no_numbers_are_left_out(
+    tmp_path: Path, change: dict[int, float], right: bool
+) -> None:
+    layer = helper.make_node("RNN", ["x", "w", "r"], ["y"], name="layer", hidden_size=1, activations=["Relu"])
+    weights = {"w": np.ones((1, 1, 1), np.float32), "r": np.full((1, 1, 1), 1e6, np.float32)}
+    path = save(tmp_path / "m.onnx", [layer], {"x": [10, 1, 1]}, {"y": [10, 1, 1, 1]}, weights)
+    model = import_model(path)
+    feed = {"x": np.ones((10, 1, 1), np.float32)}
+    (y,) = Reference(model, ["y"]).run(feed).values()
+    assert not np.isfinite(y[-1]).all()
+    got = y.copy()
+    for step, number in change.items():
+        got[step] = number
+    # The tolerance of a tensor follows from its largest element.
+    assert Judge(model, feed, ["y"], base=Tolerance(scale=0.0)).compare("y", got, y).ok is right
