@@ -9,7 +9,7 @@ from typing import Literal
 
 import onnx
 
-from heterocc.compiler.importer.draft.draft import bodies, keep
+from heterocc.compiler.importer.draft.draft import bodies, graphs_of, keep
 
 MAX_LENGTH = 60
 
@@ -115,6 +115,23 @@ def rename_nodes(graph: onnx.GraphProto, namer: Namer) -> dict[str, str]:
         for body in bodies(node):
             nodes |= rename_nodes(body, namer)
     return nodes
+
+
+def names_in(graph: onnx.GraphProto) -> set[str]:
+    """The names of the nodes and values of a graph and its bodies."""
+    found: set[str] = set()
+    for part in graphs_of(graph):
+        found.update(name for node in part.node for name in (node.name, *node.input, *node.output))
+        found.update(end.name for end in (*part.input, *part.output, *part.initializer))
+    return found
+
+
+def derived(name: str, part: str) -> str:
+    """The name of a constant or node that belongs to a value or node, both of which have names of a `Namer`.
+
+    A `Namer` writes two underscores only before a number, so `part`, which begins with a letter, makes it unique.
+    """
+    return f"{name}__{part}"
 
 
 def unused(name: str, taken: set[str]) -> str:

@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from heterocc.compiler.importer.draft.draft import Draft, set_nodes
+from heterocc.compiler.importer.draft.names import derived
 from heterocc.compiler.operators.table import of_node
 
 _LEAST = 1 << 12
@@ -127,7 +128,7 @@ def _turned(draft: Draft, writers: Mapping[str, onnx.NodeProto], node: onnx.Node
     names = []
     for name, array in zip((n for n in found.input if n), arrays, strict=True):
         assert array is not None
-        names.append(_fresh(draft, f"{name}_turned"))
+        names.append(derived(name, "transposed"))
         draft.weights[names[-1]] = np.ascontiguousarray(array.T)
     return helper.make_node("DequantizeLinear", names, list(node.output), name=node.name, **attributes)
 
@@ -141,13 +142,6 @@ def _written(
         arrays["zero"] = points.reshape(scale.shape)
     names = []
     for part, array in arrays.items():
-        names.append(_fresh(draft, f"{node.output[0]}_{part}"))
+        names.append(derived(node.output[0], part))
         draft.weights[names[-1]] = array
     return helper.make_node("DequantizeLinear", names, list(node.output), name=node.name, axis=axis)
-
-
-def _fresh(draft: Draft, name: str) -> str:
-    taken = draft.weights.keys() | {i.name for i in draft.graph.input} | {o for n in draft.graph.node for o in n.output}
-    while name in taken:
-        name += "_"
-    return name

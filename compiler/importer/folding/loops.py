@@ -24,6 +24,7 @@ from heterocc.compiler.importer.draft.draft import (
     to_tensor,
     value_table,
 )
+from heterocc.compiler.importer.draft.names import derived
 from heterocc.compiler.importer.draft.written import copy_of
 from heterocc.compiler.importer.estimates.work import FLOPS_PER_BYTE, Cost, flops
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
@@ -123,7 +124,7 @@ def _without_trips(node: onnx.NodeProto, draft: Draft, values: Mapping[str, Valu
     copies = []
     for state in repeat.states:
         if state.result:
-            name = f"{node.name}_{state.result}"
+            name = derived(node.name, f"to_{state.result}")
             copies.append(copy_of(state.initial, state.result, name))
             draft.origins[name] = draft.origins.get(node.name, ())
             if node.name in draft.affinity:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from heterocc.compiler.importer.draft.draft import Draft
+from heterocc.compiler.importer.draft.names import derived
 from heterocc.compiler.importer.symbols.agree import ask, copied_axes
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Given
@@ -41,7 +42,7 @@ def settle_shapes(draft: Draft, values: Mapping[str, Value]) -> bool:
             if index not in computed:
                 continue
             ending = input_name(node, draft.opset, index).strip("'")
-            name = f"{node.name}_{ending}"
+            name = derived(node.name, ending)
             draft.weights[name] = np.array(numbers, np.int64)
             node.input[index] = name
             changed = True

@@ -20,6 +20,7 @@ from heterocc.compiler.importer.draft.draft import (
     to_array,
     to_tensor,
 )
+from heterocc.compiler.importer.draft.names import derived
 from heterocc.compiler.importer.draft.surgery import Node, open_branch, put_together, replace, take_apart
 from heterocc.compiler.importer.draft.written import copy_of
 from heterocc.compiler.importer.folding.fold import fold
@@ -82,7 +83,7 @@ def _plain_scalars(draft: Draft) -> bool:
         for place, name in enumerate(node.input if wanted else ()):
             array = draft.weights.get(name) if place in wanted else None
             if array is not None and array.ndim and array.size == 1:
-                node.input[place] = f"{name}_scalar"
+                node.input[place] = derived(name, "scalar")
                 draft.weights[node.input[place]] = array.reshape(())
                 changed = True
     return changed
@@ -135,7 +136,7 @@ def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
             if value.name in written:
                 replace(value, outer)
             else:
-                name = f"{node.name}_{outer.name}"
+                name = derived(node.name, f"to_{outer.name}")
                 copy = copy_of(value.name, outer.name, name)
                 copies.append(Node(copy, {t.name: t for t in (value, outer)}))
                 draft.origins[name] = draft.origins.get(node.name, ())

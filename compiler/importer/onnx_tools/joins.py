@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto
 
 from heterocc.compiler.importer.draft.draft import bodies, graphs_of, reads
+from heterocc.compiler.importer.draft.names import names_in
 from heterocc.compiler.importer.onnx_tools.added import NODES, Added, replace_nodes
 from heterocc.compiler.operators.table import of_node
 
@@ -30,8 +31,7 @@ def with_counted_parts(model: onnx.ModelProto, checked: Container[str]) -> None:
     joins = [(g, n) for g in graphs_of(model.graph) for n in g.node if of_node(n).joins]
     if all(graph is model.graph and node.output[0] in checked for graph, node in joins):
         return
-    taken = {v for g in graphs_of(model.graph) for n in g.node for v in (n.name, *n.input, *n.output)}
-    taken |= {t.name for g in graphs_of(model.graph) for t in g.initializer}
+    taken = names_in(model.graph)
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     _count(model.graph.node, [o.name for o in model.graph.output], checked, _shapes(model), taken, version)
 

@@ -11,6 +11,7 @@ from onnx import TensorProto
 from onnx.numpy_helper import to_array
 
 from heterocc.compiler.importer.draft.draft import graphs_of
+from heterocc.compiler.importer.draft.names import names_in
 from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
 from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
@@ -37,7 +38,7 @@ def with_safe_quotients(
     dtypes.update((name, value.dtype) for name, value in values.items())
     if any(divisions for graph, divisions in every if graph is not model.graph):
         dtypes.update(_inferred(model))
-    taken = {v for g, _ in every for n in g.node for v in (n.name, *n.input, *n.output)}
+    taken = names_in(model.graph)
     for graph, divisions in every:
         if divisions:
             _change(graph, dtypes, known, taken)

@@ -15,6 +15,7 @@ from onnx import TensorProto
 from onnx.numpy_helper import to_array
 
 from heterocc.compiler.importer.draft.draft import graphs_of
+from heterocc.compiler.importer.draft.names import names_in
 from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
 from heterocc.compiler.importer.onnx_tools.filled import needs_checks, with_filled_sizes
 
@@ -32,7 +33,7 @@ def has_windowed_caches(model: onnx.ModelProto) -> bool:
 
 def with_clear_caches(model: onnx.ModelProto) -> None:
     """Change a model so that rows of caches that have no key or value are zero."""
-    taken = {v for g in graphs_of(model.graph) for n in g.node for v in (n.name, *n.input, *n.output)}
+    taken = names_in(model.graph)
     for graph in graphs_of(model.graph):
         if any(map(_window, graph.node)):
             replace_nodes(graph.node, [made for node in graph.node for made in _cleared(node, taken)])
@@ -127,9 +128,9 @@ def with_checked_frames(model: onnx.ModelProto) -> None:
 
     ONNX Runtime 1.32 compares the step of STFT with 0, and the length with that of the signal only.
     """
+    taken = names_in(model.graph)
     for graph in graphs_of(model.graph):
         constants = {t.name: t for t in graph.initializer}
-        taken = constants.keys() | {v for n in graph.node for v in (n.name, *n.input, *n.output)}
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
             if _is_given(node) and not _is_positive(constants.get(node.input[_LENGTH])):

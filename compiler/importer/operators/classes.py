@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from heterocc.compiler.importer.draft.draft import Draft, keep
+from heterocc.compiler.importer.draft.names import names_in, unused
 from heterocc.compiler.importer.draft.written import become_copy, written
 from heterocc.compiler.importer.operators.opset import TARGET
 from heterocc.compiler.operators.table import of_node
@@ -110,7 +111,7 @@ def _as_number(draft: Draft, node: onnx.NodeProto) -> None:
         keep(node.attribute, lambda a: not a.name.startswith("classlabels"))
         node.attribute.append(helper.make_attribute(of_node(node).labels, list(range(count))))
     elif node.op_type == "ArrayFeatureExtractor":
-        shape = f"{node.output[0]}_row"
+        shape = unused(f"{node.output[0]}_row", names_in(draft.graph) | draft.weights.keys())
         draft.weights[shape] = np.array([1, -1], np.int64)
         ends = {"numbers": node.input[1], "shape": shape, "row": node.output[0]}
         node.CopyFrom(written("row = Reshape (numbers, shape)", ends, str, lambda _: node.name)[0])

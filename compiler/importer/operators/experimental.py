@@ -14,7 +14,7 @@ from onnx import helper
 
 from heterocc.compiler.importer.draft.constants import constant_node
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, set_nodes
-from heterocc.compiler.importer.draft.names import unused
+from heterocc.compiler.importer.draft.names import names_in, unused
 from heterocc.compiler.importer.draft.written import written
 from heterocc.compiler.importer.onnx_tools.checker import is_experimental
 
@@ -37,8 +37,7 @@ def hide_experimental(draft: Draft, version: int) -> None:
 def show_experimental(draft: Draft, *, converted: bool) -> None:
     """Write the hidden nodes as other operators if the model was `converted`; else put them back as they were."""
     graphs = list(graphs_of(draft.graph))
-    taken = {name for g in graphs for n in g.node for name in (*n.input, *n.output, n.name)}
-    taken |= {i.name for g in graphs for i in g.input} | set(draft.weights)
+    taken = names_in(draft.graph) | draft.weights.keys()
     for graph in graphs:
         if not any(node.domain == _DOMAIN for node in graph.node):
             continue

@@ -11,7 +11,7 @@ from onnx import helper, version_converter
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, opsets
-from heterocc.compiler.importer.draft.names import unused
+from heterocc.compiler.importer.draft.names import names_in, unused
 from heterocc.compiler.importer.draft.order import sort_nodes
 from heterocc.compiler.importer.onnx_tools.checker import check, condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
@@ -196,8 +196,7 @@ def hide_batched_scans(draft: Draft, version: int) -> None:
 
 def show_batched_scans(draft: Draft, *, converted: bool) -> None:
     """Write the hidden nodes as later Scans if the model was `converted`; else put them back as they were."""
-    taken = {name for g in graphs_of(draft.graph) for n in g.node for name in (*n.input, *n.output, n.name)}
-    taken |= {i.name for g in graphs_of(draft.graph) for i in g.input}
+    taken = names_in(draft.graph) | draft.weights.keys()
     for node in draft.graph.node:
         if node.domain == _DOMAIN:
             node.domain = ""

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler.importer.draft.constants import constant_node, constants_within
 from heterocc.compiler.importer.draft.draft import keep, set_nodes
-from heterocc.compiler.importer.draft.names import unused
+from heterocc.compiler.importer.draft.names import names_in, unused
 from heterocc.compiler.importer.draft.written import copy_of, written
 
 _CHANNEL_SLOPES = 6
@@ -57,7 +57,7 @@ def restate_after(model: onnx.ModelProto, version: int, types: Callable[[], Mapp
         _rewrite(graph, "Resize", lambda node, new: _resize(graph, node, new, constants))
     if version <= _EMPTY_MASK:
         _rewrite(graph, "Dropout", lambda node, new: _dropout(node, new, types))
-        _rewrite(graph, "Clip", lambda node, _: _clip(graph, node, types))
+        _rewrite(graph, "Clip", lambda node, new: _clip(graph, node, new, types))
 
 
 def _rewrite(
@@ -68,8 +68,7 @@ def _rewrite(
     """Replace the nodes of a type by those of a rule, which is given a function for names of new values."""
     if not any(node.op_type == op_type and not node.domain for node in graph.node):
         return
-    taken = {name for node in graph.node for name in (*node.input, *node.output)}
-    taken.update(i.name for i in (*graph.input, *graph.initializer))
+    taken = names_in(graph)
 
     def new(name: str) -> str:
         return unused(name, taken)
@@ -204,7 +203,9 @@ _CHANNELWISE = """
 """
 
 
-def _clip(graph: onnx.GraphProto, node: onnx.NodeProto, types: Callable[[], Mapping[str, int]]) -> list[onnx.NodeProto]:
+def _clip(
+    graph: onnx.GraphProto, node: onnx.NodeProto, new: Callable[[str], str], types: Callable[[], Mapping[str, int]]
+) -> list[onnx.NodeProto]:
     """Clip of other numbers than float32, which the converter's bounds are; those by default let infinities through."""
     kind = types().get(node.input[0])
     if kind not in (TensorProto.FLOAT16, TensorProto.DOUBLE):
@@ -215,6 +216,6 @@ def _clip(graph: onnx.GraphProto, node: onnx.NodeProto, types: Callable[[], Mapp
     for place, default in ((1, -np.inf), (2, np.inf)):
         with np.errstate(over="ignore"):
             bound = known[node.input[place]] if node.input[place] else np.array(default)
-            node.input[place] = f"{node.output[0]}_bound_{place}"
+            node.input[place] = new(f"{node.output[0]}_bound")
             graph.initializer.append(numpy_helper.from_array(bound.astype(dtype), node.input[place]))
     return [node]

@@ -218,6 +218,11 @@ class _Client(_End):
         self.abort_later()
         self.transport.resume_reading()
 
+    def wait_no_longer(self) -> None:
+        """The connection need not be ended, unless the acknowledgement is still to come."""
+        if self._opening is None or self.closed:
+            super().wait_no_longer()
+
     def pass_on(self, data: bytes) -> None:
         """Send data to the library."""
         if self._opening is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import struct
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from heterocc.runtime.serve.errors import ServiceError
 from heterocc.runtime.serve.protocols import rpc_front
-from heterocc.runtime.serve.protocols.rpc_front import Opening, private_folder
+from heterocc.runtime.serve.protocols.rpc_front import Front, Opening, private_folder
 from tests.runtime.serve.hostile import INFER, channel_to, cost_of, infer, message, write_models
 from tests.runtime.serve.process import RUNTIME_COMMAND, ServiceProcess
 
@@ -125,6 +126,36 @@ def test_a_client_that_never_acknowledges_is_disconnected(service: ServiceProces
             while connection.recv(1 << 16):
                 pass
         assert time.monotonic() - start < 8
+
+
+def test_a_client_that_takes_what_is_sent_has_no_more_time_to_acknowledge(tmp_path: Path) -> None:
+    path, size = str(tmp_path / "library"), 1 << 24
+
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(size))
+        while await reader.read(1 << 16):
+            pass
+        writer.close()
+
+    async def ask() -> None:
+        front = Front(path, 1.0)
+        library = await asyncio.start_unix_server(send, path)
+        listening = await asyncio.get_running_loop().create_server(front.client, "127.0.0.1", 0)
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)  # little is on its way to it
+        client.connect(listening.sockets[0].getsockname())
+        reader, writer = await asyncio.open_connection(sock=client)
+        writer.write(BEGIN)
+        await asyncio.sleep(0.5)  # until nothing more can be sent to it
+        await reader.readexactly(size)
+        with contextlib.suppress(ConnectionResetError):
+            assert not await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        await front.close()
+        for server in (listening, library):
+            server.close()
+
+    asyncio.run(ask())
 
 
 def test_large_messages_of_many_clients_pass_unchanged(service: ServiceProcess) -> None:
