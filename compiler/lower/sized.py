@@ -8,8 +8,7 @@ import tvm_ffi
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.variables import Extent, as_int64
-
-_OPAQUE = 8  # TVM's pattern of kernels that are not fused with others
+from heterocc.compiler.lower.written import OPAQUE, PATTERN
 
 Compute = Callable[[list[te.Tensor], list[tirx.Expr], list[tirx.Expr]], te.Tensor]
 
@@ -55,7 +54,7 @@ def emit_sized(
     hidden = sorted(set(fresh) - shown)
     kernel = te.create_prim_func([*given, *(fresh[n] for n in hidden), result]).without_attr("global_symbol")
     if opaque:
-        kernel = kernel.with_attr("op_pattern", _OPAQUE)
+        kernel = kernel.with_attr(PATTERN, OPAQUE)
     if attrs:
         kernel = kernel.with_attr(dict(attrs))
     call = relax.call_tir(

@@ -1,4 +1,17 @@
-"""Attributes of kernels: marks of those that enter a module complete, and the source of generated ones."""
+"""Attributes of kernels: marks of those that enter a module complete, their kind, the source of generated ones."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+PATTERN = "op_pattern"
+"""TVM's attribute of kernels with their kind, one of the numbers below; 0 is arithmetic by element."""
+
+BROADCAST, INJECTIVE, REDUCTION, PRODUCT = 1, 2, 3, 4
+"""Kinds that fusion inlines (by element with broadcasting, and of any one element), and that it does not."""
+
+OPAQUE = 8
+"""The kind of kernels that are not fused with others, and of those without the attribute."""
 
 WRITTEN = "heterocc.written"
 """The attribute of kernels that are not to be scheduled."""
@@ -26,3 +39,8 @@ JOINS_AT = "heterocc.joins_at"
 
 RESHAPES = "heterocc.reshapes"
 """The attribute of kernels that only reshape their argument: all elements in order."""
+
+
+def pattern_of(function: tirx.PrimFunc) -> int:
+    """TVM's kind of a kernel."""
+    return int((function.attrs or {}).get(PATTERN, OPAQUE))

@@ -12,9 +12,8 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of
 from heterocc.compiler.lower.variables import Extent, as_int64
-from heterocc.compiler.lower.written import REQUEST, WRITTEN
+from heterocc.compiler.lower.written import OPAQUE, PATTERN, REQUEST, WRITTEN
 
-OPAQUE = 8
 """TVM's pattern of kernels that are not fused with others."""
 
 Typed = tuple[Sequence[Extent], str]
@@ -53,7 +52,7 @@ def requested(
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name(kind)
         request = {"kind": kind, **options}
-        build.func_attr({"tirx.noalias": True, WRITTEN: True, "op_pattern": OPAQUE, REQUEST: request})
+        build.func_attr({"tirx.noalias": True, WRITTEN: True, PATTERN: OPAQUE, REQUEST: request})
         for number, (shape, dtype) in enumerate([*((dims_of(v), dtype_of(v)) for v in inputs), *results]):
             build.arg(f"a{number}", build.Buffer(tuple(own(n) for n in shape), dtype))
         build.evaluate(tirx.const(0))

@@ -28,6 +28,7 @@ from heterocc.compiler.lower.straight import (
     with_kernel,
     write_main,
 )
+from heterocc.compiler.lower.written import BROADCAST, INJECTIVE, OPAQUE, PATTERN, PRODUCT, pattern_of
 
 MOST_TERMS = 512
 """The most terms of a fused expression. Those of real networks have tens."""
@@ -37,20 +38,6 @@ MOST_DEPTH = 64
 
 MOST_READ = 64
 """The most values that a fused expression reads. Code generation visits the parameters of a kernel recursively."""
-
-_INJECTIVE = 2
-"""The largest of TVM's pattern numbers (elementwise, broadcasting, injective) of kernels that fusion inlines."""
-
-_BROADCAST = 1
-"""The largest of the numbers of kernels that FuseOps adds to a product before them (elementwise, broadcasting)."""
-
-_PRODUCT = 4
-"""TVM's pattern number of sums of products."""
-
-_OPAQUE = 8
-"""TVM's pattern number of kernels that are not fused."""
-
-_PATTERN = "op_pattern"
 
 _REPEATS = frozenset(f"tirx.{name}" for name in "acosh asinh atanh cosh sinh tan tanh asin acos erf".split())
 """Functions that code generation expands into formulas that repeat their argument."""
@@ -156,7 +143,7 @@ def is_inlined(mod: tvm.IRModule, value: relax.Expr) -> bool:
 
 def not_fused(mod: tvm.IRModule, results: Collection[relax.Var]) -> tvm.IRModule:
     """The module with the kernels that compute `results` marked as kernels that are not fused."""
-    return _with_pattern(mod, results, _OPAQUE, "alone")
+    return _with_pattern(mod, results, OPAQUE, "alone")
 
 
 def padding_after_sums_apart(mod: tvm.IRModule) -> tvm.IRModule:
@@ -166,12 +153,12 @@ def padding_after_sums_apart(mod: tvm.IRModule) -> tvm.IRModule:
     generator writes a convolution with another size than that of its output, and such a kernel ran in plain loops.
     """
     pads = {b.var for b in bindings_of(mod["main"]) if is_kernel_call(b.value) and _is_enlarged(mod[b.value.args[0]])}
-    return _with_pattern(mod, pads, _INJECTIVE, "moved")
+    return _with_pattern(mod, pads, INJECTIVE, "moved")
 
 
 def _is_enlarged(function: tirx.PrimFunc) -> bool:
     """Whether a kernel by element has a result of another size than an argument, and not by broadcasting it."""
-    if int(function.attrs.get(_PATTERN, _OPAQUE)) >= _INJECTIVE:
+    if pattern_of(function) >= INJECTIVE:
         return False
     *given, result = [param.shape for param in function.params if hasattr(param, "shape")]
     sized = [(a, b) for dims in given if len(dims) == len(result) for a, b in zip(dims, result, strict=True)]
@@ -196,17 +183,17 @@ def expansions_after_products_apart(mod: tvm.IRModule) -> tvm.IRModule:
     before: set[relax.Var] = set()
     for binding in bindings_of(mod["main"]):
         value = binding.value
-        pattern = int(mod[value.args[0]].attrs.get(_PATTERN, _OPAQUE)) if is_kernel_call(value) else _OPAQUE
-        if pattern == _PRODUCT:
+        pattern = pattern_of(mod[value.args[0]]) if is_kernel_call(value) else OPAQUE
+        if pattern == PRODUCT:
             computed[binding.var] = len(arguments_of(value)) > 1
-        elif pattern <= _BROADCAST:
+        elif pattern <= BROADCAST:
             given = [a for a in arguments_of(value) if a in computed]
             if given and not any(_has_as_many(a.ty, binding.var.ty) for a in arguments_of(value)):
                 larger.add(binding.var)
             elif given:
                 computed[binding.var] = any(computed[a] for a in given)
                 before.update(a for a in given if computed[a] and _is_repeated(a.ty, binding.var.ty))
-    return not_fused(_with_pattern(mod, larger, _INJECTIVE, "spread"), before)
+    return not_fused(_with_pattern(mod, larger, INJECTIVE, "spread"), before)
 
 
 def _is_repeated(one: relax.TensorType, other: relax.TensorType) -> bool:
@@ -234,7 +221,7 @@ def _with_pattern(mod: tvm.IRModule, results: Collection[relax.Var], pattern: in
         if binding.var in results:
             name = value.args[0].name_hint
             if name not in alone:
-                alone[name] = builder.add_func(mod[name].with_attr(_PATTERN, pattern), f"{name}_{suffix}")
+                alone[name] = builder.add_func(mod[name].with_attr(PATTERN, pattern), f"{name}_{suffix}")
             value = with_kernel(value, alone[name])
         bindings.append((binding.var, value, binding.var.name))
     return write_main(builder.get(), main.params, bindings, outputs_of(main)) if alone else mod
@@ -264,7 +251,7 @@ def _injective(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:
     if not is_kernel_call(value):
         return None
     function = mod[value.args[0]]
-    return function if int(function.attrs.get(_PATTERN, _OPAQUE)) <= _INJECTIVE else None
+    return function if pattern_of(function) <= INJECTIVE else None
 
 
 def _terms(function: tirx.PrimFunc, given: list[int]) -> int:

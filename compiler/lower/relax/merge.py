@@ -25,12 +25,10 @@ from heterocc.compiler.lower.straight import (
     with_kernel,
     write_main,
 )
+from heterocc.compiler.lower.written import BROADCAST, pattern_of
 
 MOST = 8
 """The most kernels that are fused to one."""
-
-_BROADCAST, _OPAQUE = 1, 8
-"""TVM's pattern numbers of broadcasting and of opaque kernels; that of elementwise kernels is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ Form = Callable[[tirx.PrimFunc], bool]
 
 def is_cheap(function: tirx.PrimFunc) -> bool:
     """Whether a kernel is arithmetic on elements, which costs less in every pass over a row than a tensor between."""
-    if int((function.attrs or {}).get("op_pattern", _OPAQUE)) > _BROADCAST:
+    if pattern_of(function) > BROADCAST:
         return False
     found: list[bool] = []
     tvm_ffi.structural_walk(function.body, [(ir.Call, lambda _: found.append(True))], order="post")

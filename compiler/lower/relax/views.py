@@ -13,7 +13,7 @@ from heterocc.compiler.lower.relax.fusion import not_fused
 from heterocc.compiler.lower.relax.importer import dtype_name
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of
 from heterocc.compiler.lower.variables import Extent, in_one_form, same
-from heterocc.compiler.lower.written import RESHAPES, WRITTEN
+from heterocc.compiler.lower.written import BROADCAST, RESHAPES, WRITTEN, pattern_of
 
 
 def joins_after_turns_apart(mod: tvm.IRModule, *, outputs: bool = False) -> tvm.IRModule:
@@ -43,7 +43,7 @@ def joins_after_turns_apart(mod: tvm.IRModule, *, outputs: bool = False) -> tvm.
 
 
 def _is_by_element(function: tirx.PrimFunc) -> bool:
-    return int(function.attrs.get("op_pattern", 8)) <= 1
+    return pattern_of(function) <= BROADCAST
 
 
 def _turns_last(function: tirx.PrimFunc) -> bool:

@@ -31,10 +31,10 @@ from heterocc.compiler.lower.converters.values import (
 from heterocc.compiler.lower.sized import checked, emit_sized
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent, as_int64, same
+from heterocc.compiler.lower.written import INJECTIVE, PATTERN
 
 op = relax.op
 
-_INJECTIVE = 2
 """TVM's pattern of a kernel that moves elements, which its analysis does not see in an index that is read."""
 
 
@@ -299,7 +299,7 @@ def _gather_row(ctx: Context, data: relax.Expr, index: relax.Expr) -> relax.Expr
         place = x.shape[axis] - number() if from_end else number()
         return te.compute(shape, lambda *i: x(*i[:axis], place, *i[axis:]), name="row")
 
-    pattern = {"op_pattern": _INJECTIVE}
+    pattern = {PATTERN: INJECTIVE}
     return ctx.bb.emit_te(compute, data, index, primfunc_name_hint="row", primfunc_attrs=pattern)
 
 

@@ -17,10 +17,10 @@ from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_o
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import as_int64
+from heterocc.compiler.lower.written import OPAQUE, PATTERN
 
 op = relax.op
 
-_OPAQUE = 8  # TVM's pattern of kernels that are not fused with others
 _MOST_OF_ANY = 32
 """The most elements that are searched for along an axis of any size: a longer list is sorted faster than it is kept."""
 
@@ -144,7 +144,7 @@ def _along(ctx: Context, data: relax.Expr, axis: int) -> relax.Expr:
         options: dict[str, int | str] = {"axis": axis, "of": of, "exclusive": exclusive, "reverse": int(reverse)}
         return requested(ctx, "running", [data], [(shape, dtype)], **options)
     if ctx.backend == "cpu" and not isinstance(shape[axis], int):
-        attrs = {"op_pattern": _OPAQUE}
+        attrs = {PATTERN: OPAQUE}
         return ctx.bb.emit_te(_running(ctx, axis), data, primfunc_name_hint="running", primfunc_attrs=attrs)
     value = ctx.bb.emit(op.flip(data, axis)) if reverse else data
     function = op.cumprod if ctx.node.op_type == "CumProd" else op.cumsum

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.written import ROWS, WRITTEN
+from heterocc.compiler.lower.written import OPAQUE, PATTERN, ROWS, WRITTEN
 
 _ROUNDS = 100
 
@@ -21,7 +21,7 @@ def write_coupling(classes: int) -> tirx.PrimFunc:
     """The kernel `(chances[rows, pairs], result[rows, classes])`; a chance is that of the first class of a pair."""
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("coupling")
-        build.func_attr({"tirx.noalias": True, WRITTEN: True, ROWS: True, "op_pattern": 8})
+        build.func_attr({"tirx.noalias": True, WRITTEN: True, ROWS: True, PATTERN: OPAQUE})
         rows = tirx.Var("rows", "int64")
         chances = build.arg("chances", build.Buffer((rows, _index(classes * (classes - 1) // 2)), "float32"))
         result = build.arg("result", build.Buffer((rows, _index(classes)), "float32"))

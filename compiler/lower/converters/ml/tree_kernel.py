@@ -17,7 +17,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.ml.ensembles import Forest
-from heterocc.compiler.lower.written import ROWS, WRITTEN
+from heterocc.compiler.lower.written import OPAQUE, PATTERN, ROWS, WRITTEN
 
 Aggregate = Literal["sum", "min", "max"]
 
@@ -73,7 +73,7 @@ def write_trees(forest: Forest, aggregate: Aggregate) -> tirx.PrimFunc:
     """The kernel `(data[rows, features], *tables, result[rows, columns])` for any number of rows."""
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("trees")
-        build.func_attr({"tirx.noalias": True, WRITTEN: True, ROWS: True, "op_pattern": 8})
+        build.func_attr({"tirx.noalias": True, WRITTEN: True, ROWS: True, PATTERN: OPAQUE})
         dtype = str(forest.weights.dtype)
         rows = tirx.Var("rows", "int64")
         data = build.arg("data", build.Buffer((rows, _index(forest.features)), dtype))

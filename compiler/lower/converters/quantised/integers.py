@@ -24,10 +24,10 @@ from heterocc.compiler.lower.converters.values import (
 )
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import Extent
+from heterocc.compiler.lower.written import INJECTIVE, PATTERN
 
 op = relax.op
 
-_INJECTIVE = 2
 """TVM's pattern of a kernel that moves elements, which is not fused with a product before it."""
 
 
@@ -96,7 +96,7 @@ def integer_convolution(
                 last,
                 value,
                 primfunc_name_hint="padded",
-                primfunc_attrs={"op_pattern": _INJECTIVE},
+                primfunc_attrs={PATTERN: INJECTIVE},
             )
         )
     transposed = kernel.transpose(2, 3, 1, 0)

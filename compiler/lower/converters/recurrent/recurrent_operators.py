@@ -20,10 +20,9 @@ from heterocc.compiler.lower.converters.quantised.integers import integer_produc
 from heterocc.compiler.lower.converters.quantised.quantised_operators import dynamic_quantize_linear
 from heterocc.compiler.lower.converters.recurrent.layer import RECURRENT, Activation, Layer, activations
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
-from heterocc.compiler.lower.converters.requested import OPAQUE
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, shape_of
 from heterocc.compiler.lower.straight import constant
-from heterocc.compiler.lower.written import REQUEST, WRITTEN
+from heterocc.compiler.lower.written import OPAQUE, PATTERN, REQUEST, WRITTEN
 from heterocc.compiler.operators.layers.recurrent import GATES, GRU, LSTM, RNN, STATES
 
 
@@ -32,7 +31,7 @@ def recurrent_request(layer: Layer) -> tirx.PrimFunc:
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name(layer.kind.lower())
         request = {"kind": RECURRENT, "layer": layer.text()}
-        build.func_attr({"tirx.noalias": True, WRITTEN: True, "op_pattern": OPAQUE, REQUEST: request})
+        build.func_attr({"tirx.noalias": True, WRITTEN: True, PATTERN: OPAQUE, REQUEST: request})
         known = {
             name: tirx.Var(name, "int64") if size is None else tirx.IntImm("int64", size)
             for name, size in (("steps", layer.steps), ("batch", layer.batch))

@@ -11,7 +11,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.written import APPENDS, WRITTEN
+from heterocc.compiler.lower.written import APPENDS, OPAQUE, PATTERN, WRITTEN
 
 PAST_ROOM = tirx.Var("room_past", "int64")
 RESULT_ROOM = tirx.Var("room_result", "int64")
@@ -60,7 +60,7 @@ def write_append(form: Append) -> tirx.PrimFunc:
     width = _product(after)
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("append")
-        build.func_attr({"tirx.noalias": True, WRITTEN: True, APPENDS: form.axis, "op_pattern": 8})
+        build.func_attr({"tirx.noalias": True, WRITTEN: True, APPENDS: form.axis, PATTERN: OPAQUE})
         given = [_argument("past", form, PAST_ROOM), _argument("new", form, form.added)]
         starts = None
         if form.total is not None:

@@ -10,9 +10,7 @@ from tvm import relax
 
 from heterocc.compiler.lower.relax.fusion import is_inlined, not_fused
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call
-
-_SUMS = (3, 4)
-"""TVM's pattern numbers of kernels that reduce, and of sums of products."""
+from heterocc.compiler.lower.written import PRODUCT, REDUCTION, pattern_of
 
 _SIXTEEN_BITS = ("float16", "uint16")
 
@@ -23,7 +21,7 @@ def rounded_apart(mod: tvm.IRModule) -> tvm.IRModule:
     apart: set[relax.Var] = set()
     for var, call in [(b.var, b.value) for b in bindings_of(mod["main"]) if is_kernel_call(b.value)]:
         inlined = is_inlined(mod, call) and not behind.isdisjoint(arguments_of(call))
-        if inlined or int(mod[call.args[0]].attrs.get("op_pattern", 8)) in _SUMS:
+        if inlined or pattern_of(mod[call.args[0]]) in (REDUCTION, PRODUCT):
             behind.add(var)
         if inlined and str(getattr(var.ty, "dtype", "")) in _SIXTEEN_BITS:
             apart.add(var)

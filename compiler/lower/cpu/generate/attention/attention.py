@@ -22,7 +22,7 @@ from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWrite
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.sizes import as_expr, assumed, assuming, at_least, attempt, is_number
-from heterocc.compiler.lower.written import WRITTEN
+from heterocc.compiler.lower.written import OPAQUE, PATTERN, WRITTEN
 
 _ONE = tirx.const(1, "int64")
 
@@ -129,7 +129,7 @@ def _sizes(form: Attention) -> Iterator[Any]:
 def _written(form: Attention, isa: Isa, kind: type[AttentionWriter] = AttentionWriter) -> tirx.PrimFunc:
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("attention")
-        build.func_attr({"tirx.noalias": True, WRITTEN: True, "op_pattern": 8})
+        build.func_attr({"tirx.noalias": True, WRITTEN: True, PATTERN: OPAQUE})
         masks = [f"m{number}" for number in range(len(form.operands) - 4)]
         *read, result = form.operands
         names = ["q", "k", "v", *masks]
