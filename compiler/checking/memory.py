@@ -49,7 +49,7 @@ _FAULT = re.compile(r"HETEROCC_[A-Z]+_FAULT")
 def open_memory(model: ImportedModel, inputs: Path | None, seed: int, *, reads: bool = True) -> Memory | None:
     """The memory for a model with the inputs of a file, or seeded ones; `reads` as for Memory.
 
-    None if there is no cache, if failures are simulated, or if the file cannot be read, or only once, as a pipe.
+    None if there is no cache, if failures are simulated, or if the file is a pipe or cannot be read.
     """
     cache = open_blobs()
     simulated = honoured() or os.environ.get(WRONG_KERNEL) or any(map(_FAULT.fullmatch, os.environ))

@@ -83,7 +83,10 @@ class _Extreme:
         return _with(block, tirx.BufferStore(store.buffer, value, store.indices), block.init)
 
     def _first(self, places: list[tirx.Var], neutral: tirx.Expr) -> tirx.Expr:
-        """The first term at `places`, the same one for all lanes; the neutral number if there are no terms."""
+        """The first term of the element at `places`, or the neutral number if there are no terms.
+
+        All lanes of an element begin with the same term, because some may have none of their own.
+        """
         terms = [i for i in self.block.iter_vars if int(i.iter_type) == _REDUCTION]
         pairs = [*zip(self._places, places, strict=True), *((i.var, i.dom.min) for i in terms)]
         if str(self.block.name_hint).endswith(_LANES):

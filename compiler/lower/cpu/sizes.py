@@ -118,7 +118,7 @@ class Condition:
     guard: tirx.Expr | None = None
 
     def __bool__(self) -> bool:
-        raise TypeError("a condition is no answer before it is assumed")
+        raise TypeError("a condition has no truth value: call `assumed`")
 
 
 def at_least(size: int, least: int) -> Condition:
@@ -172,7 +172,7 @@ def moves(step: int) -> bool:
 
 
 def filled(lanes: int, *lengths: int) -> int:
-    """Lanes of vectors that are no longer than rows of these lengths: as many, or half as many as often as need be."""
+    """The number of lanes, halved until vectors are no longer than rows of these lengths."""
     while not all(assumed(at_least(length, lanes)) for length in lengths):
         lanes //= 2
     return lanes
