@@ -44,11 +44,11 @@ class CompileOptions:
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `sign` is the private key, or its file, that signs the bundle.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. `recheck` repeats
-    the check of code that an earlier compile found right on the same inputs. `measure` has close choices of this CPU's
-    kernels, and the one between our code and ONNX Runtime, decided by timing, once, if there is a cache; without it the
-    bundle depends on no timing, unless a device's property `tune` is on. A path may be a string, and a single file
-    or property needs no sequence. `report` is the path of an HTML page that explains the main variant's placement,
-    `compare` that of a page written before, which the new one shows beside it.
+    the check of code that an earlier compile found right on the same inputs. `measure` has the choice between our code
+    and ONNX Runtime decided by timing, once, if there is a cache; without it the bundle depends on no timing, unless a
+    device's property `tune` is on. A path may be a string, and a single file or property needs no sequence. `report` is
+    the path of an HTML page that explains the main variant's placement, `compare` that of a page written before, which
+    the new one shows beside it.
 
     `lists` are the lists of devices, parsed: that of the main variant, then those of the others.
 

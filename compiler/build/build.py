@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,20 +12,19 @@ from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.text.names import file_name
 from heterocc.compiler.api.progress import Progress, Reporter
-from heterocc.compiler.build.ahead import LoweringAhead, LoweringBegun
+from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.build.kept import lower_kept
 from heterocc.compiler.build.tuning import TunedPartition
 from heterocc.compiler.devices.device import TargetDevice
-from heterocc.compiler.devices.host import is_this_cpu
 from heterocc.compiler.files.blobs import open_blobs
 from heterocc.compiler.files.records import open_records
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import with_names
 from heterocc.compiler.lower import lowering_for
-from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Timer, Tuning
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Tuning
 from heterocc.compiler.lower.codegen.busy_cores import beside_busy_cores
 from heterocc.compiler.lower.progress import watched
-from heterocc.compiler.lower.tuning.timing import brief, interleaved
+from heterocc.compiler.lower.tuning.timing import interleaved
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import count
 from heterocc.runtime.machine.ranking import GPU_BACKENDS
@@ -42,9 +42,7 @@ class BuiltPlan:
     def tuned(self) -> tuple[TunedPartition, ...]:
         """The partitions whose kernels were tuned by timing."""
         pairs = zip(self.jobs, self.lowered, strict=True)
-        return tuple(
-            TunedPartition(job.name, job.device.name, low.tuned, job.device.tunes) for job, low in pairs if low.tuned
-        )
+        return tuple(TunedPartition(job.name, job.device.name, low.tuned) for job, low in pairs if low.tuned)
 
 
 def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[TargetDevice]) -> tuple[PartitionJob, ...]:
@@ -82,14 +80,9 @@ class Builder:
         devices: Iterable[TargetDevice],
         reporter: Reporter,
         *,
-        measure: bool = True,
         ahead: LoweringAhead | None = None,
     ) -> None:
-        """`measure` decides close choices of this CPU's kernels by timing, if a cache keeps the results.
-
-        `ahead` lowers partitions that are likely to be built: see `begin_expected`.
-        """
-        self._measure = measure
+        """`ahead` lowers partitions that are likely to be built: see `begin_expected`."""
         self._ahead = ahead
         self._likely: tuple[tuple[Plan, tuple[TargetDevice, ...]], ...] = ()
         self._model = model
@@ -97,7 +90,7 @@ class Builder:
         self._reporter = reporter
         self._records = open_records("tuning")
         self._done: dict[_Key, LoweredPartition] = {}
-        self._begun: dict[_Key, LoweringBegun] = {}
+        self._begun: dict[_Key, Future[LoweredPartition]] = {}
 
     def build(self, plan: Plan, devices: Iterable[TargetDevice] | None = None) -> BuiltPlan:
         """Lower every partition of `plan`, for `devices` if a variant's differ from the builder's.
@@ -111,7 +104,7 @@ class Builder:
                 part = f" {number}/{len(todo)}" if len(todo) > 1 else ""
                 progress.begin(f"{job.name}{part} for {job.device.name} ({count(len(job.nodes), 'node')})")
                 with watched(progress):
-                    self._done[self._key(job)] = self._taken(job) or self._next(self._tuned(job, brief, progress))
+                    self._done[self._key(job)] = self._taken(job) or self._next(self._tuned(job, progress))
         if self._records is not None and self._records.failure is not None:
             self._reporter.note(self._records.failure)
         return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
@@ -129,15 +122,8 @@ class Builder:
             for plan, devices in self._likely:
                 for job in jobs_of(plan, self._model, devices):
                     key = self._key(job)
-                    if job.device.backend == "cpu" and key not in self._done:
-                        self._ahead.busy()
-                        if key not in self._begun:
-                            self._begun[key] = self._ahead.begin(partial(self._quietly, job), brief)
-
-    def quiet(self) -> None:
-        """Let the kernels of expected plans be timed, as nothing else is running."""
-        if self._ahead is not None:
-            self._ahead.quiet()
+                    if job.device.backend == "cpu" and key not in self._done and key not in self._begun:
+                        self._begun[key] = self._ahead.begin(partial(self._quietly, job))
 
     def finish(self) -> None:
         """Wait until nothing is being lowered."""
@@ -145,34 +131,20 @@ class Builder:
             self._ahead.finish()
 
     def _taken(self, job: PartitionJob) -> LoweredPartition | None:
-        """A partition whose lowering was begun, with its notes; None for others. Raises what the lowering raised."""
+        """A partition whose lowering was begun; None for others. Raises what the lowering raised."""
         begun = self._begun.pop(self._key(job), None)
-        if begun is None:
-            return None
-        self.quiet()
-        try:
-            return begun.result.result()
-        finally:
-            for text in begun.notes:
-                self._reporter.note(text)
+        return None if begun is None else begun.result()
 
     def _next(self, job: PartitionJob) -> LoweredPartition:
         self.finish()
         return self._lower(job)
 
-    def _quietly(self, job: PartitionJob, timer: Timer, note: Callable[[str], None]) -> LoweredPartition:
+    def _quietly(self, job: PartitionJob) -> LoweredPartition:
         with beside_busy_cores(1):
-            return self._lower(self._tuned(job, timer, Progress(), note))
+            return self._lower(job)
 
-    def _tuned(
-        self, job: PartitionJob, timer: Timer, progress: Progress, note: Callable[[str], None] | None = None
-    ) -> PartitionJob:
-        """The job, with tuning of its kernels: for GPUs if the device requests it and is present.
-
-        `timer` times kernels of a CPU, and `note` gets the notes about this.
-        """
-        if self._measure and self._records is not None and is_this_cpu(job.device):
-            return replace(job, tuning=Tuning(timer, self._records, progress.item, note or self._reporter.note))
+    def _tuned(self, job: PartitionJob, progress: Progress) -> PartitionJob:
+        """The job, with tuning of its kernels if the device requests it and is present."""
         if not (job.device.tunes and job.device.present):
             return job
         if self._records is None:

@@ -135,7 +135,7 @@ def _key(job: PartitionJob, digests: Mapping[str, str]) -> str:
         "values": _values(job),
         "symbols": symbol_facts(model),
         "weights": sorted(digests.items()),
-        "measured": None if job.tuning is None else (host_cpu().name, sorted(host_cpu().features), host_cpu().cores),
+        "tuned": job.tuning is not None,
     }
     digest = hashlib.sha256(b"partition\n" + json.dumps(facts).encode())
     digest.update(model.subgraph(job.nodes, job.inputs, job.outputs).SerializeToString(deterministic=True))

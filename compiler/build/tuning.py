@@ -13,27 +13,16 @@ if TYPE_CHECKING:  # the command line starts without the libraries of lowering a
 
 @dataclass(frozen=True, slots=True)
 class TunedPartition:
-    """The kernels of one partition that were timed; `requested` is whether the device's property `tune` is on."""
+    """The kernels of one partition that were timed."""
 
     partition: str
     device: str
     kernels: tuple[Tuned, ...]
-    requested: bool = True
 
     @property
     def changed(self) -> int:
         """The number of kernels that got another schedule than that of the static models."""
         return sum(k.changed for k in self.kernels)
-
-    def facts(self) -> tuple[str, ...]:
-        """What the bundle says: the gain if tuning was requested, else, without times, the kernels that changed.
-
-        A bundle that timing did not change is the same as one without timing.
-        """
-        if self.requested:
-            return (self.sentence(),)
-        names = ", ".join(f"'{(k.nodes or (k.kernel,))[0]}'" for k in self.kernels if k.changed)
-        return (f"{self.partition} on {self.device}: the form of {names} was chosen by timing",) if names else ()
 
     def sentence(self) -> str:
         """The gain, in one sentence without a full stop, which does not depend on which compile timed the kernels."""

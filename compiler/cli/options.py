@@ -185,7 +185,7 @@ COMPILE = (
     PASSES,
     Option("--no-check", "Do not compare the partitions with ONNX Runtime.", bool, panel=CHECKS),
     Option("--recheck", "Compare again what an earlier compile of the same model found right.", bool, panel=CHECKS),
-    Option("--no-measure", "Do not time kernels and plans on this machine to choose between them.", bool, panel=CHECKS),
+    Option("--no-measure", "Do not time plans on this machine to choose between them.", bool, panel=CHECKS),
     Option("--inputs", "Inputs (.npz) for the check, instead of seeded ones.", Path, panel=CHECKS, completes=".npz"),
     Option("--seed", "Seed of the inputs for the check and the golden vectors.", int, default=0, least=0, panel=CHECKS),
     Option("--no-cpu-variant", "Do not add a CPU-only variant to the bundle.", bool, panel=DEVICES),

@@ -42,14 +42,13 @@ class Records(Protocol):
 class Tuning:
     """Options for choosing schedules by timing kernels on the device.
 
-    `timer` measures the candidates, `records` keeps the results for later compiles (None: they are not kept),
-    `progress` is called with a line about each kernel that is timed, and `note` with the reason why some are not.
+    `timer` measures the candidates, `records` keeps the results for later compiles (None: they are not kept), and
+    `progress` is called with a line about each kernel that is timed.
     """
 
     timer: Timer
     records: Records | None
     progress: Callable[[str], None]
-    note: Callable[[str], None] = field(default=lambda text: None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,13 @@ class Tried(Generic[Form]):
             return False
         return True
 
-    def take(self, job: PartitionJob, *, tuned: bool = False) -> Form | None:
+    def take(self, job: PartitionJob) -> Form | None:
         """The form of this job if it is kept; that of another is dropped, because it holds a model.
 
-        `tuned` says that forms depend on the timing of kernels, which trials do without.
+        Forms that depend on the timing of kernels are made anew: trials do without.
         """
         kept, self._kept = self._kept, None
-        if kept is None or kept[0].model is not job.model or (tuned and job.tuning is not None):
+        if kept is None or kept[0].model is not job.model or job.tuning is not None:
             return None
-        same = dataclasses.replace(kept[0], name=job.name, tuning=job.tuning) == job
+        same = dataclasses.replace(kept[0], name=job.name) == job
         return kept[1] if same else None

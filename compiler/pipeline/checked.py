@@ -100,9 +100,7 @@ def check(expected: Expected) -> Checked:
     """Lower and check the placed variants; those that are likely to follow are lowered beside a check."""
     request, shapes, vectors = expected.request, expected.shapes, expected.vectors
     devices = all_devices(variant.spec.devices for variant in expected.placed)
-    lowering = Builder(
-        expected.model, devices, expected.reporter, measure=request.options.measure, ahead=request.lowering
-    )
+    lowering = Builder(expected.model, devices, expected.reporter, ahead=request.lowering)
     likely = () if expected.likely is None else expected.likely.placed
     lowering.expect((variant.plan, variant.spec.devices) for variant in likely)
     checker = None
@@ -197,5 +195,4 @@ def _note(variant: BuiltVariant, reporter: Reporter) -> None:
                 "the driver compiles them when the bundle is first loaded"
             )
     for part in report.tuned:
-        if part.requested or part.changed:
-            reporter.note(part.sentence() + remembered([part]))
+        reporter.note(part.sentence() + remembered([part]))

@@ -65,7 +65,7 @@ class BuiltVariant:
         """The contents of the variant in the bundle; `notes` come before its own."""
         report, pieces = self.report, self.pieces
         unchecked = ("not checked: compiled without the check",) if self.checks is None and pieces else ()
-        tuned = tuple(text for part in report.tuned for text in part.facts())
+        tuned = tuple(part.sentence() for part in report.tuned)
         moved = tuple(m.sentence() for m in report.moved)
         return VariantParts(
             name=report.name,
@@ -108,7 +108,6 @@ class VariantBuilder:
                 return BuiltVariant(spec, built, None, tuple(moved))
             with timed(self.queried.request.seconds, "check"):
                 checks = self.checker.check(built)
-            self.builder.quiet()
             faults = checks.faults
             if not faults:
                 return BuiltVariant(spec, built, checks, tuple(moved))

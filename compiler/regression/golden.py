@@ -94,8 +94,8 @@ def check_golden(
 ) -> Path:
     """Compile a model with `options` into a bundle in `work`, and compare it with golden files that begin with `name`.
 
-    A bundle is compared as it is. Without `measure=True` no form of a kernel is chosen by timing. Return the bundle's
-    path. Raises the errors of compiling and running.
+    A bundle is compared as it is. Without `measure=True` nothing is chosen by timing. Return the bundle's path. Raises
+    the errors of compiling and running.
     """
     source, stem = Path(model), file_name(name)
     bundle = source

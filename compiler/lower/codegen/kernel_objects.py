@@ -8,8 +8,8 @@ that is scheduled, while the calling thread schedules the others; hardly any of 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
 import tvm
@@ -85,14 +85,6 @@ class KernelObjects:
         if self._cache is not None:
             self._cache.write({self._key(name): content for name, content in made.items()})
         return {name: made.get(name) or self._found[name] for name in used}, names
-
-    def made(self, names: Iterable[str]) -> dict[str, bytes]:
-        """The objects of kernels that were begun, by the name of the function that each defines.
-
-        All that was begun is compiled when this returns, so that the threads are idle.
-        """
-        wait(self._pending.values())
-        return {name: self._found[name] if name in self._found else self._pending[name].result() for name in names}
 
     def _key(self, name: str) -> str:
         return hashlib.sha256(f"{self._origin}\n{name}".encode()).hexdigest()

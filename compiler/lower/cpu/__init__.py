@@ -6,8 +6,7 @@ generated (`generate/`) where this is possible, among them products and convolut
 schedules the others block by block (`generic.py`).
 
 `sources.py` identifies kernels by what they were generated from, and `common_code.py` gives kernels that differ only in
-sizes one function (decision 48). `measured.py` times the options that the models of speed find nearly equal, once for a
-cache (decision 37).
+sizes one function (decision 48).
 
 Weights of 16 bits stay so in the bundle (`narrow_weights.py`). `rewrites/` changes the Relax functions at
 first: attention, the order of axes, what is fused.

@@ -23,7 +23,6 @@ from heterocc.compiler.lower.cpu.concatenations.joined_apart import joined_apart
 from heterocc.compiler.lower.cpu.dynamic.batches import can_loop, over_batch
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
-from heterocc.compiler.lower.cpu.measured import CloseChoices
 from heterocc.compiler.lower.cpu.narrow_weights import with_narrow_weights
 from heterocc.compiler.lower.cpu.programs.build import build_program, try_program
 from heterocc.compiler.lower.cpu.programs.split import needs_program
@@ -167,10 +166,9 @@ def _scheduled(
     objects: KernelObjects | None,
     *,
     in_place: bool = True,
-    close: CloseChoices | None = None,
     items: bool = False,
 ) -> KernelModule:
-    """The scheduled kernels; their compilation begins in `objects`. `close` decides close choices by timing.
+    """The scheduled kernels; their compilation begins in `objects`.
 
     `items` says that they are those of one item of a batch.
     """
@@ -185,7 +183,6 @@ def _scheduled(
         fast_math=isa.fast_math,
         common=objects is not None,
         on_kernel=on_kernel,
-        close=close,
         items=items,
     )
 
@@ -194,16 +191,14 @@ def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages
     form = _tried.take(job) or _form(job, target)
     module = plant_fault(form.module, form.job)
     single = form.batch is not None  # kernels for one item change when a loop over all items is added
-    close = None if single or job.tuning is None else CloseChoices(job.tuning, objects, job.device)
     begun = None if single else objects
-    scheduled = _scheduled(module, form.job, target, begun, in_place=not single, close=close, items=single)
+    scheduled = _scheduled(module, form.job, target, begun, in_place=not single, items=single)
     if form.batch is not None and can_loop(scheduled):
         scheduled = common_kernels(over_batch(scheduled, form.batch))
     elif form.batch is not None:
         module = plant_fault(_kernels(job, target, in_place=True), job)
         scheduled = _scheduled(module, job, target, objects)
-    tuned = () if close is None else tuple(close.tuned)
-    return Stages(module, scheduled, destination_passing(scheduled), tuned)
+    return Stages(module, scheduled, destination_passing(scheduled))
 
 
 def _form(job: PartitionJob, target: Target) -> _Form:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
 from itertools import groupby
@@ -35,10 +34,8 @@ from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial, without_inner_threads
 from heterocc.compiler.lower.cpu.layouts import layout_of
-from heterocc.compiler.lower.cpu.measured import Choice, CloseChoices
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.itemwise import Pattern, patterns
-from heterocc.compiler.lower.kernels.choices import Trail
 from heterocc.compiler.lower.kernels.expressions import is_iters, is_plain_arithmetic, loads
 from heterocc.compiler.lower.kernels.transposed import repacked
 from heterocc.compiler.lower.pipeline import KernelModule
@@ -53,7 +50,6 @@ from heterocc.compiler.lower.straight import (
     with_kernel,
     write_main,
 )
-from heterocc.compiler.lower.tuning.work import work_of
 from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
 from heterocc.compiler.lower.written import REQUEST, SOURCE, WRITTEN
 
@@ -69,7 +65,6 @@ def _depends_on_weights(packings: tuple[Packing, ...]) -> bool:
 
 
 _SIZED = AlikeKernels(_MOST_KEPT, _depends_on_weights)
-"""Kernels of any size depend on no choices that are timed."""
 
 
 def schedule_kernels(
@@ -81,16 +76,14 @@ def schedule_kernels(
     fast_math: bool = False,
     common: bool = False,
     on_kernel: Callable[[tirx.PrimFunc], object] | None = None,
-    close: CloseChoices | None = None,
     items: bool = False,
 ) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
 
     `in_place` lets kernels write their results into a concatenation. `rounded` are the nodes whose products have
     factors rounded to bfloat16. `fast_math` allows ways with larger rounding errors. `common` gives kernels that differ
-    only in sizes one function. `on_kernel` is called with each kernel when its code is complete. `close` decides close
-    choices of the models by timing; without it all choices are the models'. `items` says that the module is for one
-    item of a batch: kernels that are for all items then have the attribute ITEMS.
+    only in sizes one function. `on_kernel` is called with each kernel when its code is complete. `items` says that
+    the module is for one item of a batch: kernels that are for all items then have the attribute ITEMS.
     """
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
     module = joined_products(joined_rows(module), isa)
@@ -102,8 +95,7 @@ def schedule_kernels(
     paired = _paired(module, rounded)
     every = {gvar.name_hint: with_own_sizes(f) for gvar, f in module.mod.functions_items() if gvar.name_hint != "main"}
     packings: dict[str, tuple[Packing, ...]] = {}
-    nodes = {symbol: info.nodes for symbol, info in reversed(calls_run(module))}
-    calls = Counter(symbol for symbol, _ in calls_run(module))
+    calls = {symbol for symbol, _ in calls_run(module)}
     functions = {symbol: f for symbol, f in every.items() if symbol not in calls}  # not run: results written in place
     kernels = [(symbol, f) for symbol, f in every.items() if symbol in calls]
     batched = patterns(module) if items else {}
@@ -111,7 +103,7 @@ def schedule_kernels(
     ordered = [(family, *kernels[place]) for family, places in enumerate(alike) for place in places]
     with target:
         for _, family in groupby(counted("scheduling kernels", ordered), itemgetter(0)):
-            choices: list[Choice] = []
+            codes: dict[str, tirx.PrimFunc] = {}
             for _, symbol, function in family:
                 here = dataclasses.replace(
                     isa,
@@ -120,18 +112,12 @@ def schedule_kernels(
                     weights_of=partial(_weights_of, module, symbol),
                 )
                 constant, inside = weights.get(symbol, frozenset()), parts.get(symbol, ())
-                write = partial(_written, function, constant, inside, here, batched.get(symbol))
-                form = made, packings[symbol] = write(trail := Trail())
-                work = 0 if has_sizes(function) else work_of(function) * calls[symbol]
-                choices.append(Choice(symbol, nodes.get(symbol, ()), form, trail, write, work, made))
-            for choice, code in zip(choices, with_common_code([choice.code for choice in choices]), strict=True):
-                functions[choice.symbol] = code
+                made = _written(function, constant, inside, here, batched.get(symbol))
+                codes[symbol], packings[symbol] = made
+            for symbol, code in zip(codes, with_common_code(list(codes.values())), strict=True):
+                functions[symbol] = code
                 if on_kernel is not None:
                     on_kernel(code)
-                if close is not None and choice.work:
-                    close.add(dataclasses.replace(choice, code=code))
-        for symbol, (made, wanted) in ({} if close is None else close.decided()).items():
-            functions[symbol], packings[symbol] = made, wanted
     return _with_kernels(module, functions, packings)
 
 
@@ -141,16 +127,15 @@ def _written(
     parts: Collection[int],
     isa: Isa,
     items: Pattern | None,
-    trail: Trail,
 ) -> Done:
-    """A kernel with choices along a trail, and the packings of its weights; `parts` are arguments at any address.
+    """A kernel, and the packings of its weights; `parts` are arguments at any address.
 
     Of a kernel for one item, `items` are the arguments and results that hold items.
     """
     if has_sizes(function) and REQUEST not in function.attrs and WRITTEN not in function.attrs:
         facts = (frozenset(weights), frozenset(parts), isa, isa.unaligned.arguments)
-        return _SIZED.written(function, facts, partial(_newly_written, function, weights, parts, isa, items, trail))
-    return _newly_written(function, weights, parts, isa, items, trail)
+        return _SIZED.written(function, facts, partial(_newly_written, function, weights, parts, isa, items))
+    return _newly_written(function, weights, parts, isa, items)
 
 
 def _newly_written(
@@ -159,13 +144,11 @@ def _newly_written(
     parts: Collection[int],
     isa: Isa,
     items: Pattern | None,
-    trail: Trail,
 ) -> Done:
-    whole = None if items is None else rows_of_items(function, items, weights, isa.decided)
-    scheduled, wanted = whole or kernel_code(function, weights, dataclasses.replace(isa, choose=trail))
+    whole = None if items is None else rows_of_items(function, items, weights, isa)
+    scheduled, wanted = whole or kernel_code(function, weights, isa)
     made = without_scopes(at_any_address(scheduled, parts))
-    others: list[object] = [trail.taken] if any(trail.taken) else []
-    others += [packing.key for packing in wanted if isinstance(packing, LimitedPanels)]  # they depend on the weights
+    others: list[object] = [p.key for p in wanted if isinstance(p, LimitedPanels)]  # they depend on the weights
     others += [items] if whole is not None else []
     others += ["unaligned"] if isa.unaligned.matters else []
     return made.with_attr(SOURCE, source(function, sorted(weights), sorted(parts), isa, *others)), wanted
@@ -197,7 +180,7 @@ def kernel_code(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> 
     if WRITTEN in function.attrs:
         return function, ()
     if has_sizes(function):
-        return sized_kernel(function, weights, isa.decided)
+        return sized_kernel(function, weights, isa)
     return generate(function, weights, isa) or (schedule_kernel(function, isa.lanes), ())
 
 

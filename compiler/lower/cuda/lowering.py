@@ -89,7 +89,7 @@ class CudaLowering:
         """
         compiler = find_compiler(arch_of(job.device))  # first, as it fails early without a compiler
         with lowering(job):
-            source = _tried.take(job, tuned=True) or _source(job)
+            source = _tried.take(job) or _source(job)
             code = _exported(source, compiler, job)
         texts = enumerate(source.texts)
         return source.stages.lowered(code, ((f"kernels{i or ''}.cu", text.strip() + "\n") for i, text in texts))

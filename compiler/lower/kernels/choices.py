@@ -58,19 +58,6 @@ class Trail:
         ]
 
 
-CLOSE = 1.05
-"""The modelled cost, relative to the least, up to which an option may be the fastest after all.
-
-Of options up to 1.25 for the CPU's kernels in 12 networks, those beyond 1.05 gained nothing that could be measured.
-"""
-
-
-def close(costs: Iterable[tuple[float, Option]]) -> list[Option]:
-    """The options whose cost is CLOSE to the least, the cheapest first; the first of equal ones comes first."""
-    found = sorted(costs, key=lambda pair: pair[0])
-    return [option for cost, option in found if cost <= CLOSE * found[0][0]]
-
-
 def ranked(first: Option, others: Iterable[Option]) -> list[Option]:
     """The model's choice, then the others, without duplicates."""
     return list(dict.fromkeys([first, *others]))

@@ -69,7 +69,7 @@ class OpenclLowering:
         """
         target = opencl_target(job.device)
         with lowering(job):
-            stages = _tried.take(job, tuned=True) or _stages(job, target)
+            stages = _tried.take(job) or _stages(job, target)
             with completed_source() as sources:
                 executable = build_executable(stages.entry, target, pipeline=PIPELINE)
         return stages.lowered(

@@ -28,13 +28,6 @@ HOPELESS = 3.0
 LONG = 0.5
 """If a round takes longer than this, in seconds, there are only EVEN rounds."""
 
-SHORT_LIMIT = 0.04
-"""The time in seconds of all rounds of `brief`, unless single launches take longer."""
-
-SHORT_BATCH = 2e-4
-MOST_SHORT_ROUNDS = 60
-"""The approximate duration of a batch of `brief`, and the limit on its rounds."""
-
 
 def interleaved(
     candidates: Sequence[Candidate], wait: Run, clock: Callable[[], float] = time.perf_counter
@@ -52,24 +45,6 @@ def interleaved(
             if turn < EVEN or least[index] <= HOPELESS * best:
                 least[index] = min(least[index], _taken(run, counts[index], wait, clock))
     return least
-
-
-def brief(candidates: Sequence[Candidate], wait: Run, clock: Callable[[], float] = time.perf_counter) -> list[float]:
-    """As `interleaved`, within SHORT_LIMIT: many short batches instead of few long ones, as some find the machine idle.
-
-    If there is not enough time for EVEN rounds, the result has the first candidate's time for all, and none is faster.
-    """
-    end = clock() + SHORT_LIMIT
-    runs = [c.run for c in candidates]
-    least = [min(_taken(run, 1, wait, clock) for _ in range(ALONE)) for run in runs]
-    counts = [_filling(SHORT_BATCH, seconds) for seconds in least]
-    rounds = 0
-    spent = sum(seconds * count for seconds, count in zip(least, counts, strict=True))
-    while rounds < MOST_SHORT_ROUNDS and clock() + spent <= end:
-        rounds += 1
-        for index, run in enumerate(runs):
-            least[index] = min(least[index], _taken(run, counts[index], wait, clock))
-    return least if rounds >= EVEN else [least[0]] * len(least)
 
 
 def _taken(run: Run, count: int, wait: Run, clock: Callable[[], float]) -> float:

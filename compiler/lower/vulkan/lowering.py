@@ -65,7 +65,7 @@ class VulkanLowering:
         Raises LoweringError (HC203), LinkerMissingError (HC406), NativePluginError (HC407).
         """
         with lowering(job):
-            code = _tried.take(job, tuned=True) or _code(job)
+            code = _tried.take(job) or _code(job)
         return code.stages.lowered(
             shared_object(code.executable, None),
             ((f"{kernel.name}.spvasm", disassemble(kernel.code)) for kernel in code.kernels),

@@ -18,7 +18,6 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import attempt, restore, with_guards
-from heterocc.compiler.lower.kernels.choices import close, ranked
 
 MOST_STORES = 6000
 """The limit on stores in the code of a kernel: LLVM takes 12 seconds and a gigabyte for 14,000."""
@@ -74,12 +73,8 @@ def written_best(
     `layouts` are the keys of the layouts in which the weights are already, if other code packs them. None if no form
     proposes a candidate.
     """
-    every = sorted(_judged(kernel, forms, isa), key=lambda one: one[0])
-    if not every:
-        return None
-    first = isa.choose("form", close(every))
     long: list[tuple[int, Done]] = []
-    for candidate in ranked(first, (candidate for _, candidate in every)):
+    for candidate in candidates(kernel, forms, isa):
         done = attempt(partial(_written, kernel, candidate, isa, layouts))
         if done is None:
             continue
@@ -111,7 +106,7 @@ def _judged(kernel: Kernel, forms: Iterable[Form], isa: Isa) -> Iterator[tuple[f
 
 
 def _proposed(form: Form, kernel: Kernel, isa: Isa) -> list[Candidate]:
-    return list(form(kernel, isa.decided))
+    return list(form(kernel, isa))
 
 
 def _written(kernel: Kernel, candidate: Candidate, isa: Isa, layouts: Collection[str] | None) -> Done | None:

@@ -11,7 +11,6 @@ import numpy as np
 from heterocc.compiler.lower.cpu.generate.cores import Core, core_of
 from heterocc.compiler.lower.cpu.sizes import typical
 from heterocc.compiler.lower.cpu.target import features_of, triple_of, vector_lanes
-from heterocc.compiler.lower.kernels.choices import Choose, best
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -47,10 +46,9 @@ class Isa:
     `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
     factors of products of float32 are rounded to bfloat16. `matrices` is whether the CPU multiplies matrices of bytes
     (AMX). `masks` is whether some lanes of a vector can be read and stored, where the others may be outside the memory.
-    `fast_math` is whether faster ways with larger rounding errors may be taken. `choose` picks one of the options that
-    the models of a kernel's time find close. `weights_of` gives the weights that calls of the kernel have for an
-    argument, by its number; none if they are not known. `unaligned` are arguments that may begin inside a line of the
-    cache.
+    `fast_math` is whether faster ways with larger rounding errors may be taken. `weights_of` gives the weights that
+    calls of the kernel have for an argument, by its number; none if they are not known. `unaligned` are arguments that
+    may begin inside a line of the cache.
     """
 
     core: Core
@@ -62,14 +60,8 @@ class Isa:
     matrices: bool = False
     masks: bool = False
     fast_math: bool = False
-    choose: Choose = field(default=best, compare=False, repr=False)
     weights_of: Callable[[int], Sequence[np.ndarray]] = field(default=lambda _: (), compare=False, repr=False)
     unaligned: Unaligned = field(default_factory=lambda: Unaligned(frozenset()), compare=False, repr=False)
-
-    @property
-    def decided(self) -> Isa:
-        """The same without other options than the models' choices, for code that is compared and not written."""
-        return replace(self, choose=best)
 
     @property
     def has_masks(self) -> bool:

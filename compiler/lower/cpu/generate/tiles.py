@@ -12,7 +12,6 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, typical, zero_unless
-from heterocc.compiler.lower.kernels.choices import close
 
 MOST_ROWS = 14
 MOST_VECTORS = 15
@@ -118,15 +117,12 @@ LLVM keeps sums in memory, and such a product takes a third longer."""
 
 def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
-    return _best_tiles(typical(rows), typical(vectors), isa.decided)[0]
+    return _best_tile(typical(rows), typical(vectors), isa)
 
 
 def pick_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
-    """As `choose_tile`, for code that is written: one of those of at most `most` rows with nearly the least time."""
-    if not (is_number(rows) and is_number(vectors)):
-        rows = rows if is_number(rows) else MANY_ROWS
-        return _best_tiles(rows, typical(vectors), isa.decided, most)[0]
-    return isa.choose("tile", _best_tiles(rows, vectors, isa.decided, most))
+    """As `choose_tile`, for code that is written, of at most `most` rows."""
+    return _best_tile(rows if is_number(rows) else MANY_ROWS, typical(vectors), isa, most)
 
 
 def most_rows(pitch: int, core: Core) -> int:
@@ -160,9 +156,9 @@ fifth less to compile, picodet an eighth, and both run as fast.
 
 
 @cache
-def _best_tiles(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> list[tuple[int, int]]:
-    """The tile with the least modelled time, and others that are close, each dividing the sides in another way."""
-    best: dict[object, tuple[tuple[float, int], tuple[int, int]]] = {}
+def _best_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
+    """The tile with the least modelled time."""
+    timed: list[tuple[float, int, tuple[int, int]]] = []
     for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
             if registers_of(tall, wide, isa) > isa.registers:
@@ -174,11 +170,8 @@ def _best_tiles(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> lis
             )
             for total, size in ((rows, tall), (vectors, wide)):
                 time *= SECOND_SIZE if len(_known_runs(total, size)) > 1 else 1.0
-            key = (round(time, 3), abs(tall - 2 * wide))
-            same = (_known_runs(rows, tall), _known_runs(vectors, wide))
-            if same not in best or key < best[same][0]:
-                best[same] = (key, (tall, wide))
-    return close((key[0], tile) for key, tile in sorted(best.values()))
+            timed.append((round(time, 3), abs(tall - 2 * wide), (tall, wide)))
+    return min(timed)[2]
 
 
 VECTORS = range(3, 20)
@@ -192,7 +185,6 @@ def tile_of_any_number(rows: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int,
     So wide tiles gain little, and narrow ones have less code. Of products, which store a tile's rows far apart, wide
     ones are faster.
     """
-    step = isa.core.step_cycles
     step = isa.core.step_cycles
     timed: list[tuple[float, int, tuple[int, int]]] = []
     for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):

@@ -22,7 +22,6 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, registers_of, runs
-from heterocc.compiler.lower.kernels.choices import close
 from heterocc.compiler.lower.kernels.expressions import divisor_up_to
 
 HELD = 2
@@ -111,7 +110,7 @@ class Tiling:
         self.kernel, self.conv, self.isa, self.schedule = kernel, conv, isa, schedule
         self.chunks = -(-conv.rows.places // schedule.rows)
         self.lines = -(-schedule.rows // schedule.deep)
-        self.copied = DenseRows(kernel, conv, isa.decided, schedule.rows) if schedule.source == "rows" else None
+        self.copied = DenseRows(kernel, conv, isa, schedule.rows) if schedule.source == "rows" else None
         self.apart = schedule.source == "in place" and schedule.deep == 1
         whole = Part(0, schedule.deep * conv.columns.places, 0, conv.columns.taps)
         self.columns = parts_of(conv.columns) if self.apart else (whole,)
@@ -198,8 +197,7 @@ class Tiling:
             if tall * wide + wide + self._held(tall) <= self.isa.registers
             and registers_of(tall, wide, self.isa) <= self.isa.registers
         ]
-        costs = sorted((self._row_cycles(*size) * self._sharing(size[1]), -size[0], size) for size in sizes)
-        return self.isa.choose("tile", close((cost, size) for cost, _, size in costs))
+        return min(sizes, key=lambda size: (self._row_cycles(*size) * self._sharing(size[1]), -size[0], size))
 
     def _sharing(self, wide: int) -> float:
         """The factor of the time for tasks that threads lack, with tiles of `wide` vectors."""

@@ -30,7 +30,6 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import tile_cycles
 from heterocc.compiler.lower.cpu.sizes import Dim, exceeds, is_number, larger, smaller, typical
-from heterocc.compiler.lower.kernels.choices import close
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 MOST_UNROLLED = 9
@@ -201,7 +200,7 @@ class CopiedRows:
     def _best_rows(self, most: int) -> int:
         """The number of rows of outputs, up to `most`, of a chunk."""
         costs = [(self._cycles(rows) * self._filling(rows), rows) for rows in range(1, most + 1)]
-        return self.isa.choose("rows", close(costs)) if is_number(self.conv.rows.places) else min(costs)[1]
+        return min(costs)[1]
 
     def _vectors(self, rows: int) -> int:
         """The number of vectors of `rows` rows of outputs: whole ones per row, or a line with the gaps between rows."""

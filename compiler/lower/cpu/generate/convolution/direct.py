@@ -79,7 +79,7 @@ class DirectWriter(CopiedRows):
         tall, wide = (
             pick_tile(conv.outputs, self.vectors, spared)
             if fixed
-            else tile_of_any_number(conv.outputs, filling(conv.outputs, spared.decided))
+            else tile_of_any_number(conv.outputs, filling(conv.outputs, spared))
         )
         # Two threads get as many tiles each, if they share one chunk.
         multiple = 2 if is_one_chunk(conv, self.usual_rows) and typical(conv.work) >= emit.PARALLEL_WORK else 1
@@ -102,7 +102,7 @@ class DirectWriter(CopiedRows):
         points = self.conv.taps == 1 and self.conv.columns.stride == 1
         lines = POINT_TIME if points and not self.whole else 1.0
         lines *= PHASES_TIME if self.conv.columns.stride > MOST_IN_ROW else 1.0
-        return super().cycles * lines * 2 * tile_cycles(self.conv.outputs, typical(self.vectors), self.isa.decided)
+        return super().cycles * lines * 2 * tile_cycles(self.conv.outputs, typical(self.vectors), self.isa)
 
     @property
     def packings(self) -> tuple[Panels, ...]:

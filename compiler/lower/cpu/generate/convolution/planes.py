@@ -29,7 +29,6 @@ from heterocc.compiler.lower.cpu.generate.places import Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, covering_lanes, runs
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
-from heterocc.compiler.lower.kernels.choices import close
 
 MOST_UNROLLED = 3000
 """The limit on the multiply-adds of vectors that are written out, which bounds the size of the code."""
@@ -165,24 +164,19 @@ class _Writer:
         self.row_parts, self.column_parts = self._chosen()
         self.unrolled = self._unrolled(self.row_parts, self.column_parts)
 
-    def _options(self) -> dict[tuple[tuple[_Part, ...], tuple[_Part, ...]], str]:
-        """The tiles of every size, each with a name."""
+    def _options(self) -> list[tuple[tuple[_Part, ...], tuple[_Part, ...]]]:
+        """The tiles of every size."""
         most = self.isa.core.plane_sums
         tall, wide = self.conv.rows.places, self.count
         sizes = [(t, n) for t in range(1, min(most, tall) + 1) for n in range(1, min(most, wide) + 1) if t * n <= most]
-        every: dict[tuple[tuple[_Part, ...], tuple[_Part, ...]], str] = {}
-        for t, n in sizes:
-            parts = _tiled(tall, t, self._rows_inside()), _tiled(wide, n, self._vectors_inside())
-            every.setdefault(parts, f"{t}x{n}")
-        return every
+        return [(_tiled(tall, t, self._rows_inside()), _tiled(wide, n, self._vectors_inside())) for t, n in sizes]
 
     def _chosen(self) -> tuple[tuple[_Part, ...], tuple[_Part, ...]]:
         """The tiles with the least modelled time whose code is not too long."""
         every = self._options()
         within = ([p for p in every if self._unrolled(*p) <= most] for most in (MUCH_UNROLLED, MOST_UNROLLED))
         short = next((options for options in within if options), every)
-        named = {every[parts]: parts for parts in short}
-        return named[self.isa.choose("tile of a plane", close((self._cycles(*p), name) for name, p in named.items()))]
+        return min(short, key=lambda parts: self._cycles(*parts))
 
     @property
     def cycles(self) -> float:

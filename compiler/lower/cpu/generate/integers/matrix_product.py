@@ -70,7 +70,7 @@ def propose_matrix_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         or terms < _LEAST_TERMS
     ):
         return
-    writer = MatrixWriter(kernel, product, isa.decided)
+    writer = MatrixWriter(kernel, product, isa)
     yield Candidate("product of matrices", writer.cycles, lambda _: writer)
 
 

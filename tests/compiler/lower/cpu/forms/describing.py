@@ -50,16 +50,6 @@ def described(writer: Any) -> str:
     return " ".join([form, *(f"{label}={text}" for label, text in texts if text)])
 
 
-def described_option(option: object) -> str:
-    """One of the options of a choice, without spaces; None is "other", another form."""
-    if option is None:
-        return "other"
-    if isinstance(option, tuple):
-        return "x".join(map(str, option))
-    has_text = isinstance(option, int | str) or "__str__" in vars(type(option))
-    return (str(option) if has_text else type(option).__name__).replace(", ", ",").replace(" ", "_")
-
-
 def _text(value: object) -> str:
     """A field's value; empty for one that says nothing: none, no, and one of something."""
     if isinstance(value, bool):
@@ -73,10 +63,17 @@ def _text(value: object) -> str:
     if isinstance(value, Filter):
         return f"{value.outputs}x{value.outputs}"
     if isinstance(value, Blocks):
-        return described_option(value) if is_number(value.count) else "any"
+        return _without_spaces(str(value)) if is_number(value.count) else "any"
     if isinstance(value, tuple | list):
         return "+".join(filter(None, map(_run_text, value)))
-    return "" if value is None else described_option(value)
+    if value is None:
+        return ""
+    has_text = isinstance(value, str) or "__str__" in vars(type(value))
+    return _without_spaces(str(value) if has_text else type(value).__name__)
+
+
+def _without_spaces(text: str) -> str:
+    return text.replace(", ", ",").replace(" ", "_")
 
 
 def _run_text(run: Any) -> str:

@@ -30,12 +30,11 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.rewrites.channels_last import keep_channels_last
 from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
 from heterocc.compiler.lower.cpu.target import cpu_target
-from heterocc.compiler.lower.kernels.choices import Option
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.compiler.lower.relax.kernels import always_among, calls_run
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call
 from heterocc.passes.graph import Graph, Node, Value
-from tests.compiler.lower.cpu.forms.describing import described, described_option
+from tests.compiler.lower.cpu.forms.describing import described
 from tests.compiler.lower.cpu.forms.shapes import Shape
 from tests.compiler.lower.lowered import job
 
@@ -50,9 +49,6 @@ CORES: Mapping[str, str] = {
     "neoverse-n1": ARM,
 }
 """The cores of the table, in LLVM's names, with their triples."""
-
-MOST_LISTED = 4
-"""Candidates of a choice that the table lists; of more it tells how many."""
 
 OTHERS = ("maps.", "rows.")
 """The starts of forms of kernels without products, such as those that quantise or turn an operand."""
@@ -98,24 +94,14 @@ def table(shapes: Sequence[Shape], core: Core) -> dict[str, str]:
 
 def _form(kernel: _Kernel, isa: Isa, seen: list[str]) -> str:
     """The chosen form of a kernel; empty for one that no generator writes."""
-    asked: list[str] = []
-
-    def choose(name: str, options: Sequence[Option]) -> Option:
-        if len(options) > 1:
-            others = f"|+{len(options) - MOST_LISTED}" if len(options) > MOST_LISTED else ""
-            listed = "|".join(map(described_option, options[:MOST_LISTED]))
-            asked.append(f"{name.replace(' ', '_')}:{listed}{others}")
-        return options[0]
-
     seen.clear()
-    isa = dataclasses.replace(isa, choose=choose, weights_of=kernel.arrays)
+    isa = dataclasses.replace(isa, weights_of=kernel.arrays)
     if has_sizes(kernel.function):
         with assuming(dims_of(kernel.function)):
-            generate(kernel.function, kernel.weights, isa.decided)
+            generate(kernel.function, kernel.weights, isa)
     else:
         generate(kernel.function, kernel.weights, isa)
-    timed = [f"timed {choice}" for choice in dict.fromkeys(asked)]
-    return " ".join([*seen, *timed]) if seen else ""
+    return " ".join(seen)
 
 
 @contextmanager

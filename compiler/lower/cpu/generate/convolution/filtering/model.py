@@ -12,7 +12,6 @@ from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
-from heterocc.compiler.lower.kernels.choices import close
 
 THREADS = ((1, 0.45), (2, 0.45), (4, 0.1))
 """Numbers of threads for which the blocks should be good, and their weights: the number at run time is not known."""
@@ -75,7 +74,7 @@ def filtering_cycles(conv: Convolution, isa: Isa, filter_: Filter = SMALL) -> fl
     """Modelled time of one thread; of a map of any size, that of a typical one."""
     batch, sides = typical(conv.batch), (conv.rows, conv.columns)
     rows, columns = (replace(w, size=typical(w.size), places=typical(w.places)) for w in sides)
-    return choose_blocks(replace(conv, batch=batch, rows=rows, columns=columns), isa.decided, filter_).alone
+    return choose_blocks(replace(conv, batch=batch, rows=rows, columns=columns), isa, filter_).alone
 
 
 def choose_blocks(conv: Convolution, isa: Isa, filter_: Filter = SMALL) -> Blocks:
@@ -96,7 +95,7 @@ def choose_blocks(conv: Convolution, isa: Isa, filter_: Filter = SMALL) -> Block
     for b in every:
         parts = None if b.together else b.parts
         distinct.setdefault((b.count, b.tall, b.channel_runs, b.vector_runs, b.together, parts, b.phases), b)
-    return isa.choose("blocks", close((b.cycles, b) for b in distinct.values()))
+    return min(distinct.values(), key=lambda b: b.cycles)
 
 
 def _phases_of(conv: Convolution) -> list[Phases]:
