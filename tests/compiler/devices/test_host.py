@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import pytest
@@ -13,10 +14,12 @@ from heterocc.compiler.devices.host import (
     X86_LEVELS,
     code_features,
     host_cpu,
+    is_this_cpu,
     parse_cpuinfo,
     runs_here,
     x86_level,
 )
+from tests.compiler.lower.lowered import CPU
 
 FLAGS = "fpu sse sse2 ssse3 cx16 sse4_1 sse4_2 movbe popcnt xsave avx f16c lahf_lm abm fma pni bmi1 avx2 bmi2"
 HASWELL = (
@@ -113,3 +116,9 @@ def test_registers_for_matrices_count_only_with_the_permission_of_the_system(
     found = host.host_cpu.__wrapped__()
     assert {"amx-tile", "amx-int8"} & found.features == ({"amx-tile", "amx-int8"} if given else set())
     assert "avx512f" in found.features and ("+amx-int8" in found.target["mattr"]) == given
+
+
+def test_a_device_is_this_cpu_only_with_its_target_and_present() -> None:
+    assert is_this_cpu(CPU) and is_this_cpu(dataclasses.replace(CPU, target=host_cpu().target))
+    assert not is_this_cpu(dataclasses.replace(CPU, target={"kind": "llvm", "mcpu": "x86-64"}))
+    assert not is_this_cpu(dataclasses.replace(CPU, present=False))
