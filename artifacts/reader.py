@@ -15,6 +15,7 @@ from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container
 from heterocc.artifacts.errors import BundleError, BundleHashError, Hint, UsageError
 from heterocc.artifacts.files.filetype import BUNDLE, HEAD, ONNX, ZIP, file_kind
+from heterocc.artifacts.files.pages import ask_for_large_pages
 from heterocc.artifacts.files.sealed import hint_for
 from heterocc.artifacts.files.source import Source, open_source
 from heterocc.artifacts.files.watch import FileWatch, copy_of
@@ -121,6 +122,7 @@ def _open(fd: int, shown: str, copy: bool, expected: str | None, trust: Trust | 
         mapped = copy_of(fd, info.st_size)
     else:
         mapped = mmap.mmap(fd, info.st_size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        ask_for_large_pages(mapped)
         watch = FileWatch(fd, info)
     key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, digest)
     return Bundle(shown, mapped, manifest, entries, key, watch)

@@ -8,6 +8,7 @@ import os
 import time
 
 from heterocc.artifacts.errors import BundleChangedError, BundleError
+from heterocc.artifacts.files.pages import ask_for_large_pages
 from heterocc.artifacts.foreign import pass_foreign
 
 SETTLED_NS = 100_000_000
@@ -82,6 +83,7 @@ def changed(how: str) -> BundleChangedError:
 def copy_of(fd: int, size: int) -> mmap.mmap:
     """The first `size` bytes of a file in private memory. Raises BundleError if the file is shorter."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    ask_for_large_pages(memory)
     with memoryview(memory) as view:
         offset = 0
         while offset < size:

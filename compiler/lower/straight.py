@@ -11,6 +11,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from heterocc.runtime.execute.memory import host_tensor
+from heterocc.runtime.plan.slots import ALIGNMENT
+
+_SHARED = 1 << 16
+"""Bytes from which a constant shares the memory of an array."""
+
 
 def bindings_of(function: relax.Function) -> list[relax.VarBinding]:
     """The bindings of a function in order, without that of the result tuple."""
@@ -118,9 +124,20 @@ def write_main(
 
 
 def constant(array: np.ndarray) -> relax.Expr:
-    """A constant with exactly the array's dtype; `relax.const` of a number would make 64-bit numbers 32-bit."""
+    """A constant with exactly the array's dtype; `relax.const` of a number would make 64-bit numbers 32-bit.
+
+    It may share the array's memory, which must not be written later.
+    """
     # Not ascontiguousarray, which turns scalars into vectors of one element.
-    return relax.const(tvm.runtime.tensor(np.array(array, order="C", copy=None)))
+    ordered = np.array(array, order="C", copy=None)
+    if (
+        ordered.nbytes >= _SHARED
+        and ordered.dtype.kind in "iuf"
+        and ordered.flags.writeable
+        and ordered.ctypes.data % ALIGNMENT == 0
+    ):
+        return relax.const(host_tensor(ordered))
+    return relax.const(tvm.runtime.tensor(ordered))
 
 
 def array_of(found: relax.Expr) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.artifacts.files.locks import renewed_lock
+from heterocc.artifacts.files.pages import ask_for_large_pages
 from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import Layout
 from heterocc.artifacts.weights.layouts import result_dtype
@@ -26,9 +27,6 @@ from heterocc.runtime.native import cpu_api
 
 Key = tuple[int, Layout]
 """A weight and a layout of it."""
-
-HUGE = 1 << 22
-"""Bytes from which memory is asked for in huge pages: a page fault for 4 KiB takes longer than copying them."""
 
 
 @frozen
@@ -160,8 +158,7 @@ def _zeros(nbytes: int, allocations: Allocations) -> Any:
         return np.empty(0, np.uint8)
     try:
         memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if nbytes >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
+        ask_for_large_pages(memory)
     except (OSError, ValueError) as error:
         raise device_fault(MemoryError(str(error)), f"allocating {nbytes} bytes for weights", "the host") from error
     allocations.add(nbytes)

@@ -18,6 +18,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.attributes import Attributes, Inputs
+from heterocc.compiler.lower.straight import array_of
 from heterocc.compiler.lower.variables import Extent, Variables
 from heterocc.compiler.operators.record import Operator
 from heterocc.compiler.operators.table import named
@@ -152,7 +153,7 @@ class Context:
         """The array of a constant or a parameter of the partition; None for a computed value."""
         if isinstance(value, relax.Var) and value.name in self.tables[1]:
             return np.asarray(self.tables[1][value.name][1])
-        return np.asarray(value.value.numpy()) if isinstance(value, tvm.ir.GenericConst) else None
+        return array_of(value) if isinstance(value, tvm.ir.GenericConst) else None
 
     def original(self, *inputs: relax.Expr | None) -> relax.Expr:
         """The result of TVM's converter for the node with these inputs."""

@@ -6,9 +6,9 @@ converters of `converters` take precedence, and each result is compared with the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -35,6 +35,7 @@ from heterocc.compiler.lower.converters.unread import require_read
 from heterocc.compiler.lower.converters.values import GROUPED
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.reasons import reason_of
+from heterocc.compiler.lower.relax.builder import NodeBuilder
 from heterocc.compiler.lower.relax.widened import Widened, narrow, widen, widened_array, without_types
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 from heterocc.compiler.lower.variables import Variables, require_names, same
@@ -66,37 +67,17 @@ class ImportedFunction:
     returns: bool = False
 
 
-class _Builder(relax.BlockBuilder):  # type: ignore[misc]  # TVM has no type information
-    """A block builder that prefixes the names of emitted variables with the current node's index."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.prefix = ""
-        self.emitted: dict[str, str] = {}
-        self.node = ""
-
-    def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
-        var = super().emit(expr, name_hint or f"{self.prefix}t")
-        self.emitted[var.name] = self.node
-        return var
-
-    def _exit_function_scope(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
-        # An exception leaves the block open, and TVM would warn about it on stderr.
-        if exc_type is not None:
-            self._end_block()
-        super()._exit_function_scope(exc_type, exc_val, exc_tb)
-
-
 class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no type information
     def __init__(self, job: PartitionJob) -> None:
         super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
         self.job = job
-        self.bb = _Builder()
+        self.bb = NodeBuilder()
         self.values: dict[str, list[str]] = {}
         self.notes: dict[str, object] = {}
         self.variables = Variables(job.model)
         self.widened = Widened(job.model, all_values=job.device.backend == "cpu")
         self.wide: dict[str, relax.Expr] = {}
+        self.readers: Counter[str] = Counter()
         # As constants in the code of kernels, scales would make each layer's kernel differ from all others.
         self.scales: frozenset[str] = job.model.scales if job.device.backend == "cpu" else frozenset()
 
@@ -111,8 +92,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             array = widened_array(array)
         elif coded:
             array = carried(array, array.dtype.name)
-        large = (coded or array.dtype.kind == "f") and array.nbytes >= PARAMETER_BYTES
-        if large or name in self.scales:
+        if self._is_parameter(name, wide=wide):
             key = name
             while key in self._params or (wide and key in self.job.model.graph.values):
                 key += "_wide"
@@ -121,6 +101,15 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self._params[key] = (var, array)
         else:
             table[name] = constant(array)
+
+    def _is_parameter(self, name: str, *, wide: bool) -> bool:
+        array = self.job.model.weights[name]
+        real = wide or array.dtype.kind == "f" or array.dtype.name in CARRIED
+        nbytes = 4 * array.size if wide else array.nbytes
+        return (real and nbytes >= PARAMETER_BYTES) or name in self.scales
+
+    def _reads_wide(self, node: onnx.NodeProto, name: str) -> bool:
+        return self.widened.stored(name) is not None and not self.widened.as_stored(node)
 
     def run(self, proto: onnx.ModelProto) -> ImportedFunction:
         """Convert all nodes. Raises LoweringError that names the node at fault."""
@@ -139,10 +128,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         for index, names in enumerate(job.sizes):
             inputs.append(relax.Var(f"sizes_{index}", relax.ShapeType([self.variables.variable(n) for n in names])))
         for node in graph.node:
-            for name in node.input:
-                if name in job.model.weights:
-                    wide = self.widened.stored(name) is not None and not self.widened.as_stored(node)
-                    self.constant(name, wide=wide)
+            for name in filter(job.model.weights.__contains__, node.input):
+                if self._is_parameter(name, wide=self._reads_wide(node, name)):
+                    self.constant(name, wide=self._reads_wide(node, name))
+                else:
+                    self.readers[name] += 1
         for name in job.outputs:
             if name in job.model.weights:
                 self.constant(name)
@@ -185,6 +175,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
     def _convert_node(self, index: int, node: onnx.NodeProto) -> None:
         try:
             outputs = self._outputs(index, node)
+            self._forget(node)
         except HeteroccError:
             raise
         except Exception as error:  # converters raise anything: AssertionError, KeyError, TVMError, ValueError …
@@ -204,9 +195,19 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
                     self.values.setdefault(value.name, []).append(name)
                 self.bb.emitted.setdefault(value.name, node.name)
 
+    def _forget(self, node: onnx.NodeProto) -> None:
+        """Drop the constants that no later node reads; what was converted keeps those that it has."""
+        for name in filter(self.readers.__contains__, node.input):
+            self.readers[name] -= 1
+            if not self.readers[name] and name not in self.job.outputs:
+                self._nodes.pop(name, None)
+                self.wide.pop(name, None)
+
     def _given(self, node: onnx.NodeProto, name: str) -> relax.Expr:
         """A value in the form in which a node reads it."""
         dtype = self.widened.stored(name)
+        if name in self.readers:  # made for the first reader: most are packed anew, and those of all layers are many
+            self.constant(name, wide=self._reads_wide(node, name))
         if dtype is None:
             return self._nodes[name]
         if self.widened.as_stored(node):

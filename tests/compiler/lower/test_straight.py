@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from heterocc.compiler.lower.straight import array_of, constant
+from heterocc.runtime.execute.memory import aligned_bytes
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.uint8, np.bool_, ml_dtypes.bfloat16])
@@ -21,3 +22,11 @@ def test_the_array_of_a_constant_is_what_it_was_made_of(dtype: type, shape: tupl
 def test_the_array_of_a_constant_is_its_memory() -> None:
     made = constant(np.ones((4, 4), np.float32))
     assert np.shares_memory(array_of(made), array_of(made))
+
+
+def test_a_large_constant_takes_the_memory_of_an_aligned_array_and_never_that_of_a_read_only_one() -> None:
+    array = aligned_bytes(1 << 16)
+    array[...] = 3
+    assert np.shares_memory(array_of(constant(array)), array)
+    array.flags.writeable = False
+    assert not np.shares_memory(array_of(constant(array)), array)

@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.quantised.blocks import TERMS, TILE, BlockedWeight, PackedCodes, unpacked
+from heterocc.compiler.lower.converters.quantised.blocks import (
+    TERMS,
+    TILE,
+    BlockedWeight,
+    PackedCodes,
+    table_constants,
+    unpacked,
+)
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized
-from heterocc.compiler.lower.straight import constant
 
 Places = Sequence[tirx.Expr]
 Array = np.ndarray[Any, Any]
@@ -123,7 +129,7 @@ def gather_block_quantized(
 
         return te.compute(wanted, at, name="gather_blocks")
 
-    given = [indices, *map(constant, table.stored(factors))]
+    given = [indices, *table_constants(ctx, table.stored(factors))]
     return emit_sized(ctx.bb, compute, given, [shape[axis]], wanted, result, "gather_blocks")
 
 

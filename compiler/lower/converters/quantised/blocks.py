@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.requested import has_plain_sizes, requested
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of
-from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.lower.straight import array_of, constant
+from heterocc.compiler.lower.variables import as_int64
+from heterocc.runtime.execute.memory import aligned_bytes
 
 op = relax.op
 
@@ -95,7 +101,9 @@ class BlockedWeight:
         steps = 8 // self.bits
         columns, blocks, block = self.codes.shape
         tiles = -(-columns // TILE)
-        made = np.zeros((tiles, blocks, block // (steps * TERMS), TILE, TERMS), np.uint8)
+        shape = (tiles, blocks, block // (steps * TERMS), TILE, TERMS)
+        made = aligned_bytes(math.prod(shape)).reshape(shape)
+        made[...] = 0
         piece = max(1, PIECE // (TILE * blocks * block))
         for first in range(0, tiles, piece):
             codes = self.codes[first * TILE : (first + piece) * TILE]
@@ -153,13 +161,65 @@ def _of_codes(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bo
     if isinstance(weight.zeros, int):
         options["zero"] = weight.zeros
     else:
-        tables.append(constant(weight.in_tiles(weight.zeros)))
+        tables.append(_shared(ctx, weight.in_tiles(weight.zeros)))
     if weight.table is not None:
         tables.append(constant(weight.table))
-    scales = constant(weight.in_tiles(weight.scales))
-    given = [*factor, constant(weight.words()), scales, *tables]
+    scales = _shared(ctx, weight.in_tiles(weight.scales))
+    given = [*factor, _shared(ctx, weight.words()), scales, *tables]
     result = [((*rows, weight.columns), "float32")]
     return as_dtype(requested(ctx, "blocked_product", given, result, **options), dtype)
+
+
+_TABLES = "tables of rows"
+
+
+def table_constants(ctx: Context, arrays: Iterable[np.ndarray]) -> list[relax.Expr]:
+    """Constants of a table in a product's layout, which a product with the same ones shares."""
+    found = [constant(array) for array in arrays]
+    known = ctx.notes.setdefault(_TABLES, [])
+    assert isinstance(known, list)
+    known.extend(found)
+    return found
+
+
+def _shared(ctx: Context, array: np.ndarray) -> relax.Expr:
+    """A constant; that of a table if it has the same contents: until they are packed, both would need memory."""
+    known = ctx.notes.get(_TABLES, [])
+    assert isinstance(known, list)
+    for table in known:
+        other = array_of(table)
+        if (other.shape, other.dtype) == (array.shape, array.dtype) and np.array_equal(other, array):
+            return table
+    return constant(array)
+
+
+def gathered_rows(ctx: Context, weight: BlockedWeight, rows: relax.Expr) -> relax.Expr:
+    """The columns of a weight with these numbers, as rows of float32: a table that is a product's weight, too.
+
+    Such a table is stored once, in the product's layout, in which a row lies apart; few are read. A run ends with an
+    error for a number that is out of range; negative ones count from the end.
+    """
+    places, most = dims_of(rows), weight.columns
+    known = checked_places(ctx, rows, [most])
+    stored = [weight.words(), weight.in_tiles(weight.scales.astype(np.float32))]
+    if not isinstance(weight.zeros, int):
+        stored.append(weight.in_tiles(weight.zeros))
+
+    def compute(tensors: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        chosen, words, scales, *zeros = tensors
+
+        def at(*i: tirx.Var) -> tirx.Expr:
+            *outer, term = i
+            given = tirx.Cast("int64", chosen(*outer))
+            row = tirx.max(tirx.min(given, as_int64(most - 1)), as_int64(0))
+            block = [tirx.floordiv(row, TILE), tirx.floordiv(term, weight.block), tirx.floormod(row, TILE)]
+            middle = tirx.Cast("int32", zeros[0](*block)) if zeros else tirx.const(weight.zeros, "int32")
+            return tirx.Cast("float32", weight.code(words, row, term) - middle) * scales(*block)
+
+        return te.compute(wanted, at, name="gather_rows")
+
+    given = [known, *table_constants(ctx, stored)]
+    return emit_sized(ctx.bb, compute, given, [], [*places, weight.terms], "float32", "gather_rows")
 
 
 def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:

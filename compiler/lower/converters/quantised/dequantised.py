@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.quantised.blocks import TILE, BlockedWeight, blocked_product
+from heterocc.compiler.lower.converters.quantised.blocks import TILE, BlockedWeight, blocked_product, gathered_rows
 from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.converters.values import clipped, dtype_of, rank_of, scalar
@@ -130,16 +130,22 @@ def _with_integers(ctx: Context, inputs: list[relax.Expr | None], axis: int) -> 
     weight = _note(ctx, 1)
     if found is not None or weight is None or weight.array is None or inputs[0] is None or ctx.backend != "cpu":
         return found
-    array = weight.array if axis else weight.array.T
-    if array.ndim != 2 or array.dtype.itemsize != 1 or array.size < _LARGE or dtype_of(inputs[0]) != "float32":
+    blocks = _in_long_blocks(weight.array, weight, axis)
+    if blocks is None or dtype_of(inputs[0]) != "float32":
+        return None
+    return blocked_product(ctx, inputs[0], blocks, rounded=False)
+
+
+def _in_long_blocks(array: np.ndarray, weight: Dequantised, axis: int) -> BlockedWeight | None:
+    """A large weight whose terms lie along an axis, in as few blocks as are unpacked at once.
+
+    None for a small one, and for one whose scales are not those of its columns.
+    """
+    if array.ndim != 2 or array.dtype.itemsize != 1 or array.size < _LARGE:
         return None
     if max(weight.scale.size, weight.zero.size) > 1 and weight.axis == axis:
         return None
-    return blocked_product(ctx, inputs[0], _in_long_blocks(array, weight), rounded=False)
-
-
-def _in_long_blocks(array: np.ndarray, weight: Dequantised) -> BlockedWeight:
-    """A weight [columns, terms] with one scale for each column, in as few blocks as are unpacked at once."""
+    array = array if axis else array.T
     columns, terms = array.shape
     blocks = -(-terms // _LONGEST)
     block = -(-terms // (blocks * TILE)) * TILE
@@ -205,6 +211,9 @@ def _blocks(ctx: Context, array: np.ndarray, scales: np.ndarray, zeros: np.ndarr
 def _gather(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
     """Gather the integers of a constant table and dequantise what was gathered."""
     table = _note(ctx, 0)
+    weight = _as_weight(ctx)
+    if weight is not None and inputs[1] is not None:
+        return gathered_rows(ctx, weight, inputs[1])
     gather = own_converter("", "Gather")
     if table is None or table.array is None or gather is None:
         return None
@@ -225,6 +234,35 @@ def _gather(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
     if np.any(table.zero):
         rows = op.subtract(rows, gathered(table.zero))
     return op.multiply(rows, gathered(table.scale))
+
+
+def _as_weight(ctx: Context) -> BlockedWeight | None:
+    """The table of a Gather as the weight of a product whose columns are its rows.
+
+    None if it is not in blocks and no product of the partition has a weight of this form. Whether the product's is
+    the same one is not known here: if so, as with tied embeddings, it is stored once, and else nothing is lost.
+    """
+    found = ctx.notes.get(ctx.node.input[0])
+    if ctx.backend != "cpu" or not isinstance(found, Blocks | Dequantised) or found.array is None:
+        return None
+    if found.array.ndim != 2 or ctx.attrs.get("axis", 0) % 2:
+        return None
+    if isinstance(found, Blocks):
+        weight = found.weight() if found.axis == 1 else None
+        return weight if weight is not None and weight.fills_words else None
+    return _in_long_blocks(found.array, found, 1) if _is_multiplied(ctx, found.array.shape) else None
+
+
+def _is_multiplied(ctx: Context, shape: tuple[int, ...]) -> bool:
+    """Whether a product of the partition has a dequantised weight that has a table's rows as columns."""
+    made = {node.output[0] for node in ctx.partition if node.op_type == "DequantizeLinear"}
+    for node in ctx.partition:
+        if node.op_type not in ("Gemm", "MatMul") or node.input[1] not in made:
+            continue
+        rows_first = any(a.name == "transB" and a.i for a in node.attribute)
+        if ctx.values[node.input[1]].shape == (shape if rows_first else shape[::-1]):
+            return True
+    return False
 
 
 def _relu(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
