@@ -17,6 +17,7 @@ from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.build.build import BuiltPlan
 from heterocc.compiler.build.pack import Piece, VariantParts, pack
 from heterocc.compiler.checking.bisect import beyond_half, first_wrong_kernel
+from heterocc.compiler.checking.branches import branches, other_branches
 from heterocc.compiler.checking.compare import FLOAT32, Difference, Tolerance
 from heterocc.compiler.checking.judge import Judge
 from heterocc.compiler.checking.locally import wrong_on_its_own_inputs
@@ -87,14 +88,23 @@ class Checker:
         self._draft = draft
         self._remembered: set[LoweredPartition] = set()
         self._verdicts: dict[LoweredPartition, Verdict] = {}
+        self._others: dict[str, Checker] = {}
+        self._said: set[str] = set()
 
     def check(self, built: BuiltPlan) -> CheckResult:
         """Compare every partition that can run here with ONNX Runtime."""
         pairs = tuple(zip(built.jobs, built.lowered, strict=True))
+        self._compare(pairs, sum(len(job.nodes) for job in built.jobs) if len(built.jobs) > 1 else None)
+        known = tuple(job.name for job, lowered in pairs if lowered in self._remembered)
+        verdicts = tuple(self._verdicts[lowered] for _, lowered in pairs)
+        found = self._with_other_branches(CheckResult(built.jobs, verdicts, remembered=known), pairs)
+        return found if found.faults else replace(found, costs=self._costs(built, found))
+
+    def _compare(self, pairs: Sequence[tuple[PartitionJob, LoweredPartition]], nodes: int | None) -> None:
+        """Find the verdict on each partition; `nodes` is the number to show, if any."""
         for job, lowered in pairs:
             self._remember(job, lowered)
         values = self._border_values([job for job, lowered in pairs if lowered not in self._verdicts])
-        nodes = sum(len(job.nodes) for job in built.jobs) if len(built.jobs) > 1 else None
         with self._reporter.stage("checking", nodes) as progress:
             for job, lowered in pairs:
                 progress.begin(f"{job.name} on {job.device.name} ({count(len(job.nodes), 'node')}), running it")
@@ -103,9 +113,45 @@ class Checker:
                     if self._memory is not None:
                         self._memory.keep_verdict(job, lowered, self._verdicts[lowered])
                 progress.step(steps=len(job.nodes))
-        known = tuple(job.name for job, lowered in pairs if lowered in self._remembered)
-        found = CheckResult(built.jobs, tuple(self._verdicts[lowered] for _, lowered in pairs), remembered=known)
-        return found if found.faults else replace(found, costs=self._costs(built, found))
+
+    def _with_other_branches(
+        self, found: CheckResult, pairs: Sequence[tuple[PartitionJob, LoweredPartition]]
+    ) -> CheckResult:
+        """The verdicts after further runs that take other branches of the partitions that were right."""
+        forks = {node.name for node in self._model.proto.graph.node if branches(node)}
+        verdicts = {pair[1]: verdict for pair, verdict in zip(pairs, found.verdicts, strict=True)}
+        for name, feed in other_branches(self._model, self._feed):
+            some = [
+                (job, lowered)
+                for job, lowered in pairs
+                if isinstance(verdicts[lowered], Right) and not job.device.last_resort
+                if not forks.isdisjoint(job.nodes)
+            ]
+            other = self._others.setdefault(name, self._for(name, feed))
+            try:
+                other._compare(some, None)
+            except InputError as error:  # the branch needs other inputs, too
+                source = self._model.sources.get(name, name)
+                text = f"the branch for {source} = {feed[name].item()} is not checked: {error.message}"
+                if text not in self._said:
+                    self._reporter.note(text)
+                self._said.add(text)
+                continue
+            verdicts |= {pair[1]: v for pair in some if isinstance(v := other._verdicts[pair[1]], Wrong)}
+        return replace(found, verdicts=tuple(verdicts.values()))
+
+    def _for(self, name: str, feed: Mapping[str, Any]) -> Checker:
+        """A checker for inputs in which another branch of this name is chosen."""
+        memory = None if self._memory is None else self._memory.of_branch(name)
+        return Checker(
+            self._model,
+            feed,
+            self._reporter,
+            self._base,
+            memory=memory,
+            before_running=self._before_running,
+            before_lowering=self._before_lowering,
+        )
 
     def _remember(self, job: PartitionJob, lowered: LoweredPartition) -> None:
         """Take the verdict of an earlier compile on a partition, if there is one."""

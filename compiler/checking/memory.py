@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,10 @@ class Memory:
         content = _content(found)
         if content is not None:
             self.cache.write({self.key: content})
+
+    def of_branch(self, name: str) -> Memory:
+        """The memory for the same inputs, of which one of this name chooses another branch."""
+        return replace(self, key=_key("branch", vectors=self.key, name=name))
 
     def has_same_meaning(self, source: str) -> bool:
         """Whether an earlier compile found that the imported model computes what the file of this digest does."""
