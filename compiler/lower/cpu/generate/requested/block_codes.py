@@ -22,7 +22,7 @@ def write_block_codes(request: Request, arguments: Sequence[tirx.Buffer]) -> Non
     """Write `(data, sums)`, or `(data, codes, scales, sums)` with codes of int8 and their sums in int32.
 
     Rows of data are in blocks of the option `block`, each with the scale max |x| / 127. A block of zeros has the scale
-    0 and codes of 0.
+    0 and codes of 0, one with NaN the scale NaN.
     """
     data, *results = arguments
     block, count = request.number("block"), math.prod(request.shapes[0])
@@ -35,7 +35,7 @@ def write_block_codes(request: Request, arguments: Sequence[tirx.Buffer]) -> Non
             build.buffer_store(results[0], total, [number])
             return
         codes, scales, sums = results
-        most = _combined(data, start, vectors, lanes, lambda most, value: tirx.max(most, tirx.abs(value)))
+        most = _combined(data, start, vectors, lanes, _larger)
         zero, levels = (build.float32(value) for value in (0.0, LEVELS))
         scale = build.bind(most / levels)
         inverse = build.bind(tirx.Select(most == zero, zero, levels / most))
@@ -61,6 +61,13 @@ def _combined(data: tirx.Buffer, start: tirx.Expr, vectors: int, lanes: int, com
         value = emit.vector(data, start + part * index(lanes), lanes)
         emit.put(held, combine(emit.vector(held, index(0), lanes), value), index(0), lanes)
     return build.bind(merged(held, lanes, combine)[index(0)])
+
+
+def _larger(most: tirx.Expr, value: tirx.Expr) -> tirx.Expr:
+    """The larger magnitude. As integers numbers without a sign have the same order, and NaN is above all of them."""
+    lanes = int(value.ty.dtype.lanes)
+    bits = [tirx.reinterpret(_of("int32", lanes), number) for number in (most, tirx.abs(value))]
+    return tirx.reinterpret(_of("float32", lanes), tirx.max(*bits))
 
 
 def _of(dtype: str, lanes: int) -> str:

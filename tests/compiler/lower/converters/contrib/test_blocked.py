@@ -163,6 +163,19 @@ def test_zero_points_of_blocks_in_any_order_are_refused(tmp_path: Path) -> None:
         compile_model(model, tmp_path / "m.hcb", devices="CPU", measure=False)
 
 
+def test_rows_with_nan_and_infinity_are_nan_where_rows_are_rounded(tmp_path: Path) -> None:
+    """ONNX Runtime leaves NaN out of the range of a block, and gives numbers."""
+    model, _ = Product(terms=96, level=4).drawn()
+    compile_model(model, tmp_path / "m.hcb", devices="CPU")
+    data = np.random.default_rng(1).standard_normal((7, 96)).astype(np.float32)
+    data[0, 0] = data[2, 31] = data[3, 50] = np.nan
+    data[5, 7] = -np.inf
+    with load(tmp_path / "m.hcb") as session:
+        found = session.run({"x": data})["y"]
+    assert np.isnan(found).all(axis=1).tolist() == [True, False, True, True, False, True, False]
+    assert np.isfinite(found[[1, 4, 6]]).all()
+
+
 def test_a_product_of_a_block_of_zeros_is_zero(tmp_path: Path) -> None:
     model, _ = Product(level=4).drawn()
     compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
