@@ -82,14 +82,14 @@ def resolve_devices(
     properties: Iterable[str] = (),
     *,
     config: Path | None = None,
-    traits: ModelTraits = ModelTraits(),  # noqa: B008
+    traits: Callable[[], ModelTraits] = ModelTraits,
     present: Accelerators | None = None,
 ) -> tuple[tuple[TargetDevice, ...], tuple[str, ...]]:
     """The devices of a priority list, high to low, and notes for the user.
 
     `names` is in the form of `--devices` (`GPU,CPU`, `AUTO:GPU,CPU`), a sequence of names or a parsed list; None means
     `CPU,ORT`. Case does not matter. `device_files` add devices, or replace `CPU`. `config` is a file of properties,
-    which `properties` override. `traits` are those of the model, for `AUTO`.
+    which `properties` override. `traits` finds those of the model, for `AUTO`.
     `present` replaces this machine's accelerators. For `MULTI` the result has the devices of all its lists.
 
     Raises UnknownDeviceError (HC402) for an empty list, an unknown name, a device listed twice or a back end that this
@@ -114,7 +114,7 @@ def resolve_lists(
     *,
     config: Path | None = None,
     fast_math: bool = False,
-    traits: ModelTraits = ModelTraits(),  # noqa: B008
+    traits: Callable[[], ModelTraits] = ModelTraits,
     present: Accelerators | None = None,
 ) -> tuple[tuple[tuple[TargetDevice, ...], ...], tuple[str, ...]]:
     """Resolve several lists together. A name is the same device in all lists, and a property may name any device.
@@ -163,7 +163,7 @@ class _Resolver:
     """Resolves lists of names and collects notes. It asks drivers only if a name needs it: loading them takes time."""
 
     def __init__(
-        self, described: dict[str, TargetDevice], find: Callable[[], Accelerators], traits: ModelTraits
+        self, described: dict[str, TargetDevice], find: Callable[[], Accelerators], traits: Callable[[], ModelTraits]
     ) -> None:
         self.described = described
         self.find = find
@@ -317,9 +317,9 @@ class _Resolver:
     def _automatic(self, request: DeviceRequest) -> tuple[TargetDevice, ...]:
         """The best candidate; then the CPU, if it is one, for nodes that the best lacks; then ORT, if it is one."""
         candidates = self._candidates(request)
-        choice = choose([d for d in candidates if not d.last_resort], self.traits)
-        best = choice.ranked[0]
-        precisions = self.traits.precisions
+        traits = self.traits()
+        choice = choose([d for d in candidates if not d.last_resort], traits)
+        best, precisions = choice.ranked[0], traits.precisions
         if not precisions <= best.dtypes:
             missing = ", ".join(sorted(precisions - best.dtypes))
             self.notes.append(f"AUTO: no candidate computes {missing}; add one that does, such as CPU, or ORT")

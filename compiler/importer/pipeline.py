@@ -44,6 +44,7 @@ from heterocc.compiler.importer.model import ImportedModel, open_shapes
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import is_accepted, objection
 from heterocc.compiler.importer.onnx_tools.propagation import require_few
+from heterocc.compiler.importer.onnx_tools.representatives import representatives
 from heterocc.compiler.importer.operators.classes import name_classes
 from heterocc.compiler.importer.operators.classes import note as classes_note
 from heterocc.compiler.importer.operators.functions import expand_local, expand_standard
@@ -322,7 +323,7 @@ def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenMode
     if draft.symbols is None and not all(o in table and table[o].is_static for o in results):
         table = infer(draft, stem)
     require_few_trips(draft.graph, draft.weights, table, draft.origins, where)
-    loose = _loose_nodes(draft, where, names)
+    loose = _loose_nodes(draft, table, where, names)
     graph = draft.graph
     drop_unused_domains(draft)
     nodes = []
@@ -379,7 +380,7 @@ _SHOWN = 4
 """The most inputs whose shapes an error lists."""
 
 
-def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str]) -> frozenset[str]:
+def _loose_nodes(draft: Draft, values: Mapping[str, Value], where: str, sources: Mapping[str, str]) -> frozenset[str]:
     """Nodes with a body that the fixed shapes contradict, if the model is valid without fixed shapes.
 
     Raises InvalidGraphError if ONNX Runtime finds the model invalid without them too, or if its check would need too
@@ -388,7 +389,10 @@ def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str]) -> frozen
     proto = draft.to_proto()
     require_few(proto.graph, where)
     compute = not draft.budget.spent
-    reason = objection(proto, compute=compute)
+    few = representatives(proto, values, draft.weights)
+    if few is None or objection(few, compute=compute) is not None:
+        few = None
+    reason = objection(proto, compute=compute) if few is None else None
     if reason is None:
         _require_no_failed_rules(draft, proto, where, compute=compute)
         return frozenset()

@@ -113,7 +113,7 @@ def import_at(request: Request, shapes: ShapeRequest) -> Imported:
             raise
     require_bounds(shapes, model)
     request.require_places()  # again, because the model's external data is known now
-    lists, notes = resolve(traits=traits_of(model))
+    lists, notes = resolve(traits=partial(traits_of, model))
     if any(device.backend == "cpu" for device in all_devices(lists)):
         require_possible(shapes, model)
     lists, untargeted = with_cpu_targets(

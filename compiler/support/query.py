@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from heterocc.artifacts.errors import AffinityPatternError, UnknownDeviceError, note_text
+from heterocc.compiler.api.collection import collecting_rarely
 from heterocc.compiler.api.keywords import checked_keywords
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.lists import DEFAULT_DEVICES, only_numbers, parse_list, takes_dynamic
@@ -167,6 +169,7 @@ class QueryResult(MutableMapping[str, str]):
 
 
 @checked_keywords
+@collecting_rarely()
 def query_model(
     model: ImportedModel | AnyModel | ModelSource,
     devices: str | Sequence[str] | Sequence[TargetDevice] | None = None,
@@ -206,7 +209,8 @@ def query_model(
         )
     notes: tuple[str, ...] = ()
     if asked:
-        resolved, notes = resolve_devices(asked, device_files, properties, config=config, traits=traits_of(model))
+        traits = partial(traits_of, model)
+        resolved, notes = resolve_devices(asked, device_files, properties, config=config, traits=traits)
     if not imported:
         model, assumed = with_planned_sizes(model, {}, resolved)
         notes = (*notes, *assumed)

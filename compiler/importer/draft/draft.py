@@ -201,8 +201,8 @@ _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
 def bodies(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
     """The graphs in a node's attributes (branches of If, bodies of Loop and Scan)."""
     attributes = node.attribute
-    if not attributes:  # as most nodes; this is asked for every node in every step of the import
-        return ()
+    if not attributes or (not node.domain and node.op_type in _without_bodies()):
+        return ()  # as most nodes; this is asked for every node in every step of the import
     found: list[onnx.GraphProto] = []
     for attribute in attributes:
         kind = attribute.type
@@ -211,6 +211,15 @@ def bodies(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
         elif kind == _GRAPHS:
             found.extend(attribute.graphs)
     return found
+
+
+@cache
+def _without_bodies() -> frozenset[str]:
+    """ONNX's operators that have no graph among their attributes in any version."""
+    kinds = onnx.defs.OpSchema.AttrType
+    every = [schema for schema in onnx.defs.get_all_schemas_with_history() if not schema.domain]
+    graphs = {s.name for s in every for a in s.attributes.values() if a.type in (kinds.GRAPH, kinds.GRAPHS)}
+    return frozenset(schema.name for schema in every) - graphs
 
 
 def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

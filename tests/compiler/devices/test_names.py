@@ -222,7 +222,7 @@ CARD_OF_1_GB = dataclasses.replace(DISCRETE, memory=10**9)
 def test_auto_looks_at_the_model(
     traits: ModelTraits, present: tuple[TargetDevice, ...], chosen: str, reason: str | None
 ) -> None:
-    devices, notes = resolve_devices("AUTO", present=here(*present), traits=traits)
+    devices, notes = resolve_devices("AUTO", present=here(*present), traits=lambda: traits)
     assert names(devices)[0] == chosen
     assert notes[0].endswith("(CPU)") if reason is None else reason in notes[0]
 
@@ -232,7 +232,7 @@ def test_auto_prefers_a_device_that_computes_the_models_precision() -> None:
     devices, _ = resolve_devices(
         "AUTO",
         present=here(slim),
-        traits=ModelTraits(frozenset(["float64"])),
+        traits=lambda: ModelTraits(frozenset(["float64"])),
     )
     assert names(devices) == ["CPU"]
 
