@@ -31,11 +31,13 @@ def _reduces(operator: Operator) -> bool:
     return operator.reduces is not None
 
 
-def _is_reduced(axes: tirx.Buffer, axis: int, rank: int) -> tirx.Expr:
-    """Whether an axis is among the computed ones."""
+def _is_reduced(ctx: Context, axes: tirx.Buffer, axis: int, rank: int) -> tirx.Expr:
+    """Whether an axis is among the computed ones. No axes are all, or none with `noop_with_empty_axes`."""
     found = [(n, entry_of(axes, n)) for n in range(most_entries(axes, rank))]
     named = [tirx.all(is_there(axes, n), tirx.any(f == whole(axis), f == whole(axis - rank))) for n, f in found]
-    return tirx.any(*named, axes.shape[0].astype("int64") == whole(0))
+    if not ctx.attrs.get("noop_with_empty_axes", 0):
+        named.append(axes.shape[0].astype("int64") == whole(0))
+    return tirx.any(*named, tirx.const(False, "bool"))
 
 
 def _require_count(ctx: Context, axes: relax.Expr) -> int:
@@ -43,7 +45,7 @@ def _require_count(ctx: Context, axes: relax.Expr) -> int:
     count = dims_of(axes)[0]
     if isinstance(count, int) and count:
         return count
-    if isinstance(count, int) or not ctx.attrs.get("keepdims", 1) or ctx.attrs.get("noop_with_empty_axes", 0):
+    if isinstance(count, int) or not ctx.attrs.get("keepdims", 1):
         raise NotImplementedError("the number of axes depends on data")
     return 0
 
@@ -54,7 +56,7 @@ def _sizes(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
     kept = bool(ctx.attrs.get("keepdims", 1))
 
     def numbers(ins: Buffers) -> list[tirx.Expr]:
-        reduced = [_is_reduced(ins[1], axis, rank) for axis in range(rank)]
+        reduced = [_is_reduced(ctx, ins[1], axis, rank) for axis in range(rank)]
         dims = [d.astype("int64") for d in ins[0].shape]
         if kept:
             return [tirx.Select(r, whole(1), d) for r, d in zip(reduced, dims, strict=True)]
@@ -170,7 +172,7 @@ def _accumulated(
             spots = unravelled(i, x.shape)
             place, behind = whole(0), []
             for axis, (spot, size) in enumerate(zip(spots, x.shape, strict=True)):
-                reduced = _is_reduced(ins[1], axis, rank)
+                reduced = _is_reduced(ctx, ins[1], axis, rank)
                 place = tirx.Select(reduced, place, place * size.astype("int64") + spot)
                 behind.append(tirx.all(reduced, spot > whole(0)))
             at = unravelled(place, out.shape)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper
 
 from heterocc.compiler import compile_model
@@ -49,3 +50,14 @@ def test_computed_axes_and_integers_reduce_as_known_axes_and_real_numbers(tmp_pa
     outputs = [value(n.output[0], None, 1 if n.input[0] == "x" else 6) for n in nodes]
     inputs = [value("x", ["n", 4]), value("i", ["m", 4], 6), value("a", [1], 7)]
     check(tmp_path, model(nodes, inputs, outputs, {"one": np.array([1])}, opset=20), feed)
+
+
+@pytest.mark.parametrize("axes", [[], [1], [0, -1]])
+def test_computed_axes_of_which_there_may_be_none_leave_the_elements_apart_if_asked(
+    tmp_path: Path, axes: list[int]
+) -> None:
+    kinds = ("ReduceSum", "ReduceMean", "ReduceL2", "ReduceSumSquare", "ReduceMax", "ReduceLogSumExp")
+    nodes = [node(kind, "x a", kind, noop_with_empty_axes=1) for kind in kinds]
+    inputs, outputs = [value("x", ["n", 3]), value("a", ["k"], 7)], [value(kind, None) for kind in kinds]
+    feed = {"x": np.arange(-3, 3, dtype=np.float32).reshape(2, 3), "a": np.array(axes, np.int64)}
+    check(tmp_path, model(nodes, inputs, outputs, {}, opset=20), feed)
