@@ -21,7 +21,7 @@ from heterocc.compiler.importer.onnx_tools.exact_products import with_exact_prod
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.compiler.lower.half.products import product_nodes
-from heterocc.compiler.operators.layers.products import ROUNDED
+from heterocc.compiler.operators.table import named
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
@@ -70,8 +70,9 @@ def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any], most: int | N
 
 
 def _rounds_if_packed(node: onnx.NodeProto) -> bool:
-    """Whether ONNX Runtime rounds a factor of the node's product, as the node allows, only if it packs the weights."""
-    return node.op_type == "MatMulNBits" and any(a.name == "accuracy_level" and a.i == ROUNDED for a in node.attribute)
+    """Whether ONNX Runtime rounds a factor of the node's product only if it packs the weights."""
+    found = named(node.op_type, node.domain).packed_rounds
+    return found is not None and found(node)
 
 
 def run_session(

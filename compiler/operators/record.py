@@ -234,6 +234,8 @@ class Operator:
     """The first output that is discrete: rounding inputs can change a place, a choice or a step as a whole."""
     quantised: Literal["", "computes", "rounds"] = ""
     """Whether it works on 8-bit data, or also rounds its results to such steps."""
+    packed_rounds: Callable[[onnx.NodeProto], bool] | None = None
+    """Whether ONNX Runtime rounds a factor of the node's product, as the node allows, only if it packs the weights."""
     byte_product: ByteProduct | None = None
     matrix: int | None = None
     """The input whose integers its code reads if this is a constant matrix that is dequantised."""

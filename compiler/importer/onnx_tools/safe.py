@@ -2,7 +2,8 @@
 
 A length of STFT's frames of 0 ends the process. Windowed caches of GroupQueryAttention have rows that ONNX Runtime
 leaves as they were in its memory, such as those of another request: the schema says which rows have keys and values,
-and that the others are unspecified.
+and that the others are unspecified. Experts of QMoE that say that they have gates, and have an activation without any,
+are read beyond their weights.
 """
 
 from __future__ import annotations
@@ -154,12 +155,39 @@ def _is_positive(length: onnx.TensorProto | None) -> bool:
     return length is not None and not length.external_data and bool((to_array(length) > 0).all())
 
 
+_WITHOUT_GATES = (b"relu", b"gelu", b"silu", b"identity")
+
+_GATES = "swiglu_fusion"
+
+
+def has_missing_gates(model: onnx.ModelProto) -> bool:
+    """Whether a model has experts that say that they have gates, and have none."""
+    return any(map(_lacks_gates, (node for graph in graphs_of(model.graph) for node in graph.node)))
+
+
+def _lacks_gates(node: onnx.NodeProto) -> bool:
+    if node.op_type != "QMoE":
+        return False
+    found = {a.name: a for a in node.attribute}
+    kind = found["activation_type"].s if "activation_type" in found else _WITHOUT_GATES[0]
+    return kind in _WITHOUT_GATES and _GATES in found and found[_GATES].i > 0
+
+
+def without_missing_gates(model: onnx.ModelProto) -> None:
+    """Change a model so that experts without gates do not say that they have some, which MoE ignores."""
+    for graph in graphs_of(model.graph):
+        for node in filter(_lacks_gates, graph.node):
+            for attribute in node.attribute:
+                if attribute.name == _GATES:
+                    attribute.i = 0
+
+
 def safe_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, or one in its place with checks and without results that ONNX Runtime leaves unwritten.
 
     Values keep their names. Quotients are another matter, of which the dtypes must be known (`quotients.py`).
     """
-    if not (needs_checks(model) or has_frames(model) or has_windowed_caches(model)):
+    if not any(has(model) for has in (needs_checks, has_frames, has_windowed_caches, has_missing_gates)):
         return model
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
@@ -171,5 +199,6 @@ def make_safe(model: onnx.ModelProto, checked: Collection[tuple[str, str]] = ())
     """Change a model in this way; `checked` is as for `with_filled_sizes`."""
     with_checked_frames(model)
     with_clear_caches(model)
+    without_missing_gates(model)
     if needs_checks(model):
         with_filled_sizes(model, checked)

@@ -221,6 +221,7 @@ OPERATORS = (
         shapes=_blocks_shapes,
         needs=blocks_product,
         quantised="rounds",  # its other factor, where its accuracy_level allows this
+        packed_rounds=lambda node: attribute(node, "accuracy_level", 0) == ROUNDED,
         unread="accuracy_level",
     ),
 )

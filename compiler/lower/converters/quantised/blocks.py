@@ -139,6 +139,14 @@ def blocked_product(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, round
 
 def _of_codes(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bool) -> relax.Expr:
     dtype = dtype_of(a)
+    factor = block_factor(ctx, a, weight, rounded=rounded)
+    tables, options = weight_tables(ctx, weight, rounded=rounded)
+    result = [((*dims_of(factor[0])[:-1], weight.columns), "float32")]
+    return as_dtype(requested(ctx, "blocked_product", [*factor, *tables], result, **options), dtype)
+
+
+def block_factor(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bool) -> list[relax.Expr]:
+    """The other factor as kernels read it: numbers and their sums by block, or codes, their scales and sums."""
     data = as_dtype(ctx.bb.normalize(a), "float32")
     if more := weight.codes.shape[1] * weight.block - weight.terms:
         data = op.nn.pad(data, [0, 0] * (rank_of(a) - 1) + [0, more])
@@ -148,7 +156,11 @@ def _of_codes(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bo
     numbers = [((*rows, terms), "int8"), (blocks, "float32"), (blocks, "int32")]
     kinds = numbers if rounded else [(blocks, "float32")]
     found = requested(ctx, "block_codes", [data], kinds, block=weight.block)
-    factor = [ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(3)] if rounded else [data, found]
+    return [ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(3)] if rounded else [data, found]
+
+
+def weight_tables(ctx: Context, weight: BlockedWeight, *, rounded: bool) -> tuple[list[relax.Expr], dict[str, int]]:
+    """The weight as kernels read it, words, scales, and what they need of zero points and a table; and its options."""
     # Most codes are near the zero point: sums of codes without signs would lose digits to cancellation.
     signed = not rounded and weight.bits == BYTE and (isinstance(weight.zeros, int) or weight.zeros.dtype == np.uint8)
     options = {
@@ -164,10 +176,7 @@ def _of_codes(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bo
         tables.append(_shared(ctx, weight.in_tiles(weight.zeros)))
     if weight.table is not None:
         tables.append(constant(weight.table))
-    scales = _shared(ctx, weight.in_tiles(weight.scales))
-    given = [*factor, _shared(ctx, weight.words()), scales, *tables]
-    result = [((*rows, weight.columns), "float32")]
-    return as_dtype(requested(ctx, "blocked_product", given, result, **options), dtype)
+    return [_shared(ctx, weight.words()), _shared(ctx, weight.in_tiles(weight.scales)), *tables], options
 
 
 _TABLES = "tables of rows"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
@@ -21,22 +23,43 @@ FEW = 4
 
 def write_panels(given: BlockedArguments, rows: int) -> None:
     """Write the product of `rows` rows of float32: chunk by chunk of terms, panel by panel of columns."""
-    lanes = given.isa.lanes
-    vectors = -(-given.columns // lanes)
-    tall, wide = choose_tile(MANY_ROWS, max(vectors, 2), given.isa)
-    wide = min(wide, 2)
-    count = divisor_up_to(given.blocks, max(1, CHUNK // given.block))
-    columns = runs(vectors, wide)
+    tall, columns = panel_tile(given)
+    count = blocks_of_chunk(given)
     with emit.shared_loop(sum(run.count for run in columns), rows * given.columns * given.terms) as group:
-        panel = emit.scratch(count * given.block * wide * lanes)
+        panel = panel_memory(given, columns)
         with emit.loop(given.blocks // count) as chunk:
 
             def write(run: Run, chunk: tirx.Expr = chunk) -> None:
                 first = build.bind(emit.start_of(run, group))
-                _unpack(given, panel, (first, run.size), (chunk, count))
-                _multiply(given, panel, (first, run.size), (chunk, count * given.block), row_tiles(rows, tall))
+                unpack(given, panel, (first, run.size), (chunk, count))
+                tiles = row_tiles(rows, tall)
+                with emit.loop(sum(run.count for run in tiles)) as tile:
+
+                    def multiply(some: Run) -> None:
+                        rows_of_tile = build.bind(emit.start_of(some, tile)), some.size
+                        multiply_tile(given, panel, (first, run.size), (chunk, count), rows_of_tile)
+
+                    emit.either_run(tiles, tile, multiply)
 
             emit.either_run(columns, group, write)
+
+
+def panel_tile(given: BlockedArguments) -> tuple[int, tuple[Run, ...]]:
+    """The rows of a tile, and the columns in vectors that are unpacked together."""
+    vectors = -(-given.columns // given.isa.lanes)
+    tall, wide = choose_tile(MANY_ROWS, max(vectors, 2), given.isa)
+    return tall, runs(vectors, min(wide, 2))
+
+
+def blocks_of_chunk(given: BlockedArguments) -> int:
+    """The blocks of a chunk of terms."""
+    return divisor_up_to(given.blocks, max(1, CHUNK // given.block))
+
+
+def panel_memory(given: BlockedArguments, columns: Sequence[Run]) -> tirx.Buffer:
+    """Memory for the weights of a chunk of terms."""
+    wide = max(run.size for run in columns)
+    return emit.scratch(blocks_of_chunk(given) * given.block * wide * given.isa.lanes)
 
 
 def row_tiles(rows: int, tall: int) -> tuple[Run, ...]:
@@ -51,7 +74,7 @@ def row_tiles(rows: int, tall: int) -> tuple[Run, ...]:
     return tuple(tiles)
 
 
-def _unpack(
+def unpack(
     given: BlockedArguments, panel: tirx.Buffer, vectors: tuple[tirx.Expr, int], chunk: tuple[tirx.Expr, int]
 ) -> None:
     """Write the weights of a chunk of blocks as [term][vector][lane]."""
@@ -74,29 +97,24 @@ def _unpack(
                         emit.put(panel, value, place, lanes)
 
 
-def _multiply(
+def multiply_tile(
     given: BlockedArguments,
     panel: tirx.Buffer,
     vectors: tuple[tirx.Expr, int],
     chunk: tuple[tirx.Expr, int],
-    tiles: tuple[Run, ...],
+    rows: tuple[tirx.Expr, int],
 ) -> None:
-    """Add the products of a chunk to the results of all rows."""
-    (first, wide), (number, terms), lanes = vectors, chunk, given.isa.lanes
-    with emit.loop(sum(run.count for run in tiles)) as tile:
-
-        def write(run: Run) -> None:
-            row = build.bind(emit.start_of(run, tile))
-            data = build.bind(row * index(given.terms) + number * index(terms))
-            sums = emit.product_tile(
-                run.size,
-                wide,
-                terms,
-                given.isa,
-                lambda r, term: given.rows[0][data + r * index(given.terms) + term],
-                lambda column, term: emit.vector(panel, (term * index(wide) + index(column)) * index(lanes), lanes),
-            )
-            for column, buffer in enumerate(sums):
-                given.store(buffer, (row, run.size), first + index(column), number)
-
-        emit.either_run(tiles, tile, write)
+    """Add the products of a chunk, given as its number and its blocks, to the results of some rows."""
+    (first, wide), (number, blocks), (row, size), lanes = vectors, chunk, rows, given.isa.lanes
+    terms, source = blocks * given.block, given.sources(row, size)
+    begin = build.bind(number * index(terms))
+    sums = emit.product_tile(
+        size,
+        wide,
+        terms,
+        given.isa,
+        lambda r, term: given.rows[0][source(r) * index(given.terms) + begin + term],
+        lambda column, term: emit.vector(panel, (term * index(wide) + index(column)) * index(lanes), lanes),
+    )
+    for column, buffer in enumerate(sums):
+        given.store(buffer, rows, first + index(column), number)

@@ -8,7 +8,7 @@ rows of float32 as numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tvm import tirx
@@ -42,23 +42,8 @@ def write_blocked_product(request: Request, arguments: Sequence[tirx.Buffer]) ->
     BlockedWeight, the result [..., columns].
     """
     *given, result = arguments
-    bits, count = request.number("bits"), 3 if request.dtypes[0] == "int8" else 2
-    words, scales, *more = given[count:]
-    table = more.pop() if request.number("table") else None
-    product = BlockedArguments(
-        isa=replace(request.isa, lanes=min(request.isa.lanes, TILE)),
-        bits=bits,
-        block=request.number("block"),
-        blocks=request.shapes[1][-1],
-        columns=request.shapes[-1][-1],
-        rows=given[:count],
-        words=words,
-        scales=scales,
-        zeros=more[0] if more else request.number("zero"),
-        table=table,
-        result=result,
-        signed=bool(request.number("signed")),
-    )
+    count = 3 if request.dtypes[0] == "int8" else 2
+    product = blocked_arguments(request, given[:count], given[count:], result)
     rows = math.prod(request.shapes[-1][:-1])
     if product.rounded or (is_number(rows) and rows < MANY):
         _write_tiles(product, rows)
@@ -70,36 +55,62 @@ def write_blocked_product(request: Request, arguments: Sequence[tirx.Buffer]) ->
         )
 
 
+def blocked_arguments(
+    request: Request, rows: Sequence[tirx.Buffer], weight: Sequence[tirx.Buffer], result: tirx.Buffer
+) -> BlockedArguments:
+    """The arguments of a product of rows, as `block_factor` has them, and a weight, as `weight_tables` has it."""
+    words, scales, *more = weight
+    table = more.pop() if request.number("table") else None
+    return BlockedArguments(
+        isa=replace(request.isa, lanes=min(request.isa.lanes, TILE)),
+        bits=request.number("bits"),
+        block=request.number("block"),
+        blocks=request.shapes[1][-1],
+        columns=request.shapes[-1][-1],
+        rows=rows,
+        words=words,
+        scales=scales,
+        zeros=more[0] if more else request.number("zero"),
+        table=table,
+        result=result,
+        signed=bool(request.number("signed")),
+    )
+
+
 def _write_tiles(given: BlockedArguments, rows: int) -> None:
     """Write the product vector by vector of columns, whose codes stay in a cache for all rows."""
     tiles = row_runs(rows, given.isa.registers // REGISTERS_A_ROW)
     vectors = -(-given.columns // given.isa.lanes)
     count = count_of(rows, tiles)
     with emit.shared_loop(vectors, rows * given.columns * given.terms) as vector, emit.loop(count) as tile:
-        emit.either_run(tiles, tile, lambda run: _write_tile(given, vector, emit.start_of(run, tile), run.size))
+        emit.either_run(tiles, tile, lambda run: write_tile(given, vector, emit.start_of(run, tile), run.size))
 
 
-def _write_tile(given: BlockedArguments, vector: tirx.Expr, first: tirx.Expr, count: int) -> None:
+def write_tile(given: BlockedArguments, vector: tirx.Expr, first: tirx.Expr, count: int) -> None:
     """Write `count` rows from `first` on of a vector of columns."""
     lanes = given.isa.lanes
-    totals = emit.registers(count, lanes)
+    totals, source = emit.registers(count, lanes), given.sources(first, count)
     with emit.loop(count, "unroll") as row:
         emit.put(totals, emit.zeros(lanes), row * index(lanes), lanes)
     with build.serial(index(0), index(given.blocks)) as block:
-        _add_block(given, totals, (first, count), vector, block)
+        _add_block(given, totals, (source, count), vector, block)
     given.store(totals, (first, count), vector)
 
 
 def _add_block(
-    given: BlockedArguments, totals: tirx.Buffer, rows: tuple[tirx.Expr, int], vector: tirx.Expr, block: tirx.Expr
+    given: BlockedArguments,
+    totals: tirx.Buffer,
+    rows: tuple[Callable[[tirx.Expr], tirx.Expr], int],
+    vector: tirx.Expr,
+    block: tirx.Expr,
 ) -> None:
     """Add the products of a block: Σ (code - zero) · number = Σ code · number - zero · Σ number, times the scales."""
-    lanes, (first, count) = given.isa.lanes, rows
+    lanes, (source, count) = given.isa.lanes, rows
     kind = of_codes(given.isa, given.bits) if given.rounded else FLOATS
     column = given.column(vector, block)
 
     def begin(row: tirx.Expr, _: int) -> tirx.Expr:
-        number = emit.broadcast(given.rows[-1][(first + row) * index(given.blocks) + block], lanes)
+        number = emit.broadcast(given.rows[-1][source(row) * index(given.blocks) + block], lanes)
         return emit.zeros(lanes, kind.sums) - given.zero(column, kind.sums) * number
 
     def walk(_: int, step: Step) -> None:
@@ -119,12 +130,12 @@ def _add_block(
                         step((term + index(place), emit.vector(values, index(0), lanes)), 0)
 
     def factor(row: tirx.Expr, term: tuple[tirx.Expr, tirx.Expr]) -> tirx.Expr:
-        return kind.number(given.rows[0], (first + row) * index(given.terms) + term[0])
+        return kind.number(given.rows[0], source(row) * index(given.terms) + term[0])
 
     (sums,) = emit.product_tile(count, 1, 1, given.isa, factor, lambda _, term: term[1], walk, begin=begin, kind=kind)
     with emit.loop(count, "unroll") as row:
         place, scale = row * index(lanes), given.scale(column)
         if given.rounded:
-            scale = emit.broadcast(given.rows[1][(first + row) * index(given.blocks) + block], lanes) * scale
+            scale = emit.broadcast(given.rows[1][source(row) * index(given.blocks) + block], lanes) * scale
         total = tirx.Cast(f"float32x{lanes}", emit.vector(sums, place, lanes))
         emit.put(totals, emit.vector(totals, place, lanes) + total * scale, place, lanes)

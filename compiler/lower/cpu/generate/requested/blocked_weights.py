@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -20,13 +20,23 @@ _SIGNS = -0x7F7F7F80
 """The highest bits of the bytes of a word: changing them makes bytes with a sign of those that are SIGN more."""
 
 
+RowPlaces = Callable[[tirx.Expr, int], Callable[[tirx.Expr], tirx.Expr]]
+"""The places of some rows from the first on, by their numbers in a tile."""
+
+
+def in_order(first: tirx.Expr, _: int) -> Callable[[tirx.Expr], tirx.Expr]:
+    """Rows that follow each other."""
+    return lambda row: first + row
+
+
 @dataclass(frozen=True, slots=True)
 class BlockedArguments:
     """The arguments of a kernel, as flat buffers.
 
     `rows` are the rows, their scales if they are int8, and their sums by block. `zeros` are the codes that stand for 0,
     one of each block and column, or one for all. `table` has the numbers that codes are places of. With `signed`, codes
-    of 8 bits are read as numbers that are SIGN less. The others are as BlockedWeight has them.
+    of 8 bits are read as numbers that are SIGN less. The others are as BlockedWeight has them. The weight begins with
+    tile `begin` of its arrays; `sources` and `targets` are the places of rows, and of those of the result.
     """
 
     isa: Isa
@@ -41,6 +51,9 @@ class BlockedArguments:
     table: tirx.Buffer | None
     result: tirx.Buffer
     signed: bool = False
+    begin: tirx.Expr | None = None
+    sources: RowPlaces = in_order
+    targets: RowPlaces = in_order
 
     @property
     def rounded(self) -> bool:
@@ -66,6 +79,7 @@ class BlockedArguments:
         """The place of the first scale of a block, for a vector of columns."""
         start = vector * index(self.isa.lanes)
         tile, inside = tirx.floordiv(start, index(TILE)), tirx.floormod(start, index(TILE))
+        tile = tile if self.begin is None else self.begin + tile
         return build.bind((tile * index(self.blocks) + block) * index(TILE) + inside)
 
     def scale(self, column: tirx.Expr) -> tirx.Expr:
@@ -128,12 +142,12 @@ class BlockedArguments:
     ) -> None:
         """Store some rows of a vector of columns; from chunk 1 on they are added to what is there."""
         (first, count), lanes = rows, self.isa.lanes
-        start = build.bind(vector * index(lanes))
+        start, target = build.bind(vector * index(lanes)), self.targets(first, count)
 
         def write(width: int, *, adds: bool) -> None:
             step = lanes if width == lanes else 1  # what is left of a vector is stored number by number
             with emit.loop(count, "unroll") as row, emit.loop(width // step) as lane:
-                place = (first + row) * index(self.columns) + start + lane
+                place = target(row) * index(self.columns) + start + lane
                 total = emit.vector(sums, row * index(lanes) + lane, step)
                 if adds:
                     total = total + emit.vector(self.result, place, step)

@@ -17,6 +17,7 @@ from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
 from heterocc.compiler.lower.cpu.generate.requested.block_codes import write_block_codes
 from heterocc.compiler.lower.cpu.generate.requested.blocked_product import write_blocked_product
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
+from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_expert_order, write_expert_product
 from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
 from heterocc.compiler.lower.cpu.generate.requested.index_of import write_index_of
 from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
@@ -35,6 +36,8 @@ WRITERS: Mapping[str, Writer] = {
     "block_codes": write_block_codes,
     "blocked_product": write_blocked_product,
     "byte_range": write_byte_range,
+    "expert_order": write_expert_order,
+    "expert_product": write_expert_product,
     "grid_sample": write_grid_sample,
     "index_of": write_index_of,
     "overlap_add": write_overlap_add,
