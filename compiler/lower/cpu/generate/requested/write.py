@@ -20,6 +20,7 @@ from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte
 from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_expert_order, write_expert_product
 from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
 from heterocc.compiler.lower.cpu.generate.requested.index_of import write_index_of
+from heterocc.compiler.lower.cpu.generate.requested.linear_attention import write_linear_attention
 from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.requested.running import write_running
@@ -40,6 +41,7 @@ WRITERS: Mapping[str, Writer] = {
     "expert_product": write_expert_product,
     "grid_sample": write_grid_sample,
     "index_of": write_index_of,
+    "linear_attention": write_linear_attention,
     "overlap_add": write_overlap_add,
     "running": write_running,
     "tile": write_tile,
