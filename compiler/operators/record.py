@@ -186,6 +186,9 @@ class Operator:
     unchecked: bool = False
     """Whether ONNX Runtime reads beside an array, ends the process, or has a result of another shape than `shapes`, if
     sizes do not fit."""
+    misleading: Callable[[onnx.NodeProto], str] | None = None
+    """The integer attribute that has no meaning for a node, and with which ONNX Runtime reads beside an array unless it
+    is 0; empty for none."""
     filled: tuple[Group, ...] = ()
     """The parts whose sizes are to be 1 or more for ONNX Runtime: with one of 0 it ends the process, never ends, or
     returns memory that it has not written."""

@@ -2,8 +2,8 @@
 
 A length of STFT's frames of 0 ends the process. Windowed caches of GroupQueryAttention have rows that ONNX Runtime
 leaves as they were in its memory, such as those of another request: the schema says which rows have keys and values,
-and that the others are unspecified. Experts of QMoE that say that they have gates, and have an activation without any,
-are read beyond their weights.
+and that the others are unspecified. Attributes of experts that have no meaning make it read beyond their
+weights.
 """
 
 from __future__ import annotations
@@ -19,12 +19,17 @@ from heterocc.compiler.importer.draft.draft import graphs_of
 from heterocc.compiler.importer.draft.names import names_in
 from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
 from heterocc.compiler.importer.onnx_tools.filled import needs_checks, with_filled_sizes
+from heterocc.compiler.operators.table import named
 
 _LENGTHS = 5
 """The number of the input with the lengths of the sequences, less 1."""
 
 _CACHES = (1, 2)
 """The numbers of the outputs that are caches; those of the inputs are greater by 2."""
+
+
+_WINDOW = ("local_window_size", "sliding_window_cache")
+"""The attributes that only attention with such caches has: the size of the window, and whether a cache has its own."""
 
 
 def has_windowed_caches(model: onnx.ModelProto) -> bool:
@@ -42,10 +47,8 @@ def with_clear_caches(model: onnx.ModelProto) -> None:
 
 def _window(node: onnx.NodeProto) -> int:
     """The size of the window if a node has caches of its own size; else 0."""
-    if node.op_type != "GroupQueryAttention":
-        return 0
-    found = {a.name: a.i for a in node.attribute}
-    return found.get("local_window_size", 0) if found.get("sliding_window_cache", 0) == 1 else 0
+    found = {a.name: a.i for a in node.attribute if a.name in _WINDOW}
+    return found.get(_WINDOW[0], 0) if found.get(_WINDOW[1], 0) == 1 else 0
 
 
 def _cleared(node: onnx.NodeProto, taken: set[str]) -> Iterator[onnx.NodeProto]:
@@ -155,31 +158,22 @@ def _is_positive(length: onnx.TensorProto | None) -> bool:
     return length is not None and not length.external_data and bool((to_array(length) > 0).all())
 
 
-_WITHOUT_GATES = (b"relu", b"gelu", b"silu", b"identity")
-
-_GATES = "swiglu_fusion"
-
-
-def has_missing_gates(model: onnx.ModelProto) -> bool:
-    """Whether a model has experts that say that they have gates, and have none."""
-    return any(map(_lacks_gates, (node for graph in graphs_of(model.graph) for node in graph.node)))
+def has_misleading_attributes(model: onnx.ModelProto) -> bool:
+    """Whether a model has attributes that ONNX Runtime reads, and that have no meaning."""
+    return any(_misleading(node) for graph in graphs_of(model.graph) for node in graph.node)
 
 
-def _lacks_gates(node: onnx.NodeProto) -> bool:
-    if node.op_type != "QMoE":
-        return False
-    found = {a.name: a for a in node.attribute}
-    kind = found["activation_type"].s if "activation_type" in found else _WITHOUT_GATES[0]
-    return kind in _WITHOUT_GATES and _GATES in found and found[_GATES].i > 0
+def _misleading(node: onnx.NodeProto) -> onnx.AttributeProto | None:
+    rule = named(node.op_type, node.domain).misleading
+    name = rule(node) if rule is not None else ""
+    return next((a for a in node.attribute if name and a.name == name and a.i), None)
 
 
-def without_missing_gates(model: onnx.ModelProto) -> None:
-    """Change a model so that experts without gates do not say that they have some, which MoE ignores."""
+def without_misleading_attributes(model: onnx.ModelProto) -> None:
+    """Set these attributes of a model to 0."""
     for graph in graphs_of(model.graph):
-        for node in filter(_lacks_gates, graph.node):
-            for attribute in node.attribute:
-                if attribute.name == _GATES:
-                    attribute.i = 0
+        for found in filter(None, map(_misleading, graph.node)):
+            found.i = 0
 
 
 def safe_model(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -187,7 +181,7 @@ def safe_model(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Values keep their names. Quotients are another matter, of which the dtypes must be known (`quotients.py`).
     """
-    if not any(has(model) for has in (needs_checks, has_frames, has_windowed_caches, has_missing_gates)):
+    if not any(has(model) for has in (needs_checks, has_frames, has_windowed_caches, has_misleading_attributes)):
         return model
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
@@ -199,6 +193,6 @@ def make_safe(model: onnx.ModelProto, checked: Collection[tuple[str, str]] = ())
     """Change a model in this way; `checked` is as for `with_filled_sizes`."""
     with_checked_frames(model)
     with_clear_caches(model)
-    without_missing_gates(model)
+    without_misleading_attributes(model)
     if needs_checks(model):
         with_filled_sizes(model, checked)

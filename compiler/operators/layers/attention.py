@@ -342,7 +342,6 @@ OPERATORS = (
         unread=f"rotary_interleaved {_NORMS}",
     ),
     Operator("DecoderMaskedMultiHeadAttention", MICROSOFT, filled=FIRST_FILLED),
-    Operator("LinearAttention", expanded=True),
     Operator("RotaryEmbedding", expanded=True, stricter="turned", filled=_TURNED),
     Operator("RotaryEmbedding", MICROSOFT, shapes=same_shape, needs=rotary, filled=_TURNED),
 )

@@ -42,6 +42,12 @@ def qmoe(needs: Needs) -> None:
         needs.shaped(14, needs.shape(1))
 
 
+def _gates(node: onnx.NodeProto) -> str:
+    """Gates of layers without any: MoE ignores that they are said to alternate, and QMoE reads twice the weights."""
+    plain = (b"relu", b"gelu", b"silu", b"identity")
+    return "swiglu_fusion" if attribute(node, "activation_type", b"relu") in plain else ""
+
+
 def _flops(node: onnx.NodeProto, weights: Sequence[Dims], output: Dims, bits: int = _BYTE) -> float:
     """2 x rows x experts of each row x the elements of an expert's weights, of which a byte has 8 / `bits`."""
     rows, k = prod(output[:-1]), int(attribute(node, "k", 1))
@@ -69,6 +75,7 @@ OPERATORS = (
         MICROSOFT,
         shapes=same_shape,
         needs=qmoe,
+        misleading=_gates,
         flops=_qmoe_flops,
         quantised="rounds",
         packed_rounds=_rounds,

@@ -123,7 +123,9 @@ def _gate_shapes(given: Given) -> list[Shape] | None:
 
 
 OPERATORS = (
+    Operator("CausalConvWithState", expanded=True),
     Operator("CausalConvWithState", MICROSOFT, shapes=conv_shapes, needs=conv, flops=8.0),
+    Operator("LinearAttention", expanded=True),
     Operator(
         "LinearAttention",
         MICROSOFT,

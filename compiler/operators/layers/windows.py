@@ -284,5 +284,4 @@ OPERATORS = (
         flops=_conv_flops(3, 8),
         unread=FROM_SHAPES,
     ),
-    Operator("CausalConvWithState", expanded=True),
 )

@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_
 from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
 from heterocc.compiler.lower.cpu.generate.requested.index_of import write_index_of
 from heterocc.compiler.lower.cpu.generate.requested.linear_attention import write_linear_attention
-from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
+from heterocc.compiler.lower.cpu.generate.requested.overlap.add import write_overlap_add
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.requested.running import write_running
 from heterocc.compiler.lower.cpu.generate.requested.tile import write_tile
