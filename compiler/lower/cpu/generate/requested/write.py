@@ -14,14 +14,14 @@ from heterocc.compiler.lower.cpu.bound_sizes import with_bound_sizes
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
+from heterocc.compiler.lower.cpu.generate.recurrent.linear_attention import write_linear_attention
 from heterocc.compiler.lower.cpu.generate.requested.block_codes import write_block_codes
 from heterocc.compiler.lower.cpu.generate.requested.blocked_product import write_blocked_product
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
 from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_expert_order, write_expert_product
 from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
 from heterocc.compiler.lower.cpu.generate.requested.index_of import write_index_of
-from heterocc.compiler.lower.cpu.generate.requested.linear_attention import write_linear_attention
-from heterocc.compiler.lower.cpu.generate.requested.overlap.add import write_overlap_add
+from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.requested.running import write_running
 from heterocc.compiler.lower.cpu.generate.requested.tile import write_tile
@@ -41,7 +41,9 @@ WRITERS: Mapping[str, Writer] = {
     "expert_product": write_expert_product,
     "grid_sample": write_grid_sample,
     "index_of": write_index_of,
-    "linear_attention": write_linear_attention,
+    "linear_attention": lambda request, given: write_linear_attention(
+        request.options, request.shapes, request.isa, given
+    ),
     "overlap_add": write_overlap_add,
     "running": write_running,
     "tile": write_tile,

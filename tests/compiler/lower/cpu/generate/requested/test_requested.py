@@ -17,7 +17,7 @@ from onnx import helper
 
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
-from heterocc.compiler.lower.cpu.generate.requested.overlap import add as overlap_add
+from heterocc.compiler.lower.cpu.generate.requested import overlap_add
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.schedule import kernel_code
 from heterocc.compiler.lower.pipeline import kernel_module

@@ -18,8 +18,8 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.convolution.shifted import Plane, Row
 from heterocc.compiler.lower.cpu.generate.maps.interleaves import interleaved
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.overlap.form import ELEMENT, Overlap, overlap_of
-from heterocc.compiler.lower.cpu.generate.requested.overlap.loops import write_loops
+from heterocc.compiler.lower.cpu.generate.requested.overlap_form import ELEMENT, Overlap, overlap_of
+from heterocc.compiler.lower.cpu.generate.requested.overlap_loops import write_loops
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 

@@ -16,7 +16,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.overlap.form import ELEMENT, Overlap, OverlapAxis
+from heterocc.compiler.lower.cpu.generate.requested.overlap_form import ELEMENT, Overlap, OverlapAxis
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 
 
