@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 from onnx import helper
@@ -124,7 +126,8 @@ class Loops:
         else:
             after = b.add("Add", [count, one], f"{name}.after", value=("int64", ()))
             moves += [(count, after), (go, b.held(going(after, repeat.condition, f"{name}.next")))]
-        moves += [(state.given, b.held(_copied(repeat.body, state.returned))) for state in repeat.states]
+        written = {o: n for n in repeat.body.node for o in n.output}
+        moves += [(state.given, b.held(_copied(written, state.returned))) for state in repeat.states]
         stores = []
         for rows, whole in stored:
             place = count
@@ -132,7 +135,7 @@ class Loops:
                 place = fewer if rows.reverse else go
             elif rows.reverse:
                 place = b.add("Sub", [self._last(limit, one, name), count], f"{name}.back", value=("int64", ()))
-            row = b.held(_copied(repeat.body, rows.inner))
+            row = b.held(_copied(written, rows.inner))
             stores.append(Store(row, place, whole, from_end=down and not rows.reverse))
         for rows, grown in joined:
             moves.append((grown, self._joined(rows, grown, name)))
@@ -240,6 +243,7 @@ class Loops:
     ) -> None:
         """Put the collected rows along their axis."""
         b = self.b
+        places = {result: place for place, (result, _) in reversed([*enumerate(results)])}
         for rows, _ in kept:
             whole = f"{rows.outer}.all"
             shape = b.values[whole].shape or ()
@@ -248,16 +252,18 @@ class Loops:
             if len(wanted) != len(shape):
                 raise b.refuse(node, f"'{rows.outer}' has no rank of its own")
             if axis == 0:
-                place = next(i for i, (result, _) in enumerate(results) if result == whole)
+                place = places[whole]
                 results[place] = (rows.outer, results[place][1])
                 continue
             order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]
             b.add("Transpose", [whole], rows.outer, like=rows.outer, attributes=[helper.make_attribute("perm", order)])
 
 
-def _copied(body: onnx.GraphProto, name: str) -> str:
-    """The value of a body's node of which a value is a copy: a state that is also collected is computed once."""
-    written = {o: n for n in body.node for o in n.output}
+def _copied(written: Mapping[str, onnx.NodeProto], name: str) -> str:
+    """The value of a body's node of which a value is a copy: a state that is also collected is computed once.
+
+    `written` are the body's nodes by their results.
+    """
     while (made := written.get(name)) is not None and of_node(made).copies:
         if made.input[0] not in written:
             break

@@ -90,6 +90,7 @@ class _Splitter:
         self.values: dict[str, Value] = dict(self.model.graph.values)
         self.arrays: dict[str, np.ndarray[Any, Any]] = dict(self.model.weights)
         self.protos: list[onnx.NodeProto] = []
+        self.written: set[str] = set()
         self.owners: dict[str, str] = {}
         self.owner = ""
         self.code = Code()
@@ -154,7 +155,7 @@ class _Splitter:
         attributes: Sequence[onnx.AttributeProto] = (),
     ) -> str:
         """Add a node with one output, typed as `value` or like another value; returns the output."""
-        if output in self.values and any(output in p.output for p in self.protos):
+        if output in self.values and output in self.written:
             return output
         dtype, shape = (self.values[like].dtype, self.values[like].shape) if like is not None else value or ("", ())
         self.values[output] = Value(output, dtype, shape)
@@ -202,6 +203,7 @@ class _Splitter:
 
     def _append(self, node: onnx.NodeProto) -> None:
         self.protos.append(node)
+        self.written.update(node.output)
         self.owners[node.name] = self.owner
         self.code.nodes.append(node.name)
 
