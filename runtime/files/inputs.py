@@ -164,7 +164,7 @@ def read_files(specs: Mapping[str, Tensor], given: Sequence[str]) -> dict[str, A
             feed.update({name: _with_meaning(array, specs.get(name)) for name, array in arrays.items()})
             continue
         if path.is_dir():
-            feed.update(_read_folder(path))
+            feed.update(_read_folder(path, specs))
             continue
         if name is None:
             raise UsageError(
@@ -249,7 +249,7 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return tuple(shape), dtype
 
 
-def _read_folder(folder: Path) -> dict[str, Array]:
+def _read_folder(folder: Path, specs: Mapping[str, Tensor]) -> dict[str, Array]:
     """The arrays that `write_outputs` wrote into a directory."""
     try:
         listed = folder / NAMES
@@ -257,8 +257,8 @@ def _read_folder(folder: Path) -> dict[str, Array]:
     except (OSError, ValueError) as error:
         pass_foreign(error)
         raise FeedError(f"{NAMES} cannot be read: {error}", where=str(folder)) from error
-    files = sorted(folder.glob("*.npy"))
-    return {names.get(file.name, file.stem): _read_array(file, None) for file in files}
+    files = {names.get(file.name, file.stem): file for file in sorted(folder.glob("*.npy"))}
+    return {name: _read_array(file, specs.get(name)) for name, file in files.items()}
 
 
 def input_files(given: Sequence[str]) -> dict[str | os.PathLike[str], str]:
@@ -284,9 +284,9 @@ def _read_array(path: Path, spec: Tensor | None) -> Array:
                     stream.seek(0)
                 return _with_meaning(native(np.lib.format.read_array(stream, allow_pickle=False)), spec)
         with open_file(path) as stream:
-            expected = _raw_bytes(spec)
-            data = stream.read(-1 if expected is None else expected + 1)
-            longer = 0 if expected is None else len(data) + _rest(stream) - expected
+            expected = _raw_bytes(spec, path)
+            data = stream.read(expected + 1)
+            longer = len(data) + _rest(stream) - expected
     except HeteroccError:
         raise
     except OSError as error:
@@ -297,35 +297,36 @@ def _read_array(path: Path, spec: Tensor | None) -> Array:
         pass_foreign(error)
         # numpy raises ValueError, TypeError, EOFError or MemoryError, depending on the damage.
         raise FeedError(f"not a plain .npy file: {error}", where=str(path)) from error
-    dtype = narrow_dtype(spec.dtype) if spec.dtype in NARROW else numpy_dtype(spec.dtype)
+    if longer:
+        raise FeedError(
+            f"{expected + longer} bytes for input '{spec.name}', which is {spec.dtype}{list(spec.shape or ())} "
+            f"({expected} bytes)",
+            where=str(path),
+        )
+    return np.frombuffer(data, _raw_dtype(spec)).reshape([int(d) for d in spec.shape or () if isinstance(d, int)])
+
+
+def _raw_dtype(spec: Tensor) -> np.dtype[Any] | None:
+    return narrow_dtype(spec.dtype) if spec.dtype in NARROW else numpy_dtype(spec.dtype)
+
+
+def _raw_bytes(spec: Tensor, path: Path) -> int:
+    """The bytes of an input in a file of raw bytes; FeedError if these cannot represent it."""
+    dtype = _raw_dtype(spec)
     if dtype is None:
         raise FeedError(
             f"input '{spec.name}' is {spec.dtype}, which raw bytes cannot represent",
             where=str(path),
             hint="give it as .npy",
         )
-    shape = tuple(d for d in spec.shape or () if isinstance(d, int))
-    if len(shape) < len(spec.shape or ()):
+    sizes = [d for d in spec.shape or () if isinstance(d, int)]
+    if spec.shape is None or len(sizes) < len(spec.shape):
         raise FeedError(
             f"input '{spec.name}' has dynamic dimensions, and raw bytes have no shape",
             where=str(path),
             hint="give it as .npy",
         )
-    if expected is None or longer:
-        held = (expected or 0) + longer
-        raise FeedError(
-            f"{held} bytes for input '{spec.name}', which is {spec.dtype}{list(shape)} ({expected} bytes)",
-            where=str(path),
-        )
-    return np.frombuffer(data, dtype).reshape(shape)
-
-
-def _raw_bytes(spec: Tensor) -> int | None:
-    """The bytes of an input of fixed shape; None for others."""
-    dtype = narrow_dtype(spec.dtype) if spec.dtype in NARROW else numpy_dtype(spec.dtype)
-    if dtype is None or spec.shape is None or not all(isinstance(d, int) for d in spec.shape):
-        return None
-    return math.prod(d for d in spec.shape if isinstance(d, int)) * dtype.itemsize
+    return math.prod(sizes) * dtype.itemsize
 
 
 def _rest(stream: IO[bytes]) -> int:

@@ -58,6 +58,19 @@ def test_raw_bytes_are_read_as_far_as_they_fit(tmp_path: Path, size: int, fits: 
             read_files({"x": FIXED}, [f"x={path}"])
 
 
+def test_raw_bytes_of_an_input_without_a_fixed_shape_are_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "x.bin").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(FeedError, match="input 'x' has dynamic dimensions, and raw bytes have no shape"):
+        read_files({"x": INFO}, [f"x={tmp_path / 'x.bin'}"])
+
+
+def test_a_large_array_in_a_folder_is_refused_by_its_header(tmp_path: Path) -> None:
+    sparse_npy(tmp_path / "x.npy", (3, 2**28), 3 * 2**30)
+    with pytest.raises(FeedError, match=r"got \[3, 268435456\]"):
+        read_files({"x": INFO}, [str(tmp_path)])
+
+
 def test_the_shapes_of_an_npz_are_those_of_its_headers(tmp_path: Path) -> None:
     sparse_npy(tmp_path / "x.npy", (3, 2**23), 3 * 2**25)
     with zipfile.ZipFile(tmp_path / "in.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
