@@ -53,6 +53,13 @@ def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.
     return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", where, kept, others)
 
 
+def put_masked(buffer: tirx.Buffer, value: tirx.Expr, start: tirx.Expr, kept: tirx.Expr) -> None:
+    """Store a vector to consecutive elements of a flat buffer where `kept` holds."""
+    # TVM's own operator leaves out at which place of other memory a buffer begins, as part of a concatenation does.
+    where = tirx.address_of(buffer[start])
+    build.evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", value, where, kept))
+
+
 def in_masked(
     count: int,
     lanes: int,
@@ -154,8 +161,7 @@ def store_masked(
             if kept is None:
                 emit.put(arguments.flat(buffer), stored, first.place_in(buffer), lanes)
                 continue
-            where = build.ramp(first.place_in(buffer), index(1), lanes)
-            build.evaluate(tirx.op.masked_store(arguments.flat(buffer), stored, where, kept))
+            put_masked(arguments.flat(buffer), stored, first.place_in(buffer), kept)
 
 
 def store_row(

@@ -15,7 +15,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
+from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector, put_masked
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Combination, unless_empty
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
@@ -224,9 +224,8 @@ class RowWriter:
         inside = mask(start, lanes, self.axis.length, may_precede=False)
         for number, register in tail.given.items():
             stage = self.rows.stages[self.homes.get(number, number)]
-            where = build.ramp(self.offset(stage.indices, stage.buffer, here), index(1), lanes)
-            stored = emit.vector(register, index(0), lanes)
-            build.evaluate(tirx.op.masked_store(arguments.flat(stage.buffer), stored, where, inside))
+            where = self.offset(stage.indices, stage.buffer, here)
+            put_masked(arguments.flat(stage.buffer), emit.vector(register, index(0), lanes), where, inside)
 
     def offset(self, indices: Sequence[tirx.Expr], buffer: tirx.Buffer, place: Place) -> tirx.Expr:
         """A place in memory."""

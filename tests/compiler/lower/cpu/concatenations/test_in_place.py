@@ -12,6 +12,7 @@ import pytest
 import tvm
 import tvm_ffi
 from onnx import NodeProto, helper
+from onnxruntime import InferenceSession
 from pytest import MonkeyPatch
 from tvm.tirx import FloorDiv, FloorMod, PrimFunc, Shuffle
 
@@ -229,6 +230,26 @@ def test_parts_of_concatenations_of_any_size_are_written_in_place(tmp_path: Path
             wanted = np.einsum("oc,nchw->nohw", w3, abc)
             np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
     assert needs_machine and not any(needs_machine)
+
+
+def test_a_part_that_is_written_by_masks_begins_where_the_parts_before_it_end(tmp_path: Path) -> None:
+    """The part that is computed first lies behind the other, and what reads it reads it there."""
+    nodes = [
+        node("Conv", ["x", "w0"], ["c"], pads=[1] * 4),
+        node("Softmax", ["c"], ["first"], axis=3),
+        node("Conv", ["first", "w1"], ["second"], pads=[1] * 4),
+        node("Concat", ["second", "c", "first"], ["both"], axis=1),
+        node("Conv", ["both", "w2"], ["y"]),
+    ]
+    weights = {"w0": floats(16, 3, 3, 3), "w1": floats(32, 16, 3, 3), "w2": floats(4, 64, 1, 1)}
+    made = dynamic_model(nodes, {"x": ("float32", (1, 3, "m", "k"))}, ["y"], weights)
+    compile_model(made, tmp_path / "m.hcb", devices="CPU", check=False, measure=False, cpu_variant=False)
+    reference = InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    with load(tmp_path / "m.hcb", threads=1) as session:
+        for rows, columns in ((9, 13), (40, 33)):
+            x = floats(1, 3, rows, columns)
+            (wanted,) = reference.run(None, {"x": x})
+            np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 
 
 def test_outputs_of_a_transposed_convolution_of_any_size_in_parts_are_put_together_in_vectors() -> None:
