@@ -187,8 +187,8 @@ class Operator:
     """Whether ONNX Runtime reads beside an array, ends the process, or has a result of another shape than `shapes`, if
     sizes do not fit."""
     misleading: Callable[[onnx.NodeProto], str] | None = None
-    """The integer attribute that has no meaning for a node, and with which ONNX Runtime reads beside an array unless it
-    is 0; empty for none."""
+    """The integer attribute with which ONNX Runtime reads beside an array, or memory that nobody wrote, unless it is 0:
+    then it ignores or refuses it. Empty for none."""
     filled: tuple[Group, ...] = ()
     """The parts whose sizes are to be 1 or more for ONNX Runtime: with one of 0 it ends the process, never ends, or
     returns memory that it has not written."""

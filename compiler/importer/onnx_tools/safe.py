@@ -3,7 +3,7 @@
 A length of STFT's frames of 0 ends the process. Windowed caches of GroupQueryAttention have rows that ONNX Runtime
 leaves as they were in its memory, such as those of another request: the schema says which rows have keys and values,
 and that the others are unspecified. Attributes of experts that have no meaning make it read beyond their
-weights.
+weights, and 2 bits with blocks in any order unwritten memory.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _is_positive(length: onnx.TensorProto | None) -> bool:
 
 
 def has_misleading_attributes(model: onnx.ModelProto) -> bool:
-    """Whether a model has attributes that ONNX Runtime reads, and that have no meaning."""
+    """Whether a model has attributes with which ONNX Runtime misreads memory."""
     return any(_misleading(node) for graph in graphs_of(model.graph) for node in graph.node)
 
 

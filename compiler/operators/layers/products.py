@@ -66,6 +66,15 @@ def blocks_product(needs: Needs) -> None:
     needs.shaped(5, [number(needs.given.attribute("N"))])
 
 
+_GROUPS, _MISREAD = 4, 2
+
+
+def _misread(node: onnx.NodeProto) -> str:
+    """The bits with which ONNX Runtime 1.32 misreads weights whose terms belong to blocks in any order (g_idx)."""
+    grouped = len(node.input) > _GROUPS and bool(node.input[_GROUPS])
+    return "bits" if grouped and attribute(node, "bits", 4) == _MISREAD else ""
+
+
 def square(needs: Needs) -> None:
     """Det: square matrices."""
     needs.equal(0, -1, needs.size(0, -2))
@@ -221,6 +230,7 @@ OPERATORS = (
         shapes=_blocks_shapes,
         needs=blocks_product,
         quantised="rounds",  # its other factor, where its accuracy_level allows this
+        misleading=_misread,
         packed_rounds=lambda node: attribute(node, "accuracy_level", 0) == ROUNDED,
         unread="accuracy_level",
     ),

@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.quantised.blocks import BlockedWeight, PackedCodes, blocked_product, unpacked
+from heterocc.compiler.lower.converters.quantised.blocks import (
+    BlockedWeight,
+    OrderedCodes,
+    PackedCodes,
+    blocked_product,
+    unpacked,
+)
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of
+from heterocc.compiler.lower.converters.values import dtype_of, rank_of
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.operators.layers.products import ROUNDED
 
@@ -16,6 +22,9 @@ op = relax.op
 _UNROUNDED = frozenset({(2, 16), (2, 256)})
 """Bits and block sizes for which ONNX Runtime never rounds the other factor."""
 
+
+_GROUPED = 4
+"""Bits with which ONNX Runtime computes blocks in any order."""
 
 _FP4 = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], np.float32)
 """The numbers of the codes of bitsandbytes' FP4 without their highest bit, which is the sign."""
@@ -81,7 +90,12 @@ def matmul_nbits(
 
 
 def _in_groups(ctx: Context, a: relax.Expr, weight: BlockedWeight, groups: relax.Expr) -> relax.Expr:
-    """The product with a weight whose terms belong to blocks in any order, as GPTQ's `desc_act` has them: in floats."""
+    """The product with a weight whose terms belong to blocks in any order, as GPTQ's `desc_act` has them.
+
+    Terms and codes are put in the order of the blocks. If a block has more terms than others, the weight is of floats.
+    """
+    if weight.bits != _GROUPED:
+        raise NotImplementedError(f"g_idx with weights of {weight.bits} bits is not supported")
     known = ctx.array(groups)
     if known is None:
         raise NotImplementedError("g_idx must be constant")
@@ -90,9 +104,30 @@ def _in_groups(ctx: Context, a: relax.Expr, weight: BlockedWeight, groups: relax
     block_of = known[: weight.terms]
     if block_of.size and not 0 <= block_of.min() <= block_of.max() < weight.scales.shape[1]:
         raise NotImplementedError("g_idx has a number that is not that of a block")
+    places = _places(block_of, weight)
+    if ctx.backend == "cpu" and places is not None and isinstance(weight.codes, PackedCodes):
+        blocks = weight.scales.shape[1]
+        ordered = OrderedCodes(weight.codes, places, (weight.columns, blocks, weight.block))
+        data = a if places.max() < weight.terms else op.nn.pad(a, [0, 0] * (rank_of(a) - 1) + [0, 1])
+        taken = ctx.bb.emit(op.take(ctx.bb.normalize(data), constant(places), rank_of(a) - 1, mode="clip"))
+        whole = BlockedWeight(weight.bits, len(places), ordered, weight.scales, weight.zeros)
+        return blocked_product(ctx, taken, whole, rounded=False)
     codes = weight.codes[:].reshape(weight.columns, -1)[:, : weight.terms].astype(np.float32)
     numbers = (codes - weight.zeros) * weight.scales.astype(np.float32)[:, block_of]
     return ctx.bb.normalize(op.matmul(a, constant(np.ascontiguousarray(numbers.T).astype(dtype_of(a)))))
+
+
+def _places(block_of: np.ndarray, weight: BlockedWeight) -> np.ndarray | None:
+    """The terms of each block in turn, and the number of terms for places without one; None if a block has too many."""
+    blocks, block = weight.scales.shape[1], weight.block
+    counts = np.bincount(block_of, minlength=blocks)
+    if not block_of.size or counts.max() > block:
+        return None
+    order = np.argsort(block_of, kind="stable")
+    inside = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    found = np.full(blocks * block, weight.terms, np.int64)
+    found[block_of[order] * block + inside] = order
+    return found
 
 
 def _weight(ctx: Context, b: relax.Expr, scales: relax.Expr, zeros: relax.Expr | None) -> BlockedWeight:

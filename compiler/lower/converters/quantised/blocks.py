@@ -55,6 +55,23 @@ class PackedCodes:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderedCodes:
+    """Codes in another order: `source` has the place of each along the terms, and their number for none: 0 is there."""
+
+    codes: PackedCodes
+    source: np.ndarray
+    shape: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, columns: slice) -> np.ndarray:
+        found = self.codes[columns]
+        flat = np.pad(found.reshape(len(found), -1), ((0, 0), (0, 1)))
+        return flat[:, self.source].reshape(len(found), *self.shape[1:])
+
+
+@dataclass(frozen=True, slots=True)
 class BlockedWeight:
     """A weight of `columns` × `terms`: (code - zero point) · scale.
 
@@ -65,7 +82,7 @@ class BlockedWeight:
 
     bits: int
     terms: int
-    codes: np.ndarray | PackedCodes
+    codes: np.ndarray | PackedCodes | OrderedCodes
     scales: np.ndarray
     zeros: np.ndarray | int
     table: np.ndarray | None = None

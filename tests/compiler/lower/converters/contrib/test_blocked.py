@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from heterocc.artifacts.errors import UnsupportedOpError
+from heterocc.artifacts.errors import HeteroccError, UnsupportedOpError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
@@ -131,30 +131,54 @@ def test_weights_keep_their_bits_in_the_bundle(tmp_path: Path) -> None:
     assert stored <= 1.01 * sum(len(i.raw_data) for i in model.graph.initializer)
 
 
-def _in_any_order(product: Product) -> tuple[onnx.ModelProto, np.ndarray]:
-    """The product with the block of each term in g_idx, in any order; and these blocks."""
+def _in_any_order(product: Product, *, even: bool = True) -> tuple[onnx.ModelProto, np.ndarray]:
+    """The product with the block of each term in g_idx, in any order; and these blocks, of as many terms if `even`."""
     model, _ = product.drawn()
-    blocks = product.terms // product.block
-    block_of = np.random.default_rng(5).permutation(np.repeat(np.arange(blocks), product.block)).astype(np.int32)
-    model.graph.initializer.append(numpy_helper.from_array(block_of, "g"))
+    numbers, blocks = np.random.default_rng(5), -(-product.terms // product.block)
+    every = np.repeat(np.arange(blocks), product.block)[: product.terms]
+    block_of = numbers.permutation(every) if even else numbers.integers(0, blocks, product.terms)
+    model.graph.initializer.append(numpy_helper.from_array(block_of.astype(np.int32), "g"))
     model.graph.node[0].input[:] = ["x", "w", "s", "z" if product.zeros == "uint8" else "", "g"]
     return model, block_of
 
 
-def test_terms_may_belong_to_blocks_in_any_order(tmp_path: Path) -> None:
-    """As GPTQ with `desc_act` orders them."""
-    product = Product(terms=128)
-    model, block_of = _in_any_order(product)
-    scales = numpy_helper.to_array(model.graph.initializer[1]).reshape(COLUMNS, -1).astype(np.float64)
+@pytest.mark.parametrize(
+    ("product", "even"),
+    [
+        (Product(terms=128), True),
+        (Product(terms=100, level=4), True),
+        pytest.param(Product(terms=300, block=16), True, marks=pytest.mark.slow),
+        pytest.param(Product(terms=128), False, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_terms_may_belong_to_blocks_in_any_order(product: Product, even: bool, tmp_path: Path) -> None:
+    """As GPTQ with `desc_act` orders them. Weights keep their bits if no block has more terms than it has codes."""
+    model, block_of = _in_any_order(product, even=even)
     _, weight = product.drawn()
-    own = np.repeat(np.arange(scales.shape[1]), product.block)
+    scales = numpy_helper.to_array(model.graph.initializer[1]).reshape(COLUMNS, -1).astype(np.float64)
+    own = np.arange(product.terms) // product.block
     expected = weight / scales[:, own].T * scales[:, block_of].T
     compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, measure=False)
+    reference = reference_session(model)
+    with open_bundle(tmp_path / "m.hcb") as bundle:
+        stored = sum(weight.nbytes for weight in bundle.manifest.weights)
+    assert (stored < COLUMNS * product.terms * 3) == even
     with load(tmp_path / "m.hcb") as session:
         for rows in ROWS:
-            x = np.random.default_rng(rows).standard_normal((rows, 128)).astype(np.float32)
+            x = np.random.default_rng(rows).standard_normal((rows, product.terms)).astype(np.float32)
             wanted = x.astype(np.float64) @ expected
+            known = reference.run(None, {"x": x})[0]
             np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+            np.testing.assert_allclose(known, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+def test_2_bits_in_any_order_are_an_error_on_every_device(tmp_path: Path) -> None:
+    """ONNX Runtime returns memory that nobody wrote."""
+    model, _ = _in_any_order(Product(terms=128, bits=2))
+    for devices in ("CPU", "ORT"):
+        with pytest.raises(HeteroccError):
+            compile_model(model, tmp_path / "m.hcb", devices=devices, measure=False)
 
 
 def test_zero_points_of_blocks_in_any_order_are_refused(tmp_path: Path) -> None:
