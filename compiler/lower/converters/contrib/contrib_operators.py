@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +14,7 @@ from heterocc.compiler.lower.converters.arrays.reshaping import spread
 from heterocc.compiler.lower.converters.attributes import Inputs
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter, require_inputs
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of, scalar, shape_of
+from heterocc.compiler.lower.converters.windows.pooling import average_pool, rounded_up
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -113,10 +115,16 @@ def _global_average(ctx: Context, value: relax.Expr) -> relax.Expr:
 
 
 def _average(ctx: Context, value: relax.Expr) -> relax.Expr:
+    plain = onnx.NodeProto()
+    plain.CopyFrom(ctx.node)
+    plain.op_type, plain.domain = "AveragePool", ""
+    own, value = dataclasses.replace(ctx, node=plain), ctx.bb.emit(value)
+    if ctx.attrs.get("count_include_pad", 0):  # ONNX Runtime also counts what lies beyond the padding
+        own = rounded_up(own, rank_of(value) - 2)
     if not ctx.attrs.get("channels_last", 0):
-        return standard(ctx, "AveragePool", value)
+        return average_pool(own, value)
     last = rank_of(value) - 1
-    pooled = standard(ctx, "AveragePool", op.permute_dims(value, [0, last, *range(1, last)]))
+    pooled = average_pool(own, ctx.bb.emit(op.permute_dims(value, [0, last, *range(1, last)])))
     return op.permute_dims(pooled, [0, *range(2, last + 1), 1])
 
 

@@ -88,3 +88,27 @@ def test_quantised_windows_of_any_size_agree_and_fit_or_are_an_error(tmp_path: P
                 continue
             wanted = reference.run(None, feed)[0]
             assert np.abs(session.run(feed)["y"].astype(int) - wanted).max() <= 1
+
+
+@pytest.mark.parametrize("dims", [[1, 7, 6, 2], [1, "h", "w", 2]], ids=["fixed", "dynamic"])
+@pytest.mark.parametrize("counts", [0, 1])
+def test_quantised_means_count_what_lies_beyond_the_padding_where_padding_counts(
+    tmp_path: Path, dims: list[int | str], counts: int
+) -> None:
+    values = {"i": np.float32(0.1), "j": np.uint8(100), "k": np.float32(0.05), "l": np.uint8(90)}
+    window = {"kernel_shape": [3, 3], "strides": [2, 3], "pads": [1, 1, 1, 1], "ceil_mode": 1, "channels_last": 1}
+    pool = helper.make_node(
+        "QLinearAveragePool", ["x", *values], ["y"], domain="com.microsoft", count_include_pad=counts, **window
+    )
+    proto = onnx_build.model(
+        [pool],
+        [onnx_build.value("x", dims, TensorProto.UINT8)],
+        [onnx_build.value("y", None, TensorProto.UINT8)],
+        {name: np.array(number) for name, number in values.items()},
+        domains=[("com.microsoft", 1)],
+    )
+    compile_model(proto, tmp_path / "m.hcb", devices="CPU")
+    feed = {"x": np.random.default_rng(3).integers(0, 255, (1, 7, 6, 2), dtype=np.uint8)}
+    with load(tmp_path / "m.hcb") as session:
+        found = session.run(feed)["y"].astype(int)
+    assert np.abs(found - reference_session(proto).run(None, feed)[0]).max() <= 1
