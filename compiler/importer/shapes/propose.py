@@ -44,6 +44,8 @@ _SMALLER = (129, 128, 97, 96, 65, 64, 33, 32, 17, 16, 9, 8, 5, 4, 2, 1)
 """Sizes in place of those with which a run would be too much work: odd ones first, as fewer mistakes hide in them."""
 _MOST_SMALLER = 4
 """How many of them are tried."""
+_FRACTIONS = _SMALLER[_SMALLER.index(65) :]
+"""Those that are tried after a run that took too long."""
 _MOST_HINTS = 6
 _HOPS = 4
 """The largest distance in nodes from an input to a weight that suggests its dimensions."""
@@ -110,23 +112,27 @@ class Proposals:
     def first(self, work: Callable[[Shapes], Work]) -> Shapes | None:
         """The first shapes with which ONNX Runtime runs the model; None if none are found in SECONDS.
 
-        `work` estimates a run. Shapes with which it exceeds MOST_WORK are not tried: smaller sizes take their place.
+        `work` estimates a run. Shapes with which it exceeds MOST_WORK are not tried: smaller sizes take their place. If
+        a run takes too long all the same, much smaller ones have as much time again.
         """
         run = _runner(self._proto, self._weights)
         if run is None:
             return None
         deadline = time.monotonic() + SECONDS
         tried: list[Shapes] = []
-        for shapes in self._affordable(work):
-            if time.monotonic() > deadline:
-                return None
+        for shapes, smaller in self._affordable(work):
             if shapes not in tried:
                 tried.append(shapes)
                 if run(shapes, deadline - time.monotonic()):
                     return shapes
+            if time.monotonic() > deadline:
+                until = time.monotonic() + SECONDS
+                some = itertools.islice(smaller, _MOST_SMALLER)
+                return next((s for s in some if time.monotonic() < until and run(s, until - time.monotonic())), None)
         return None
 
-    def _affordable(self, work: Callable[[Shapes], Work]) -> Iterator[Shapes]:
+    def _affordable(self, work: Callable[[Shapes], Work]) -> Iterator[tuple[Shapes, Iterator[Shapes]]]:
+        """Shapes to try, and in place of each, where its run takes too long, others of a fraction of the work."""
         kernels = {node.input[1] for node in self._proto.graph.node if "Conv" in node.op_type and len(node.input) > 1}
         known: dict[str, Work] = {}
 
@@ -139,11 +145,16 @@ class Proposals:
         for candidate in _candidates(self._dynamic, self._hints):
             sizes = replace(candidate, named={**candidate.named, **self._expected})
             shapes = sizes.shapes(self._dynamic, kernels)
+            every = filter(fits, self._at_most(_SMALLER, sizes, kernels))
+            fractions = filter(fits, self._at_most(_FRACTIONS, sizes, kernels))
             if fits(shapes):
-                yield shapes
+                yield shapes, fractions
                 continue
-            smaller = (sizes.at_most(side).shapes(self._dynamic, kernels) for side in _SMALLER)
-            yield from itertools.islice(filter(fits, smaller), _MOST_SMALLER)
+            for others in itertools.islice(every, _MOST_SMALLER):
+                yield others, fractions
+
+    def _at_most(self, sides: Sequence[int], sizes: _Sizes, kernels: Collection[str]) -> Iterator[Shapes]:
+        return (sizes.at_most(side).shapes(self._dynamic, kernels) for side in sides)
 
 
 @dataclass(frozen=True, slots=True)

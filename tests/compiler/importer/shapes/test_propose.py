@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work, work_of
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.shapes import propose
 from heterocc.compiler.importer.shapes.propose import Proposals, Samples, Shapes
 from tests.symbolic_models import dynamic_model
 
@@ -124,6 +126,26 @@ def test_one_size_of_all_caches_is_tried_before_others() -> None:
 
     assert Proposals(Draft(caches_and_mask(3), {})).first(work) == tried[-1]
     assert len(tried) <= 4
+
+
+def test_a_run_that_takes_too_long_is_followed_by_ones_of_much_smaller_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a loaded machine: the model would be compiled without a check."""
+    monkeypatch.setattr(propose, "SECONDS", 0.05)
+    tried: list[int] = []
+
+    def runner(*_: object) -> Callable[[Shapes, float], bool]:
+        def run(shapes: Shapes, seconds: float) -> bool:
+            tried.append(shapes["x"][2])
+            if tried[-1] > 100:
+                time.sleep(seconds + 0.01)
+            return tried[-1] % 8 == 0 and tried[-1] < 100
+
+        return run
+
+    monkeypatch.setattr(propose, "_runner", runner)
+    found = Proposals(Draft(convolutions(2, 4), {})).first(lambda _: Work(0, 0))
+    assert tried == [224, 65, 64]
+    assert found == {"x": [1, 4, 64, 64]}
 
 
 def test_models_with_weights_of_4_bits_are_tried() -> None:
