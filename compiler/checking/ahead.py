@@ -16,6 +16,7 @@ from typing import Self
 from heterocc.compiler.checking.as_given import require_same_meaning
 from heterocc.compiler.checking.memory import Memory, open_memory
 from heterocc.compiler.checking.reference import Stop
+from heterocc.compiler.checking.run_memory import give_back
 from heterocc.compiler.checking.vectors import Vectors, find_vectors
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
@@ -72,7 +73,9 @@ def vectors_of(
         found = find_vectors(model, inputs, seed, stop)
         if memory is not None:
             memory.keep_vectors(found)
-    return (_compared(model, found, memory, stop) if check else found), memory
+    found = _compared(model, found, memory, stop) if check else found
+    give_back()
+    return found, memory
 
 
 def _compared(model: ImportedModel, found: Vectors, memory: Memory | None, stop: Stop | None) -> Vectors:

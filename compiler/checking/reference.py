@@ -104,10 +104,14 @@ def run_session(
 def _run_until(session: Any, outputs: Sequence[str], given: Mapping[str, Any], limit: Any) -> Sequence[Any]:
     written = any(dtype_of(o.type) in NARROW for o in session.get_outputs())
     if not written and not any(is_narrow(v) for v in given.values()):
-        found: Sequence[Any] = session.run(list(outputs), given, limit)
-        return found
+        return [_apart(v) for v in session.run(list(outputs), given, limit)]
     values = {name: ort_value(v) if isinstance(v, np.ndarray) else v for name, v in given.items()}
-    return [from_ort(v) for v in session.run_with_ort_values(list(outputs), values, limit)]
+    return [_apart(from_ort(v)) for v in session.run_with_ort_values(list(outputs), values, limit)]
+
+
+def _apart(value: Any) -> Any:
+    """A copy of an array: one of ONNX Runtime's keeps all memory that its session took for values of the run."""
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 class Reference:

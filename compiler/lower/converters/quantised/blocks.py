@@ -38,6 +38,11 @@ PIECE = 1 << 22
 """Codes that are unpacked at once: a table of tokens has a billion, a byte each."""
 
 
+def fills_words(bits: int, block: int) -> bool:
+    """Whether a block of codes of so many bits has a whole number of words."""
+    return block % (TERMS * 8 // bits) == 0
+
+
 @dataclass(frozen=True, slots=True)
 class PackedCodes:
     """Codes uint8 [columns, blocks, block] in bytes [columns, …], which a slice of the columns unpacks."""
@@ -100,7 +105,7 @@ class BlockedWeight:
     @property
     def fills_words(self) -> bool:
         """Whether a block has a whole number of `words`."""
-        return self.block % (TERMS * 8 // self.bits) == 0
+        return fills_words(self.bits, self.block)
 
     def unpacked(self, dtype: str) -> np.ndarray:
         """The weight [terms, columns] as numbers."""

@@ -12,9 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
+from onnx import helper
 from tvm import relax
 
-from heterocc.compiler.lower.converters.quantised.blocks import TILE, BlockedWeight, blocked_product, gathered_rows
+from heterocc.compiler.lower.converters.quantised.blocks import (
+    BYTE,
+    TILE,
+    BlockedWeight,
+    blocked_product,
+    fills_words,
+    gathered_rows,
+)
 from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.converters.values import clipped, dtype_of, rank_of, scalar
@@ -63,10 +72,15 @@ class Blocks:
     axis: int
     block: int
 
+    @property
+    def bits(self) -> int:
+        """Bits of a number."""
+        return 4 if self.kind in ("int4", "uint4") else BYTE
+
     def weight(self) -> BlockedWeight:
         """The matrix as a weight whose terms lie along the blocks' axis, with codes that are not negative."""
         array, scales, zeros = (a if self.axis else a.T for a in (self.array, self.scales, self.zeros))
-        bits = 4 if self.kind in ("int4", "uint4") else 8
+        bits = self.bits
         first = 1 << (bits - 1) if self.kind in ("int4", "int8") else 0
         columns, terms = array.shape
         codes = np.full((columns, scales.shape[1] * self.block), first, np.uint8)
@@ -248,8 +262,7 @@ def _as_weight(ctx: Context) -> BlockedWeight | None:
     if found.array.ndim != 2 or ctx.attrs.get("axis", 0) % 2:
         return None
     if isinstance(found, Blocks):
-        weight = found.weight() if found.axis == 1 else None
-        return weight if weight is not None and weight.fills_words else None
+        return found.weight() if found.axis == 1 and fills_words(found.bits, found.block) else None
     return _in_long_blocks(found.array, found, 1) if _is_multiplied(ctx, found.array.shape) else None
 
 
@@ -312,6 +325,33 @@ def note_dequantised(ctx: Context, data: relax.Expr, scale: relax.Expr, zero: re
     if factors.size == 1:
         factors = factors.reshape(())
     ctx.notes[ctx.node.output[0]] = Dequantised(data, array, factors, points, axis)
+
+
+def is_read_in_blocks(ctx: Context) -> bool:
+    """Whether only nodes that read a matrix in blocks in its place read the node's output.
+
+    Its numbers, four bytes and more for each integer, are then not computed beforehand: those of all layers would be in
+    memory together.
+    """
+    name = ctx.node.output[0]
+    noted = ctx.notes.get(name)
+    readers = [(node, n) for node in ctx.partition for n, given in enumerate(node.input) if given == name]
+    if not ctx.integers or not isinstance(noted, Blocks) or not readers:
+        return False
+    return all(_reads_blocks(node, number, noted) for node, number in readers)
+
+
+def _reads_blocks(node: onnx.NodeProto, number: int, noted: Blocks) -> bool:
+    """Whether a node reads the blocks of a matrix that is its input of this number."""
+    if node.domain not in STANDARD_DOMAINS:
+        return False
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    if node.op_type == "Gather":
+        return number == 0 and noted.axis == 1 and not attrs.get("axis", 0) % 2 and fills_words(noted.bits, noted.block)
+    if node.op_type == "Gemm":
+        plain = not attrs.get("transA", 0) and attrs.get("alpha", 1.0) == attrs.get("beta", 1.0) == 1.0
+        return number == 1 and plain and noted.axis == int(bool(attrs.get("transB", 0)))
+    return node.op_type == "MatMul" and number == 1 and noted.axis == 0
 
 
 _IN_INTEGERS: dict[str, Callable[[Context, list[relax.Expr | None]], relax.Expr | None]] = {

@@ -17,7 +17,7 @@ from onnx import helper
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from heterocc.compiler.lower.converters.quantised.dequantised import note_dequantised
+from heterocc.compiler.lower.converters.quantised.dequantised import is_read_in_blocks, note_dequantised
 from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import has_positive_sizes, requested
@@ -97,6 +97,9 @@ def dequantize_linear(
     """DequantizeLinear per tensor, axis or block. A constant input is dequantised when compiling."""
     note_dequantised(ctx, data, scale, zero_point)
     dtype = dtype_of(scale)
+    if is_read_in_blocks(ctx):  # in variables, constants are not computed with here
+        data, scale = (ctx.bb.emit(op.astype(value, dtype_of(value))) for value in (data, scale))
+        zero_point = None if zero_point is None else ctx.bb.emit(op.astype(zero_point, dtype_of(zero_point)))
     shape, axis = dims_of(data), ctx.attrs.get("axis", 1)
     values = []
     for value in (scale, zero_point):

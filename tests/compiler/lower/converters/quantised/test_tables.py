@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
+from heterocc.compiler.lower.converters.quantised import quantised_operators
+from heterocc.compiler.lower.straight import constant
 from heterocc.runtime import load
 from heterocc.runtime.execute.ort_session import session_options
 from tests.reference import reference_session
@@ -64,3 +66,19 @@ def test_a_table_that_is_gathered_and_multiplied_is_stored_once(
         np.testing.assert_allclose(session.run({"ids": ids})["y"], expected, rtol=1e-5, atol=1e-5)
         with pytest.raises(HeteroccError, match="index is out of range"):
             session.run({"ids": np.array([WORDS], np.int64)})
+
+
+@pytest.mark.parametrize("op_type", ["Gemm", "MatMul"])
+def test_numbers_of_a_matrix_in_blocks_are_not_computed_beside_its_integers(
+    op_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of all layers were held together: 18 bytes for each weight of 4 bits."""
+    made: list[int] = []
+
+    def noted(array: np.ndarray) -> object:
+        made.append(array.size)
+        return constant(array)
+
+    monkeypatch.setattr(quantised_operators, "constant", noted)
+    compile_model(_model("int8", op_type, 32), tmp_path / "m.hcb", devices="CPU")
+    assert max(made, default=0) < WORDS * WIDTH
