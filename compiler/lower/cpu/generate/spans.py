@@ -9,9 +9,13 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 Move = Callable[[tirx.Expr, int], None]
 """A function that is called with the start of a vector and its number of lanes."""
+
+Combine = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+"""What two numbers, or vectors, are combined to."""
 
 
 def widths(lanes: int, *, few: bool = False) -> tuple[int, ...]:
@@ -71,3 +75,16 @@ def _narrowing(count: int, lanes: Sequence[int], move: Move) -> None:
         lambda: _covered(count, lanes[0], move),
         lambda: _narrowing(count, lanes[1:], move),
     )
+
+
+def folded(held: tirx.Buffer, lanes: int, combine: Combine, chains: int = 1) -> tirx.Buffer:
+    """One number of `chains` vectors that lie in a register one after the other: of the vectors, then of halves."""
+    for chain in range(1, chains):
+        both = combine(emit.vector(held, index(0), lanes), emit.vector(held, index(chain * lanes), lanes))
+        emit.put(held, both, index(0), lanes)
+    while lanes > 1:
+        lanes //= 2
+        half = emit.registers(1, lanes, dtype_of(held))
+        emit.put(half, combine(*(emit.vector(held, index(place), lanes) for place in (0, lanes))), index(0), lanes)
+        held = half
+    return held

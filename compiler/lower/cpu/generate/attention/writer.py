@@ -16,8 +16,9 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping
+from heterocc.compiler.lower.cpu.generate.products.copied_columns import Columns, copy_columns
+from heterocc.compiler.lower.cpu.generate.spans import folded
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import (
@@ -41,6 +42,9 @@ MOST_ROWS = 14
 MOST_ROW_BYTES = 2048
 """The row distance in elements at multiples of which rows compete for the same sets of the cache."""
 
+COPIED = 4
+"""Vectors of values that are copied together."""
+
 LOWEST = -3.4028234663852886e38
 """The finite initial value of maxima, so that a row of only -inf gives NaN, as in ONNX Runtime."""
 
@@ -49,6 +53,7 @@ class AttentionWriter:
     """A generator of one kernel, which the constructor writes."""
 
     kind = FLOATS
+    copies = staticmethod(copy_columns)
 
     def __init__(self, form: Attention, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
         self.form, self.arguments = form, arguments
@@ -136,48 +141,16 @@ class AttentionWriter:
     def packed_keys(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
         """The keys of a head as panels: for each term vectors of keys."""
         form, lanes = self.form, self.for_keys.lanes
-        source, base = self.arguments[1], self.base(form.k, outer)
-        packed = emit.scratch(sum(r.count * r.size for r in self.key_runs) * lanes * form.terms)
-        width = lanes if lanes == 1 or assumed(at_least(form.keys, lanes)) else form.keys
-        transposes = form.k.row != 1 and form.k.column == 1 and width == lanes > 1 and form.terms >= lanes
+        used = lanes if lanes == 1 or assumed(at_least(form.keys, lanes)) else form.keys
+        packed = emit.scratch(sum(r.count * r.size for r in self.key_runs) * lanes * self.terms, self.kind.read)
+        first, k = self.base(form.k, outer), form.k
+        columns = Columns.of(self.arguments[1], first, form.terms, k.row, k.column, turns=used == lanes > 1)
         for run in self.key_runs:
             with emit.loop(run.count) as panel:
-                first = index(run.start) + panel * index(run.size)
-                with emit.loop(run.size) as column:
-                    start = self.start(first + column, lanes, form.keys)
-                    to = first * index(lanes * form.terms) + column * index(lanes)
-                    if transposes:
-                        rows = (base + start * index(form.k.row), form.k.row, form.terms)
-                        self._turn(packed, to, run.size * lanes, source, rows, lanes)
-                        continue
-                    with emit.loop(form.terms) as term:
-                        there = to + term * index(run.size * lanes)
-                        if width < lanes:
-                            emit.put(packed, emit.zeros(lanes), there, lanes)
-                        with emit.loop(width, "vectorized" if form.k.row == 1 else "serial") as lane:
-                            at = base + (start + lane) * index(form.k.row) + term * index(form.k.column)
-                            build.buffer_store(packed, source[at], [there + lane])
+                number = index(run.start) + panel * index(run.size)
+                vectors = [(self.start(number + index(v), lanes, form.keys), used) for v in range(run.size)]
+                self.copies(columns, vectors, lanes, packed, number * index(lanes * self.terms), run.size * lanes)
         return packed
-
-    def _turn(
-        self,
-        packed: tirx.Buffer,
-        to: tirx.Expr,
-        pitch: int,
-        source: tirx.Buffer,
-        rows: tuple[tirx.Expr, int, int],
-        lanes: int,
-    ) -> None:
-        """Pack as many rows as a vector has lanes, in square blocks; `rows` is their start, distance and length."""
-        first, step, length = rows
-        with emit.loop(-(-length // lanes)) as block:
-            begin = self.start(block, lanes, length)
-            block_rows = [emit.registers(1, lanes) for _ in range(lanes)]
-            for number, row in enumerate(block_rows):
-                emit.put(row, emit.vector(source, first + index(number * step) + begin, lanes), index(0), lanes)
-            for number, row in enumerate(transposed(block_rows, lanes)):
-                place = to + (begin + index(number)) * index(pitch)
-                emit.put(packed, emit.vector(row, index(0), lanes), place, lanes)
 
     def copies_values(self) -> bool:
         """Whether values are packed: vectors are not contiguous, or rows compete for the same sets of the cache."""
@@ -190,24 +163,15 @@ class AttentionWriter:
     def packed_values(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
         """The values of a head, each row as vectors of columns."""
         form, lanes = self.form, self.for_columns.lanes
-        count = -(-form.columns // lanes)
-        base = self.base(form.v, outer)
-        packed = emit.scratch(form.keys * count * lanes)
-        width = min(lanes, form.columns)
-        if form.v.row == 1 and form.v.column != 1 and form.columns >= lanes > 1 and form.keys >= lanes:
-            with emit.loop(count) as column:
-                start = self.start(column, lanes, form.columns)
-                rows = (base + start * index(form.v.column), form.v.column, form.keys)
-                self._turn(packed, column * index(lanes), count * lanes, self.arguments[2], rows, lanes)
-            return packed
-        with emit.loop(form.keys) as key, emit.loop(count) as column:
-            to = key * index(count * lanes) + column * index(lanes)
-            start = self.start(column, lanes, form.columns)
-            if width < lanes:
-                emit.put(packed, emit.zeros(lanes), to, lanes)
-            with emit.loop(width, "vectorized" if form.v.column == 1 else "serial") as lane:
-                at = base + key * index(form.v.row) + (start + lane) * index(form.v.column)
-                build.buffer_store(packed, self.arguments[2][at], [to + lane])
+        count, used = -(-form.columns // lanes), min(lanes, form.columns)
+        packed = emit.scratch(self.keys * count * lanes, self.kind.read)
+        first, v = self.base(form.v, outer), form.v
+        columns = Columns.of(self.arguments[2], first, form.keys, v.column, v.row, turns=used == lanes > 1)
+        for run in runs(count, COPIED):
+            with emit.loop(run.count) as panel:
+                number = index(run.start) + panel * index(run.size)
+                vectors = [(self.start(number + index(n), lanes, form.columns), used) for n in range(run.size)]
+                self.copies(columns, vectors, lanes, packed, number * index(lanes), count * lanes)
         return packed
 
     def _tile(
@@ -296,7 +260,9 @@ class AttentionWriter:
     def _exponentials(self, row: tirx.Expr, scores: tirx.Buffer, top: tirx.Buffer, factors: tirx.Buffer) -> None:
         """Replace a row of scores by exp(score - largest), and set the row's factor to the inverse of their sum."""
         keys, lanes = self.form.keys, self.for_keys.lanes
-        largest = self._folded(top, row * index(lanes), tirx.max)
+        largest = emit.registers(1, lanes)
+        emit.put(largest, emit.vector(top, row * index(lanes), lanes), index(0), lanes)
+        largest = folded(largest, lanes, tirx.max)
         sums = [emit.registers(1, lanes) for _ in range(2)]
         for total in sums:
             emit.put(total, emit.zeros(lanes), index(0), lanes)
@@ -324,7 +290,7 @@ class AttentionWriter:
                 self._last_exponentials(row, scores, sums[1], largest)
         both = emit.vector(sums[0], index(0), lanes) + emit.vector(sums[1], index(0), lanes)
         emit.put(sums[0], both, index(0), lanes)
-        total = self._folded(sums[0], index(0), tirx.Add)
+        total = folded(sums[0], lanes, tirx.Add)
         factor = build.float32(1.0) / total[index(0)]
         if may_be_zero(keys):  # a product with no values is zero
             factor = tirx.Select(index(keys) > index(0), factor, build.float32(0.0))
@@ -353,19 +319,6 @@ class AttentionWriter:
             factor = tirx.Select(holds, zero, factor)
         if self.form.empty_if_nan or empty is not None:
             build.buffer_store(factors, factor, [row])
-
-    def _folded(
-        self, buffer: tirx.Buffer, place: tirx.Expr, combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
-    ) -> tirx.Buffer:
-        """Combine all lanes of a vector to one number, by halves."""
-        lanes = self.for_keys.lanes
-        while lanes > 1:
-            lanes //= 2
-            half = emit.registers(1, lanes)
-            halves = [emit.vector(buffer, place + index(at), lanes) for at in (0, lanes)]
-            emit.put(half, combine(*halves), index(0), lanes)
-            buffer, place = half, index(0)
-        return buffer
 
     def _product(
         self,

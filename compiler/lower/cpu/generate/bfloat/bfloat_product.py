@@ -15,8 +15,7 @@ from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
-from heterocc.compiler.lower.cpu.generate.pairs import paired, rounded
+from heterocc.compiler.lower.cpu.generate.pairs import rounded
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.product import ProductWriter
@@ -116,64 +115,6 @@ class _Writer(ProductWriter):
             return super().numbers(arguments, place, rows, first)
         return lambda row, term: self.rows[row * index(self.pitch) + term]
 
-    def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
-        """Copy a panel of the vectors as pairs."""
-        product, lanes, terms = self.product, self.isa.lanes, self.product.terms.length
-        width = len(starts) * lanes
-        copied = emit.scratch(self.terms * width, "int32")
-        side = product.vectors
-        row = product.columns.step(side.form) == 1
-        transposes = (
-            side.value is None and not row and product.terms.step(side.form) == 1 and product.columns.length >= lanes
-        )
-        if transposes and terms % 2 == 0 and terms >= 2 * lanes and not self.edge:
-            for column, start in enumerate(starts):
-                self._transpose(arguments, place, start, (copied, column * lanes, width))
-            return copied
-        with emit.loop(self.terms) as pair:
-            for column, start in enumerate(starts):
-                used = self.edge if self.edge and column == len(starts) - 1 else lanes
-                filled = min(used, product.columns.length)
-                halves = [emit.registers(1, used) for _ in range(2)]
-                for number, half in enumerate(halves):
-                    term = pair * index(2) + index(number)
-                    beyond = terms % 2 and number
-                    if filled < used or beyond:
-                        emit.put(half, emit.zeros(used), index(0), used)
-
-                    def load(
-                        half: tirx.Buffer = half, term: tirx.Expr = term, start: tirx.Expr = start, filled: int = filled
-                    ) -> None:
-                        with emit.loop(filled, "vectorized" if row else "serial") as lane:
-                            there = [*place, (product.columns, start + lane), (product.terms, term)]
-                            build.buffer_store(half, self._element(arguments, there), [lane])
-
-                    if beyond:
-                        with build.If(term < index(terms)), build.Then():
-                            load()
-                    else:
-                        load()
-                both = paired(*(emit.vector(half, index(0), used) for half in halves))
-                emit.put(copied, both, pair * index(width) + index(column * lanes), used)
-        return copied
-
-    def _transpose(
-        self, arguments: Arguments, place: Place, start: tirx.Expr, panel: tuple[tirx.Buffer, int, int]
-    ) -> None:
-        """Copy vectors of columns whose terms lie in a row, a square block of pairs at a time."""
-        product, lanes, terms = self.product, self.isa.lanes, self.product.terms.length
-        copied, column, width = panel
-        flat = arguments.flat(product.vectors.load.source)
-        with emit.loop(-(-terms // (2 * lanes))) as block:
-            term = tirx.min(block * index(2 * lanes), index(terms - 2 * lanes))
-            rows = []
-            for number in range(lanes):
-                there = [*place, (product.columns, start + index(number)), (product.terms, term)]
-                where = at(product.vectors.form, there)
-                assert where is not None
-                rows.append(turned_row(flat, where, lanes))
-            store_turned(rows, lanes, copied, tirx.floordiv(term, index(2)) * index(width) + index(column), width)
-
 
 def round_row(
     flat: tirx.Buffer,
@@ -219,18 +160,3 @@ def round_row(
             build.buffer_store(held, flat[where(start + term)], [term])
         low, high = (emit.vector(held, index(half * lanes), lanes) for half in range(2))
         take(index(whole * lanes) + number * index(lanes), low, high)
-
-
-def turned_row(flat: tirx.Buffer, where: tirx.Expr, lanes: int) -> tirx.Buffer:
-    """A vector of rounded pairs of the numbers from a place on, in a register of float32."""
-    register = emit.registers(1, lanes)
-    pairs = rounded(emit.vector(flat, where, lanes), emit.vector(flat, where + index(lanes), lanes))
-    emit.put(register, tirx.reinterpret(f"float32x{lanes}", pairs), index(0), lanes)
-    return register
-
-
-def store_turned(rows: list[tirx.Buffer], lanes: int, to: tirx.Buffer, first: tirx.Expr, pitch: int) -> None:
-    """Store a square block of pairs transposed, at rows of `pitch` pairs."""
-    for number, column in enumerate(transposed(rows, lanes)):
-        pairs = tirx.reinterpret(f"int32x{lanes}", emit.vector(column, index(0), lanes))
-        emit.put(to, pairs, first + index(number * pitch), lanes)

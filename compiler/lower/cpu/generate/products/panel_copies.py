@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tvm import tirx
 from tvm.ir import TensorLoad
-from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.fetch import LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.maps.transposes import FEWEST_LANES, transposed
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset
+from heterocc.compiler.lower.cpu.generate.products.copied_columns import Columns, copy_columns, copy_pairs
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.terms import Term
+from heterocc.compiler.lower.cpu.generate.terms import PAIRS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import most_lines
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 from heterocc.compiler.lower.kernels.expressions import substituted
@@ -96,76 +93,49 @@ class PanelCopies:
         return self.kernel.argument(self.product.vectors.load.source) in self.isa.unaligned
 
     def copy_short(self, arguments: Arguments, place: Place, start: tirx.Expr) -> tirx.Buffer:
-        """Copy a panel of one vector, which columns may not fill, term by term; zeros follow them."""
-        product, lanes = self.product, self.isa.lanes
-        copied = emit.scratch(product.terms.length * lanes, self.kind.sums)
-        row = product.columns.step(product.vectors.form) == 1
+        """Copy a panel of one vector, which columns may not fill."""
+        lanes = self.isa.lanes
+        copied = emit.scratch(self.product.terms.length * lanes, self.kind.sums)
 
-        def take(length: int, kind: str) -> None:
-            with emit.loop(product.terms.length) as term:
-                if not is_number(length):
-                    emit.put(copied, emit.zeros(lanes, self.kind.sums), term * index(lanes), lanes)
-                with emit.loop(length, kind) as lane:
-                    here = [*place, (product.columns, start + lane), (product.terms, term)]
-                    build.buffer_store(copied, self._element(arguments, here), [term * index(lanes) + lane])
+        def take(used: int) -> None:
+            copy_columns(self._columns(arguments, place), [(start, used)], lanes, copied, index(0), lanes)
 
-        fits = index(self.length) >= index(lanes)
-        emit.either(fits, lambda: take(lanes, "vectorized" if row else "serial"), lambda: take(self.length, "serial"))
+        emit.either(index(self.length) >= index(lanes), lambda: take(lanes), lambda: take(self.length))
         return copied
 
     def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
-        """Copy a panel of the vectors, term by term."""
-        product, lanes = self.product, self.isa.lanes
-        width = len(starts) * lanes
-        copied = emit.scratch(product.terms.length * width, self.kind.sums)
-        row = product.columns.step(product.vectors.form) == 1
-        known = is_number(self.length)
-        widths = [self.edge if self.edge and column == len(starts) - 1 else lanes for column in range(len(starts))]
-        widths = [min(used, self.length) if known else used for used in widths]
-        if not row and self._terms_in_a_row():
-            self._copy_turned(arguments, place, list(zip(starts, widths, strict=True)), copied)
-            return copied
-        with emit.loop(product.terms.length) as term:
-            for column, (start, used) in enumerate(zip(starts, widths, strict=True)):
-                to = term * index(width) + index(column * lanes)
-                if known and self.length < lanes:
-                    emit.put(copied, emit.zeros(lanes, self.kind.sums), to, lanes)
-                with emit.loop(used, "vectorized" if row else "serial") as lane:
-                    here = [*place, (product.columns, start + lane), (product.terms, term)]
-                    build.buffer_store(copied, self._element(arguments, here), [to + lane])
+        """Copy a panel of the vectors."""
+        width = len(starts) * self.isa.lanes
+        copied = emit.scratch(self.terms * width, self.kind.read)
+        used = [self.isa.lanes] * len(starts)
+        used[-1] = self.edge or used[-1]
+        if is_number(self.length):
+            used = [min(lanes, self.length) for lanes in used]
+        copies = copy_pairs if self.kind is PAIRS else copy_columns
+        vectors = list(zip(starts, used, strict=True))
+        copies(self._columns(arguments, place), vectors, self.isa.lanes, copied, index(0), width)
         return copied
 
-    def _terms_in_a_row(self) -> bool:
-        """Whether the vectors' side has at least a vector of terms one after the other in memory, for each column."""
-        side, terms = self.product.vectors, self.product.terms
-        return (
-            side.value is None
-            and is_number(terms.length)
-            and terms.length >= self.isa.lanes >= FEWEST_LANES
-            and terms.step(side.form) == 1
-        )
+    def _columns(self, arguments: Arguments, place: Place) -> Columns:
+        """The vectors' side at a place of the outer axes."""
+        side, columns, terms = self.product.vectors, self.product.columns, self.product.terms
 
-    def _copy_turned(
-        self, arguments: Arguments, place: Place, columns: Sequence[tuple[tirx.Expr, int]], copied: tirx.Buffer
-    ) -> None:
-        """Copy a panel of columns whose terms are in a row, in square blocks; `columns` are starts and used lanes.
+        def there(column: tirx.Expr, term: tirx.Expr) -> Place:
+            return [*place, (columns, column), (terms, term)]
 
-        The last block of terms may overlap the one before. Lanes that no column has get the last one's numbers.
-        """
-        product, lanes = self.product, self.isa.lanes
-        flat, width = arguments.flat(product.vectors.load.source), len(columns) * lanes
-        with emit.loop(-(-self.terms // lanes)) as block:
-            begin = emit.bound(tirx.min(block * index(lanes), index(self.terms - lanes)))
-            for column, (start, used) in enumerate(columns):
-                rows = [emit.registers(1, lanes, self.kind.sums) for _ in range(lanes)]
-                for i, register in enumerate(rows):
-                    here = [*place, (product.columns, start + index(min(i, used - 1))), (product.terms, begin)]
-                    where = at(product.vectors.form, here)
-                    assert where is not None
-                    emit.put(register, emit.vector(flat, where, lanes), index(0), lanes)
-                for i, register in enumerate(transposed(rows, lanes, self.kind.sums)):
-                    to = (begin + index(i)) * index(width) + index(column * lanes)
-                    emit.put(copied, emit.vector(register, index(0), lanes), to, lanes)
+        def read(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+            return self._element(arguments, there(column, term))
+
+        beside = columns.step(side.form) == 1
+        if beside or side.value is not None or terms.step(side.form) != 1:
+            return Columns(terms.length, read, beside)
+
+        def where(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+            found = at(side.form, there(column, term))
+            assert found is not None
+            return found
+
+        return Columns(terms.length, read, beside, arguments.flat(side.load.source), where)
 
     def _element(self, arguments: Arguments, place: Place, side: Side | None = None) -> tirx.Expr:
         """A number of a side, by default the vectors', read or computed."""

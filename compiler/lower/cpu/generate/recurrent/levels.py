@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
@@ -11,6 +9,7 @@ from heterocc.compiler.lower.converters.recurrent.layer import Layer
 from heterocc.compiler.lower.cpu.generate.emit import broadcast, put, vector
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import array, flat, number
+from heterocc.compiler.lower.cpu.generate.spans import folded
 
 _WIDE = (4, 2, 1)
 """Vectors that are read together, if the state has whole ones: a comparison waits for the one before."""
@@ -43,7 +42,8 @@ class Levels:
             value = vector(state, start + part * number(lanes), lanes)
             for end, combine in zip(ends, (tirx.min, tirx.max), strict=True):
                 put(end, combine(vector(end, number(0), lanes), value), number(0), lanes)
-        low, high = (build.bind(_merged(end, lanes, c)) for end, c in zip(ends, (tirx.min, tirx.max), strict=True))
+        merged = (folded(end, lanes, combine) for end, combine in zip(ends, (tirx.min, tirx.max), strict=True))
+        low, high = (build.bind(one[number(0)]) for one in merged)
         span = build.bind(high - low)
         scale = build.bind(tirx.Select(span > zero, span / most, tirx.const(1, "float32")))
         middle = build.bind(tirx.nearbyint(tirx.max(zero, tirx.min(most, -low / scale))))
@@ -62,20 +62,10 @@ class Levels:
                 narrow = tirx.Cast(f"uint8x{lanes}", tirx.Cast(f"int32x{lanes}", level))
                 put(self.bytes, narrow, row * number(layer.padded) + part * number(lanes), lanes)
             if total is not None and self.sum is not None:
-                build.buffer_store(self.sum, _merged(total, lanes, lambda a, b: a + b), [row])
+                build.buffer_store(self.sum, folded(total, lanes, lambda a, b: a + b)[number(0)], [row])
 
 
 def _register(lanes: int, dtype: str) -> tirx.Buffer:
     made = build.alloc_buffer((lanes,), dtype, scope="global")
     put(made, broadcast(tirx.const(0, dtype), lanes), number(0), lanes)
     return made
-
-
-def _merged(total: tirx.Buffer, lanes: int, combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """One number from a vector, by halves."""
-    while lanes > 1:
-        lanes //= 2
-        half = build.alloc_buffer((lanes,), str(total.dtype), scope="global")
-        put(half, combine(*(vector(total, number(place), lanes) for place in (0, lanes))), number(0), lanes)
-        total = half
-    return total[number(0)]

@@ -10,9 +10,9 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.byte_range import Combine, merged
 from heterocc.compiler.lower.cpu.generate.requested.columns import rows
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
+from heterocc.compiler.lower.cpu.generate.spans import Combine, folded
 
 LEVELS = 127.0
 """The code of the largest number of a block."""
@@ -49,7 +49,7 @@ def write_block_codes(request: Request, arguments: Sequence[tirx.Buffer]) -> Non
             emit.put(codes, tirx.Cast(_of("int8", lanes), emit.vector(level, index(0), lanes)), place, lanes)
             emit.put(held, emit.vector(held, index(0), lanes) + emit.vector(level, index(0), lanes), index(0), lanes)
         build.buffer_store(scales, scale, [number])
-        total = merged(held, lanes, lambda a, b: a + b)[index(0)]
+        total = folded(held, lanes, lambda a, b: a + b)[index(0)]
         build.buffer_store(sums, tirx.Cast("int32", total), [number])
 
 
@@ -60,7 +60,7 @@ def _combined(data: tirx.Buffer, start: tirx.Expr, vectors: int, lanes: int, com
     with emit.loop(vectors) as part:
         value = emit.vector(data, start + part * index(lanes), lanes)
         emit.put(held, combine(emit.vector(held, index(0), lanes), value), index(0), lanes)
-    return build.bind(merged(held, lanes, combine)[index(0)])
+    return build.bind(folded(held, lanes, combine)[index(0)])
 
 
 def _larger(most: tirx.Expr, value: tirx.Expr) -> tirx.Expr:

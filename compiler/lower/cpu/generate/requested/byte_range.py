@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -12,6 +12,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import ELEMENT
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
+from heterocc.compiler.lower.cpu.generate.spans import Combine, folded
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 
 WIDE = 4
@@ -20,7 +21,6 @@ WIDE = 4
 PART = 1 << 12
 """The smallest number of elements of a task."""
 
-Combine = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
 _ENDS: tuple[Combine, Combine] = (lambda end, value: tirx.min(value, end), lambda end, value: tirx.max(value, end))
 """Of a number and NaN, the second operand is the result: a NaN among the data is left out."""
 
@@ -45,7 +45,7 @@ def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None
             _add(total, emit.vector(ends, part * index(lanes), lanes), combine, lanes)
         with build.serial(index(whole * WIDE), index(count // lanes)) as number:
             _add(total, emit.vector(data, number * index(lanes), lanes), combine, lanes)
-    low, high = (merged(total, lanes, combine) for total, combine in zip(totals, _ENDS, strict=True))
+    low, high = (folded(total, lanes, combine) for total, combine in zip(totals, _ENDS, strict=True))
     with build.serial(index(count - count % lanes), index(count)) as number:
         for end, combine in zip((low, high), _ENDS, strict=True):
             _add(end, emit.vector(data, number, 1), combine, 1)
@@ -76,13 +76,3 @@ def _part(data: tirx.Buffer, extremes: Sequence[tirx.Buffer], part: emit.Part, w
 
 def _add(total: tirx.Buffer, value: tirx.Expr, combine: Combine, lanes: int) -> None:
     emit.put(total, combine(emit.vector(total, index(0), lanes), value), index(0), lanes)
-
-
-def merged(total: tirx.Buffer, lanes: int, combine: Combine) -> tirx.Buffer:
-    """One number of a vector, by halves."""
-    while lanes > 1:
-        lanes //= 2
-        half = emit.registers(1, lanes)
-        emit.put(half, combine(*(emit.vector(total, index(place), lanes) for place in (0, lanes))), index(0), lanes)
-        total = half
-    return total

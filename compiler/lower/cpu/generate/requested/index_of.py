@@ -6,7 +6,7 @@ An array is [outer, axis, inner]. Vectors are along `inner`, or along the axis i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -15,6 +15,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import Columns, columns, rows
 from heterocc.compiler.lower.cpu.generate.requested.request import Around, Request
+from heterocc.compiler.lower.cpu.generate.spans import folded
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number
 
 CHAINS = 4
@@ -87,7 +88,7 @@ def _in_row(data: tirx.Buffer, begin: tirx.Expr, sizes: tuple[int, int], *, larg
             take((rest + index(whole * chains)) * index(lanes), 0)
     if overlaps:
         take(index(count - lanes), 0)
-    extreme = build.bind(_halved(best, lanes, chains, lambda a, b: tirx.Select(_wins(a, b, largest), a, b)))
+    extreme = build.bind(folded(best, lanes, lambda a, b: tirx.Select(_wins(a, b, largest), a, b), chains)[index(0)])
 
     none = tirx.const(-1, "int32") if last else index(count).astype("int32")
     place = emit.registers(1, lanes, "int32")
@@ -107,7 +108,7 @@ def _in_row(data: tirx.Buffer, begin: tirx.Expr, sizes: tuple[int, int], *, larg
         look(number * index(lanes))
     if overlaps:
         look(index(count - lanes))
-    equal = build.bind(_halved(place, lanes, 1, nearer))
+    equal = build.bind(folded(place, lanes, nearer)[index(0)])
     zero = tirx.const(0, "int32")
     equal = tirx.max(equal, zero) if last else tirx.Select(counts, equal, zero)
     return equal.astype("int64")
@@ -158,23 +159,3 @@ def _cleaned(value: tirx.Expr, largest: bool, lanes: int = 1) -> tirx.Expr:
 def _is_number(value: tirx.Expr, lanes: int = 1) -> tirx.Expr:
     """A comparison that is false for NaN alone; TVM takes x = x for true."""
     return tirx.GE(value, emit.broadcast(tirx.const(-math.inf, "float32"), lanes))
-
-
-def _halved(
-    buffer: tirx.Buffer, lanes: int, chains: int, combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
-) -> tirx.Expr:
-    """One number from the vectors of a register, by halves."""
-    for chain in range(1, chains):
-        both = combine(emit.vector(buffer, index(0), lanes), emit.vector(buffer, index(chain * lanes), lanes))
-        emit.put(buffer, both, index(0), lanes)
-    while lanes > 1:
-        lanes //= 2
-        half = emit.registers(1, lanes, buffer.dtype)
-        emit.put(
-            half,
-            combine(emit.vector(buffer, index(0), lanes), emit.vector(buffer, index(lanes), lanes)),
-            index(0),
-            lanes,
-        )
-        buffer = half
-    return buffer[index(0)]

@@ -22,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.rows.neighbours import Along, beside_a
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot
+from heterocc.compiler.lower.cpu.generate.spans import folded
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
@@ -211,7 +212,7 @@ class _Across(RowWriter):
         else:
             walk({})
         for number, total in totals.items():
-            self.held[number] = [self._merged(number, total, chains)]
+            self.held[number] = [folded(total, self.lanes, self.combined(number).combine, chains)]
             if self.rows.argument(self.rows.stages[number].buffer) is not None:
                 self.give(arguments, number, self.held[number][0][index(0)], outer)
 
@@ -236,21 +237,3 @@ class _Across(RowWriter):
                     value = self.at_home(arguments, number, [*place, (self.axis, start + lane)])
                     build.buffer_store(held[number], value, [lane])
         return held
-
-    def _merged(self, number: int, every: tirx.Buffer, chains: int) -> tirx.Buffer:
-        """One number from all accumulators: vectors first, then halves of a vector."""
-        combined, lanes = self.combined(number), self.lanes
-        total = emit.registers(1, lanes)
-        emit.put(total, emit.vector(every, index(0), lanes), index(0), lanes)
-        for chain in range(1, chains):
-            both = combined.combine(
-                emit.vector(total, index(0), lanes), emit.vector(every, index(chain * lanes), lanes)
-            )
-            emit.put(total, both, index(0), lanes)
-        while lanes > 1:
-            lanes //= 2
-            half = emit.registers(1, lanes)
-            halves = [emit.vector(total, index(place), lanes) for place in (0, lanes)]
-            emit.put(half, combined.combine(*halves), index(0), lanes)
-            total = half
-        return total

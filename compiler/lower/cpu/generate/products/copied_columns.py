@@ -1,0 +1,112 @@
+"""Copies of the columns of a matrix as tiles of products read them: for each term, or pair of these, some vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.maps.transposes import FEWEST_LANES, transposed
+from heterocc.compiler.lower.cpu.generate.pairs import paired, rounded
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.kernels.expressions import dtype_of
+
+Vectors = Sequence[tuple[tirx.Expr, int]]
+"""The first column of each vector, and how many of its lanes are columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a matrix of `terms` rows; `read(column, term)` is a number of it.
+
+    `beside` is whether columns lie beside each other in memory. If the terms of a column do, `place(column, term)` is
+    where in `flat` a number is.
+    """
+
+    terms: int
+    read: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+    beside: bool
+    flat: tirx.Buffer | None = None
+    place: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None = None
+
+    @staticmethod
+    def of(flat: tirx.Buffer, first: tirx.Expr, terms: int, step: int, down: int, *, turns: bool) -> Columns:
+        """Columns `step` apart whose terms are `down` apart; `turns` is whether these may be read in vectors."""
+
+        def place(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+            return first + column * index(step) + term * index(down)
+
+        beside, in_a_row = (is_number(n) and n == 1 for n in (step, down))
+        rows = (flat, place) if turns and in_a_row and not beside else (None, None)
+        return Columns(terms, lambda column, term: flat[place(column, term)], beside, *rows)
+
+
+def copy_columns(columns: Columns, vectors: Vectors, lanes: int, to: tirx.Buffer, first: tirx.Expr, pitch: int) -> None:
+    """Copy vectors for each term, `pitch` after those of the last one, with zeros in lanes that are no columns."""
+    terms = columns.terms
+    if columns.place is not None and is_number(terms) and terms >= lanes >= FEWEST_LANES:
+        _copy_turned(columns, vectors, lanes, to, first, pitch, 1)
+        return
+    with emit.loop(terms) as term:
+        for number, (start, used) in enumerate(vectors):
+            there = first + term * index(pitch) + index(number * lanes)
+            known = is_number(used)
+            if not known or used < lanes:
+                emit.put(to, emit.zeros(lanes, dtype_of(to)), there, lanes)
+            with emit.loop(used, "vectorized" if columns.beside and known else "serial") as lane:
+                build.buffer_store(to, columns.read(start + lane, term), [there + lane])
+
+
+def copy_pairs(columns: Columns, vectors: Vectors, lanes: int, to: tirx.Buffer, first: tirx.Expr, pitch: int) -> None:
+    """As `copy_columns`, with pairs of terms rounded to bfloat16."""
+    terms, whole = columns.terms, all(used == lanes for _, used in vectors)
+    if columns.place is not None and whole and terms % 2 == 0 and terms >= 2 * lanes:
+        _copy_turned(columns, vectors, lanes, to, first, pitch, 2)
+        return
+    with emit.loop(-(-terms // 2)) as pair:
+        for number, (start, used) in enumerate(vectors):
+            halves = [emit.registers(1, lanes) for _ in range(2)]
+            for place, half in enumerate(halves):
+                term = pair * index(2) + index(place)
+                beyond = bool(terms % 2 and place)
+                if used < lanes or beyond:
+                    emit.put(half, emit.zeros(lanes), index(0), lanes)
+                with ExitStack() as inside:
+                    if beyond:
+                        inside.enter_context(build.If(term < index(terms)))
+                        inside.enter_context(build.Then())
+                    lane = inside.enter_context(emit.loop(used, "vectorized" if columns.beside else "serial"))
+                    build.buffer_store(half, columns.read(start + lane, term), [lane])
+            both = paired(*(emit.vector(half, index(0), lanes) for half in halves))
+            emit.put(to, both, first + pair * index(pitch) + index(number * lanes), lanes)
+
+
+def _copy_turned(
+    columns: Columns, vectors: Vectors, lanes: int, to: tirx.Buffer, first: tirx.Expr, pitch: int, together: int
+) -> None:
+    """Copy columns whose terms are in a row, in square blocks of terms or pairs; the last may overlap the one before.
+
+    Lanes that no column has get the last one's numbers.
+    """
+    flat, place = columns.flat, columns.place
+    assert flat is not None and place is not None
+    dtype = dtype_of(flat)
+    with emit.loop(-(-columns.terms // (together * lanes))) as block:
+        term = emit.bound(tirx.min(block * index(together * lanes), index(columns.terms - together * lanes)))
+        for number, (start, used) in enumerate(vectors):
+            rows = [emit.registers(1, lanes, dtype) for _ in range(lanes)]
+            for i, register in enumerate(rows):
+                where = place(start + index(min(i, used - 1)), term)
+                read = [emit.vector(flat, where + index(n * lanes), lanes) for n in range(together)]
+                value = read[0] if together == 1 else tirx.reinterpret(f"float32x{lanes}", rounded(*read))
+                emit.put(register, value, index(0), lanes)
+            for i, register in enumerate(transposed(rows, lanes, dtype)):
+                value = emit.vector(register, index(0), lanes)
+                value = value if together == 1 else tirx.reinterpret(f"int32x{lanes}", value)
+                there = first + (tirx.floordiv(term, index(together)) + index(i)) * index(pitch)
+                emit.put(to, value, there + index(number * lanes), lanes)
