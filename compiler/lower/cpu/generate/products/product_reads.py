@@ -23,15 +23,6 @@ from heterocc.compiler.lower.cpu.generate.products.panel_copies import PanelCopi
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
-FEW_TILES = 3
-"""Tiles of rows that may read a large map row after row."""
-
-MANY_TERMS = 64
-"""The smallest number of terms that they read so."""
-
-LARGE_TILE = 12
-"""The smallest number of vectors of sums of such tiles: the loop takes too much of the time of others."""
-
 WIDE_TILE = 3
 """Vectors of a tile of one row from which on two terms are enough to hide the latency of its sums."""
 
@@ -163,24 +154,14 @@ class ProductReads(PanelCopies):
     def unroll(self) -> int:
         """The number of terms that are unrolled.
 
-        It is one where few tiles read each number of a large map: if other threads wrote it, loads of one row after the
-        other take half the time of those of UNROLL rows in turn (measured on an Intel CPU). Large tiles have as many as
-        leave no more than one term after the loop: with more, LLVM stores some of their sums in each turn. It does so
-        in loops over two or three terms if the last vector is narrower: these tiles have UNROLL or one.
+        With more than one after the loop, LLVM stores some sums of a tile that ends with half a vector in each turn.
+        Rows of any number have code for many sizes of tiles, whose loops are kept short.
         """
-        side, columns = self.product.vectors, self.product.columns
-        wide = min(r.size for r in self.column_runs)
-        if not all(map(is_number, (self.terms, self.length, self.product.rows.length))):
-            # Rows of any number have code for many sizes of tiles, whose loops are kept short.
-            return emit.UNROLL // 2 if is_number(self.length) and wide >= WIDE_TILE else emit.UNROLL
-        if min(r.size * v.size for r in self.row_runs for v in self.column_runs) < LARGE_TILE:
-            return emit.UNROLL
-        in_place = self.packed[1] is None and not self.copies and columns.step(side.form) == 1
-        few = self.terms >= MANY_TERMS and sum(r.count for r in self.row_runs) <= FEW_TILES
-        if in_place and few and 4 * self.terms * self.length >= self.isa.core.fetched_bytes:
+        if self.edge and is_number(self.terms) and self.terms % emit.UNROLL > 1:
             return 1
-        counts = (emit.UNROLL, 1) if self.edge else range(emit.UNROLL, 0, -1)
-        return next(n for n in counts if self.terms % n <= 1)
+        wide = min(r.size for r in self.column_runs) >= WIDE_TILE
+        sized = not (is_number(self.terms) and is_number(self.product.rows.length))
+        return emit.UNROLL // 2 if sized and wide and is_number(self.length) else emit.UNROLL
 
     def _reads_far(self, panel: Panel) -> bool:
         """Whether panels are read or copied, one after the other, from rows that a second-level cache may not hold.
