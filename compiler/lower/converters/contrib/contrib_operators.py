@@ -8,11 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 from tvm import relax
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.arrays.reshaping import spread
-from heterocc.compiler.lower.converters.attributes import Inputs
-from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter, require_inputs
+from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter, own_converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of, scalar, shape_of
 from heterocc.compiler.lower.converters.windows.pooling import average_pool, rounded_up
 from heterocc.compiler.lower.straight import constant
@@ -115,10 +113,7 @@ def _global_average(ctx: Context, value: relax.Expr) -> relax.Expr:
 
 
 def _average(ctx: Context, value: relax.Expr) -> relax.Expr:
-    plain = onnx.NodeProto()
-    plain.CopyFrom(ctx.node)
-    plain.op_type, plain.domain = "AveragePool", ""
-    own, value = dataclasses.replace(ctx, node=plain), ctx.bb.emit(value)
+    own, value = as_standard(ctx, "AveragePool"), ctx.bb.emit(value)
     if ctx.attrs.get("count_include_pad", 0):  # ONNX Runtime also counts what lies beyond the padding
         own = rounded_up(own, rank_of(value) - 2)
     if not ctx.attrs.get("channels_last", 0):
@@ -256,13 +251,19 @@ def _rms(ctx: Context, data: relax.Expr, scale: relax.Expr, axes: list[int]) -> 
     return op.multiply(as_dtype(ctx.bb.normalize(op.divide(wide, root)), dtype_of(data)), scale)
 
 
+def as_standard(ctx: Context, op_type: str) -> Context:
+    """The context of a standard operator with this node's attributes and names."""
+    node = onnx.NodeProto()
+    node.CopyFrom(ctx.node)
+    node.op_type, node.domain = op_type, ""
+    return dataclasses.replace(ctx, node=node)
+
+
 def standard(ctx: Context, op_type: str, *inputs: relax.Expr | None) -> relax.Expr:
-    """The result of TVM's converter for a standard operator with this node's attributes."""
-    convert = onnx_frontend._get_convert_map()[op_type].get_converter(17)
-    given = Inputs([None if v is None else ctx.bb.normalize(v) for v in inputs])
-    result = convert(ctx.bb, given, ctx.attrs.changed({}), list(ctx.tables))
-    require_inputs(given)
-    return result
+    """The result of a standard operator with this node's attributes."""
+    given = [None if v is None else ctx.bb.normalize(v) for v in inputs]
+    own, convert = as_standard(ctx, op_type), own_converter("", op_type)
+    return own.original(*given) if convert is None else convert(own, *given)
 
 
 @converter("BiasGelu", "FastGelu", "Gelu", "MatMulInteger16", domain=MICROSOFT)

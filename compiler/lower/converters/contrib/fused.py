@@ -8,7 +8,6 @@ from tvm import relax
 
 from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.contrib.contrib_operators import normalised, standard
-from heterocc.compiler.lower.converters.products import added_bias
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, scalar, shape_of
 
@@ -54,7 +53,7 @@ def fused_conv(
 @converter("FusedGemm", domain=MICROSOFT)
 def fused_gemm(ctx: Context, a: relax.Expr, b: relax.Expr, c: relax.Expr | None = None) -> relax.Expr:
     """A Gemm and an activation."""
-    value = ctx.bb.emit(standard(ctx, "Gemm", a, b, added_bias(ctx, a, b, c)))
+    value = ctx.bb.emit(standard(ctx, "Gemm", a, b, c))
     names = ("activation_alpha", "activation_beta")
     return _activated(ctx, value, [float(ctx.attrs[n]) for n in names if n in ctx.attrs])
 
