@@ -36,7 +36,7 @@ _NUMBERS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """The weights of a layer of all experts, as the kernel reads them: float32, or codes of TILE-padded columns."""
+    """The weights of a layer of all experts, as the kernel reads them: floats, or codes of TILE-padded columns."""
 
     columns: int
     terms: int
@@ -87,7 +87,8 @@ def moe(
         if array is None:
             raise NotImplementedError("the weights of the experts must be constant")
         ordered = _apart(ctx, array) if number == 0 else array
-        weights.append(_Weight(array.shape[1], array.shape[2], _in_tiles(ordered.astype(np.float32))))
+        kept = ordered if ordered.dtype == np.float16 else ordered.astype(np.float32)
+        weights.append(_Weight(array.shape[1], array.shape[2], _in_tiles(kept)))
     experts = len(arrays[0]) if arrays[0] is not None else 0
     shares = op.nn.softmax(as_dtype(router, "float32"), -1)
     best, chosen = _best(ctx, shares, experts)

@@ -119,8 +119,8 @@ def write_expert_product(request: Request, arguments: Sequence[tirx.Buffer]) -> 
     """Write `(rows, …, routes by expert, groups, weight, …, result)`, a row of the result for each route.
 
     Rows and weight are those of `blocked_product`, the weight with `tiles` of columns for each of `experts`; a row has
-    `each` routes. With the option `bits` 32, rows are numbers without sums, and the weight is float32 [tiles of all
-    experts, terms, TILE].
+    `each` routes. With the option `bits` 32, rows are numbers without sums, and the weight is float32 or float16
+    [tiles of all experts, terms, TILE].
     """
     *given, result = arguments
     count = 3 if request.dtypes[0] == "int8" else 1 if request.number("bits") == 32 else 2
@@ -195,7 +195,7 @@ def _write_many(
 def _write_numbers(
     request: Request, rows: tirx.Buffer, weight: tirx.Buffer, result: tirx.Buffer, routes: _Routes
 ) -> None:
-    """Write the products of float32."""
+    """Write the products of float32, with weights that may be float16."""
     isa = replace(request.isa, lanes=min(request.isa.lanes, TILE))
     columns, terms, lanes = request.shapes[-1][-1], request.shapes[0][-1], isa.lanes
     stored = BlockedArguments(
@@ -235,7 +235,9 @@ def _write_numbers(
                         terms,
                         isa,
                         lambda r, term: rows[source(r) * index(terms) + term],
-                        lambda column, term: emit.vector(weight, starts[column] + term * index(TILE), lanes),
+                        lambda column, term: tirx.Cast(
+                            f"float32x{lanes}", emit.vector(weight, starts[column] + term * index(TILE), lanes)
+                        ),
                     )
                     for column, buffer in enumerate(sums):
                         one.store(buffer, (row, size), first_vector + index(column))

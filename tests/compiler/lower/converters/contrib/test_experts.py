@@ -34,6 +34,7 @@ EVERY = [
     Mixture(bits=2, hidden=40, inter=24, zeros=True, k=1),
     Mixture(bits=4, hidden=40, inter=24, activation="gelu", experts=2, k=2),
     Mixture(bits=4, block=32, dtype="float16"),
+    Mixture(dtype="float16"),
 ]
 
 
@@ -123,8 +124,13 @@ def test_equal_scores_choose_the_last_experts_and_scores_without_order_none(tmp_
         np.testing.assert_allclose(session.run(feed)["y"], known, rtol=0, atol=2e-6 * np.abs(known).max())
 
 
-def test_experts_keep_their_bits_in_the_bundle(tmp_path: Path) -> None:
-    model, _ = Mixture(bits=4, block=32, hidden=512, inter=128).drawn()
+@pytest.mark.parametrize(
+    "mixture",
+    [Mixture(bits=4, block=32, hidden=512, inter=128), Mixture(hidden=256, inter=64, dtype="float16")],
+    ids=str,
+)
+def test_experts_keep_their_bits_in_the_bundle(mixture: Mixture, tmp_path: Path) -> None:
+    model, _ = mixture.drawn()
     compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
     with open_bundle(tmp_path / "m.hcb") as bundle:
         stored = sum(weight.nbytes for weight in bundle.manifest.weights)
