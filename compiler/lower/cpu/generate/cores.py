@@ -173,8 +173,7 @@ AVX512 = Core(
         "copied rows": 1.02,
         "rows in place": 1.08,
         "filtering": 1.05,
-        "planes": 0.8,
-        "masked planes": 0.5,
+        "planes": 0.5,
     },
 )
 """An Intel server: 1 MiB and more of second-level cache, and a far third one. Forms also timed on Zen 4 and Zen 5.
@@ -208,8 +207,7 @@ AVX2 = Core(
         "copied rows": 0.985,
         "rows in place": 0.94,
         "filtering": 0.98,
-        "planes": 0.7,
-        "masked planes": 0.5,
+        "planes": 0.5,
     },
 )
 """A Zen 3: 512 KiB of second-level cache, as many cores without AVX-512 have it. Forms also timed on a Zen 4."""

@@ -13,10 +13,9 @@ from heterocc.compiler.lower.cpu.generate.bfloat.bfloat_product import propose_p
 from heterocc.compiler.lower.cpu.generate.bfloat.direct import propose_paired_direct
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Form, written_best
 from heterocc.compiler.lower.cpu.generate.convolution.channel_forms import propose_channels
+from heterocc.compiler.lower.cpu.generate.convolution.depthwise import propose_planes
 from heterocc.compiler.lower.cpu.generate.convolution.direct import propose_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import propose_winograd
-from heterocc.compiler.lower.cpu.generate.convolution.masked_planes import propose_masked_planes
-from heterocc.compiler.lower.cpu.generate.convolution.planes import propose_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
 from heterocc.compiler.lower.cpu.generate.integers.byte_product import propose_integer_product
@@ -38,7 +37,6 @@ FORMS: tuple[Form, ...] = (
     propose_winograd,
     propose_direct,
     propose_planes,
-    propose_masked_planes,
 )
 """The forms of products and convolutions; the one with the least time is written."""
 
@@ -46,7 +44,6 @@ PAIRED: tuple[Form, ...] = (
     propose_paired_product,
     propose_paired_direct,
     propose_planes,
-    propose_masked_planes,
 )
 """Those that come before them if factors are rounded to bfloat16."""
 

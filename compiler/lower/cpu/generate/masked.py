@@ -35,13 +35,13 @@ def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) 
 def held_mask(first: tirx.Expr, lanes: int, count: int) -> tirx.Buffer:
     """A mask in a register, as numbers: TVM binds no truth values, and LLVM would compare again at each use."""
     held = emit.registers(1, lanes, "int32")
-    emit.put(held, tirx.Cast(f"int32x{lanes}", mask(first, lanes, count)), index(0), lanes)
+    emit.put(held, tirx.Cast(f"int32x{lanes}" if lanes > 1 else "int32", mask(first, lanes, count)), index(0), lanes)
     return held
 
 
 def kept_by(held: tirx.Buffer, lanes: int) -> tirx.Expr:
     """The mask that `held_mask` has put in a register."""
-    return emit.vector(held, index(0), lanes) != build.broadcast(tirx.const(0, "int32"), lanes)
+    return emit.vector(held, index(0), lanes) != emit.zeros(lanes, "int32")
 
 
 def masked_vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int, kept: tirx.Expr, other: float = 0.0) -> tirx.Expr:

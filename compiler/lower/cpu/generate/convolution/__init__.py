@@ -10,9 +10,9 @@ candidate with a time of its own (see `generate/__init__.py`):
   Rows in place have only the taps that are not in the padding (`taps_inside.py`), others are copied (`dense_rows.py`),
   or sums are kept between blocks of input channels (decision 54);
 - `filtering/`: 3x3 by minimal filtering;
-- depthwise ones: `planes.py` reads in place (`shifted.py`: vectors with zeros outside a row), `masked_planes.py` in
-  masked vectors (any sizes, few maps, large strides and kernels).
+- `planes.py`: windows over planes, depthwise ones (`depthwise.py`) and pooling (`pooling.py`; `divisors.py`: the
+  divisors of means at a border). Tiles of fixed sizes (`plane_parts.py`) are written for their places at the borders
+  and shift the padding into vectors (`shifted.py`); others read by masks, or a copy (`masked_rows.py`).
 
-`pooling.py` combines windows (`divisors.py`: the divisors of means at a border; `pooling_last.py`: maps with the
-channels last).
+`pooling_last.py` combines windows of maps with the channels last.
 """

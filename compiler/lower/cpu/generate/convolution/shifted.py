@@ -1,8 +1,10 @@
-"""Vectors of every `stride`th input of a row, loaded where the inputs are, with zeros outside the row."""
+"""Vectors of every `stride`th input of a row, loaded where the inputs are, with padding outside the row."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from tvm import tirx
@@ -12,29 +14,37 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.places import index
 
+Together = Callable[[Sequence[tirx.Expr]], tirx.Expr]
+"""Puts vectors of several rows together."""
+
 
 @dataclass(frozen=True)
 class Plane:
-    """`height` rows of inputs in `flat`, the first of which begins at `first`; `columns` is the window along a row."""
+    """`height` rows of inputs in `flat`, the first of which begins at `first`; `columns` is the window along a row.
+
+    The `padding` outside has one value.
+    """
 
     flat: tirx.Buffer
     first: tirx.Expr
     height: int
     columns: Window
     lanes: int
+    padding: float = 0.0
 
-    def row(self, number: tirx.Expr | int) -> Row:
-        """A row of inputs; a `number` that is not an int is one for which all that is read is inside the plane."""
-        line = index(number) if isinstance(number, int) else number
-        left = None
-        if isinstance(number, int):
-            left = (self.height - number) * self.columns.size
-        return Row(self, emit.bound(self.first + line * index(self.columns.size)), left)
+    def row(self, numbers: Sequence[tirx.Expr | int], together: Together) -> Row:
+        """Rows of inputs put together; a number that is no int is one for which all that is read is in the plane."""
+        lines = [index(number) if isinstance(number, int) else number for number in numbers]
+        first, *more = (emit.bound(self.first + line * index(self.columns.size)) for line in lines)
+        known = [(self.height - number) * self.columns.size for number in numbers if isinstance(number, int)]
+        return Row(self, first, min(known, default=None), more, together)
 
 
 @dataclass(frozen=True)
 class Row:
     """The inputs of a row, which begins at `first`; `left` numbers of its plane follow from there, None if enough.
+
+    They are put `together` with those of rows that begin at `more`.
 
     What several taps or rows of outputs read is written once, as a variable: TVM's passes visit each occurrence.
     """
@@ -42,12 +52,14 @@ class Row:
     plane: Plane
     first: tirx.Expr
     left: int | None
+    more: Sequence[tirx.Expr] = ()
+    together: Together = itemgetter(0)
     _known: dict[tuple[Any, ...], tirx.Expr] = field(default_factory=dict)
 
     def vector(self, start: tirx.Expr | int, tap: int) -> tirx.Expr | None:
-        """The inputs that the outputs from column `start` read at a tap of the row; None if they are all zeros.
+        """The inputs that the outputs from column `start` read at a tap of the row; None if all are padding.
 
-        An input outside the row is zero. Lanes after the last output are undefined. A `start` that is not an int is
+        Inputs outside the row are padding. Lanes after the last output are undefined. A `start` that is not an int is
         one for which all that is read is inside the row.
         """
         columns, lanes, stride = self.plane.columns, self.plane.lanes, self.plane.columns.stride
@@ -74,7 +86,8 @@ class Row:
         ]
         if order == list(range(lanes)):
             return taken
-        return self._once((begin - before, distance % stride, *order), tirx.Shuffle([taken, emit.zeros(lanes)], order))
+        outside = emit.broadcast(tirx.const(self.plane.padding, "float32"), lanes)
+        return self._once((begin - before, distance % stride, *order), tirx.Shuffle([taken, outside], order))
 
     def _every(self, start: tirx.Expr | None, shift: int, phase: int) -> tirx.Expr:
         """Every `stride`th number that outputs from `start` on read, `shift` and `phase` further."""
@@ -85,8 +98,12 @@ class Row:
         return self._once((start, shift, phase), tirx.Shuffle(pair, list(range(phase, 2 * lanes, 2))))
 
     def _loaded(self, start: tirx.Expr | None, shift: int) -> tirx.Expr:
-        place = self.first if start is None else self.first + start * index(self.plane.columns.stride)
-        return self._once((start, shift), emit.vector(self.plane.flat, place + index(shift), self.plane.lanes))
+        if (start, shift) in self._known:
+            return self._known[start, shift]
+        further = index(0) if start is None else start * index(self.plane.columns.stride)
+        places = [first + further + index(shift) for first in (self.first, *self.more)]
+        values = [emit.vector(self.plane.flat, place, self.plane.lanes) for place in places]
+        return self._once((start, shift), self.together(values) if self.more else values[0])
 
     def _once(self, key: tuple[Any, ...], value: tirx.Expr) -> tirx.Expr:
         """The variable of a value, which is bound when it is first needed."""

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from heterocc.compiler.lower.cpu.generate.convolution.planes import _tiled
+from heterocc.compiler.lower.cpu.generate.convolution.plane_parts import tiled
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
 from tests.compiler.lower.cpu.generate.generated import Generated, runnable, target_of
 
@@ -49,7 +49,7 @@ def test_tiles_cover_a_side_in_order_and_those_in_loops_are_inside(
 ) -> None:
     inside = range(before, max(0, total - after))
     place = 0
-    for part in _tiled(total, most, inside):
+    for part in tiled(total, most, inside):
         assert part.start == place and part.count >= 1 and 1 <= part.size <= most
         place += part.count * part.size
         assert part.count == 1 if part.fixed else part.start >= inside.start and place <= inside.stop
@@ -57,7 +57,7 @@ def test_tiles_cover_a_side_in_order_and_those_in_loops_are_inside(
 
 
 def test_borders_of_a_plane_have_no_more_code_than_they_need() -> None:
-    sizes = [part.size for part in _tiled(50, 4, range(2, 48))]
+    sizes = [part.size for part in tiled(50, 4, range(2, 48))]
     assert sizes == [3, 4, 3]
 
 
@@ -93,6 +93,14 @@ def test_planes_with_so_many_taps_that_their_rows_are_in_a_loop_agree(
     reach = [(k - 1) * dilation for k in kernel]
     before, after = (reach[0] // 2, reach[1] // 2), (reach[0] - reach[0] // 2, reach[1] - reach[1] // 2)
     check(cpu, Case(1, 3, 1, 1, size, kernel, (stride,) * 2, (dilation,) * 2, before, after))
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(("taps", "stride", "pad", "length"), [(5, 3, 2, 40), (7, 5, 3, 50), (9, 4, 3, 64)])
+def test_signals_whose_padding_is_no_multiple_of_the_stride_agree(
+    cpu: str, taps: int, stride: int, pad: int, length: int
+) -> None:
+    check(cpu, Case(1, 6, 1, 1, (length,), (taps,), (stride,), (1,), (pad,), (pad,)))
 
 
 @pytest.mark.parametrize("cpu", runnable())

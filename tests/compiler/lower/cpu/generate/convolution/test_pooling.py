@@ -116,6 +116,29 @@ def test_windows_without_padding_that_are_read_in_place_agree(
     np.testing.assert_allclose(kernel.run(), right, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(
+    ("taps", "strides", "size", "pad"),
+    [
+        pytest.param([13, 13], [1, 1], (15, 22), 6, id="most rows in a loop"),
+        pytest.param([11, 12], [3, 2], (30, 31), 2, id="all rows in a loop, by a stride"),
+        pytest.param([8, 8], [8, 8], (24, 64), 0, id="rows combined first"),
+        pytest.param([3, 9], [2, 9], (20, 60), 1, id="a stride of more vectors than are shuffled"),
+        pytest.param([3, 3], [2, 2], (40, 70), 1, id="one plane that threads share"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+def test_large_windows_and_strides_agree(
+    cpu: str, kind: str, taps: list[int], strides: list[int], size: tuple[int, int], pad: int
+) -> None:
+    x = RNG.standard_normal((1, 1, *size)).astype(np.float32)
+    if kind == "MaxPool":
+        x[RNG.random(x.shape) < 0.3] = np.nan
+    node = helper.make_node(kind, ["x"], ["y"], kernel_shape=taps, strides=strides, pads=[pad] * 4)
+    right = pooled(x, kind, taps, strides, [pad] * 4, [1, 1], counted=False)
+    np.testing.assert_allclose(Generated([node], {"x": x}, {}, target_of(cpu)).run(), right, rtol=1e-5, atol=1e-6)
+
+
 def test_a_row_of_minus_infinity_stays_one_and_a_number_beats_it() -> None:
     x = np.full((1, 2, 9, 40), -np.inf, np.float32)
     x[0, 1, 4, 16] = -3.0

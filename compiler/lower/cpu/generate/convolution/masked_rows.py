@@ -1,0 +1,132 @@
+"""Rows of inputs of windows in vectors whose masks leave out what is outside the map, or from a padded copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.form import Window
+from heterocc.compiler.lower.cpu.generate.convolution.padded import every
+from heterocc.compiler.lower.cpu.generate.masked import held_mask, kept_by, mask, masked_vector
+from heterocc.compiler.lower.cpu.generate.places import index
+
+Masks = dict[int, tirx.Buffer]
+"""The lanes inside the map, by the distance of a vector's inputs from its first output."""
+
+
+@dataclass
+class MaskedRows:
+    """Rows of planes in `flat`, whose windows are `rows` and `columns`; `start` is what the padding has.
+
+    A plane is read from `copied`, if it is given.
+    """
+
+    flat: tirx.Buffer
+    rows: Window
+    columns: Window
+    lanes: int
+    start: float
+    copied: tirx.Buffer | None = None
+
+    @property
+    def _pitch(self) -> int:
+        """The length of a copied row, as far as vectors read it."""
+        whole = -(-self.columns.places // self.lanes) * self.lanes * self.columns.stride + self.columns.reach
+        whole += self._before - self.columns.before
+        return (whole // self.lanes + 1) * self.lanes
+
+    @property
+    def _before(self) -> int:
+        """The padding before a copied row: vectors begin at a multiple of the stride before it."""
+        return -(-self.columns.before // self.columns.stride) * self.columns.stride
+
+    @property
+    def _lines(self) -> int:
+        return (self.rows.places - 1) * self.rows.stride + self.rows.reach + 1
+
+    def allocate(self) -> None:
+        """Take memory for a padded plane."""
+        self.copied = emit.scratch(self._lines * self._pitch)
+
+    def copy(self, plane: tirx.Expr) -> None:
+        """Copy a plane with its padding, if rows are not read where they are."""
+        rows, columns, lanes, copied = self.rows, self.columns, self.lanes, self.copied
+        if copied is None:
+            return
+        with emit.loop(self._lines) as line:
+            row = emit.bound(line - index(rows.before))
+            source, base = emit.bound(plane + row * index(columns.size)), line * index(self._pitch)
+
+            def put(value: Callable[[tirx.Expr], tirx.Expr], base: tirx.Expr = base) -> None:
+                with emit.loop(self._pitch // lanes) as vector:
+                    column = emit.bound(vector * index(lanes) - index(self._before))
+                    emit.put(copied, value(column), base + vector * index(lanes), lanes)
+
+            def read(column: tirx.Expr, source: tirx.Expr = source) -> tirx.Expr:
+                return masked_vector(self.flat, source + column, lanes, mask(column, lanes, columns.size), self.start)
+
+            def padding(_: tirx.Expr) -> tirx.Expr:
+                return emit.broadcast(tirx.const(self.start, "float32"), lanes)
+
+            emit.either(tirx.all(row >= index(0), row < index(rows.size)), partial(put, read), partial(put, padding))
+
+    def _parts(self, tap: int) -> list[int]:
+        """The columns, from a vector's first output on, of the vectors that are read for a tap."""
+        columns = self.columns
+        shift = tap * columns.dilation - columns.before
+        if self.lanes == 1:
+            return [shift]
+        return [shift - shift % columns.stride + number * self.lanes for number in range(columns.stride)]
+
+    def masks(self, start: tirx.Expr) -> Masks:
+        """The lanes of what a vector of outputs reads that are in the map, the same in all rows."""
+        columns = self.columns
+        shifts = dict.fromkeys(shift for tap in range(columns.taps) for shift in self._parts(tap))
+        begin = start * index(columns.stride)
+        return {shift: held_mask(begin + index(shift), self.lanes, columns.size) for shift in shifts}
+
+    def line(
+        self,
+        plane: tirx.Expr,
+        numbers: Sequence[tirx.Expr],
+        together: Callable[[Sequence[tirx.Expr]], tirx.Expr],
+        start: tirx.Expr,
+        masks: Masks | None,
+    ) -> list[tirx.Expr]:
+        """What a vector of outputs reads of some rows of a plane, put together, at each tap.
+
+        Without masks, all is in the map.
+        """
+        lanes, columns, flat = self.lanes, self.columns, self.flat
+        rows = [plane + number * index(columns.size) for number in numbers]
+        if self.copied is not None:
+            above, beside = index(self.rows.before), index(self._before)
+            rows = [(number + above) * index(self._pitch) + beside for number in numbers]
+            flat = self.copied
+        begins = [emit.bound(row + start * index(columns.stride)) for row in rows]
+        known: dict[int, tirx.Expr] = {}
+
+        def one(place: tirx.Expr, shift: int) -> tirx.Expr:
+            if masks is None:
+                return emit.vector(flat, place, lanes)
+            return masked_vector(flat, place, lanes, kept_by(masks[shift], lanes), self.start)
+
+        def loaded(shift: int) -> tirx.Expr:
+            if shift not in known:
+                values = [one(begin + index(shift), shift) for begin in begins]
+                known[shift] = together(values) if len(values) > 1 else build.bind(values[0])
+            return known[shift]
+
+        def at(tap: int) -> tirx.Expr:
+            parts = [loaded(shift) for shift in self._parts(tap)]
+            if len(parts) == 1:
+                return parts[0]
+            phase = (tap * columns.dilation - columns.before) % columns.stride
+            return build.bind(every(parts, columns.stride, phase, lanes))
+
+        return [at(tap) for tap in range(columns.taps)]
