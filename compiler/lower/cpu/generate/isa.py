@@ -68,6 +68,11 @@ class Isa:
         """Whether vectors of these lanes have masks."""
         return self.masks and self.lanes > 1
 
+    @property
+    def reads_parts(self) -> bool:
+        """Whether vectors are read by masks in the time of others: with AVX2, too, which stores them slowly."""
+        return self.lanes >= 8
+
     def of(self, dtype: str) -> Isa:
         """The same with as many lanes as a register has numbers of a type; masks are of 32-bit lanes of float32."""
         size = np.dtype(dtype).itemsize

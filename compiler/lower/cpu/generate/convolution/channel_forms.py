@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import product
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
@@ -25,9 +24,6 @@ FEWEST_LANES = 8
 FEWEST_PIXELS = 2
 """The smallest number of pixels: a single one is a product with a vector."""
 
-TOGETHER_BYTES = 512 << 10
-"""The limit in bytes on rows that are copied for all threads."""
-
 FEWEST_OF_A_ROW = 48
 """The smallest number of pixels of a row that a map is divided into: few would be left over in each."""
 
@@ -44,7 +40,7 @@ def propose_channels(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     conv = find_planes(kernel) if _has_fixed_images(kernel) else None
     if conv is None or not can_store(kernel) or not _suits(conv, isa):
         return
-    for schedule in (*_in_place(conv), *_with_rows(kernel, conv, isa)):
+    for schedule in (*_in_place(conv, isa), *_with_rows(kernel, conv, isa)):
         yield _candidate(kernel, conv, isa, schedule)
     pixels = _in_rows(conv, isa) or conv if _is_in_order(conv) else conv
     yield _candidate(kernel, pixels, isa, _in_blocks(pixels, isa, rearranged=pixels is not conv))
@@ -66,29 +62,23 @@ def _suits(conv: Convolution, isa: Isa) -> bool:
     return isa.lanes >= FEWEST_LANES and conv.outputs >= isa.lanes and pixels >= FEWEST_PIXELS
 
 
-def _in_place(conv: Convolution) -> Iterator[Schedule]:
-    """Rows in place, each divided where the taps inside change: this suits dilated kernels."""
+def _in_place(conv: Convolution, isa: Isa) -> Iterator[Schedule]:
+    """Rows in place, each divided where the taps inside change: this suits dilated kernels.
+
+    Chunks are as few as give threads enough tasks, because each reads the weights.
+    """
     if not conv.is_flattened:
-        yield Schedule("rows in place", "in place", conv.rows.places, shared=True)
+        tiles = conv.usual_images * -(-conv.outputs // (USUAL_VECTORS * isa.lanes))
+        chunks = -(-emit.TASKS // tiles) if typical(conv.work) >= emit.PARALLEL_WORK else 1
+        yield Schedule("rows in place", "in place", -(-conv.rows.places // chunks))
 
 
 def _with_rows(kernel: Kernel, conv: Convolution, isa: Isa) -> Iterator[Schedule]:
-    """Copied rows, in tiles of one row or of several, of maps with narrow rows; for each chunk or all threads."""
+    """Rows that are copied for each chunk, in tiles of one row or of several, of maps with narrow rows."""
     deepest = max(1, min(MOST_ROWS, isa.registers // 2 - 2) // conv.columns.places)
-    rows = [DenseRows(kernel, conv, isa).rows]
-    numbers = DenseRows(kernel, conv, isa, conv.rows.places).numbers
-    if _can_copy_together(conv, numbers):
-        rows.append(conv.rows.places)
-    for deep, together in product(range(1, deepest + 1), range(len(rows))):
-        if deep <= rows[together]:
-            yield Schedule("copied rows", "rows", rows[together], deep, shared=together == 1)
-
-
-def _can_copy_together(conv: Convolution, numbers: int) -> bool:
-    """Whether so many numbers of each channel are few enough, in a known number of images, to be copied for all."""
-    if not is_number(conv.batch) or conv.work < emit.PARALLEL_WORK:
-        return False
-    return 4 * conv.batch * conv.groups * conv.inputs * numbers <= TOGETHER_BYTES
+    rows = DenseRows(kernel, conv, isa).rows
+    for deep in range(1, min(deepest, rows) + 1):
+        yield Schedule("copied rows", "rows", rows, deep)
 
 
 def _is_pointwise(conv: Convolution) -> bool:

@@ -72,19 +72,15 @@ class ChannelTiles(Tiling):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        conv, shared = self.conv, self.schedule.shared
+        conv = self.conv
         tiles = sum(r.count for r in self.vector_runs)
-        copied = self._copy_for_all(arguments) if shared and self.copied is not None else None
-        tasks = (conv.batch, conv.groups, self.chunks, self.parts, self.steps)
-        with emit.shared_loop(conv.batch * conv.groups * self.chunks * self.parts * self.steps, conv.work) as task:
-            # Lines change fastest, so that the weights of a tile of channels are read again from a near cache.
-            image, group, chunk, part, step = emit.unpacked(task, tasks)
+        tasks = (conv.batch, conv.groups, self.chunks, self.parts)
+        with emit.shared_loop(conv.batch * conv.groups * self.chunks * self.parts, conv.work) as task:
+            image, group, chunk, part = emit.unpacked(task, tasks)
             top = emit.bound(self._up_to(chunk, self.schedule.rows, conv.rows.places)) if self.chunks > 1 else index(0)
             held = self.lines * -(-tiles // self.parts) if self.blocks > 1 else 1
             sums = emit.scratch(held * self.widest * self.across)
-            memory = _Memory(
-                sums, emit.scratch(self.widest * self.across), copied if shared else self._memory_of_block()
-            )
+            memory = _Memory(sums, emit.scratch(self.widest * self.across), self._memory_of_block())
             chunk_ = _Line(image, group, top, index(0))
 
             def each(body: Callable[[_Channels, _Line], None]) -> None:
@@ -93,7 +89,8 @@ class ChannelTiles(Tiling):
 
             def lines(run: Run, tile: tirx.Expr, body: Callable[[_Channels, _Line], None]) -> None:
                 first = emit.share(part, self.parts, tiles)[0] if self.parts > 1 else index(0)
-                with emit.share_loop(step, self.steps, self.lines) as line:
+                # Lines change fastest, so that the weights of a tile of channels are read again from a near cache.
+                with emit.loop(self.lines) as line:
                     number = (tile - first) * index(self.lines) + line if self.blocks > 1 else index(0)
                     channels = _Channels(run, tile, number * index(self.widest * self.across))
                     down = self._up_to(line, self.schedule.deep, self.schedule.rows)
@@ -103,8 +100,7 @@ class ChannelTiles(Tiling):
             for before, count in ((0, 1), (1, self.blocks - 1))[: min(self.blocks, 2)]:
                 with emit.loop(count) as number:
                     block = number + index(before)
-                    if not shared:
-                        self._copy(arguments, memory.copied, chunk_, block)
+                    self._copy(arguments, memory.copied, chunk_, block)
                     each(partial(self._products, arguments, memory, block, before > 0))
             if self.blocks > 1:
                 each(partial(self._store, arguments, memory))
@@ -114,16 +110,6 @@ class ChannelTiles(Tiling):
         """The start of one of several ranges of `each`, of which the last one may overlap the one before."""
         start = number * index(each)
         return emit.bound(tirx.min(start, index(total - each))) if total % each else start
-
-    def _copy_for_all(self, arguments: Arguments) -> tirx.Buffer:
-        """Copy the rows of all images, by all threads."""
-        assert self.copied is not None
-        conv, flat = self.conv, arguments.flat(self.conv.data)
-        channels = conv.batch * conv.groups * conv.inputs
-        copied, copies = self.copied.memory(channels), emit.shares(conv.work, 1, channels)
-        with emit.shared_loop(copies, conv.work) as task, emit.share_loop(task, copies, channels) as channel:
-            self.copied.copy_channel(flat, channel, (copied, channel), index(0))
-        return copied
 
     def _memory_of_block(self) -> tirx.Buffer | None:
         """Memory for the copied inputs of a block."""
@@ -277,11 +263,10 @@ class ChannelTiles(Tiling):
         conv, rows = self.conv, self.copied
         if rows is None:
             return lambda pixel, term: copied[term.input * index(self.pixels) + start + pixel]
-        image = (line.image * index(conv.groups) + line.group) * index(conv.inputs)
         stride = index(conv.columns.stride)
 
         def first(term: Term) -> tirx.Expr:
-            return rows.start(image + term.input if self.schedule.shared else term.input, line.down, term)
+            return rows.start(term.input, line.down, term)
 
         if self.schedule.deep == 1:
             return lambda pixel, term: copied[first(term) + (start + pixel) * stride]

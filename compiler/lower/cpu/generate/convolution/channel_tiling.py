@@ -75,24 +75,20 @@ class Schedule:
 
     Outputs are computed in chunks of `rows` rows, and tiles are cut from lines of `deep` rows of a chunk each. Inputs
     are read in place, or copied for a chunk: the pixels that 1x1 with strides reads side by side, or rows with padding.
-    Chunks and parts of the channels are the tasks of threads; or there is one chunk, of which threads share the lines
-    and make the copies together, if `shared`. Sums are kept between blocks of input channels if it is `blocked`. `form`
-    is the name of the form in the table of corrections.
+    Chunks and parts of the channels are the tasks of threads. Sums are kept between blocks of input channels if it is
+    `blocked`. `form` is the name of the form in the table of corrections.
     """
 
     form: str
     source: Literal["in place", "pixels", "rows"]
     rows: int
     deep: int = 1
-    shared: bool = False
     blocked: bool = False
 
     @property
     def detail(self) -> str:
         """What tells it from others of the form."""
-        if self.source != "rows" or self.blocked:
-            return ""
-        return f"{self.deep}{' together' if self.shared else ''}"
+        return "" if self.source != "rows" or self.blocked else f"{self.deep}"
 
     def __str__(self) -> str:
         return f"{self.form} {self.detail}".rstrip()
@@ -138,7 +134,7 @@ class Tiling:
         inside = share_inside(conv.columns, self.tallest) if by_row and not few else 1.0
         self.leaves_out = inside <= isa.core.inside
         self._sum_cycles = self._cycles_of_sums(self._row_cycles(tall, wide) * (inside if self.leaves_out else 1.0))
-        self.parts, self.steps = self._tasks_of()
+        self.parts = self._parts()
 
     @property
     def packings(self) -> tuple[Panels, ...]:
@@ -179,12 +175,12 @@ class Tiling:
     @property
     def skips_rows(self) -> bool:
         """Whether rows of taps that are in the padding for all of a line are left out."""
-        return self.schedule.deep < self.schedule.rows or self.conv.rows.places == 1
+        return self.apart or self.schedule.deep < self.schedule.rows or self.conv.rows.places == 1
 
     @property
     def cycles(self) -> float:
         """Modelled time of the convolution."""
-        return self._cycles_in(self.parts, self.steps)
+        return self._cycles_in(self.parts)
 
     def _choose(self) -> tuple[int, int]:
         """Pixels and vectors of a tile with the least modelled time."""
@@ -202,7 +198,7 @@ class Tiling:
     def _sharing(self, wide: int) -> float:
         """The factor of the time for tasks that threads lack, with tiles of `wide` vectors."""
         tasks = self.conv.usual_images * self.chunks * -(-self._vectors // wide)
-        return emit.sharing(self.conv.work, tasks * self.lines if self.schedule.shared else tasks)
+        return emit.sharing(self.conv.work, tasks)
 
     def _held(self, tall: int) -> int:
         """Registers for the inputs of `tall` pixels, and spare ones."""
@@ -307,31 +303,22 @@ class Tiling:
         numbers = self.conv.inputs * self.lines * self.pixels if self.schedule.source == "pixels" else 0
         return numbers * self.isa.core.copied_number
 
-    def _tasks_of(self) -> tuple[int, int]:
-        """The numbers of parts of the output channels, and of the lines of a chunk, which threads share.
-
-        Each part copies the inputs by itself.
-        """
+    def _parts(self) -> int:
+        """The number of parts of the output channels, each of which copies the inputs by itself."""
         conv, tiles = self.conv, sum(r.count for r in self.vector_runs)
         images = conv.usual_images
         parts = emit.shares(conv.work, images * self.chunks, tiles)
-        if self.schedule.shared:
-            return parts, emit.shares(conv.work, images * parts, self.lines)
         sums = 4 * self.lines * self.pixels * conv.outputs if self.blocks > 1 else 0
         held = max(1, min(tiles, -(-sums // self.isa.core.sum_bytes)))
-        return min(range(held, max(held, parts) + 1), key=self._cycles_in), 1
+        return min(range(held, max(held, parts) + 1), key=self._cycles_in)
 
-    def _cycles_in(self, parts: int, steps: int = 1) -> float:
-        """Modelled time of the convolution, with these numbers of tasks."""
+    def _cycles_in(self, parts: int) -> float:
+        """Modelled time of the convolution, with so many parts of the output channels."""
         conv = self.conv
         images = conv.usual_images
         near = 8 * self.widest * self.across <= self.isa.core.first_cache
         stored = TURN_CYCLES * self.across + (STORE_CYCLES if near else STORE_FAR_CYCLES) * self.pixels
         sums = images * self.chunks * (self._sum_cycles + self.lines * conv.outputs * stored)
-        copies = again = 0.0
-        if self.copied is not None and self.schedule.shared:
-            again = images * self.copied.for_all + self.isa.core.region
-        else:
-            copies = images * self.chunks * parts * self._copy_cycles
-            again = images * self.copied.again if self.copied is not None else 0.0
-        return (sums + copies) * emit.sharing(conv.work, images * self.chunks * parts * steps) + again
+        copies = images * self.chunks * parts * self._copy_cycles
+        again = images * self.copied.again if self.copied is not None else 0.0
+        return (sums + copies) * emit.sharing(conv.work, images * self.chunks * parts) + again

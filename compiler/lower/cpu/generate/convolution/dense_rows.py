@@ -25,9 +25,6 @@ VECTOR_CYCLES = 1.5
 ROW_CYCLES = 12.0
 """The time in cycles that each row adds to that of its vectors if these are loaded by masks."""
 
-FETCH_CYCLES = 2.5
-"""The time in cycles by which a number that is copied for all threads is read later, in the mean of both cores."""
-
 
 class DenseRows(CopiedRows):
     """Copies of the rows that chunks of output rows read: of `rows` each, or of as many as is best."""
@@ -57,11 +54,6 @@ class DenseRows(CopiedRows):
 
     def _best_rows(self, most: int) -> int:
         return self._given or super()._best_rows(most)
-
-    @property
-    def for_all(self) -> float:
-        """Modelled time of copying the rows of an image's group, all in one chunk, for all threads."""
-        return self.all_copied + FETCH_CYCLES * self.conv.inputs * self.numbers
 
     @property
     def again(self) -> float:

@@ -12,7 +12,6 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.planes import (
-    FEWEST_LANES,
     MOST_STRIDE,
     Meets,
     Plane,
@@ -48,7 +47,7 @@ def propose_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     writer = partial(_Writer, kernel, conv)
     judged = writer(isa)
     known = all(is_number(w.size) and is_number(w.places) for w in (conv.depth, conv.rows, conv.columns))
-    if (judged.fixed or isa.lanes >= FEWEST_LANES) and (known or (judged.masks and conv.deep is None)):
+    if (judged.fixed or isa.reads_parts) and (known or (judged.masks and conv.deep is None)):
         yield Candidate("planes", judged.cycles, writer)
 
 

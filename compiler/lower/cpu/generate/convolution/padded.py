@@ -61,7 +61,7 @@ def padded_row(
 
 def takes_masked_rows(window: Window, isa: Isa) -> bool:
     """Whether `masked_row` copies the rows of a window: of a length that is known only at run time."""
-    return isa.has_masks and not is_number(window.size) and takes_vectors(window.stride, isa.lanes)
+    return isa.reads_parts and not is_number(window.size) and takes_vectors(window.stride, isa.lanes)
 
 
 def masked_row(
@@ -157,9 +157,6 @@ def _take(
             lambda start, width: emit.put(copied, emit.vector(flat, source + start, width), to + start, width),
         )
         return
-    if window.stride == 2 and not is_number(count):
-        _take_every_other(flat, source, copied, to, (count, begin), lanes)
-        return
     while is_number(count) and lanes > max(4, count):
         lanes //= 2
     stride = window.stride
@@ -238,37 +235,6 @@ def every(vectors: Sequence[tirx.Expr], stride: int, first: int, lanes: int) -> 
             order.append(lanes + place if vector == number else before)
         taken = tirx.Shuffle([taken, vectors[number]], order)
     return taken
-
-
-def _take_every_other(
-    flat: tirx.Buffer, source: tirx.Expr, copied: tirx.Buffer, to: tirx.Expr, columns: tuple[int, int], lanes: int
-) -> None:
-    """Copy every other number of a row, from column `begin`: their count is known only at run time.
-
-    Vectors are halves of two. The last one may end with the row: it begins one number earlier.
-    """
-    count, begin = columns
-
-    def pair(start: tirx.Expr, width: int, earlier: int) -> None:
-        from_ = source + start * index(2) - index(earlier)
-        both = [emit.vector(flat, from_, width), emit.vector(flat, from_ + index(width), width)]
-        emit.put(copied, tirx.Shuffle(both, list(range(earlier, 2 * width, 2))), to + start, width)
-
-    def level(width: int) -> None:
-        if width < 4:
-            with emit.loop(count) as place:
-                build.buffer_store(copied, flat[source + place * index(2)], [to + place])
-            return
-
-        def vectors() -> None:
-            with build.serial(index(0), tirx.floordiv(index(count - 1), index(width))) as number:
-                pair(number * index(width), width, 0)
-            pair(index(count - width), width, 1)
-
-        # A first vector that begins with the row cannot begin earlier.
-        emit.either(index(count) >= index(width + (begin == 0)), vectors, lambda: level(width // 2))
-
-    level(lanes)
 
 
 def _clear(copied: tirx.Buffer, to: tirx.Expr, count: int | tirx.Expr) -> None:

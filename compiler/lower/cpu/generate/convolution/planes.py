@@ -55,9 +55,6 @@ MOST_WRITTEN = 100
 MOST_UNROLLED = 3000
 """The limit on steps of vectors that are written out for places at the borders, which bounds the size of the code."""
 
-FEWEST_LANES = 8
-"""Vectors of x86 with so many lanes can be read and stored in part, with AVX2 and AVX-512."""
-
 MOST_STRIDE = 8
 """The limit on strides along a row: a vector is made of so many."""
 
@@ -132,7 +129,7 @@ class PlaneWriter(ABC):
         few = typical(tasks.work) >= emit.PARALLEL_WORK and typical(tasks.planes) < emit.TASKS
         self.fixed = not few and self._take_tiles(isa.core)
         # AVX2 stores parts of vectors slowly.
-        takes_parts = isa.masks or (isa.lanes >= FEWEST_LANES and not is_number(columns.places))
+        takes_parts = isa.masks or (isa.reads_parts and not is_number(columns.places))
         self.masks = takes_parts and self.lanes > 1 and can_mask(kernel, self.along)
 
     def _fits(self, lanes: int) -> bool:
