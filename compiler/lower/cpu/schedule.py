@@ -26,7 +26,6 @@ from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa, Unaligned, isa_of
-from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.layouts import layout_of
@@ -80,7 +79,7 @@ def schedule_kernels(
     the module is for one item of a batch: kernels that are for all items then have the attribute ITEMS.
     """
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
-    module = joined_products(joined_rows(module), isa)
+    module = joined_rows(module)
     module = joined_in_place(read_in_place(module)) if in_place else module
     params = module.mod["main"].params
     weights = always_among(module, {p for p in params if p.name in module.arrays})

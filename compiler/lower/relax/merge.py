@@ -84,29 +84,6 @@ def merge_rows(
     return _rewritten(module, bindings, groups) if groups else module
 
 
-def merge_pairs(module: KernelModule, leads: Form, is_wanted: Form) -> KernelModule:
-    """The module with pairs of neighbouring kernels joined of which only the second reads what the first writes.
-
-    `leads` says whether a kernel may be the first, `is_wanted` whether the joined one is good.
-    """
-    bindings = list(bindings_of(module.mod["main"]))
-    uses = Counter(v for b in bindings for v in vars_of(b.value))
-    uses.update(v for o in outputs_of(module.mod["main"]) for v in vars_of(o))
-    calls = _calls(bindings, module.kernels)
-    groups: list[tuple[list[_Call], tirx.PrimFunc]] = []
-    joined = _Joined(module, is_wanted)
-    index = 0
-    while index + 1 < len(calls):
-        first, second = calls[index : index + 2]
-        found = None
-        if leads(module.mod[first.symbol]):
-            found = _group([first, second], uses, joined)
-        if found is not None:
-            groups.append(found)
-        index += 1 if found is None else 2
-    return _rewritten(module, bindings, groups) if groups else module
-
-
 def _calls(bindings: Sequence[relax.VarBinding], kernels: Sequence[KernelInfo]) -> list[_Call]:
     infos = iter(kernels)
     calls = []

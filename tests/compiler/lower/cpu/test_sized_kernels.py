@@ -32,7 +32,6 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import 
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.loops import in_loops
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
@@ -294,7 +293,7 @@ def kernel(name: str, *, masks: bool = True, mcpu: str = "") -> Callable[[Mappin
     target = target_of(mcpu) if mcpu else cpu_target(CPU)
     isa = isa_of(target)
     isa = isa if masks else replace(isa, masks=False)
-    module = joined_products(joined_rows(kernel_module(job, target, rewrite=lambda f: fuse_attention(f, isa))), isa)
+    module = joined_rows(kernel_module(job, target, rewrite=lambda f: fuse_attention(f, isa)))
     (call,) = [b.value for b in bindings_of(module.mod["main"]) if is_kernel_call(b.value)]
     given = [a.name for a in arguments_of(call)]
     function = module.mod[call.args[0]]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from tvm import tirx
-from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.fetch import LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset
+from heterocc.compiler.lower.cpu.generate.places import Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.copied_columns import Columns, copy_columns, copy_pairs
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import PAIRS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import most_lines
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
-from heterocc.compiler.lower.kernels.expressions import substituted
 
 COPIED_ROWS = 128
 """The smallest number of rows for which panels are copied because loads from rows at uneven places are slow; if the
@@ -67,8 +65,6 @@ class PanelCopies:
     def must_copy(self) -> bool:
         """Whether panels of the vectors are copied before use."""
         side = self.product.vectors
-        if side.value is not None:
-            return True
         if self.product.columns.step(side.form) != 1:
             return True
         if (is_number(self.length) or not self.any_length) and self.length < self.isa.lanes:
@@ -127,7 +123,7 @@ class PanelCopies:
             return self._element(arguments, there(column, term))
 
         beside = columns.step(side.form) == 1
-        if beside or side.value is not None or terms.step(side.form) != 1:
+        if beside or terms.step(side.form) != 1:
             return Columns(terms.length, read, beside)
 
         def where(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
@@ -138,21 +134,8 @@ class PanelCopies:
         return Columns(terms.length, read, beside, arguments.flat(side.load.source), where)
 
     def _element(self, arguments: Arguments, place: Place, side: Side | None = None) -> tirx.Expr:
-        """A number of a side, by default the vectors', read or computed."""
+        """A number of a side, by default the vectors'."""
         side = side or self.product.vectors
-        if side.value is not None:
-            return self.value(arguments, side.value, place)
         where = at(side.form, place)
         assert where is not None
         return arguments.flat(side.load.source)[where]
-
-    def value(self, arguments: Arguments, value: tirx.Expr, place: Place) -> tirx.Expr:
-        """A computed number of a side."""
-
-        def load(read: TensorLoad) -> tirx.Expr:
-            form = offset(read.indices, read.source, self.kernel.loops)
-            where = None if form is None else at(form, place)
-            assert where is not None
-            return arguments.flat(read.source)[where]
-
-        return substituted(value, [], load)

@@ -171,7 +171,7 @@ class ProductReads(PanelCopies):
         """
         run, copied = panel.run, panel.copied
         side, columns = self.product.vectors, self.product.columns
-        if self.packed[1] is not None or run.short or columns.step(side.form) != 1 or side.value is not None:
+        if self.packed[1] is not None or run.short or columns.step(side.form) != 1:
             return False
         if not (is_number(self.terms) and is_number(self.length)):
             return False

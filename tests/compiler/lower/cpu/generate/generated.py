@@ -13,7 +13,6 @@ import tvm
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
-from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
@@ -62,7 +61,7 @@ class Generated:
     ) -> None:
         """`forms` are the lists of forms for `generate` that a test is about, in place of all."""
         made = model(nodes, inputs, [nodes[-1].output[0]], dict(weights))
-        module = joined_products(joined_rows(kernel_module(job(made), target)), isa_of(target))
+        module = joined_rows(kernel_module(job(made), target))
         functions = [f for g, f in module.mod.functions_items() if g.name_hint != "main"]
         assert len(functions) == 1, "the model is not one kernel"
         self._arguments = _arguments(module, inputs)

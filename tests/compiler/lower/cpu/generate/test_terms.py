@@ -8,12 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from heterocc.compiler.lower.cpu.generate.isa import isa_of
-from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
-from heterocc.compiler.lower.kernels.expressions import dtype_of
-from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.generate.generated import Generated, runnable, target_of
-from tests.compiler.lower.lowered import job, model, run_cpu
+from tests.compiler.lower.lowered import model, run_cpu
 from tests.few_examples import few
 
 node = helper.make_node
@@ -85,12 +81,3 @@ def test_a_convolution_of_float64_is_generated(stride: int) -> None:
         windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::stride, ::stride]
         sums = [np.einsum("bcijyx,ocyx->boij", windows[:, 3 * g : 3 * g + 3], w[4 * g : 4 * g + 4]) for g in (0, 1)]
         np.testing.assert_allclose(found, np.concatenate(sums, axis=1), rtol=1e-12, atol=1e-12)
-
-
-def test_numbers_of_a_product_of_float32_are_cast_once_and_not_for_each_panel() -> None:
-    x, w = drawn(1, "uint8", 16, 40), drawn(2, "int8", 40, 64)
-    made = model([node("MatMulInteger", ["x", "w"], ["y"])], {"x": x, "w": w}, ["y"])
-    target = target_of(runnable()[0])
-    joined = joined_products(kernel_module(job(made), target), isa_of(target))
-    results = [joined.mod[k.symbol].params[-1] for k in joined.kernels]
-    assert ("float32", x.shape) in [(dtype_of(r), tuple(int(n) for n in r.shape)) for r in results]

@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from heterocc.compiler.devices.device import TargetDevice
-from heterocc.compiler.lower.cpu.generate.isa import isa_of
-from heterocc.compiler.lower.cpu.generate.products.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.products.panel_copies import PanelCopies
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
-from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.generate.generated import ARM, AVX512, Generated, assert_near, runnable, target_of
 from tests.compiler.lower.lowered import assert_same, job, model, run_cpu, run_ort
 from tests.few_examples import few
@@ -93,42 +90,6 @@ def test_a_batched_product_of_two_inputs_agrees(
 LARGER = st.sampled_from([16, 17, 31, 40, 65, 130])
 
 
-@given(CPUS, st.booleans(), st.booleans(), LARGER, LARGER, LARGER)
-@few(12, deadline=None)
-def test_a_product_reads_transposed_inputs_where_they_are(
-    cpu: str, left: bool, right: bool, rows: int, terms: int, columns: int
-) -> None:
-    x, z = floats(rows, terms), floats(terms, columns)
-    given = {"x": np.ascontiguousarray(x.T) if left else x, "z": np.ascontiguousarray(z.T) if right else z}
-    nodes = [node("Gemm", ["x", "z"], ["g"], transA=int(left), transB=int(right)), node("Relu", ["g"], ["y"])]
-    a, b = wide(x, z)
-    assert_near(Generated(nodes, given, {}, target_of(cpu)).run(), np.maximum(a @ b, 0), terms)
-
-
-@pytest.mark.parametrize("cpu", runnable())
-@pytest.mark.parametrize("terms", [16, 29, 64])
-def test_a_product_reads_heads_beside_one_another_where_they_are(cpu: str, terms: int) -> None:
-    x, z = floats(2, 5, 33, terms), floats(2, 50, 5, terms)
-    nodes = [node("Transpose", ["z"], ["t"], perm=[0, 2, 3, 1]), node("MatMul", ["x", "t"], ["y"])]
-    right = np.einsum("bhqd,bkhd->bhqk", *wide(x, z))
-    assert_near(Generated(nodes, {"x": x, "z": z}, {}, target_of(cpu)).run(), right, terms)
-
-
-@pytest.mark.parametrize(
-    ("size", "kernels"), [((40, 40, 40), 1), ((40, 1025, 40), 2), ((2048, 600, 40), 2)], ids=["near", "many", "one set"]
-)
-def test_numbers_down_a_column_are_copied_if_their_lines_do_not_stay_near(
-    size: tuple[int, int, int], kernels: int
-) -> None:
-    rows, terms, columns = size
-    made = model(
-        [node("Gemm", ["x", "z"], ["y"], transA=1)], {"x": floats(terms, rows), "z": floats(terms, columns)}, ["y"], {}
-    )
-    target = target_of(runnable()[0])
-    module = joined_products(kernel_module(job(made), target), isa_of(target))
-    assert len(module.kernels) == kernels
-
-
 @given(CPUS, st.integers(1, 3), SIZES, SIZES, st.lists(SIZES, min_size=1, max_size=2))
 @few(12, deadline=None)
 def test_a_pointwise_convolution_agrees(cpu: str, batch: int, channels: int, out: int, size: list[int]) -> None:
@@ -146,27 +107,6 @@ def test_a_pointwise_convolution_agrees(cpu: str, batch: int, channels: int, out
     a, k, wz = wide(x, w.reshape(out, channels), z)
     right = np.maximum(np.einsum("ok,nk...->no...", k, a) + b.reshape(-1, *(1 for _ in size)), 0) + wz
     assert_near(kernel.run(), right, channels)
-
-
-@given(CPUS, st.integers(1, 2), SIZES, st.sampled_from([16, 17, 40, 70]), st.sampled_from([4, 13, 14, 33]), SIZES)
-@few(8, deadline=None)
-def test_a_normalisation_before_a_pointwise_convolution_agrees(
-    cpu: str, batch: int, channels: int, out: int, height: int, width: int
-) -> None:
-    x, w, s, b = (
-        floats(batch, channels, height, width),
-        floats(out, channels, 1, 1),
-        *(floats(channels, 1, 1) for _ in "sb"),
-    )
-    nodes = [
-        node("Mul", ["x", "s"], ["m"]),
-        node("Add", ["m", "b"], ["a"]),
-        node("Relu", ["a"], ["r"]),
-        node("Conv", ["r", "w"], ["y"]),
-    ]
-    kernel = Generated(nodes, {"x": x}, {"w": w, "s": s, "b": b}, target_of(cpu))
-    before = np.maximum(x.astype(np.float64) * s + b, 0)
-    assert_near(kernel.run(), np.einsum("ok,nkhw->nohw", w[:, :, 0, 0].astype(np.float64), before), channels)
 
 
 @pytest.mark.parametrize("size", [(7, 7), (5, 4), (1, 35), (6, 12)])
