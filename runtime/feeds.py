@@ -152,6 +152,9 @@ class InputCheck:
                 if self.info.dtype == "bfloat16":
                     hint = "give tensor.float().numpy().astype(ml_dtypes.bfloat16)"
                 self._refuse("a tensor of a dtype that numpy has", "", got, hint)
+            if str(getattr(given, "device", "")) == "cpu":
+                hint = f"give a dense array of a dtype that numpy has, as {self.info.dtype}"
+                self._refuse("a tensor that numpy can read", "", got, hint)
             self._refuse("a tensor in host memory", "", got, "copy it to the CPU first")
 
     def _check_text_or_object(self, given: Any) -> Any:

@@ -131,8 +131,8 @@ def test_strings_are_checked_as_strings() -> None:
 class FakeTensor:
     """A stand-in for a tensor of PyTorch that DLPack refuses."""
 
-    def __init__(self, dtype: str, *, requires_grad: bool = False) -> None:
-        self.dtype, self.requires_grad = dtype, requires_grad
+    def __init__(self, dtype: str, *, requires_grad: bool = False, device: str = "cpu") -> None:
+        self.dtype, self.requires_grad, self.device = dtype, requires_grad, device
 
     def __dlpack__(self, **_: object) -> object:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
@@ -146,7 +146,8 @@ class FakeTensor:
     [
         (FakeTensor("torch.float32", requires_grad=True), "tensor.detach()"),
         (FakeTensor("torch.bfloat16"), "tensor.float().numpy()"),
-        (FakeTensor("torch.float32"), "copy it to the CPU first"),
+        (FakeTensor("torch.float32", device="cuda:0"), "copy it to the CPU first"),
+        (FakeTensor("torch.float8_e4m3fn"), "a dense array of a dtype that numpy has, as float32"),
     ],
 )
 def test_a_tensor_that_cannot_be_shared_gets_a_hint_for_its_kind(tensor: FakeTensor, hint: str) -> None:

@@ -13,16 +13,22 @@ from heterocc.compiler.operators.table import of_node
 
 MOST_BYTES = 1 << 20
 """The most bytes of initializers that become inputs in a model that lists most of its initializers."""
+FEW_NODES = 8
+"""The nodes of the largest model that lists most of its initializers whose settings become inputs, too."""
 
 
 def take_defaults(draft: Draft) -> dict[str, np.ndarray]:
     """Take the initializers that are inputs of the bundle from the weights; the others stay constants, with a note.
 
-    A model that lists a few of its initializers means them; of one that lists most of them this is not known.
+    A model that lists a few of its initializers means them, and so does one that lists only settings of operators, such
+    as the number of elements that TopK selects; of another one that lists most of them this is not known. Sizes that
+    only a run knows cost little in a model of a few nodes.
     """
     listed = [i.name for i in draft.graph.input if i.name in draft.weights]
-    intended = 2 * len(listed) <= len(draft.weights)
-    held = {n for n in listed if draft.weights[n].dtype == object} if intended else _held(draft)
+    texts, settings = {name for name, array in draft.weights.items() if array.dtype == object}, _settings(draft)
+    intended = 2 * len(listed) <= len(draft.weights) or settings.issuperset(listed)
+    few = sum(1 for _ in nodes_of(draft.graph.node)) <= FEW_NODES
+    held = texts if intended or few else texts | settings
     found = {name: draft.weights[name] for name in listed if name not in held}
     if not intended and sum(draft.weights[name].nbytes for name in listed) > MOST_BYTES:
         found = {}
@@ -40,10 +46,10 @@ def take_defaults(draft: Draft) -> dict[str, np.ndarray]:
     return found
 
 
-def _held(draft: Draft) -> set[str]:
-    """The values that stay constant: texts, and those that determine shapes."""
-    held = {name for name, array in draft.weights.items() if array.dtype == object}
+def _settings(draft: Draft) -> set[str]:
+    """The values that determine shapes, or that code needs as constants."""
+    found: set[str] = set()
     for node in nodes_of(draft.graph.node):
         if of_node(node).settings:
-            held.update(node.input[1:])
-    return held
+            found.update(node.input[1:])
+    return found

@@ -214,6 +214,24 @@ def rotary(needs: Needs) -> None:
         needs.equal(0, 1, heads)
 
 
+def rotary_sections(needs: Needs) -> None:
+    """MRotaryEmbedding: places of all tokens for each of three parts of a head, and two tables of one shape."""
+    data = needs.shape(0)
+    if len(data) not in (3, 4):
+        return
+    needs.shaped(1, [3, data[0], data[2 if len(data) == 4 else 1]])
+    needs.shaped(3, needs.shape(2))
+    heads, turned = needs.given.attribute("num_heads", 0), needs.given.attribute("rotary_embedding_dim", 0)
+    needs.equal(2, 1, sum(needs.given.attribute("mrope_section")))
+    if turned:
+        needs.equal(2, 1, turned // 2)
+    if len(data) == 3 and heads:
+        needs.multiple(0, 2, heads)
+    size = data[3] if len(data) == 4 else _divided(data[2], heads) if heads else None
+    wide = _times(needs.size(2, 1), 2)
+    needs.relate(size, "at_least" if turned else "equal", wide, f"the width of {needs.name(2)}, twice,")
+
+
 def standard_shapes(given: Given) -> list[Shape] | None:
     """Attention of ONNX's own domain: the result, keys and values with those of the past, and the scores."""
     query, *new = (given.shape(index) for index in range(3))
@@ -344,4 +362,5 @@ OPERATORS = (
     Operator("DecoderMaskedMultiHeadAttention", MICROSOFT, filled=FIRST_FILLED),
     Operator("RotaryEmbedding", expanded=True, stricter="turned", filled=_TURNED),
     Operator("RotaryEmbedding", MICROSOFT, shapes=same_shape, needs=rotary, filled=_TURNED),
+    Operator("MRotaryEmbedding", MICROSOFT, shapes=same_shape, needs=rotary_sections, filled=_TURNED),
 )

@@ -118,6 +118,13 @@ def gated_norm(needs: Needs) -> None:
     needs.shaped(2, needs.shape(0))
 
 
+def gated_sum(needs: Needs) -> None:
+    """GatedAdd: two tensors of one shape, and a gate for each row."""
+    needs.shaped(1, needs.shape(0))
+    if not needs.given.has(3):
+        needs.shaped(2, [*needs.shape(0)[:-1], 1])
+
+
 def _gate_shapes(given: Given) -> list[Shape] | None:
     return [given.shape(), given.shape()]
 
@@ -138,5 +145,6 @@ OPERATORS = (
         float32_inputs=STATE,
     ),
     Operator("LinearAttentionGate", MICROSOFT, shapes=_gate_shapes, needs=gates, flops=8.0, float32_inputs=STATE),
+    Operator("GatedAdd", MICROSOFT, shapes=same_shape, needs=gated_sum),
     Operator("GatedRMSNorm", MICROSOFT, shapes=same_shape, needs=gated_norm, flops=8.0),
 )

@@ -72,16 +72,21 @@ def rotated(
 
     `positions` are [batch or 1, sequence]. (Su et al., RoFormer, https://arxiv.org/abs/2104.09864)
     """
-    batch, heads, steps, _ = dims_of(data)
-    size, half = dims_of(data)[3], dims_of(cos)[1]
+    rows, steps = dims_of(positions)
+    flat = ctx.bb.emit(op.reshape(as_dtype(positions, "int64"), (rows * steps,)))
+    angles = (ctx.bb.emit(op.take(v, flat, axis=0, mode="clip")) for v in (cos, sin))
+    wide = (rows, 1, steps, dims_of(cos)[1])
+    c, s = (ctx.bb.emit(op.reshape(as_dtype(v, dtype_of(data)), wide)) for v in angles)
+    return turned_by(ctx, data, c, s, interleaved)
+
+
+def turned_by(ctx: Context, data: relax.Expr, c: relax.Expr, s: relax.Expr, interleaved: bool) -> relax.Expr:
+    """The same with the cosines and sines [batch or 1, 1, sequence, half] of all places."""
+    batch, heads, steps, size = dims_of(data)
+    half = dims_of(c)[3]
     if isinstance(size, int) and isinstance(half, int) and 2 * half > size:
         raise NotImplementedError(f"a rotation of {2 * half} of {size} numbers is not possible")
     every = same((2 * half,), (size,))
-    rows = dims_of(positions)[0]
-    flat = ctx.bb.emit(op.reshape(as_dtype(positions, "int64"), (rows * steps,)))
-    angles = (ctx.bb.emit(op.take(v, flat, axis=0, mode="clip")) for v in (cos, sin))
-    wide = (rows, 1, steps, half)
-    c, s = (ctx.bb.emit(op.reshape(as_dtype(v, dtype_of(data)), wide)) for v in angles)
     turned = data if every else part(ctx, data, 3, 0, 2 * half)
     if interleaved:
         pairs = ctx.bb.emit(op.reshape(turned, (batch, heads, steps, half, 2)))

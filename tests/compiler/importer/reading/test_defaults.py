@@ -81,7 +81,10 @@ def test_weights_of_an_exporter_that_lists_all_stay_constants_with_a_note(monkey
     assert len(import_model(one_listed).graph.inputs) == 2
 
 
-def test_what_determines_shapes_stays_constant_and_what_a_branch_reads_may_be_replaced() -> None:
+def test_what_determines_shapes_stays_constant_and_what_a_branch_reads_may_be_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(defaults, "FEW_NODES", 0)
     constants = {"shape": np.array([2, 16]), "axes": np.array([0]), "k": noise(16), "v": noise(16, seed=3)}
     nodes = [
         node("Reshape", "x shape", "r"),
@@ -109,6 +112,36 @@ def test_the_one_of_several_that_is_listed_is_meant_though_it_determines_a_shape
         for feed in ({"x": X}, {"x": X, "k": np.array([5])}):
             (right,) = reference_session(proto).run(None, feed)
             np.testing.assert_allclose(session.run(feed)["y"], right, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "given"),
+    [
+        ([node("TopK", "x k", "y places")], {"k": np.array([2])}, {"k": np.array([5])}),
+        ([node("Slice", "x begin end", "y")], {"begin": np.array([1]), "end": np.array([3])}, {"end": np.array([4])}),
+        ([node("Reshape", "x shape", "y")], {"shape": np.array([2, 16])}, {"shape": np.array([-1, 4])}),
+        (
+            [node("MatMul", "x w", "p"), node("Pad", "p around", "y")],
+            {"w": noise(8, 3, seed=1), "around": np.array([0, 1, 0, 0])},
+            {"around": np.array([1, 0, 2, 1])},
+        ),
+    ],
+    ids=["TopK", "Slice", "Reshape", "Pad"],
+)
+@pytest.mark.parametrize("devices", ["CPU", "CPU,ORT"])
+def test_settings_of_a_model_of_a_few_nodes_may_be_replaced(
+    tmp_path: Path,
+    nodes: list[onnx.NodeProto],
+    constants: dict[str, np.ndarray],
+    given: dict[str, np.ndarray],
+    devices: str,
+) -> None:
+    proto = listing(model(nodes, [value("x", [4, 8])], [value("y")], constants, ir_version=8), *constants)
+    compile_model(proto, tmp_path / "m.hcb", devices=devices, measure=False)
+    with load(tmp_path / "m.hcb") as session:
+        for feed in ({"x": X}, {"x": X, **given}):
+            (right,) = reference_session(proto).run(["y"], feed)
+            np.testing.assert_allclose(session.run(feed)["y"], right, rtol=1e-4, atol=1e-5)
 
 
 def test_a_default_of_another_shape_than_the_input_is_an_error_of_the_bundle(tmp_path: Path) -> None:

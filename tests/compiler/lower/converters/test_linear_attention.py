@@ -222,6 +222,7 @@ def test_a_convolution_keeps_its_last_steps(attributes: dict[str, Any], bias: bo
 GATES: list[tuple[str, dict[str, Shape], list[str], dict[str, Any]]] = [
     ("LinearAttentionGate", {"a": [2, "steps", 4], "b": [4], "c": [4], "d": [2, "steps", 4]}, ["y", "z"], {}),
     ("GatedRMSNorm", {"x": [2, "steps", 12], "s": [4], "g": [2, "steps", 12]}, ["y"], {}),
+    ("GatedAdd", {"x": [2, "steps", 12], "z": [2, "steps", 12], "g": [2, "steps", 1]}, ["y"], {}),
     ("GatedRMSNorm", {"x": [2, "steps", 6], "s": [6], "g": [2, "steps", 6]}, ["y"], {"activation": "sigmoid"}),
 ]
 
