@@ -17,6 +17,8 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.convolution.padded import (
     MANY_PHASES,
+    CopiedRow,
+    SourceRow,
     masked_row,
     padded_row,
     takes_masked_rows,
@@ -351,7 +353,7 @@ class CopiedRows:
                 row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
                 planes = (there * index(len(rows.phases)) + number) * index(len(columns.phases))
                 begin = planes * index(self.plane) + line * index(self.pitch)
-                self._copy_row((flat, source, copied, begin), (rows, row, exists is None and inside))
+                self._copy_row((flat, source, copied, begin), SourceRow(rows, row, exists is None and inside))
 
         if len(rows.phases) <= MANY_PHASES:
             for number, phase in enumerate(rows.phases):
@@ -365,11 +367,11 @@ class CopiedRows:
     def _copy_row(
         self,
         places: tuple[tirx.Buffer, tirx.Expr, tirx.Buffer, tirx.Expr],
-        row: tuple[Window, tirx.Expr, bool],
+        row: SourceRow,
     ) -> None:
-        """Copy a row, from a place of a buffer to one of another; `row` is as in `padded_row`."""
+        """Copy a row, from a place of a buffer to one of another."""
         copy = masked_row if self.masked else padded_row
-        copy(*places, (self.copied, self.pitch, self.plane), row, self.copy_lanes)
+        copy(*places, CopiedRow(self.copied, self.pitch, self.plane), row, self.copy_lanes)
 
     def _always_inside(self, rows: Window, phase: int) -> bool:
         if not is_number(rows.size):

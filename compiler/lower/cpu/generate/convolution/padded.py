@@ -6,6 +6,7 @@ With masks, what these leave out is the padding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -23,40 +24,52 @@ MANY_PHASES = 4
 """The limit on phases whose copies have code of their own: LLVM takes seconds for that of a hundred."""
 
 
+@dataclass(frozen=True, slots=True)
+class CopiedRow:
+    """A copied row of `pitch` numbers, with the window along it; the copies of its phases are `plane` apart."""
+
+    window: Window
+    pitch: int
+    plane: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A row of a tensor by its `number`, which may be outside unless it is always `inside`, with the window across."""
+
+    window: Window
+    number: tirx.Expr
+    inside: bool
+
+
 def padded_row(
     flat: tirx.Buffer,
     source: tirx.Expr,
     copied: tirx.Buffer,
     to: tirx.Expr,
-    columns: tuple[Window, int, int],
-    rows: tuple[Window, tirx.Expr, bool],
+    columns: CopiedRow,
+    row: SourceRow,
     lanes: int,
-    cleared: bool = False,
 ) -> None:
-    """Copy the row that begins at `source` to `to`; a row outside the tensor is zeros.
-
-    `columns` are the window, the length of a copied row, and the distance between the copies of its phases; `rows` the
-    window, the row's number, and whether it is never outside. If the zeros are `cleared` they are there already.
-    """
-    window, pitch, plane = columns
+    """Copy the row that begins at `source` to `to`; a row outside the tensor is zeros."""
+    window, pitch, plane = columns.window, columns.pitch, columns.plane
 
     def take() -> None:
         if len(window.phases) > MANY_PHASES and not takes_vectors(window.stride, lanes):
-            _take_numbers(flat, source, copied, to, columns, cleared)
+            _take_numbers(flat, source, copied, to, columns)
             return
         for place, phase in enumerate(window.phases):
             here = to + index(place * plane)
-            if not cleared:
-                first, end = _inside(window, pitch, phase)
-                _clear(copied, here, first)
-                _clear(copied, here + index(end), pitch - end)
+            first, end = _inside(window, pitch, phase)
+            _clear(copied, here, first)
+            _clear(copied, here + index(end), pitch - end)
             _take(flat, source, copied, here, (window, pitch, phase), lanes)
 
     def clear() -> None:
         with emit.loop(len(window.phases)) as place:
             _clear(copied, to + place * index(plane), pitch)
 
-    _if_inside(rows, take, None if cleared else clear)
+    _if_inside(row, take, clear)
 
 
 def takes_masked_rows(window: Window, isa: Isa) -> bool:
@@ -69,8 +82,8 @@ def masked_row(
     source: tirx.Expr,
     copied: tirx.Buffer,
     to: tirx.Expr,
-    columns: tuple[Window, int, int],
-    rows: tuple[Window, tirx.Expr, bool],
+    columns: CopiedRow,
+    row: SourceRow,
     lanes: int,
 ) -> None:
     """As `padded_row`, by vectors that are loaded by masks: for instruction sets that have these.
@@ -78,7 +91,7 @@ def masked_row(
     The last vector of each phase writes up to `lanes` - 1 numbers beyond the copied row. What is beyond may be the next
     phase, which is written again: the last vectors are written first.
     """
-    window, pitch, plane = columns
+    window, pitch, plane = columns.window, columns.pitch, columns.plane
     vectors = -(-pitch // lanes)
 
     def loaded(first: tirx.Expr | int) -> tirx.Expr:
@@ -109,22 +122,16 @@ def masked_row(
         with emit.loop(vectors) as number:
             put((index(vectors - 1) - number) * index(lanes), [emit.zeros(lanes, dtype_of(copied))] * window.stride)
 
-    _if_inside(rows, take, clear)
+    _if_inside(row, take, clear)
 
 
-def _if_inside(
-    rows: tuple[Window, tirx.Expr, bool], take: Callable[[], None], otherwise: Callable[[], None] | None
-) -> None:
-    """Write `take` for a row of the tensor, `otherwise` for one outside it; `rows` are as in `padded_row`."""
-    window, number, inside = rows
-    condition = tirx.all(number >= index(0), number < index(window.size))
-    if inside:
+def _if_inside(row: SourceRow, take: Callable[[], None], otherwise: Callable[[], None]) -> None:
+    """Write `take` for a row of the tensor, `otherwise` for one outside it."""
+    if row.inside:
         take()
-    elif otherwise is not None:
-        emit.either(condition, take, otherwise)
     else:
-        with build.If(condition), build.Then():
-            take()
+        there = tirx.all(row.number >= index(0), row.number < index(row.window.size))
+        emit.either(there, take, otherwise)
 
 
 def _inside(window: Window, pitch: int, phase: int) -> tuple[int, int]:
@@ -183,11 +190,10 @@ def _take_numbers(
     source: tirx.Expr,
     copied: tirx.Buffer,
     to: tirx.Expr,
-    columns: tuple[Window, int, int],
-    cleared: bool,
+    columns: CopiedRow,
 ) -> None:
     """Copy all phases of a row, number by number."""
-    window, pitch, plane = columns
+    window, pitch, plane = columns.window, columns.pitch, columns.plane
     known = is_number(window.size) and is_number(pitch)
 
     def ends(phase: int) -> tuple[int, int | None]:
@@ -205,9 +211,8 @@ def _take_numbers(
                 left = index(window.size + window.before - phases[0] + window.stride - 1)
                 last = tirx.floordiv(left - number * index(phases.step), index(window.stride))
                 stop = emit.bound(tirx.max(index(first), tirx.min(index(pitch), last)))
-            if not cleared:
-                _clear(copied, here, first)
-                _clear(copied, here + stop, index(pitch) - stop if end is None else pitch - end)
+            _clear(copied, here, first)
+            _clear(copied, here + stop, index(pitch) - stop if end is None else pitch - end)
             there = source + index(begin) + number * index(phases.step)
             with emit.loop(stop - index(first) if end is None else end - first) as column:
                 number_there = flat[there + column * index(window.stride)]

@@ -9,7 +9,13 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import 
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import Blocks, choose_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_inputs
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.convolution.padded import masked_row, padded_row, takes_masked_rows
+from heterocc.compiler.lower.cpu.generate.convolution.padded import (
+    CopiedRow,
+    SourceRow,
+    masked_row,
+    padded_row,
+    takes_masked_rows,
+)
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -125,7 +131,8 @@ class BlockInputs:
             inside = fixed and conv.rows.before == 0 and self._last_row(lines) < conv.rows.size
             to = line * index(self.filter.outputs * part)
             copy = masked_row if takes_masked_rows(self.across, self.isa) else padded_row
-            copy(flat, start, copied, to, (self.across, part, part), (conv.rows, row, inside), self.isa.lanes)
+            columns = CopiedRow(self.across, part, part)
+            copy(flat, start, copied, to, columns, SourceRow(conv.rows, row, inside), self.isa.lanes)
 
     def _last_row(self, lines: int) -> int:
         return self.conv.rows.places - self.rows + lines - 1 - self.conv.rows.before
